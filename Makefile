@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine with Python ≥ 3.11, a C++20 compiler and make:
+#   make demo    train, evaluate and show predictions on generated data
+#   make test    all tests, linters and type checks
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(wildcard src/core/*) $(wildcard src/*.cpp) CMakeLists.txt pyproject.toml
+CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.cpp) $(wildcard tests/cpp/*.?pp)
+
+.PHONY: demo test pytest cpptest lint format sanitize bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python examples/demo.py
+
+test: lint cpptest pytest
+
+pytest: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+cpptest: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/cpp -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DBONSAI_TESTS=ON -DBONSAI_MODULE=OFF
+	$(BIN)/cmake --build build/cpp
+	$(BIN)/ctest --test-dir build/cpp --output-on-failure
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	$(BIN)/mypy
+
+format: $(VENV)/.tools
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+# C++ tests under ASan+UBSan and under TSan, then the Python tests on a module built with ASan+UBSan.
+sanitize: $(VENV)/.installed
+	bash tests/sanitize.sh
+
+$(VENV)/.tools: pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed, this is ' + sys.version) if sys.version_info < (3, 11) else None"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --group build --group dev
+	touch $@
+
+# Built in place, incrementally: Python files are used from src/, the compiled core is rebuilt when its sources change.
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf build dist $(VENV)

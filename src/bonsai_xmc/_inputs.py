@@ -1,0 +1,231 @@
+"""Whatever users hand in → the canonical arrays that the core takes. Nothing of the caller's is changed in place."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from bonsai_xmc._tree import LabelTree
+
+Array = npt.NDArray[Any]
+
+# The rows of a matrix as the core takes them: (indptr int64, indices int32, values float32, n_features), or a dense
+# C-contiguous float32 array.
+CoreRows = tuple[Array, Array, Array, int] | Array
+
+# From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory (4 bytes
+# an entry against 8) and no gathering. The choice depends on the data alone, so that equal data give equal models.
+DENSE_FROM = 0.5
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class Labels(NamedTuple):
+    """Label sets of all rows: CSR without values, ids ascending in each row."""
+
+    indptr: Array  # int64
+    indices: Array  # int32
+    classes: Array  # names or ids, one for each column
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.classes)
+
+
+def as_rows(X: Any) -> CoreRows:
+    """Rows for training, of a matrix that `check_array` has seen: dense if dense at heart, otherwise CSR."""
+    filled = X.count_nonzero() if sp.issparse(X) else np.count_nonzero(X)
+    cells = max(1, X.shape[0] * X.shape[1])
+    if filled < DENSE_FROM * cells:
+        return as_csr(X)
+    return as_float32(X.toarray() if sp.issparse(X) else X)
+
+
+def as_csr(X: Any) -> tuple[Array, Array, Array, int]:
+    """CSR with sorted, distinct, non-zero entries; borrows the caller's arrays where they are that already."""
+    csr = sp.csr_array(X)
+    if not csr.has_canonical_format:
+        csr = csr.copy()  # sum_duplicates works in place
+        csr.sum_duplicates()
+    values = as_float32(csr.data)
+    if not values.all():
+        csr = sp.csr_array((values.copy(), csr.indices, csr.indptr), shape=csr.shape, copy=True)
+        csr.eliminate_zeros()
+        values = csr.data
+    indices = np.ascontiguousarray(csr.indices, dtype=np.int32)
+    return np.ascontiguousarray(csr.indptr, dtype=np.int64), indices, values, csr.shape[1]
+
+
+def as_float32(values: Array) -> Array:
+    """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
+    if values.dtype != np.float32 and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
+        raise ValueError(
+            f"X holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
+        )
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def as_labels(Y: Any) -> Labels:
+    """Label sets from an indicator matrix, lists of ids, or lists of names."""
+    if sp.issparse(Y):
+        return _from_indicator(sp.csr_array(Y), None)
+    if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):  # a data frame: its column names are the label names
+        names = list(Y.columns)
+        named = all(isinstance(name, str) for name in names)
+        return _from_indicator(_dense_indicator(Y.to_numpy()), np.array(names, dtype=object) if named else None)
+    if hasattr(Y, "__array__") and np.asarray(Y).dtype != object:
+        return _from_indicator(_dense_indicator(np.asarray(Y)), None)
+    if isinstance(Y, str) or not isinstance(Y, Iterable):
+        raise ValueError(
+            f"Y is of type {type(Y).__name__}; pass an indicator matrix, or one list of labels for each row"
+        )
+    return _from_lists(list(Y))
+
+
+def _dense_indicator(Y: Array) -> sp.csr_array:
+    if Y.ndim != 2:
+        raise ValueError(
+            f"Y has {Y.ndim} dimension(s), but must be an indicator matrix (rows × labels). "
+            "For one label a row, pass a list of one-element lists."
+        )
+    if Y.dtype.kind not in "biuf":
+        raise ValueError(f"Y has dtype {Y.dtype}, but an indicator matrix holds the numbers 0 and 1")
+    return sp.csr_array(Y)
+
+
+def _from_indicator(Y: sp.csr_array, names: Array | None) -> Labels:
+    if Y.dtype.kind not in "biuf":
+        raise ValueError(f"Y has dtype {Y.dtype}, but an indicator matrix holds the numbers 0 and 1")
+    if not Y.has_canonical_format:
+        Y = Y.copy()
+        Y.sum_duplicates()
+    wrong = (Y.data != 0) & (Y.data != 1)
+    if wrong.any():
+        at = int(wrong.argmax())
+        row = int(np.searchsorted(Y.indptr, at, side="right")) - 1
+        raise ValueError(
+            f"Y[{row}, {Y.indices[at]}] is {Y.data[at]}, but an indicator matrix holds only 0 and 1. "
+            "Binarise it, e.g. Y = (Y > 0); weights of rows go into sample_weight."
+        )
+    if not Y.data.all():
+        Y = Y.copy()
+        Y.eliminate_zeros()
+    classes = np.arange(Y.shape[1]) if names is None else names
+    return Labels(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), classes)
+
+
+def _from_lists(rows: Sequence[Any]) -> Labels:
+    flat: list[Any] = []
+    owner: list[int] = []
+    for i, row in enumerate(rows):
+        if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+            raise ValueError(
+                f"Y[{i}] is {row!r}; each row of Y is a list of labels, e.g. [{row!r}] for a single one"
+            )
+        labels = list(row)
+        flat.extend(labels)
+        owner.extend([i] * len(labels))
+    if all(isinstance(label, str) for label in flat):
+        if not flat:
+            raise ValueError("Y holds no label at all; there is nothing to learn")
+        classes, ids = np.unique(np.array(flat, dtype=object), return_inverse=True)
+    else:
+        ids = _checked_ids(flat, owner)
+        classes = np.arange(int(ids.max()) + 1)
+    indicator = sp.csr_array((np.ones(len(ids), np.int64), (owner, ids)), shape=(len(rows), len(classes)))
+    indicator.sum_duplicates()
+    return Labels(indicator.indptr.astype(np.int64), indicator.indices.astype(np.int32), classes)
+
+
+def _checked_ids(flat: list[Any], owner: list[int]) -> Array:
+    for label, row in zip(flat, owner, strict=True):
+        if not isinstance(label, int | np.integer) or isinstance(label, bool | np.bool_):
+            raise ValueError(
+                f"Y[{row}] holds {label!r}; labels in lists are all names (strings) or all ids (integers)"
+            )
+        if label < 0:
+            raise ValueError(f"Y[{row}] holds the label id {label}; ids begin at 0")
+        if label > np.iinfo(np.int32).max:
+            raise ValueError(f"Y[{row}] holds the label id {label}; the largest possible is 2³¹ − 1")
+    return np.array(flat, dtype=np.int64)
+
+
+def as_label_vectors(matrix: Any, n_labels: int) -> CoreRows:
+    """A user's own L × η label vectors, made unit-norm."""
+    vectors = matrix if sp.issparse(matrix) else np.asarray(matrix)
+    if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
+        raise ValueError("representation must be one of its names, or a numeric matrix with one row for each label")
+    if vectors.shape[0] != n_labels:
+        raise ValueError(
+            f"representation has {vectors.shape[0]} rows, but Y has {n_labels} labels; one row for each label is needed"
+        )
+    entries = vectors.data if sp.issparse(vectors) else vectors
+    if not np.isfinite(entries).all():
+        raise ValueError("representation holds NaN or infinite values")
+    rows = as_rows(vectors)
+    if isinstance(rows, tuple):
+        indptr, indices, values, width = rows
+        squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
+        norms = np.sqrt(np.where(np.diff(indptr) > 0, squares, 1.0))
+        return indptr, indices, (values / np.repeat(norms, np.diff(indptr))).astype(np.float32), width
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return (rows / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)
+
+
+def as_trees(tree: Any, classes: Array, has_rows: Array) -> list[tuple[Array, Array, Array]]:
+    """A user's tree or trees as core arrays, without the labels that have no training row."""
+    names = [str(name) for name in classes] if classes.dtype == object else None
+    return [_as_tree(t, names, has_rows) for t in tree_list(tree)]
+
+
+def tree_list(tree: Any) -> list[Any]:
+    """The user's trees, one or several: a list of trees is several, nested lists of labels are one."""
+    several = isinstance(tree, list | tuple) and tree and all(isinstance(t, LabelTree | dict) for t in tree)
+    return list(tree) if several else [tree]
+
+
+def _as_tree(tree: Any, names: list[str] | None, has_rows: Array) -> tuple[Array, Array, Array]:
+    if isinstance(tree, dict):
+        tree = LabelTree.from_dict(tree, names=names)
+    elif isinstance(tree, list | tuple):
+        tree = LabelTree.from_nested(tree, names=names)
+    elif not isinstance(tree, LabelTree):
+        raise ValueError(
+            f"tree is of type {type(tree).__name__}; pass a LabelTree, nested lists of labels, or its JSON form"
+        )
+    labels = tree.labels()
+    if len(labels) and labels[-1] >= len(has_rows):
+        raise ValueError(f"tree holds the label {labels[-1]}, but Y has only {len(has_rows)} labels")
+    missing = np.setdiff1d(np.flatnonzero(has_rows), labels)
+    if len(missing):
+        label = missing[0] if names is None else repr(names[missing[0]])
+        raise ValueError(
+            f"{len(missing)} label(s) of Y are not in tree, {label} for one; each label with rows needs its place"
+        )
+    return _breadth_first(tree, has_rows)
+
+
+def _breadth_first(tree: LabelTree, has_rows: Array) -> tuple[Array, Array, Array]:
+    """Arrays of the tree restricted to labels with rows, nodes without any dropped, numbered breadth-first."""
+    below = np.zeros(tree.n_nodes, np.int64)
+    below[[v for v in range(tree.n_nodes) if tree.is_leaf(v) and has_rows[tree.children(v)].any()]] = 1
+    for v in np.argsort(-tree.levels, kind="stable"):
+        if v:
+            below[tree.parents[v]] += below[v]
+    children: list[Array] = []
+    leaves: list[bool] = []
+    queue, numbered = [0], 1
+    for v in queue:
+        own = tree.children(v)
+        leaves.append(tree.is_leaf(v))
+        if leaves[-1]:
+            children.append(own[has_rows[own]])
+        else:
+            kept = [int(c) for c in own if below[c]]
+            queue.extend(kept)
+            children.append(np.arange(numbered, numbered + len(kept)))
+            numbered += len(kept)
+    ptr = np.concatenate([[0], np.cumsum([len(c) for c in children])]).astype(np.int64)
+    return ptr, np.concatenate(children).astype(np.int32), np.array(leaves, dtype=np.uint8)

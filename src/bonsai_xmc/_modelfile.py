@@ -1,0 +1,388 @@
+"""The model file: bytes ↔ named arrays and metadata. Knows nothing of trees, labels or estimators.
+
+A model is one valid `safetensors` container, so that foreign tools can look into it:
+
+    offset 0      u64, little-endian: N, the length of the header in bytes
+    offset 8      header: UTF-8 JSON object, padded with spaces so that 8 + N is a multiple of 64
+    offset 8 + N  the tensors: raw little-endian values in C order, in the order of the header,
+                  contiguous, the last one ending with the file
+
+The header's first key is ``__metadata__`` (text → text, keys sorted); every other key is a tensor with
+``dtype``, ``shape`` and ``data_offsets`` (begin and end, counted from 8 + N). Each tensor begins at a
+multiple of 64 bytes; the gaps are U8 tensors of zeros named ``pad.0``, ``pad.1``, …, which readers skip.
+Beside the caller's own entries the metadata holds
+
+    format          "bonsai-xmc"
+    format_version  "1"
+    crc32.NAME      CRC-32 (that of zlib) of the bytes of tensor NAME, eight lower-case hexadecimal digits
+    crc32.header    CRC-32 of the first 8 + N bytes of the file, in which these eight digits are "00000000"
+
+Everything up to here, and the place of these keys, stays the same in every later version: a reader can always
+tell a damaged file from one that is too new for it. Equal metadata and equal arrays in equal order give equal
+bytes.
+"""
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import secrets
+import stat
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Path = str | os.PathLike[str]
+
+FORMAT = "bonsai-xmc"
+VERSION = 1
+OLDEST_READABLE = 1
+
+_ALIGNMENT = 64
+_MAX_HEADER = 100_000_000  # the limit of the safetensors format itself
+_MAX_DIMENSIONS = 32
+_MAX_BYTES = 1 << 48  # more than any file has; numpy refuses larger shapes even where a zero makes them empty
+_BLOCK = 1 << 24  # bytes for one checksum or write call: Ctrl-C is answered between blocks
+
+_HEADER_CRC = b'"crc32.header":"'  # a quote inside a JSON string is escaped, so this matches the key alone
+_RESERVED = ("format", "format_version")
+
+# No BOOL: a byte other than 0 and 1 would be undefined behaviour in the core. Flags are U8.
+_CODES = ("U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32", "F64")
+_DTYPES = {code: np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}") for code in _CODES}
+_CODE_OF = {dtype: code for code, dtype in _DTYPES.items()}
+
+
+class FormatError(ValueError):
+    """A file is no model, is damaged or truncated, or was made by a newer version; the message says which."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An opened model: read-only views on the file's bytes, which stay mapped while any view lives.
+
+    ``dumps(file.arrays, file.metadata)`` gives the bytes of the file again.
+    """
+
+    arrays: dict[str, Array]
+    metadata: dict[str, str]
+    version: int
+    checksums: dict[str, str]
+    source: str
+
+
+def dumps(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a model file."""
+    header, tensors = _layout(arrays, metadata)
+    return b"".join([header, *(block for tensor in tensors for block in _blocks(tensor))])
+
+
+def write(path: Path, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> int:
+    """Write a model file, whole or not at all (see `replacing`), and return its size in bytes."""
+    check_writable(path)
+    header, tensors = _layout(arrays, metadata)
+    with replacing(path) as file:
+        file.write(header)
+        for tensor in tensors:
+            for block in _blocks(tensor):
+                file.write(block)
+    return len(header) + sum(tensor.nbytes for tensor in tensors)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that appears at `path` when it is complete and on the disk, or not at all.
+
+    It is written beside `path` under a temporary name, synced and renamed. After any failure, an interrupt
+    too, the temporary file is gone and an older file at `path` untouched; who has that one mapped keeps it.
+    """
+    target = check_writable(path)
+    temporary = _temporary_name(target)
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(os.path.dirname(target))
+
+
+def check_writable(path: Path) -> str:
+    """Raise an error that names `path` if no file could be written there; leaves nothing behind.
+
+    Returns the place that a write will replace: the path with its symbolic links resolved.
+    """
+    name = os.fspath(path)
+    problem = f"cannot write to {name!r}"
+    if not name or "\0" in name:
+        raise ValueError(f"{problem}: this is not a file name")
+    target = os.path.realpath(name)
+    if not os.path.isdir(os.path.dirname(target)):
+        raise FileNotFoundError(f"{problem}: there is no folder {os.path.dirname(target)!r}")
+    if os.path.isdir(target) or name.endswith(os.sep):
+        raise IsADirectoryError(f"{problem}: it names a folder, not a file")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(f"{problem}: what is there is not a regular file")
+    effective = os.access in os.supports_effective_ids
+    if os.path.isfile(target) and not os.access(target, os.W_OK, effective_ids=effective):
+        raise PermissionError(f"{problem}: the file there is write-protected")
+    probe = _temporary_name(target)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(target)  # finds names that the file system does not take
+        with open(probe, "xb"):
+            pass
+    except OSError as error:
+        raise type(error)(f"{problem}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
+    return target
+
+
+def read(path: Path, *, verify_below: int = 1 << 20) -> ModelFile:
+    """Open a model file by mapping it into memory: about a millisecond, whatever its size.
+
+    The header and the structure are checked in full, and the checksums of tensors of up to `verify_below`
+    bytes; `verify` checks them all.
+    """
+    source = os.fspath(path)
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "folder" if stat.S_ISDIR(mode) else "special file"
+        raise FormatError(f"{source} is not a {FORMAT} model: it is a {kind}")
+    with open(path, "rb") as file:
+        empty = os.fstat(file.fileno()).st_size == 0  # which mmap refuses
+        buffer = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return _parse(memoryview(buffer), source, verify_below)
+
+
+def loads(buffer: Any, *, verify_below: int = 1 << 20) -> ModelFile:
+    """Open a model that lies in memory (bytes or any other buffer); its arrays are read-only views on it."""
+    return _parse(memoryview(buffer).toreadonly().cast("B"), "this buffer", verify_below)
+
+
+def verify(model: ModelFile | Path) -> None:
+    """Check the checksums of all tensors; raise `FormatError` naming the first that does not hold."""
+    file = model if isinstance(model, ModelFile) else read(model, verify_below=0)
+    for name in file.arrays:
+        _verify_tensor(file, name)
+
+
+def _layout(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> tuple[bytes, list[Array]]:
+    """The header (with its length in front), and the tensors that follow it, padding included."""
+    entries: dict[str, Any] = {"__metadata__": {}}
+    tensors: list[Array] = []
+    checksums = {"crc32.header": "0" * 8}
+    end = padding = 0
+    for name, values in arrays.items():
+        tensor = _canonical(name, values)
+        if gap := -end % _ALIGNMENT:
+            entries[f"pad.{padding}"] = {"dtype": "U8", "shape": [gap], "data_offsets": [end, end + gap]}
+            tensors.append(np.zeros(gap, np.uint8))
+            end, padding = end + gap, padding + 1
+        extent = [end, end + tensor.nbytes]
+        entries[name] = {"dtype": _CODE_OF[tensor.dtype], "shape": list(tensor.shape), "data_offsets": extent}
+        checksums[f"crc32.{name}"] = _crc32(tensor)
+        tensors.append(tensor)
+        end += tensor.nbytes
+    entries["__metadata__"] = _fields(metadata, checksums)
+    return _seal(entries), tensors
+
+
+def _fields(metadata: Mapping[str, str], checksums: Mapping[str, str]) -> dict[str, str]:
+    for key, text in metadata.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ValueError(f"metadata {key!r}: {text!r} is not text; convert it to a string first")
+        if key in _RESERVED or key.startswith("crc32."):
+            raise ValueError(f"metadata key {key!r} is reserved for the file format; choose another name")
+    fields = {**metadata, **checksums, "format": FORMAT, "format_version": str(VERSION)}
+    return dict(sorted(fields.items()))
+
+
+def _seal(entries: dict[str, Any]) -> bytes:
+    """Length and header, padded, with its own checksum put in the place that is still "00000000"."""
+    try:
+        text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"names and metadata of a model must be valid Unicode: {error}") from error
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    if len(text) > _MAX_HEADER:
+        raise ValueError(f"the header would have {len(text):,} bytes, at most {_MAX_HEADER:,} are allowed")
+    blank = struct.pack("<Q", len(text)) + text
+    place = blank.index(_HEADER_CRC) + len(_HEADER_CRC)
+    return blank[:place] + b"%08x" % zlib.crc32(blank) + blank[place + 8 :]
+
+
+def _canonical(name: str, values: npt.ArrayLike) -> Array:
+    """`values` as a C-contiguous little-endian array, copied only if it is not one."""
+    if not isinstance(name, str) or name in ("", "header", "__metadata__") or name.startswith("pad."):
+        raise ValueError(f"{name!r} cannot be the name of a tensor; choose another one")
+    array = np.asarray(values)
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _CODE_OF:
+        known = ", ".join(dtype.name for dtype in _CODE_OF)
+        raise ValueError(f"tensor {name!r} has dtype {array.dtype}; a model file holds {known}")
+    return np.asarray(array, dtype=dtype, order="C")
+
+
+def _blocks(tensor: Array) -> Iterator[memoryview]:
+    data = tensor.reshape(-1).view(np.uint8).data
+    return (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+
+
+def _crc32(tensor: Array) -> str:
+    crc = 0
+    for block in _blocks(tensor):
+        crc = zlib.crc32(block, crc)
+    return f"{crc:08x}"
+
+
+def _temporary_name(target: str) -> str:
+    # In the same folder: a rename must stay within one file system. Of fixed length: the target's own name
+    # may leave no room for a suffix.
+    return os.path.join(os.path.dirname(target), f".bonsai-{secrets.token_hex(8)}.tmp")
+
+
+def _sync_folder(folder: str) -> None:
+    # The model is complete and in place already; a file system that cannot sync folders is no reason to fail.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
+    # From here on every number in the file is a claim until it is checked.
+    header, entries, fields = _read_header(view, source)
+    _check_header(view, header, fields, source)
+    version = _read_version(fields["format_version"], source)
+    arrays = _read_tensors(view, 8 + len(header), entries, source)
+    file = ModelFile(
+        arrays=arrays,
+        metadata={k: v for k, v in fields.items() if k not in _RESERVED and not k.startswith("crc32.")},
+        version=version,
+        checksums={name: fields.get(f"crc32.{name}", "missing") for name in arrays},
+        source=source,
+    )
+    for name, array in arrays.items():
+        if array.nbytes <= verify_below:
+            _verify_tensor(file, name)
+    return file
+
+
+def _read_header(view: memoryview, source: str) -> tuple[bytes, dict[str, Any], dict[str, str]]:
+    """The header's bytes, its tensor entries, and its metadata; sure to be JSON of this format, no more."""
+    stranger = f"{source} is not a {FORMAT} model: "
+    size = len(view)
+    if size < 8:
+        raise FormatError(f"{stranger}{size} bytes are too few" if size else f"{stranger}the file is empty")
+    (length,) = struct.unpack_from("<Q", view)
+    if not 2 <= length <= _MAX_HEADER or bytes(view[8:9]) not in (b"{", b""):
+        raise FormatError(f"{stranger}it does not begin like a safetensors file")
+    if size < 8 + length:
+        raise FormatError(f"{source} is truncated at byte {size:,}, within the header of {length:,} bytes")
+    header = bytes(view[8 : 8 + length])
+    ours = b'"format":"bonsai-xmc"' in header
+    try:
+        entries = json.loads(header.decode(), object_pairs_hook=_unique)
+        fields = entries.pop("__metadata__")
+        named = fields["format"] == FORMAT
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        if ours:
+            raise FormatError(f"{source} is damaged: its header is not what was written ({error})") from error
+        raise FormatError(f"{stranger}its header has no metadata of one") from error
+    if not named:
+        raise FormatError(f"{stranger}it is a safetensors file of another kind")
+    if not all(isinstance(text, str) for text in fields.values()) or "format_version" not in fields:
+        raise FormatError(f"{source} is damaged: its metadata is not text, or has no format version")
+    return header, entries, fields
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
+
+
+def _read_version(text: str, source: str) -> int:
+    version = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
+    if version > VERSION:
+        raise FormatError(
+            f"{source} was made by a newer bonsai-xmc (format {version}, this version reads "
+            f"{OLDEST_READABLE}–{VERSION}): upgrade bonsai-xmc to use it"
+        )
+    if version < OLDEST_READABLE:
+        raise FormatError(f"{source} is damaged: its format version is {text[:20]!r}")
+    return version
+
+
+def _check_header(view: memoryview, header: bytes, fields: dict[str, str], source: str) -> None:
+    before, mark, rest = header.partition(_HEADER_CRC)
+    blanked = bytes(view[:8]) + before + mark + b"0" * 8 + rest[8:]
+    if fields.get("crc32.header") != f"{zlib.crc32(blanked):08x}":
+        raise FormatError(f"{source} is damaged: the checksum of its header does not hold")
+
+
+def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:
+    """Views on all tensors but the padding, once it is proven that they fill the file without gaps."""
+    parts = {}
+    end = 0
+    for name, entry in entries.items():
+        try:
+            dtype, shape, begin, stop = _read_entry(entry)
+            if begin != end:
+                raise ValueError(f"begins at {begin:,} instead of {end:,}")
+            if (base + begin) % _ALIGNMENT and not name.startswith("pad."):
+                raise ValueError(f"does not begin at a multiple of {_ALIGNMENT} bytes")
+        except ValueError as error:
+            raise FormatError(f"{source} is damaged: tensor {name!r} {error}") from error
+        parts[name] = (dtype, shape, begin)
+        end = stop
+    size = len(view)
+    if base + end > size:
+        raise FormatError(f"{source} is truncated at byte {size:,}: it should have {base + end:,} bytes")
+    if base + end < size:
+        raise FormatError(f"{source} is damaged: {size - base - end:,} bytes follow the last tensor")
+    arrays = {}
+    for name, (dtype, shape, begin) in parts.items():
+        arrays[name] = np.ndarray(shape, dtype, view, base + begin)  # read-only, as the view is
+        if name.startswith("pad.") and arrays.pop(name).any():
+            raise FormatError(f"{source} is damaged: its padding {name!r} is not zero")
+    return arrays
+
+
+def _read_entry(entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """dtype, shape and extent of one tensor; a `ValueError` ends a sentence that begins with its name."""
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError("is not described by dtype, shape and data_offsets")
+    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(code, str) or code not in _DTYPES:
+        raise ValueError(f"has the unknown dtype {code!r}")
+    for numbers in (shape, offsets):
+        if not isinstance(numbers, list) or not all(type(n) is int and 0 <= n < _MAX_BYTES for n in numbers):
+            raise ValueError("has a shape or an extent that is not a list of sizes")
+    if len(offsets) != 2 or len(shape) > _MAX_DIMENSIONS or math.prod(filter(None, shape)) > _MAX_BYTES:
+        raise ValueError("has an extent without begin and end, or an impossible shape")
+    if offsets[1] - offsets[0] != math.prod(shape) * _DTYPES[code].itemsize:
+        raise ValueError(f"has {offsets[1] - offsets[0]:,} bytes, which does not fit its dtype and shape")
+    return _DTYPES[code], tuple(shape), offsets[0], offsets[1]
+
+
+def _verify_tensor(file: ModelFile, name: str) -> None:
+    if _crc32(file.arrays[name]) != file.checksums[name]:
+        raise FormatError(f"{file.source} is damaged: the checksum of tensor {name!r} does not hold")

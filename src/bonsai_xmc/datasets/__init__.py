@@ -1,0 +1,29 @@
+"""Data sets: reading and writing files, generating data, and loading known sets by name.
+
+Examples
+--------
+>>> from bonsai_xmc import datasets
+>>> data = datasets.make_xmc(n_rows=200, n_test=50, random_state=0)
+>>> data.X_train.shape[0], data.X_test.shape[0]
+(200, 50)
+"""
+
+from ._matrices import SHAPES, make_xmc
+from ._named import find, load
+from ._text import load_sparse, load_xc, save_sparse, save_xc
+from ._texts import make_texts
+from ._types import Dataset, TextDataset
+
+__all__ = [
+    "SHAPES",
+    "Dataset",
+    "TextDataset",
+    "find",
+    "load",
+    "load_sparse",
+    "load_xc",
+    "make_texts",
+    "make_xmc",
+    "save_sparse",
+    "save_xc",
+]

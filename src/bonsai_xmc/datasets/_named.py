@@ -1,0 +1,176 @@
+"""Known data sets by name, from a folder on this machine."""
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csr_array
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from ._matrices import SHAPES
+from ._text import PathLike
+from ._types import Dataset
+
+ROOT_VARIABLE = "BONSAI_DATA"
+
+
+class _Source(NamedTuple):
+    """How a data set lies in its folder."""
+
+    read: Callable[["_Source", Path, str], Dataset]
+    tests: tuple[str, ...]  # names of its test parts, the default first
+    fields: tuple[str, ...] = ()  # of a record, that make up the text
+    labels: str = ""  # field of a record with its label ids
+
+
+def find(name: str, root: PathLike | None = None) -> Path:
+    """The folder of a data set.
+
+    Parameters
+    ----------
+    name : str
+        "eurlex57k", "tibkat-core", "tate", "delicious" or "bibtex".
+    root : path, optional
+        The folder that holds the folders of the data sets. Default: the environment variable ``BONSAI_DATA``,
+        else ``shared/data`` beside the checkout (beside the current folder where there is none).
+
+    Examples
+    --------
+    >>> from bonsai_xmc import datasets
+    >>> datasets.find("eurlex57k")  # doctest: +SKIP
+    PosixPath('/home/me/shared/data/eurlex57k')
+    """
+    if name not in _SOURCES:
+        hint = ""
+        if name in SHAPES:
+            hint = f"; load_xc(path) reads its files, make_xmc({name!r}) generates data of its shape"
+        raise ValueError(f"data set {name!r} is unknown, there are {', '.join(_SOURCES)}{hint}")
+    folder = Path(root or os.environ.get(ROOT_VARIABLE) or _default_root()) / name
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"data set {name!r} is not at {folder}: put its files there ({', '.join(_files(name))}), "
+            f"or set {ROOT_VARIABLE} (or root) to the folder that holds {name}/"
+        )
+    return folder
+
+
+def load(name: str, root: PathLike | None = None, test: str | None = None) -> Dataset:
+    """A known data set as matrices.
+
+    Text is turned into TF-IDF features (sublinear, words of at least two rows) fitted on the training part,
+    and labels that occur only in the test part of a text set are left out.
+
+    Parameters
+    ----------
+    name, root
+        As for :func:`find`.
+    test : str, optional
+        Which held-out part: "tst" or "dev" for eurlex57k. The others have one only, "dev" for tibkat-core.
+
+    Returns
+    -------
+    Dataset
+        Labels without a known name have their id for one; names that several labels share end in the id.
+
+    Examples
+    --------
+    >>> from bonsai_xmc import datasets
+    >>> data = datasets.load("bibtex")  # doctest: +SKIP
+    >>> data.X_train.shape, data.Y_train.shape, data.label_names[:2]  # doctest: +SKIP
+    ((4880, 1836), (4880, 159), ['2005', '2006'])
+    """
+    folder = find(name, root)
+    source = _SOURCES[name]
+    part = source.tests[0] if test is None else test
+    if part not in source.tests:
+        raise ValueError(f"{name} has no test part {part!r}, only {', '.join(map(repr, source.tests))}")
+    try:
+        return source.read(source, folder, part)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error.filename} is missing: data set {name!r} needs {', '.join(_files(name))} in {folder}"
+        ) from error
+
+
+def _default_root() -> Path:
+    here = Path.cwd()
+    checkout = next((d for d in (here, *here.parents) if (d / "pyproject.toml").is_file()), here)
+    return checkout.parent / "shared" / "data"
+
+
+def _files(name: str) -> list[str]:
+    source = _SOURCES[name]
+    if source.fields:
+        return [f"{part}.jsonl.gz" for part in ("train", *source.tests)]
+    return [f"{letter}_{part}.npz" for part in ("trn", *source.tests) for letter in "XY"]
+
+
+def _read_matrices(source: _Source, folder: Path, test: str) -> Dataset:
+    files = [folder / f"{matrix}_{part}.npz" for part in ("trn", test) for matrix in "XY"]
+    X_train, Y_train, X_test, Y_test = (csr_array(sparse.load_npz(file)) for file in files)
+    names = features = None
+    if (folder / "labels.txt").is_file():
+        # a name, or id and name with a tab between them
+        lines = (folder / "labels.txt").read_text("utf-8").splitlines()
+        names = [line.rpartition("\t")[2].removeprefix("TAG_") for line in lines]
+    if (folder / "features.txt").is_file():
+        features = (folder / "features.txt").read_text("utf-8").splitlines()
+    return Dataset(X_train, Y_train, X_test, Y_test, names, features)
+
+
+def _read_records(source: _Source, folder: Path, test: str) -> Dataset:
+    train, held = (_records(folder / f"{part}.jsonl.gz") for part in ("train", test))
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, dtype=np.float32)
+    X_train = csr_array(vectorizer.fit_transform(_texts(train, source.fields)))
+    X_test = csr_array(vectorizer.transform(_texts(held, source.fields)))
+    ids = sorted({label for record in train for label in record[source.labels]})
+    Y_train, Y_test = (_indicator(records, source.labels, ids) for records in (train, held))
+    features = vectorizer.get_feature_names_out().tolist()
+    return Dataset(X_train, Y_train, X_test, Y_test, _names_of(folder, ids), features)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _texts(records: list[dict[str, Any]], fields: tuple[str, ...]) -> list[str]:
+    return [" ".join(str(record[field] or "") for field in fields) for record in records]
+
+
+def _indicator(records: list[dict[str, Any]], field: str, ids: list[Any]) -> csr_array:
+    column = {label: i for i, label in enumerate(ids)}
+    rows = [sorted({column[label] for label in record[field] if label in column}) for record in records]
+    indptr = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    indices = np.fromiter((label for row in rows for label in row), np.int32, indptr[-1])
+    return csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), len(ids)))
+
+
+def _names_of(folder: Path, ids: list[Any]) -> list[str]:
+    """Names from label_names.tsv (id, name, …), plain or compressed, made unique."""
+    known: dict[str, str] = {}
+    for path, opened in ((folder / "label_names.tsv", open), (folder / "label_names.tsv.gz", gzip.open)):
+        if path.is_file():
+            with opened(path, "rt", encoding="utf-8") as lines:
+                known |= dict(line.rstrip("\n").split("\t")[:2] for line in lines)
+    # ids of the GND are addresses there and short in the records
+    known |= {key.replace("https://d-nb.info/gnd/", "gnd:"): name for key, name in known.items()}
+    names = [known.get(str(label), str(label)) for label in ids]
+    times = Counter(names)
+    return [n if times[n] == 1 else f"{n} ({label})" for n, label in zip(names, ids, strict=True)]
+
+
+_TATE_FIELDS = ("title", "medium", "artists", "dateText", "classification", "groupTitle", "inscription")
+_SOURCES = {
+    "eurlex57k": _Source(_read_matrices, ("tst", "dev")),
+    "tibkat-core": _Source(_read_records, ("dev",), ("title", "abstract"), "subjects"),
+    "tate": _Source(_read_records, ("test",), _TATE_FIELDS, "labels"),
+    "delicious": _Source(_read_matrices, ("tst",)),
+    "bibtex": _Source(_read_matrices, ("tst",)),
+}

@@ -1,0 +1,58 @@
+"""What the loaders and generators return."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+
+class Dataset(NamedTuple):
+    """Matrices of a data set, split into train and test.
+
+    Attributes
+    ----------
+    X_train, X_test : csr_array of float32, shape (rows, n_features)
+    Y_train, Y_test : csr_array of float32, shape (rows, n_labels)
+        1 where the row has the label.
+    label_names : list of str or None
+        Name of each column of Y.
+    feature_names : list of str or None
+        Name of each column of X.
+    """
+
+    X_train: csr_array
+    Y_train: csr_array
+    X_test: csr_array
+    Y_test: csr_array
+    label_names: list[str] | None
+    feature_names: list[str] | None
+
+
+class TextDataset(NamedTuple):
+    """Texts with the names of their labels, split into train and test.
+
+    Attributes
+    ----------
+    texts_train, texts_test : list of str
+    labels_train, labels_test : list of lists of str
+        The labels of each text, most important first.
+    label_names : list of str
+        Every label that the data set may use.
+    """
+
+    texts_train: list[str]
+    labels_train: list[list[str]]
+    texts_test: list[str]
+    labels_test: list[list[str]]
+    label_names: list[str]
+
+
+def to_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, columns: int) -> csr_array:
+    """Rows whose ids ascend and are unique; no values = ones. The arrays are taken over."""
+    if values is None:
+        values = np.ones(len(indices), np.float32)
+    if len(indices) <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32, copy=False)  # scipy would widen `indices` to the type of `indptr`
+    matrix = csr_array((values, indices, indptr), shape=(len(indptr) - 1, columns))
+    matrix.has_canonical_format = True
+    return matrix

@@ -1,0 +1,306 @@
+// The kernels, written once over the compiler's vector types and compiled once for each instruction set.
+// Everything is in an anonymous namespace: no symbol compiled for AVX may be picked by the linker for plain code.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels.hpp"
+
+namespace bonsai {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr size_t kVector = 16;
+#elif defined(__AVX2__)
+constexpr size_t kVector = 8;
+#else
+constexpr size_t kVector = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(kVector * 4)));
+typedef int32_t Mask __attribute__((vector_size(kVector * 4)));
+
+Vec load(const float* p) {
+    Vec v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+void store(float* p, Vec v) {
+    std::memcpy(p, &v, sizeof v);
+}
+Vec broadcast(float x) {
+    return x - Vec{};  // x - 0 is x for every x, -0.0 included, as x + 0 is not
+}
+
+// -1 in the lanes whose bit is set.
+Mask lanes_of(uint64_t bits) {
+    Mask lane;
+    for (size_t l = 0; l < kVector; ++l) lane[l] = 1 << l;
+    return ((static_cast<int32_t>(bits & ((1u << kVector) - 1)) - Mask{}) & lane) != 0;
+}
+bool any(Mask m) {
+    typedef int64_t Wide __attribute__((vector_size(kVector * 4)));
+    const Wide wide = reinterpret_cast<Wide>(m);
+    int64_t all = 0;
+    for (size_t l = 0; l < kVector / 2; ++l) all |= wide[l];
+    return all != 0;
+}
+
+// Prefetching a few non-zeros ahead hides the latency of panel rows that live beyond L2.
+constexpr int64_t kAhead = 8;
+template <size_t NV>
+void prefetch(const float* row) {
+    for (size_t j = 0; j < NV * kVector * 4; j += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + j);
+}
+
+template <size_t NV>
+void sparse_dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
+    constexpr size_t B = NV * kVector;
+    const int64_t end = rows.ptr[i + 1];
+    const int64_t fetch_end = end - kAhead;
+    for (int64_t e = rows.ptr[i]; e < end; ++e) {
+        if (e < fetch_end) prefetch<NV>(w + size_t(rows.index[e + kAhead]) * B);
+        const Vec v = broadcast(rows.value[e]);
+        const float* p = w + size_t(rows.index[e]) * B;
+        for (size_t j = 0; j < NV; ++j) acc[j] += v * load(p + j * kVector);
+    }
+}
+
+template <size_t NV>
+void dense_dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
+    constexpr size_t B = NV * kVector;
+    const float* x = rows.dense_row(i);
+    Vec sum[NV] = {};
+    for (size_t f = 0; f < rows.n_features; ++f) {
+        const Vec v = broadcast(x[f]);
+        for (size_t j = 0; j < NV; ++j) sum[j] += v * load(w + f * B + j * kVector);
+    }
+    const Vec scale = broadcast(rows.dense_scale(i));
+    for (size_t j = 0; j < NV; ++j) acc[j] += scale * sum[j];
+}
+
+template <size_t NV>
+void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
+    if (rows.dense)
+        dense_dot<NV>(rows, i, w, acc);
+    else
+        sparse_dot<NV>(rows, i, w, acc);
+}
+
+template <size_t NV>
+void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w) {
+    constexpr size_t B = NV * kVector;
+    if (rows.dense) {
+        const float* x = rows.dense_row(i);
+        Vec scaled[NV];
+        for (size_t j = 0; j < NV; ++j) scaled[j] = step[j] * broadcast(rows.dense_scale(i));
+        for (size_t f = 0; f < rows.n_features; ++f) {
+            float* p = w + f * B;
+            const Vec v = broadcast(x[f]);
+            for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * scaled[j]);
+        }
+        return;
+    }
+    for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
+        float* p = w + size_t(rows.index[e]) * B;
+        const Vec v = broadcast(rows.value[e]);
+        for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * step[j]);
+    }
+}
+
+// Algorithm 1 of Hsieh et al., "A dual coordinate descent method for large-scale linear SVM" (ICML 2008), L2 loss,
+// without shrinking, in lockstep for all lanes.
+template <size_t NV>
+void dual_squared_hinge(const DualPass& pass) {
+    constexpr size_t B = NV * kVector;
+    const Vec zero = {}, one = broadcast(1.0f);
+    Vec bias[NV], high[NV], low[NV];
+    Mask active[NV];
+    for (size_t j = 0; j < NV; ++j) {
+        bias[j] = load(pass.bias + j * kVector);
+        high[j] = broadcast(-INFINITY);
+        low[j] = broadcast(INFINITY);
+        active[j] = lanes_of(pass.active >> (j * kVector));
+    }
+    for (size_t t = 0; t < pass.rows.n_rows; ++t) {
+        const size_t i = pass.order[t];
+        Vec acc[NV];
+        for (size_t j = 0; j < NV; ++j) acc[j] = bias[j];
+        dot<NV>(pass.rows, i, pass.w, acc);
+        float* alpha = pass.alpha + i * B;
+        const Vec diagonal = broadcast(pass.diagonal[i]), inv_q = broadcast(pass.inv_q[i]);
+        Vec step[NV];
+        Mask moved = {};
+        for (size_t j = 0; j < NV; ++j) {
+            const Vec sign = lanes_of(pass.positive[i] >> (j * kVector)) ? one : -one;
+            const Vec a = load(alpha + j * kVector);
+            const Vec g = sign * acc[j] - one + a * diagonal;
+            const Vec projected = (a == zero) & (g > zero) ? zero : g;
+            high[j] = projected > high[j] ? projected : high[j];
+            low[j] = projected < low[j] ? projected : low[j];
+            Vec next = a - g * inv_q;
+            next = next > zero ? next : zero;
+            next = active[j] & (projected != zero) ? next : a;
+            store(alpha + j * kVector, next);
+            step[j] = (next - a) * sign;
+            moved |= step[j] != zero;
+        }
+        if (!any(moved)) continue;
+        add_row<NV>(pass.rows, i, step, pass.w);
+        if (pass.learn_bias)
+            for (size_t j = 0; j < NV; ++j) bias[j] += step[j];
+    }
+    for (size_t j = 0; j < NV; ++j) {
+        store(pass.bias + j * kVector, bias[j]);
+        store(pass.gradient_max + j * kVector, high[j]);
+        store(pass.gradient_min + j * kVector, low[j]);
+    }
+}
+
+// One variable of the logistic dual: min over 0 < z < C of z log z + (C - z) log(C - z) + a/2 (z - z0)^2 + b (z - z0),
+// by Newton steps on z or on C - z, whichever is further from its bound (Yu, Huang and Lin, "Dual coordinate descent
+// methods for logistic regression and maximum entropy models", 2011, Algorithm 4). Returns the new z; *gradient is
+// the derivative at z0.
+inline double logistic_step(double z0, double c, double a, double b, double* gradient) {
+    // From whichever end is nearer to the solution, so that logarithms keep their precision.
+    const bool from_top = 0.5 * a * (c - 2 * z0) + b < 0;
+    double z = from_top ? c - z0 : z0;
+    const double start = z, sign = from_top ? -1.0 : 1.0;
+    if (c - z < 0.5 * c) z *= 0.1;
+    double derivative = a * (z - start) + sign * b + std::log(z / (c - z));
+    *gradient = sign * b + std::log(start / (c - start));
+    for (int inner = 0; inner < 100 && std::abs(derivative) >= 1e-12; ++inner) {
+        const double curvature = a + c / ((c - z) * z);
+        const double next = z - derivative / curvature;
+        z = next <= 0 ? z * 0.1 : next;
+        if (z >= c) z = c * (1 - 1e-15);
+        derivative = a * (z - start) + sign * b + std::log(z / (c - z));
+    }
+    return from_top ? c - z : z;
+}
+
+template <size_t NV>
+void dual_logistic(const DualPass& pass) {
+    constexpr size_t B = NV * kVector;
+    for (size_t l = 0; l < B; ++l) {
+        pass.gradient_max[l] = 0;
+        pass.gradient_min[l] = 0;
+    }
+    for (size_t t = 0; t < pass.rows.n_rows; ++t) {
+        const size_t i = pass.order[t];
+        Vec acc[NV];
+        for (size_t j = 0; j < NV; ++j) acc[j] = load(pass.bias + j * kVector);
+        dot<NV>(pass.rows, i, pass.w, acc);
+        const double c = pass.diagonal[i], q = 1.0 / pass.inv_q[i];
+        alignas(64) float margin[B], delta[B];
+        for (size_t j = 0; j < NV; ++j) store(margin + j * kVector, acc[j]);
+        for (size_t l = 0; l < B; ++l) {
+            delta[l] = 0;
+            if (!(pass.active >> l & 1)) continue;
+            const float sign = pass.positive[i] >> l & 1 ? 1.0f : -1.0f;
+            float& alpha = pass.alpha[i * B + l];
+            double gradient;
+            const double next = logistic_step(alpha, c, q, double{sign} * margin[l], &gradient);
+            pass.gradient_max[l] = std::max(pass.gradient_max[l], static_cast<float>(std::abs(gradient)));
+            // Float keeps alpha strictly inside (0, C): the logarithms of the next pass need it.
+            const float inside = std::clamp(static_cast<float>(next), static_cast<float>(c * 1e-30),
+                                            std::nextafter(static_cast<float>(c), 0.0f));
+            delta[l] = (inside - alpha) * sign;
+            alpha = inside;
+        }
+        Vec step[NV];
+        for (size_t j = 0; j < NV; ++j) step[j] = load(delta + j * kVector);
+        add_row<NV>(pass.rows, i, step, pass.w);
+        if (pass.learn_bias)
+            for (size_t l = 0; l < B; ++l) pass.bias[l] += delta[l];
+    }
+}
+
+template <size_t NV>
+void margins(const RowsView& rows, size_t begin, size_t end, const float* w, float* out, size_t stride) {
+    for (size_t i = begin; i < end; ++i) {
+        Vec acc[NV] = {};
+        dot<NV>(rows, i, w, acc);
+        for (size_t j = 0; j < NV; ++j) store(out + (i - begin) * stride + j * kVector, acc[j]);
+    }
+}
+
+template <size_t NV>
+void scatter(const RowsView& rows, const float* coef, float* w) {
+    for (size_t i = 0; i < rows.n_rows; ++i) {
+        Vec step[NV];
+        Mask moved = {};
+        for (size_t j = 0; j < NV; ++j) {
+            step[j] = load(coef + (i * NV + j) * kVector);
+            moved |= step[j] != Vec{};
+        }
+        if (any(moved)) add_row<NV>(rows, i, step, w);
+    }
+}
+
+// The panel's width decides the template: fn.operator()<NV>().
+template <class Fn>
+void for_width(size_t width, Fn&& fn) {
+    constexpr size_t unit = kLaneStep / kVector;
+    switch (width / kLaneStep) {
+        case 1: return fn.template operator()<1 * unit>();
+        case 2: return fn.template operator()<2 * unit>();
+        case 3: return fn.template operator()<3 * unit>();
+        default: return fn.template operator()<4 * unit>();
+    }
+}
+
+void lane_dots(const float* a, const float* b, size_t n, size_t width, double* out) {
+    std::fill(out, out + width, 0.0);
+    for (size_t f = 0; f < n; ++f)
+        for (size_t l = 0; l < width; ++l) out[l] += double{a[f * width + l]} * b[f * width + l];
+}
+
+void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* scale, const float* step) {
+    for (size_t f = 0; f < n; ++f)
+        for (size_t l = 0; l < width; l += kVector) {
+            float* p = y + f * width + l;
+            store(p, load(scale + l) * load(p) + load(step + l) * load(x + f * width + l));
+        }
+}
+
+uint64_t above(const float* w, size_t width, float threshold) {
+    uint64_t bits = 0;
+    for (size_t l = 0; l < width; l += kVector) {
+        const Vec v = load(w + l);
+        const Mask hit = (v > broadcast(threshold)) | (v < broadcast(-threshold));
+        if (!any(hit)) continue;
+        for (size_t m = 0; m < kVector; ++m) bits |= uint64_t(hit[m] & 1) << (l + m);
+    }
+    return bits;
+}
+
+}  // namespace
+
+extern const Kernels BONSAI_KERNELS;
+const Kernels BONSAI_KERNELS = {
+    .name = BONSAI_KERNELS_NAME,
+    .dual_squared_hinge =
+        [](const DualPass& pass) {
+            for_width(pass.width, [&]<size_t NV>() { dual_squared_hinge<NV>(pass); });
+        },
+    .dual_logistic =
+        [](const DualPass& pass) {
+            for_width(pass.width, [&]<size_t NV>() { dual_logistic<NV>(pass); });
+        },
+    .margins =
+        [](const RowsView& rows, size_t begin, size_t end, const float* w, size_t width, float* out,
+           size_t stride) {
+            for_width(width, [&]<size_t NV>() { margins<NV>(rows, begin, end, w, out, stride); });
+        },
+    .scatter =
+        [](const RowsView& rows, const float* coef, size_t width, float* w) {
+            for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); });
+        },
+    .lane_dots = lane_dots,
+    .lane_axpy = lane_axpy,
+    .above = above,
+};
+
+}  // namespace bonsai

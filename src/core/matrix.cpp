@@ -1,0 +1,120 @@
+#include "matrix.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace bonsai {
+
+IdLists transpose(const int64_t* ptr, const int32_t* id, size_t n_rows, size_t n_columns) {
+    IdLists lists;
+    lists.ptr.assign(n_columns + 1, 0);
+    for (int64_t e = 0; e < ptr[n_rows]; ++e) ++lists.ptr[id[e] + 1];
+    for (size_t c = 0; c < n_columns; ++c) lists.ptr[c + 1] += lists.ptr[c];
+    lists.id.resize(static_cast<size_t>(ptr[n_rows]));
+    std::vector<int64_t> at(lists.ptr.begin(), lists.ptr.end() - 1);
+    for (size_t i = 0; i < n_rows; ++i)
+        for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) lists.id[at[id[e]]++] = static_cast<int32_t>(i);
+    return lists;
+}
+
+double row_norm(const RowsView& rows, size_t i) {
+    double sum = 0;
+    for_each_entry(rows, i, [&](uint32_t, float v) { sum += double{v} * v; });
+    return std::sqrt(sum);
+}
+
+Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
+             Scratch& scratch) {
+    view_.n_rows = ids.size();
+    if (source.dense) {
+        pick_.assign(ids.begin(), ids.end());
+        scale_.resize(ids.size());
+        for (size_t i = 0; i < ids.size(); ++i) scale_[i] = factors.empty() ? 1.0f : factors[ids[i]];
+        features_.resize(source.n_features);
+        for (size_t f = 0; f < features_.size(); ++f) features_[f] = static_cast<uint32_t>(f);
+        view_.n_features = source.n_features;
+        view_.dense = source.dense;
+        view_.pick = pick_.data();
+        view_.scale = scale_.data();
+        return;
+    }
+    auto& local = scratch.local;
+    local.resize(source.n_features, 0);
+    std::vector<uint32_t> count;
+    size_t entries = 0;
+    for (const uint32_t i : ids) {
+        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e) {
+            uint32_t& number = local[source.index[e]];
+            if (number == 0) {
+                features_.push_back(static_cast<uint32_t>(source.index[e]));
+                count.push_back(0);
+                number = static_cast<uint32_t>(features_.size());
+            }
+            ++count[number - 1];
+        }
+        entries += source.row_size(i);
+    }
+    std::vector<uint64_t> order(features_.size());  // frequent first, then by id: one key that sorts fast
+    for (size_t f = 0; f < order.size(); ++f) order[f] = (uint64_t{~count[f]} << 32) | features_[f];
+    std::sort(order.begin(), order.end());
+    for (size_t f = 0; f < order.size(); ++f) {
+        features_[f] = static_cast<uint32_t>(order[f]);
+        local[features_[f]] = static_cast<uint32_t>(f) + 1;
+    }
+    ptr_.reserve(ids.size() + 1);
+    ptr_.push_back(0);
+    index_.resize(entries);
+    value_.resize(entries);
+    size_t at = 0;
+    for (const uint32_t i : ids) {
+        const float factor = factors.empty() ? 1.0f : factors[i];
+        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e, ++at) {
+            index_[at] = static_cast<int32_t>(local[source.index[e]] - 1);
+            value_[at] = source.value[e] * factor;
+        }
+        ptr_.push_back(static_cast<int64_t>(at));
+    }
+    for (const uint32_t f : features_) local[f] = 0;
+    view_.n_features = features_.size();
+    view_.ptr = ptr_.data();
+    view_.index = index_.data();
+    view_.value = value_.data();
+}
+
+void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,
+               const char* what) {
+    const auto fail = [&](const std::string& why) {
+        throw std::invalid_argument(std::string(what) + ": " + why);
+    };
+    if (ptr.size() != n_rows + 1 || ptr[0] != 0 || ptr[n_rows] != static_cast<int64_t>(id.size()))
+        fail("row pointers do not span the entries");
+    for (size_t i = 0; i < n_rows; ++i) {
+        if (ptr[i] > ptr[i + 1] || ptr[i + 1] > ptr[n_rows]) fail("row pointers fall at row " + std::to_string(i));
+        int64_t last = -1;
+        for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) {
+            if (id[e] <= last || static_cast<size_t>(id[e]) >= limit)
+                fail("index " + std::to_string(id[e]) + " in row " + std::to_string(i) +
+                     " is out of range or out of order");
+            last = id[e];
+        }
+    }
+}
+
+Dataset::Dataset(const RowsView& x, std::span<const int64_t> label_ptr, std::span<const int32_t> labels,
+                 size_t n_labels, std::span<const float> weights, bool normalize)
+    : x_(x), label_ptr_(label_ptr.data()), labels_(labels.data()), weights_(weights) {
+    check_csr(label_ptr, labels, x.n_rows, n_labels, "Y");
+    if (!weights.empty() && weights.size() != x.n_rows) throw std::invalid_argument("one weight for each row");
+    factors_.assign(x.n_rows, 1.0f);
+    if (normalize) {
+        for (size_t i = 0; i < x.n_rows; ++i) {
+            const double norm = row_norm(x, i);
+            if (norm > kSmallestNorm) factors_[i] = static_cast<float>(1.0 / norm);
+        }
+    }
+    rows_of_label_ = transpose(label_ptr_, labels_, x.n_rows, n_labels);
+}
+
+}  // namespace bonsai

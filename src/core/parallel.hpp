@@ -1,0 +1,74 @@
+// Threads for the length of one call. No global pool: nothing survives the call, so a forked child is safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace bonsai {
+
+// Thrown out of `Pool::run` after somebody set `Control::stop`.
+struct Interrupted : std::exception {
+    const char* what() const noexcept override { return "interrupted"; }
+};
+
+// What a long call shares with the thread that watches it: a request to stop, and how far it is.
+struct Control {
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> done{0};   // in units of the phase's own choosing
+    std::atomic<uint64_t> total{0};  // 0: not known yet
+
+    void check() const {
+        if (stop.load(std::memory_order_relaxed)) throw Interrupted();
+    }
+};
+
+class Pool {
+  public:
+    // The calling thread is worker 0 of `threads` workers.
+    Pool(unsigned threads, Control& control);
+    ~Pool();
+    Pool(const Pool&) = delete;
+    Pool& operator=(const Pool&) = delete;
+
+    unsigned threads() const { return static_cast<unsigned>(threads_.size()) + 1; }
+    Control& control() const { return control_; }
+
+    // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The first
+    // exception ends the loop and is rethrown here. May be called from inside fn; idle workers take the innermost
+    // loop first, and a worker that waits for its own loop never starts foreign work, so buffers may be kept
+    // per worker by any function that does not itself call `run` while it holds them.
+    void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
+
+  private:
+    struct Loop {
+        size_t size;
+        const std::function<void(size_t, unsigned)>* fn;
+        size_t next = 0;
+        size_t running = 0;
+        std::exception_ptr error;
+        bool exhausted() const { return next >= size || error; }
+    };
+
+    void work(unsigned worker);
+    void take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
+    static unsigned& current_worker();
+
+    Control& control_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<Loop*> loops_;
+    bool closing_ = false;
+    std::vector<std::thread> threads_;
+};
+
+// The number of threads that this process may use (its CPU affinity), at least 1.
+unsigned available_threads();
+
+}  // namespace bonsai

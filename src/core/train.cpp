@@ -1,0 +1,270 @@
+#include "train.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "random.hpp"
+#include "tree.hpp"
+
+namespace bonsai {
+
+Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
+                      std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key) {
+    Problem problem;
+    problem.rows = slice.rows();
+    problem.n_classes = n_classes;
+    problem.key = key;
+    problem.norm2.resize(rows.size());
+    problem.class_ptr.push_back(0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const double norm = row_norm(problem.rows, i);
+        problem.norm2[i] = static_cast<float>(norm * norm);
+        if (data.weighted()) problem.weight.push_back(data.weight(rows[i]));
+        const size_t begin = problem.classes.size();
+        for (const int32_t label : data.labels_of(rows[i]))
+            if (class_of_label[label] != kNotHere) problem.classes.push_back(class_of_label[label]);
+        const auto first = problem.classes.begin() + static_cast<int64_t>(begin);
+        std::sort(first, problem.classes.end());
+        problem.classes.erase(std::unique(first, problem.classes.end()), problem.classes.end());
+        problem.class_ptr.push_back(static_cast<int64_t>(problem.classes.size()));
+    }
+    return problem;
+}
+
+namespace {
+
+// One node of one tree, waiting to be solved.
+struct Job {
+    size_t tree;
+    size_t node;
+    uint64_t key;
+    std::vector<uint32_t> labels;    // all labels below, ascending
+    std::vector<uint32_t> class_of;  // for each of them, the child that it belongs to
+    size_t n_classes;
+    uint64_t cost;                   // rows x classes, roughly
+};
+
+// What a node contributes to the forest. Packed at once: the panels are gone by then.
+struct PackedNode {
+    std::vector<float> bias, scale;
+    std::vector<uint32_t> features, weight_ptr;
+    std::vector<StoredWeight> weights;
+    std::vector<uint32_t> children;  // child number of each weight
+    size_t n_unconverged = 0;
+    int max_iter = 0;
+};
+
+// Buffers of one worker, of the size of the label, row and feature spaces.
+struct Scratch {
+    std::vector<uint32_t> class_of_label;  // kNotHere between jobs
+    std::vector<uint8_t> row_seen;         // 0 between jobs
+    Slice::Scratch slice;
+};
+
+std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees, uint64_t seed) {
+    std::vector<Job> jobs;
+    for (size_t t = 0; t < trees.size(); ++t) {
+        const TreeView& tree = trees[t];
+        const auto keys = node_keys(tree.child_ptr, tree.children, tree.is_leaf, root_key(seed, t));
+        std::vector<Job> of_tree(tree.is_leaf.size());
+        for (size_t v = of_tree.size(); v-- > 0;) {  // children come after their parents
+            Job& job = of_tree[v];
+            job = {.tree = t, .node = v, .key = keys[v], .labels = {}, .class_of = {}, .n_classes = 0, .cost = 0};
+            job.n_classes = static_cast<size_t>(tree.child_ptr[v + 1] - tree.child_ptr[v]);
+            std::vector<std::pair<uint32_t, uint32_t>> below;
+            for (size_t c = 0; c < job.n_classes; ++c) {
+                const auto child = static_cast<uint32_t>(tree.children[tree.child_ptr[v] + static_cast<int64_t>(c)]);
+                if (tree.is_leaf[v])
+                    below.emplace_back(child, c);
+                else
+                    for (const uint32_t label : of_tree[child].labels) below.emplace_back(label, c);
+            }
+            std::sort(below.begin(), below.end());
+            for (const auto& [label, c] : below) {
+                job.labels.push_back(label);
+                job.class_of.push_back(c);
+                job.cost += data.rows_of(label).size() * job.n_classes;
+            }
+        }
+        std::move(of_tree.begin(), of_tree.end(), std::back_inserter(jobs));
+    }
+    return jobs;
+}
+
+std::vector<uint32_t> rows_of_node(const Dataset& data, const Job& job, Scratch& scratch) {
+    std::vector<uint32_t> rows;
+    if (job.node == 0) {  // every row reaches the root, also one without labels
+        rows.resize(data.n_rows());
+        for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint32_t>(i);
+        return rows;
+    }
+    for (const uint32_t label : job.labels)
+        for (const int32_t row : data.rows_of(label)) {
+            if (scratch.row_seen[row]) continue;
+            scratch.row_seen[row] = 1;
+            rows.push_back(static_cast<uint32_t>(row));
+        }
+    std::sort(rows.begin(), rows.end());
+    for (const uint32_t row : rows) scratch.row_seen[row] = 0;
+    return rows;
+}
+
+Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32_t> rows, const Slice& slice,
+                     Scratch& scratch) {
+    for (size_t i = 0; i < job.labels.size(); ++i) scratch.class_of_label[job.labels[i]] = job.class_of[i];
+    Problem problem = build_problem(data, rows, slice, scratch.class_of_label, job.n_classes, job.key);
+    for (const uint32_t label : job.labels) scratch.class_of_label[label] = kNotHere;
+    return problem;
+}
+
+// Feature-major, features ascending by their number in X, quantised with one scale for each classifier.
+PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
+    PackedNode node;
+    node.scale.assign(n_classes, 0.0f);
+    std::vector<uint32_t> count(features.size() + 1, 0);
+    for (const Solution& panel : panels) {
+        node.bias.insert(node.bias.end(), panel.bias.begin(), panel.bias.end());
+        for (const int n : panel.n_iter) node.max_iter = std::max(node.max_iter, n);
+        for (const uint8_t converged : panel.converged) node.n_unconverged += !converged;
+        for (const Weight& w : panel.weights)
+            node.scale[w.cls] = std::max(node.scale[w.cls], std::abs(w.value) / kWeightMax);
+    }
+    const auto quantise = [&](const Weight& w) {
+        return static_cast<StoredWeight>(std::lrint(w.value / node.scale[w.cls]));
+    };
+    size_t total = 0;
+    for (const Solution& panel : panels)
+        for (const Weight& w : panel.weights)
+            if (node.scale[w.cls] > 0 && quantise(w) != 0) ++count[w.feature], ++total;
+    if (total > std::numeric_limits<uint32_t>::max())
+        throw std::invalid_argument("a node has more than 2^32 weights: prune more, or allow a deeper tree");
+    std::vector<uint64_t> used;  // (feature of X, local feature)
+    for (size_t f = 0; f < features.size(); ++f)
+        if (count[f]) used.push_back(uint64_t{features[f]} << 32 | f);
+    std::sort(used.begin(), used.end());
+    std::vector<uint32_t> at(features.size());
+    node.weight_ptr.push_back(0);
+    for (const uint64_t u : used) {
+        const auto f = static_cast<uint32_t>(u);
+        node.features.push_back(static_cast<uint32_t>(u >> 32));
+        at[f] = node.weight_ptr.back();
+        node.weight_ptr.push_back(node.weight_ptr.back() + count[f]);
+    }
+    node.weights.resize(total);
+    node.children.resize(total);
+    for (Solution& panel : panels) {
+        for (const Weight& w : panel.weights) {
+            if (node.scale[w.cls] == 0 || quantise(w) == 0) continue;
+            const uint32_t e = at[w.feature]++;
+            node.weights[e] = quantise(w);
+            node.children[e] = w.cls;
+        }
+        panel = {};
+    }
+    return node;
+}
+
+PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels, Pool& pool,
+                 Scratch& scratch) {
+    const auto rows = rows_of_node(data, job, scratch);
+    const Slice slice(data.x(), rows, data.factors(), scratch.slice);
+    const Problem problem = make_problem(data, job, rows, slice, scratch);
+    std::vector<Solution> panels((job.n_classes + kMaxLanes - 1) / kMaxLanes);
+    pool.run(panels.size(), [&](size_t p, unsigned) {
+        const size_t first = p * kMaxLanes;
+        panels[p] = solve_panel(problem, first, std::min(kMaxLanes, job.n_classes - first), params, kernels,
+                                pool.control());
+        pool.control().done += job.cost / panels.size();
+    });
+    return pack(panels, slice.features(), job.n_classes);
+}
+
+void append(OwnedForest& forest, PackedNode&& node) {
+    const bool narrow = node.bias.size() <= kNarrow;
+    forest.bias.insert(forest.bias.end(), node.bias.begin(), node.bias.end());
+    forest.scale.insert(forest.scale.end(), node.scale.begin(), node.scale.end());
+    forest.features.insert(forest.features.end(), node.features.begin(), node.features.end());
+    forest.feature_ptr.push_back(static_cast<int64_t>(forest.features.size()));
+    forest.weight_ptr.insert(forest.weight_ptr.end(), node.weight_ptr.begin(), node.weight_ptr.end());
+    forest.weights.insert(forest.weights.end(), node.weights.begin(), node.weights.end());
+    forest.weight_base.push_back(static_cast<int64_t>(forest.weights.size()));
+    forest.child_base.push_back(static_cast<int64_t>(narrow ? forest.narrow.size() : forest.wide.size()));
+    for (const uint32_t c : node.children) {
+        if (narrow)
+            forest.narrow.push_back(static_cast<uint8_t>(c));
+        else
+            forest.wide.push_back(c);
+    }
+}
+
+}  // namespace
+
+void check_tree(const TreeView& tree, size_t n_labels) {
+    const auto fail = [](const char* why) { throw std::invalid_argument(std::string("not a label tree: ") + why); };
+    const size_t n = tree.is_leaf.size();
+    if (n == 0 || tree.child_ptr.size() != n + 1 || tree.child_ptr[0] != 0 ||
+        tree.child_ptr[n] != static_cast<int64_t>(tree.children.size()))
+        fail("the child pointers do not span the children");
+    std::vector<uint8_t> node_seen(n, 0), label_seen(n_labels, 0);
+    node_seen[0] = 1;
+    for (size_t v = 0; v < n; ++v) {
+        if (tree.child_ptr[v] > tree.child_ptr[v + 1]) fail("the child pointers fall");
+        for (int64_t c = tree.child_ptr[v]; c < tree.child_ptr[v + 1]; ++c) {
+            const auto child = static_cast<size_t>(tree.children[c]);
+            if (tree.children[c] < 0 || child >= (tree.is_leaf[v] ? n_labels : n)) fail("a child out of range");
+            if (!tree.is_leaf[v] && child <= v) fail("a child that does not come after its parent");
+            auto& seen = (tree.is_leaf[v] ? label_seen : node_seen)[child];
+            if (seen) fail("a node or label with two parents");
+            seen = 1;
+        }
+    }
+    if (std::count(node_seen.begin(), node_seen.end(), 0)) fail("a node that the root does not reach");
+}
+
+OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
+                         const LinearParams& params, const Kernels& kernels, Pool& pool, TrainReport& report) {
+    for (const TreeView& tree : trees) check_tree(tree, data.n_labels());
+    std::vector<Job> jobs = list_jobs(data, trees, seed);
+    pool.control().done = 0;
+    pool.control().total = 0;
+    std::vector<size_t> order(jobs.size());
+    for (size_t j = 0; j < jobs.size(); ++j) {
+        order[j] = j;
+        pool.control().total += jobs[j].cost;
+    }
+    // Large nodes first: the small ones fill the gaps at the end.
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return jobs[a].cost > jobs[b].cost; });
+    std::vector<Scratch> scratch(pool.threads());
+    for (auto& s : scratch) {
+        s.class_of_label.assign(data.n_labels(), kNotHere);
+        s.row_seen.assign(data.n_rows(), 0);
+    }
+    std::vector<PackedNode> nodes(jobs.size());
+    pool.run(jobs.size(), [&](size_t o, unsigned worker) {
+        Job& job = jobs[order[o]];
+        nodes[order[o]] = solve(data, job, params, kernels, pool, scratch[worker]);
+        job.labels = job.class_of = {};
+    });
+
+    OwnedForest forest;
+    forest.tree_ptr = forest.child_ptr = forest.feature_ptr = forest.weight_base = {0};
+    for (const TreeView& tree : trees) {
+        const int64_t shift = forest.child_ptr.back();
+        for (size_t v = 0; v < tree.is_leaf.size(); ++v) forest.child_ptr.push_back(shift + tree.child_ptr[v + 1]);
+        forest.children.insert(forest.children.end(), tree.children.begin(), tree.children.end());
+        forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
+        forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
+    }
+    for (PackedNode& node : nodes) {
+        report.n_classifiers += node.bias.size();
+        report.n_unconverged += node.n_unconverged;
+        report.max_iter = std::max(report.max_iter, node.max_iter);
+        append(forest, std::move(node));
+        node = {};
+    }
+    return forest;
+}
+
+}  // namespace bonsai

@@ -1,0 +1,501 @@
+"""Files and known data sets."""
+
+import gzip
+import importlib.util
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+from bonsai_xmc import datasets
+
+XC = "3 4 5\n0,4 1:0.5 3:-2\n 0:1e-3\n2\n"
+X = np.array([[0, 0.5, 0, -2], [0.001, 0, 0, 0], [0, 0, 0, 0]], np.float32)
+Y = np.array([[1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]], np.float32)
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def assert_same(actual, expected):
+    """Equal shape, structure and values, bit for bit."""
+    expected = csr_array(expected)
+    assert actual.shape == expected.shape
+    assert actual.dtype == np.float32
+    assert np.array_equal(actual.indptr, expected.indptr)
+    assert np.array_equal(actual.indices, expected.indices)
+    assert np.array_equal(actual.data, expected.data)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        XC,
+        XC.rstrip("\n"),
+        XC.replace("\n", "\r\n"),
+        "\ufeff" + XC,
+        XC.replace("1:0.5 3:-2", "3:-2.0  1:5e-1"),
+        XC + "\n\n",
+        gzip.compress(XC.encode()),
+    ],
+    ids=["plain", "no-final-newline", "crlf", "bom", "unsorted", "blank-tail", "gzip"],
+)
+def test_one_file(tmp_path, content):
+    loaded = datasets.load_xc(write(tmp_path / "train.txt", content))
+    assert_same(loaded[0], X)
+    assert_same(loaded[1], Y)
+
+
+def test_result_is_canonical_and_small(tmp_path):
+    for matrix in datasets.load_xc(write(tmp_path / "train.txt", XC)):
+        assert isinstance(matrix, csr_array)
+        assert matrix.has_canonical_format
+        assert matrix.indices.dtype == matrix.indptr.dtype == np.int32
+
+
+def test_test_file_takes_the_width_of_the_training_file(tmp_path):
+    path = write(tmp_path / "test.txt", "1 2 2\n1 1:1\n")
+    shapes = [m.shape for m in datasets.load_xc(path, n_features=7, n_labels=9)]
+    assert shapes == [(1, 7), (1, 9)]
+    with pytest.raises(ValueError, match=r"test\.txt: line 2, column 3: feature id '1' is too large"):
+        datasets.load_xc(path, n_features=1)
+
+
+def test_split_files(tmp_path):
+    features = write(tmp_path / "trn_X_Xf.txt", "3 4\n1:0.5 3:-2\n0:0.001\n\n")
+    labels = write(tmp_path / "trn_X_Y.txt.gz", gzip.compress(b"3 5\n4:1.0 0:1\n1:0\n2:1\n"))
+    for arguments in [(features, labels), (str(features), str(labels)), (tmp_path,)]:
+        loaded = datasets.load_xc(*arguments)
+        assert_same(loaded[0], X)
+        assert_same(loaded[1], Y)
+
+
+@pytest.mark.parametrize("pattern", ["{}_trn.npz", "{}.trn.npz"])
+def test_npz_pair(tmp_path, pattern):
+    x, y = (tmp_path / pattern.format(name) for name in "XY")
+    sparse.save_npz(x, sparse.coo_matrix(X.astype(np.float64)))
+    sparse.save_npz(y, sparse.csc_array(Y.astype(bool)))
+    for arguments in [(x, y), (tmp_path,)]:
+        loaded = datasets.load_xc(*arguments)
+        assert_same(loaded[0], X)
+        assert_same(loaded[1], Y)
+    wide = datasets.load_xc(x, y, n_features=9, n_labels=8)
+    assert [m.shape for m in wide] == [(3, 9), (3, 8)]
+    with pytest.raises(ValueError, match="feature id 3 is too large: there are 3 features"):
+        datasets.load_xc(x, y, n_features=3)
+
+
+def test_folder_with_single_files(tmp_path):
+    write(tmp_path / "train.txt", XC)
+    write(tmp_path / "test.txt.gz", gzip.compress(b"1 4 5\n3 0:1\n"))
+    assert datasets.load_xc(tmp_path)[0].shape == (3, 4)
+    assert datasets.load_xc(tmp_path, split="tst")[0].shape == (1, 4)
+    with pytest.raises(FileNotFoundError, match=r"no part 'dev': looked for dev_X_Xf\.txt \+ dev_X_Y\.txt"):
+        datasets.load_xc(tmp_path, split="dev")
+    write(tmp_path / "train.txt.gz", gzip.compress(XC.encode()))
+    with pytest.raises(ValueError, match=r"both with and without \.gz"):
+        datasets.load_xc(tmp_path)
+
+
+def test_svmlight_bases(tmp_path):
+    zero = write(tmp_path / "zero.svm", "# comment\n1,0 0:1 2:2 # more 9:9\n\n2 1:3\n")
+    one = write(tmp_path / "one.svm", "1,0 1:1 3:2\n2 2:3\n")
+    expected = np.array([[1, 0, 2], [0, 3, 0]])
+    for path, base in [(zero, "auto"), (one, "auto"), (zero, 0), (one, 1)]:
+        loaded = datasets.load_xc(path, base=base)
+        assert_same(loaded[0], expected.astype(np.float32))
+        assert_same(loaded[1], np.array([[1, 1, 0], [0, 0, 1]], np.float32))
+    assert datasets.load_xc(one, base=0)[0].shape == (2, 4)
+    # id 3 of 3 features can only be 1-based, id 0 only 0-based
+    assert datasets.load_xc(one, n_features=3)[0].shape == (2, 3)
+    with pytest.raises(ValueError, match=r"zero\.svm: line 2, column 9: feature id '2' is too large"):
+        datasets.load_xc(zero, n_features=2)
+    with pytest.raises(ValueError, match="feature id 0, but ids start at 1"):
+        datasets.load_xc(zero, base=1)
+    with pytest.raises(ValueError, match="label id 0, but ids start at 1"):
+        datasets.load_xc(zero, label_base=1)
+
+
+def test_agrees_with_scikit_learn(tmp_path):
+    rng = np.random.default_rng(0)
+    x = sparse.random_array((50, 30), density=0.2, rng=rng, dtype=np.float32, format="csr")
+    y = (sparse.random_array((50, 12), density=0.2, rng=rng, format="csr") > 0).astype(np.float32)
+    path = tmp_path / "data.svm"
+    dump_svmlight_file(x, y, str(path), multilabel=True, zero_based=False)
+    ours = datasets.load_xc(path, base=1, n_features=30, n_labels=12)
+    theirs, labels = load_svmlight_file(
+        str(path), n_features=30, dtype=np.float32, multilabel=True, zero_based=False
+    )
+    rows = [i for i in range(50) if x[[i]].nnz or y[[i]].nnz]  # scikit-learn skips rows with neither
+    assert_same(ours[0][rows], theirs)
+    assert [[int(i) for i in row] for row in labels] == [ours[1][[i]].indices.tolist() for i in rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "line 1: the file is empty"),
+        ("3 4 5 6\n", "line 1: the header must be 'rows features labels' as whole numbers, not '3 4 5 6'"),
+        ("a 4 5\n", "line 1: the header must be"),
+        (
+            "1 4 5\n0 4:1\n",
+            "line 2, column 3: feature id '4' is too large: there are 4 features (ids 0 to 3)",
+        ),
+        ("1 4 5\n0 -1:1\n", "line 2, column 3: negative feature id '-1:1'"),
+        ("1 4 5\n-2 1:1\n", "line 2, column 1: negative label id '-2'"),
+        ("2 4 5\n0 1:1\n5 1:1\n", "line 3, column 1: label id '5' is too large: there are 5 labels"),
+        ("1 4 5\n0 1\n", "line 2, column 3: '1' is not 'feature:value'"),
+        ("1 4 5\n0 1:abc\n", "line 2, column 5: the value 'abc' of feature 1 is not a number"),
+        ("1 4 5\n0 1:nan\n", "line 2, column 5: the value 'nan' of feature 1 is not finite"),
+        ("1 4 5\n0 1:Infinity\n", "line 2, column 5: the value 'Infinity' of feature 1 is not finite"),
+        ("1 4 5\n0 1:1e39\n", "line 2, column 5: the value '1e39' of feature 1 does not fit in float32"),
+        ("1 4 5\n0 1:1 1:2\n", "line 2: feature 1 appears twice"),
+        ("3 4 5\n0 1:1\n", "line 2: the file ends here after 1 of the 3 rows that the header announces"),
+        ("1 4 5\n0 1:1\n0 1:1\n", "line 3: more rows than the 1 that the header announces"),
+        ("1 4 5\n0,, 1:1\n", "line 2, column 3: a comma without a label id beside it"),
+        ("1 4 5\nä 1:1\n", "line 2, column 1: '\\xc3\\xa4' is not a label id"),
+        ("2 4 5\n0 1:1\n0 1:\x001\n", "line 3: NUL byte; this is not a plain text file"),
+        (
+            "9000000000000000000 4 5\n0 1:1\n",
+            "line 2: the file ends here after 1 of the 9000000000000000000 rows",
+        ),
+        ("1 2147483648 5\n0 1:1\n", "line 1: the header announces 2147483648 features; at most 2147483647"),
+        (
+            "1 4 5\n" + "9" * 100 + " 1:1\n",
+            "label id '9999999999999999999999999999999999999999…' is too large",
+        ),
+    ],
+)
+def test_errors_of_one_file(tmp_path, content, message):
+    path = write(tmp_path / "bad.txt", content)
+    with pytest.raises(ValueError) as caught:
+        datasets.load_xc(path, format="xc")
+    assert str(caught.value).startswith(f"{path}: line ")
+    assert message in str(caught.value)
+
+
+def test_errors_of_other_files(tmp_path):
+    features = write(tmp_path / "x.txt", "2 4\n0:1\n1:1\n")
+    with pytest.raises(ValueError, match=r"x\.txt has 2 rows, but .*y\.txt has 1"):
+        datasets.load_xc(features, write(tmp_path / "y.txt", "1 3\n0:1\n"))
+    with pytest.raises(ValueError, match=r"y\.txt: line 3: the value of label 2 is neither 1 nor 0"):
+        datasets.load_xc(features, write(tmp_path / "y.txt", "2 3\n0:1\n2:0.5\n"))
+    with pytest.raises(ValueError, match="holds features only: give the file with the labels"):
+        datasets.load_xc(features)
+    with pytest.raises(ValueError, match=r"q\.svm: line 1, column 3: 'qid:' marks ranking data"):
+        datasets.load_xc(write(tmp_path / "q.svm", "3 qid:1 1:1\n"))
+    with pytest.raises(ValueError, match=r"t\.gz: broken gzip data"):
+        datasets.load_xc(write(tmp_path / "t.gz", gzip.compress(XC.encode() * 9)[:-12]))
+    with pytest.raises(FileNotFoundError):
+        datasets.load_xc(tmp_path / "absent.txt")
+    with pytest.raises(ValueError, match="is a folder, so labels must not be given"):
+        datasets.load_xc(tmp_path, features)
+
+
+def test_errors_of_npz(tmp_path):
+    good, bad = tmp_path / "good.npz", tmp_path / "bad.npz"
+    sparse.save_npz(good, csr_array(Y))
+    with pytest.raises(ValueError, match=r"good\.npz holds features only"):
+        datasets.load_xc(good)
+    sparse.save_npz(bad, csr_array(Y * 2))
+    with pytest.raises(ValueError, match=r"bad\.npz: the matrix must hold 0 and 1 only, not 2"):
+        datasets.load_xc(good, bad)
+    write(bad, good.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"bad\.npz: not a file of scipy\.sparse\.save_npz"):
+        datasets.load_xc(good, bad)
+    hostile = csr_array(Y)
+    hostile.indices[0] = 1_000_000
+    sparse.save_npz(bad, hostile)
+    with pytest.raises(ValueError, match=r"bad\.npz: not a file of scipy\.sparse\.save_npz"):
+        datasets.load_xc(good, bad)
+    sparse.save_npz(bad, csr_array(np.array([[np.nan, 1.0]])))
+    with pytest.raises(ValueError, match="the matrix has the value nan in row 0"):
+        datasets.load_sparse(bad)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"format": "csv"}, "format must be one of 'auto', 'xc', 'split', 'svmlight', not 'csv'"),
+        ({"base": 2}, "base must be one of 'auto', 0, 1, not 2"),
+        ({"base": True}, "base must be one of"),
+        ({"label_base": "auto"}, "label_base must be one of 0, 1, not 'auto'"),
+        ({"n_features": 0}, "n_features must be between 1 and 2147483647, not 0"),
+        ({"n_labels": -1}, "n_labels must be between 1 and 2147483647, not -1"),
+        ({"labels": "y.txt", "format": "xc"}, "format='xc' is a single file; labels must not be given"),
+    ],
+)
+def test_errors_of_arguments(tmp_path, arguments, message):
+    with pytest.raises(ValueError) as caught:
+        datasets.load_xc(write(tmp_path / "train.txt", XC), **arguments)
+    assert message in str(caught.value)
+
+
+def test_any_bytes_give_a_matrix_or_a_message(tmp_path):
+    rng = random.Random(0)
+    path = tmp_path / "bytes"
+    seeds = [XC.encode(), b"3,1 1:2 4:1 # tail\n5:1\n", gzip.compress(XC.encode())]
+    read = 0
+    for i in range(1500):
+        data = bytearray(seeds[i % 3] if i % 4 else rng.randbytes(rng.randrange(60)))
+        for _ in range(rng.randrange(4)):
+            if data:
+                data[rng.randrange(len(data))] = rng.choice(b"0123456789:,. \n\r#-e\x00\xff")
+        path.write_bytes(data)
+        try:
+            x, y = datasets.load_xc(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            read += 1
+            x.check_format(full_check=True)
+            y.check_format(full_check=True)
+            assert x.shape[0] == y.shape[0] and np.isfinite(x.data).all()
+    assert read > 50  # the loop also meets files that are fine
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def examples(draw):
+    rows, features, labels = draw(st.integers(0, 5)), draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    cells = [(i, j) for i in range(rows) for j in range(features)]
+    entries = draw(st.dictionaries(st.sampled_from(cells), floats)) if cells else {}
+    row, column = np.array(sorted(entries), int).reshape(-1, 2).T
+    values = np.array([entries[key] for key in sorted(entries)], np.float32)
+    x = csr_array((values, (row, column)), shape=(rows, features))  # zeros stay stored
+    flags = draw(st.lists(st.booleans(), min_size=rows * labels, max_size=rows * labels))
+    return x, csr_array(np.array(flags, np.float32).reshape(rows, labels))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    examples(),
+    st.sampled_from(["xc", "xc.gz", "split", "split.gz", "svmlight", "npz"]),
+    st.sampled_from([0, 1]),
+)
+def test_round_trip(tmp_path_factory, example, form, base):
+    x, y = example
+    folder = tmp_path_factory.mktemp("round")
+    form, _, packed = form.partition(".")
+    names = ("x.npz", "y.npz") if form == "npz" else ("x.txt", "y.txt")
+    path, labels = (folder / (name + ("." + packed if packed else "")) for name in names)
+    bases = {} if form == "npz" else {"base": base, "label_base": base}
+    second = labels if form in ("split", "npz") else None
+    datasets.save_xc(path, x, y, second, format="svmlight" if form == "svmlight" else "auto", **bases)
+    width = {"n_features": x.shape[1], "n_labels": y.shape[1]} if form == "svmlight" else {}
+    loaded = datasets.load_xc(path, second, **bases, **width)
+    assert_same(loaded[0], x)
+    assert_same(loaded[1], y)
+    assert np.array_equal(np.signbit(loaded[0].data), np.signbit(x.data))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(floats, min_size=1, max_size=20))
+def test_every_float_survives(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("floats") / "x.txt"
+    row = np.array([values], np.float32)
+    datasets.save_sparse(path, row)
+    assert np.array_equal(datasets.load_sparse(path).toarray(), row)
+
+
+def test_written_text(tmp_path):
+    path = tmp_path / "train.txt"
+    datasets.save_xc(path, X, Y)
+    assert path.read_text() == "3 4 5\n0,4 1:0.5 3:-2\n 0:0.001\n2 \n"
+    datasets.save_xc(path, X, Y, format="svmlight", base=1, label_base=1)
+    assert path.read_text() == "1,5 2:0.5 4:-2\n 1:0.001\n3 \n"
+    datasets.save_xc(path, X, Y, tmp_path / "labels.txt")
+    assert path.read_text() == "3 4\n1:0.5 3:-2\n0:0.001\n\n"
+    assert (tmp_path / "labels.txt").read_text() == "3 5\n0:1 4:1\n\n2:1\n"
+
+
+def test_many_rows_are_written_in_blocks(tmp_path):
+    n = 10_001
+    x = sparse.random_array(
+        (n, 50), density=0.05, rng=np.random.default_rng(0), dtype=np.float32, format="csr"
+    )
+    y = csr_array((np.ones(n, np.float32), np.arange(n) % 7, np.arange(n + 1)), shape=(n, 7))
+    datasets.save_xc(tmp_path / "a.txt", x, y)
+    loaded = datasets.load_xc(tmp_path / "a.txt")
+    assert_same(loaded[0], x)
+    assert_same(loaded[1], y)
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt"])
+def test_equal_data_give_equal_bytes(tmp_path, name):
+    (tmp_path / "later").mkdir()
+    datasets.save_xc(tmp_path / name, X, Y)
+    datasets.save_xc(tmp_path / "later" / name, csr_array(X), sparse.coo_matrix(Y))
+    first, second = (tmp_path / name).read_bytes(), (tmp_path / "later" / name).read_bytes()
+    assert first == second
+    assert not name.endswith(".gz") or first[4:8] == b"\0\0\0\0"  # no time
+
+
+def test_saving_leaves_the_arguments_alone(tmp_path):
+    x = csr_array(
+        (np.array([1.0, 2, 4]), np.array([1, 0, 1]), np.array([0, 3])), shape=(1, 2)
+    )  # unsorted, twice
+    y = csr_array((np.array([0.0, 1]), np.array([0, 1]), np.array([0, 2])), shape=(1, 3))  # a stored zero
+    before = [a.copy() for m in (x, y) for a in (m.data, m.indices, m.indptr)]
+    datasets.save_xc(tmp_path / "a.txt", x, y)
+    after = [a for m in (x, y) for a in (m.data, m.indices, m.indptr)]
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    assert (tmp_path / "a.txt").read_text() == "1 2 3\n1 0:2 1:5\n"
+
+
+def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        datasets.save_xc(path, X, Y)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X * np.nan, Y, "X has the value nan in row 0, no finite float32 number"),
+        (X.astype(float) * 1e300, Y, "in row 0, no finite float32 number"),
+        (X, Y * 2, "Y must hold 0 and 1 only, not 2"),
+        (X[:2], Y, "X has 2 rows, but Y has 3"),
+        (X.astype(str), Y, "X must be a matrix of real numbers"),
+        (X[None], Y, "X must be a matrix of real numbers, not 3-D"),
+    ],
+)
+def test_errors_of_saving(tmp_path, x, y, message):
+    with pytest.raises(ValueError) as caught:
+        datasets.save_xc(tmp_path / "a.txt", x, y)
+    assert message in str(caught.value) and not list(tmp_path.iterdir())
+
+
+def test_single_npz_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="needs a second path"):
+        datasets.save_xc(tmp_path / "a.npz", X, Y)
+
+
+# --- known data sets ------------------------------------------------------------------------------
+
+
+def real_root():
+    """The folder of the real data sets, or skip."""
+    try:
+        return datasets.find("bibtex").parent
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["bibtex", "delicious", "tate", "eurlex57k"])
+def test_known_data_sets_are_the_reference_matrices(name):
+    root = real_root()
+    if not (root / "load.py").is_file():
+        pytest.skip(f"{root} has no load.py to compare with")
+    spec = importlib.util.spec_from_file_location("reference_loader", root / "load.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    expected, actual = module.load(name), datasets.load(name)
+    for ours, theirs in zip(actual[:4], expected, strict=True):
+        assert_same(ours, theirs)
+    assert len(actual.label_names) == len(set(actual.label_names)) == actual.Y_train.shape[1]
+    if actual.feature_names is not None:
+        assert len(actual.feature_names) == actual.X_train.shape[1]
+
+
+@pytest.mark.real_data
+def test_other_test_part_and_names():
+    real_root()
+    held, dev = datasets.load("eurlex57k"), datasets.load("eurlex57k", test="dev")
+    assert held.X_test.shape == dev.X_test.shape == (6000, 39209)
+    assert (held.X_test != dev.X_test).nnz
+    assert held.label_names[:3] == ["import", "export refund", "pip fruit"]
+    with pytest.raises(ValueError, match="bibtex has no test part 'dev', only 'tst'"):
+        datasets.load("bibtex", test="dev")
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["delicious", "bibtex"])
+def test_text_and_matrices_of_a_real_set_agree(name):
+    root = real_root()
+    data = datasets.load(name)
+    for part, x, y in [("trn", data.X_train, data.Y_train), ("tst", data.X_test, data.Y_test)]:
+        text = root / name / {"trn": "train.txt", "tst": "test.txt"}[part]
+        loaded = datasets.load_xc(text)
+        assert_same(loaded[0], x)
+        assert_same(loaded[1], y)
+
+
+def test_data_set_from_a_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "bibtex"
+    folder.mkdir()
+    monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
+    assert datasets.find("bibtex") == folder
+    for part in ("trn", "tst"):
+        for name, matrix in (("X", X), ("Y", Y)):
+            sparse.save_npz(folder / f"{name}_{part}.npz", csr_array(matrix))
+    write(folder / "labels.txt", "TAG_a\nb\n17\tc\nd\ne\n")
+    data = datasets.load("bibtex")
+    assert_same(data.X_test, X)
+    assert_same(data.Y_train, Y)
+    assert data.label_names == ["a", "b", "c", "d", "e"] and data.feature_names is None
+    (folder / "Y_tst.npz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"Y_tst\.npz is missing: data set 'bibtex' needs X_trn\.npz"):
+        datasets.load("bibtex")
+
+
+def test_text_set_from_a_folder(tmp_path):
+    folder = tmp_path / "tibkat-core"
+    folder.mkdir()
+    train = (
+        '{"title": "old maps", "abstract": null, "subjects": ["gnd:2", "gnd:1", "gnd:2"]}\n'
+        '{"title": "old maps", "abstract": "once", "subjects": ["gnd:3"]}\n'
+    )
+    write(folder / "train.jsonl.gz", gzip.compress(train.encode()))
+    held = '{"title": "maps", "abstract": "", "subjects": ["gnd:3", "gnd:9"]}\n'
+    write(folder / "dev.jsonl.gz", gzip.compress(held.encode()))
+    names = "https://d-nb.info/gnd/1\tSame\nhttps://d-nb.info/gnd/2\tSame\n"
+    write(folder / "label_names.tsv.gz", gzip.compress(names.encode()))
+    data = datasets.load("tibkat-core", root=tmp_path)
+    assert data.feature_names == ["maps", "old"]
+    assert data.Y_train.toarray().tolist() == [[1, 1, 0], [0, 0, 1]]
+    assert data.Y_test.toarray().tolist() == [[0, 0, 1]]
+    assert data.label_names == ["Same (gnd:1)", "Same (gnd:2)", "gnd:3"]
+    assert data.X_test.toarray().tolist() == [[1, 0]]
+
+
+def test_missing_and_unknown_data_sets(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"put its files there \(train\.jsonl\.gz, test\.jsonl\.gz\)"):
+        datasets.find("tate", root=tmp_path)
+    with pytest.raises(ValueError, match="data set 'tatte' is unknown, there are eurlex57k"):
+        datasets.load("tatte")
+    with pytest.raises(
+        ValueError, match=r"load_xc\(path\) reads its files, make_xmc\('eurlex-4k'\) generates"
+    ):
+        datasets.find("eurlex-4k")
+    # without the variable: beside the checkout, from any folder inside it
+    monkeypatch.delenv("BONSAI_DATA", raising=False)
+    (tmp_path / "shared" / "data" / "tate").mkdir(parents=True)
+    inside = tmp_path / "checkout" / "tests"
+    inside.mkdir(parents=True)
+    write(tmp_path / "checkout" / "pyproject.toml", "")
+    monkeypatch.chdir(inside)
+    assert datasets.find("tate") == Path(tmp_path / "shared" / "data" / "tate")
