@@ -1,14 +1,17 @@
-"""The command line: what each command prints and writes, which exit code it ends with, what it leaves behind."""
+"""The command line: what each command prints and writes, how it ends, and what it leaves behind."""
 
+import contextlib
 import gzip
 import inspect
 import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -377,9 +380,8 @@ def test_info_finds_damage(bonsai, tmp_path, folder):
 def broken(tmp_path, folder):
     model = (folder / "model.bonsai").read_bytes()
     (tmp_path / "cut").write_bytes(model[:-5])
-    file = _modelfile.loads(model)
-    newer = _modelfile.dumps(file.arrays, file.metadata)
-    (tmp_path / "other").write_bytes(newer.replace(b'"params"', b'"pa=ams"'))
+    (tmp_path / "changed").write_bytes(model.replace(b'"params"', b'"pa=ams"'))
+    (tmp_path / "foreign").write_bytes(_modelfile.dumps({"x": np.zeros(3)}, {"note": "no forest"}))
     (tmp_path / "malformed.txt").write_text("2 3 2\n0 0:1\n1 0:one\n")
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "unknown.json").write_text('{"brunching": 3}')
@@ -390,7 +392,6 @@ def broken(tmp_path, folder):
     (tmp_path / "few").write_text("one\n")
     (tmp_path / "empty.npy").write_bytes(b"")
     (tmp_path / "wide.txt").write_text("1 500\n499:1\n")
-    (tmp_path / "nothing.txt").write_text("2 3 2\n 0:1\n 1:1\n")
     return tmp_path
 
 
@@ -399,7 +400,6 @@ def broken(tmp_path, folder):
     [
         ("train missing.txt -o {0}/m", "missing.txt: No such file or directory"),
         ("train {0}/malformed.txt -o {0}/m", "malformed.txt"),
-        ("train {0}/nothing.txt -o {0}/m", "holds no label"),
         ("train train.txt -o {0}/m --branching 1", "branching is 1, but must be"),
         ("train train.txt -o {0}/m --representation inputs", "representation is 'inputs', but must be"),
         (
@@ -425,7 +425,8 @@ def broken(tmp_path, folder):
         ("predict missing test.txt", "missing: No such file or directory"),
         ("predict train.txt test.txt", "train.txt is not a bonsai-xmc model"),
         ("predict {0}/cut test.txt", "cut is truncated at byte"),
-        ("predict {0}/other test.txt", "other is damaged: the checksum of its header"),
+        ("predict {0}/changed test.txt", "changed is damaged: the checksum of its header"),
+        ("predict {0}/foreign test.txt", "foreign: the model is inconsistent"),
         ("predict {0} test.txt", "is not a bonsai-xmc model: it is a folder"),
         ("predict model.bonsai missing.txt", "missing.txt: No such file or directory"),
         ("predict model.bonsai {0}/wide.txt", "wide.txt"),
@@ -452,6 +453,13 @@ def test_errors_are_one_clear_line(bonsai, broken, line, message):
     before = sorted(os.listdir(broken))
     assert message in error_of(bonsai, *line.format(broken).split())
     assert sorted(os.listdir(broken)) == before
+
+
+def test_an_error_of_the_training(bonsai, tmp_path):
+    (tmp_path / "nothing.txt").write_text("2 3 2\n 0:1\n 1:1\n")
+    bonsai("train", tmp_path / "nothing.txt", "-o", tmp_path / "m", code=1)
+    assert bonsai.error.startswith("bonsai: error: Y holds no label at all")
+    assert os.listdir(tmp_path) == ["nothing.txt"]
 
 
 def test_the_output_is_checked_before_anything_else(bonsai, tmp_path):
@@ -524,35 +532,48 @@ def test_exit_codes_of_the_process(folder, tmp_path):
 
 def test_a_reader_that_goes_away_is_no_trouble(folder):
     line = [*BONSAI, "predict", "model.bonsai", "train.txt", "-k", "40", "--beam", "none"]
-    with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"300 40\n"
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 141
+        assert process.wait() == 141
 
 
 @pytest.fixture(scope="module")
 def long_work(tmp_path_factory):
-    """Data that keep one thread busy for far longer than any test waits."""
+    """A folder and a command that trains in it for longer than any test waits."""
     path = tmp_path_factory.mktemp("long")
     many = datasets.make_xmc(
         n_rows=20_000, n_test=1, n_features=4_000, n_labels=3_000, features_per_row=60, random_state=0
     )
     sp.save_npz(path / "X.npz", many.X_train)
     sp.save_npz(path / "Y.npz", many.Y_train)
-    options = ["-o", "m", "--n-jobs", "1", "--n-trees", "50", "--tol", "1e-9", "--max-iter", "100000"]
-    return path, [*BONSAI, "train", "X.npz", "Y.npz", *options]
-
-
-def test_an_interrupt_stops_soon_and_leaves_nothing(long_work):
-    path, line = long_work
     (path / "m").write_bytes(b"the old model")
-    with subprocess.Popen(line, cwd=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    return path, [*BONSAI, "train", "X.npz", "Y.npz", "-o", "m", "--n-jobs", "1", "--n-trees", "30"]
+
+
+@contextlib.contextmanager
+def started(line, **kwargs):
+    """A process that ends with the test, whatever happens, and after a minute at the latest."""
+    with subprocess.Popen(line, **kwargs) as process:
+        timer = threading.Timer(60, process.kill)
+        timer.start()
+        try:
+            yield process
+        finally:
+            timer.cancel()
+            process.kill()
+
+
+@pytest.mark.parametrize("options", [(), ("--tol=1e-12", "--max-iter=1000000")])
+def test_an_interrupt_stops_soon_and_leaves_nothing(long_work, options):
+    path, line = long_work
+    with started([*line, *options], cwd=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith(b"about ")  # training begins
-        time.sleep(0.5)
+        time.sleep(1)
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait() == 130
         assert time.monotonic() - begin < 3
         assert process.stderr.read() == b"bonsai: interrupted\n"
     assert sorted(os.listdir(path)) == ["X.npz", "Y.npz", "m"]
@@ -562,16 +583,17 @@ def test_an_interrupt_stops_soon_and_leaves_nothing(long_work):
 def test_a_terminal_gets_a_bar(long_work):
     path, line = long_work
     ours, theirs = pty.openpty()
-    with subprocess.Popen(line, cwd=path, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with started(line, cwd=path, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         seen = b""
-        while b"classifiers" not in seen or b"left" not in seen.rpartition(b"classifiers")[2]:
+        while b" left" not in seen:
             seen += os.read(ours, 1000)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-    seen += os.read(ours, 10_000)
+        while not seen.endswith(b"interrupted\r\n"):
+            seen += os.read(ours, 1000)
+        assert process.wait() == 130
     os.close(ours)
-    assert b" %  0:0" in seen
+    assert re.search(rb"\[=* *\] +\d+ %  0:\d\d, ", seen)
     assert seen.endswith(b"\r\x1b[Kbonsai: interrupted\r\n")
 
 

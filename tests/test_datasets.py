@@ -405,7 +405,7 @@ def real_root():
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("name", ["bibtex", "delicious", "tate", "eurlex57k"])
+@pytest.mark.parametrize("name", ["bibtex", "delicious", "tate", "eurlex57k", "tibkat-core"])
 def test_known_data_sets_are_the_reference_matrices(name):
     root = real_root()
     if not (root / "load.py").is_file():

@@ -78,7 +78,9 @@ def _train(args: argparse.Namespace) -> None:
     if not args.quiet and not args.json:
         memory, disk = (_bytes(estimate[name]) for name in ("training_bytes", "model_bytes"))
         print(f"about {memory} of memory to train, about {disk} for the model", flush=True)
-    model._fit(X, Y, progress=ProgressBar() if model.verbose and not args.quiet else args.progress)
+    if model.verbose and not args.quiet:
+        args.progress = ProgressBar()
+    model._fit(X, Y, progress=args.progress)
     fitted = time.perf_counter()
     model.save(args.output)
     seconds = {"reading": read, **model.timings_, "saving": time.perf_counter() - fitted}

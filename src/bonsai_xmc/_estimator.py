@@ -1,4 +1,4 @@
-"""The estimator: parameters, fit, predict, save, load. The only caller of the core's training and prediction."""
+"""The estimator: parameters, fit, predict, save, load. The only caller of the core's training and search."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +14,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bonsai_xmc import _core, _inputs, _memory, _modelfile, metrics
+from bonsai_xmc import _core, _inputs, _memory, _modelfile
 from bonsai_xmc._params import PRESETS, check_params
 from bonsai_xmc._progress import ProgressBar
 from bonsai_xmc._tree import LabelTree
@@ -30,17 +31,17 @@ _MANY_UNCONVERGED = 0.1
 _NOT_SAVED = ("n_jobs", "verbose")
 
 
-class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Bonsai(ClassifierMixin, BaseEstimator):
     """Extreme multi-label classifier: shallow label trees with linear classifiers at their nodes.
 
-    Labels are represented by vectors and clustered into shallow, wide, unbalanced trees; each node gets one linear
-    classifier for each child or label; prediction is a beam search, averaged over the trees [1]_.
+    Labels are represented by vectors and clustered into shallow, wide, unbalanced trees; each node gets one
+    linear classifier for each child or label; prediction is a beam search, averaged over the trees [1]_.
 
     Parameters
     ----------
     representation : {"input", "output", "joint"} or matrix of shape (n_labels, any), default="input"
-        What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors of
-        your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
+        What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors
+        of your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
     n_trees : int ≥ 1, default=3
         Trees in the forest, each from other k-means seeds. The paper uses 3.
     branching : int ≥ 2, default=100
@@ -48,12 +49,14 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_leaf : int ≥ 1, optional
         Nodes with at most this many labels are not split. Default: `branching`, as in the paper.
     max_depth : int ≥ 1, optional
-        Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all (one-vs-rest). Default: none,
-        split until `max_leaf`. The paper uses 2 for EURLex and Wiki10 and 3 for its larger sets.
+        Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all (one-vs-rest).
+        Default: none, split until `max_leaf`. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
     balanced : bool, default=False
-        Whether the children of a node get equally many labels (up to one). False in the paper; true in Parabel.
+        Whether the children of a node get equally many labels (up to one). False in the paper; true in
+        Parabel.
     tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
-        Use this tree (or these) instead of clustering. `n_trees` and `representation` then play no part.
+        Use this tree (or these) instead of clustering. `n_trees` and `representation` then play no part. Each
+        label with a row needs its place; others are left out. Where tree and Y both have names, names decide.
     kmeans_tol : float ≥ 0, default=1e-4
         Clustering stops when the mean similarity gains less. The paper's value.
     kmeans_max_iter : int ≥ 1, default=100
@@ -73,7 +76,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prune : float ≥ 0, default=0.1
         Weights |w| ≤ prune are dropped. The paper uses 0.1 for trees and 0.01 for DiSMEC.
     bias : "learn" or float, default="learn"
-        Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. Never pruned.
+        Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. Never
+        pruned.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam : int ≥ 1 or None, default=10
@@ -83,8 +87,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     threshold : float in [0, 1], default=0.5
         Labels with at least this probability are predicted by `predict`.
     random_state : int, RandomState, Generator or None, default=0
-        Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file, byte
-        for byte, whatever `n_jobs`. None draws a fresh one.
+        Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file,
+        byte for byte, whatever `n_jobs`. None draws a fresh one.
     n_jobs : int, optional
         Threads; None or -1 for all that the process may use.
     verbose : int, default=0
@@ -181,9 +185,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def preset(cls, name: str, **overrides: Any) -> Self:
         """A member of the family with the paper's settings; any parameter can be given to change it.
 
-        ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (three levels at most: pass ``max_depth=2`` for the paper's
-        setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two balanced children, leaves of at most 100
-        labels), ``"balanced"`` (100 balanced children), ``"dismec"`` (no tree: one-vs-rest over all labels).
+        ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (three levels at most: pass ``max_depth=2`` for the
+        paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two balanced children,
+        leaves of at most 100 labels), ``"balanced"`` (100 balanced children), ``"dismec"`` (no tree:
+        one-vs-rest over all labels).
 
         Examples
         --------
@@ -194,19 +199,19 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"unknown preset {name!r}; there are {', '.join(map(repr, PRESETS))}")
         return cls(**(PRESETS[name] | overrides))
 
-    def fit(self, X: Any, Y: Any, sample_weight: Any = None) -> Self:
-        """Learn from rows X and their labels Y.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from rows X and their label sets y, called Y elsewhere (scikit-learn passes it by this name).
 
         Parameters
         ----------
         X : sparse matrix, sparse array or array-like of shape (n_rows, n_features)
             Any format, any real dtype. Rows that are dense at heart (embeddings) are handled as such.
-        Y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame, or list of lists of ids or of names
+        y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame, or lists of ids or of names
             Labels without any row are allowed and never predicted; so are rows without labels.
         sample_weight : array-like of shape (n_rows,), optional
             Weighs the losses and the label vectors. Rows of weight 0 are left out.
         """
-        return self._fit(X, Y, sample_weight, ProgressBar() if self.verbose else None)
+        return self._fit(X, y, sample_weight, ProgressBar() if self.verbose else None)
 
     def _fit(self, X: Any, Y: Any, sample_weight: Any = None, progress: Progress | None = None) -> Self:
         check_params(self.get_params(deep=False))
@@ -245,11 +250,15 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self
 
-    def _grow(self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None) -> list[Any]:
+    def _grow(
+        self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
+    ) -> list[Any]:
         if self.tree is not None:
             return _inputs.as_trees(self.tree, labels.classes, has_rows)
         if isinstance(self.representation, str):
-            vectors = self._timed("label vectors", progress, _core.label_vectors, dataset, self.representation)
+            vectors = self._timed(
+                "label vectors", progress, _core.label_vectors, dataset, self.representation
+            )
         else:
             vectors = _inputs.as_label_vectors(self.representation, labels.n_labels)
         params = {
@@ -318,7 +327,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ids : int32 array of shape (n_rows, k)
-            Columns of Y, or places in `classes_`; −1 where there are fewer candidates, as for a row without features.
+            Columns of Y, or places in `classes_`; −1 where there are fewer candidates, as for a row without
+            features.
         scores : float32 array of shape (n_rows, k)
             Probabilities as in `predict_proba`; 0 where there are fewer candidates.
         """
@@ -345,7 +355,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ]
 
     def decision_function(self, X: Any) -> sp.csr_array:
-        """Ranking scores on the log scale (0 is best) of the `keep` best labels of each row; the others are absent.
+        """Ranking scores (log scale, 0 is best) of the `keep` best labels of each row; others are absent.
 
         The order within equal scores, which `top_k` decides by the margins, is not visible here.
         """
@@ -367,26 +377,31 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """0/1 matrix of the labels whose probability is at least `threshold`."""
         scores = self.predict_proba(X)
         result = sp.csr_array(
-            ((scores.data >= self.threshold).astype(np.int8), scores.indices, scores.indptr), shape=scores.shape
+            ((scores.data >= self.threshold).astype(np.int8), scores.indices, scores.indptr),
+            shape=scores.shape,
         )
         result.eliminate_zeros()
         return result
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """P@1: the share of rows whose best label is right."""
         ids, _ = self.top_k(X, 1)
         hit = np.zeros(len(ids))
-        truth = self._label_columns(Y)
+        truth = self._label_columns(y)
         if truth.shape[0] != len(ids):
-            raise ValueError(f"X has {len(ids):,} rows, but Y has {truth.shape[0]:,}; they must be equally many")
+            raise ValueError(
+                f"X has {len(ids):,} rows, but Y has {truth.shape[0]:,}; they must be equally many"
+            )
         found = ids[:, 0] >= 0
         hit[found] = truth[np.flatnonzero(found), ids[found, 0]]
         return float(np.average(hit, weights=sample_weight))
 
     def _label_columns(self, Y: Any) -> sp.csr_array:
-        """Y of any kind that `fit` takes as an indicator matrix over `classes_`; names never seen are left out."""
+        """Y of any kind that `fit` takes as an indicator matrix over `classes_`, without unknown labels."""
         labels = _inputs.as_labels(Y)
-        if labels.classes.dtype == object and self.classes_.dtype == object:
+        if labels.classes.dtype == object:
+            if self.classes_.dtype != object:
+                raise ValueError("Y holds label names, but the model was fitted on labels without names")
             column = {name: i for i, name in enumerate(self.classes_)}
             columns = np.array([column.get(name, -1) for name in labels.classes])[labels.indices]
         else:
@@ -400,18 +415,21 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def trees_(self) -> list[LabelTree]:
         check_is_fitted(self)
         a = self._arrays
-        names = self.classes_ if self.classes_.dtype == object else None
+        names: Any = self.classes_ if self.classes_.dtype == object else None
         trees = []
-        for first, end in zip(a["tree_ptr"][:-1], a["tree_ptr"][1:], strict=True):
+        for first, end in pairwise(a["tree_ptr"]):
             ptr = a["child_ptr"][first : end + 1]
             trees.append(
-                LabelTree(ptr - ptr[0], a["children"][ptr[0] : ptr[-1]], a["is_leaf"][first:end] != 0, names=names)
+                LabelTree(
+                    ptr - ptr[0], a["children"][ptr[0] : ptr[-1]], a["is_leaf"][first:end] != 0, names=names
+                )
             )
         return trees
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
         """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
         check_params(self.get_params(deep=False))
+        X = check_array(X, accept_sparse="csr")
         return _memory.estimate(X, _inputs.as_labels(Y), self, self._threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -426,14 +444,22 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _modelfile.write(path, arrays, self._metadata())
 
     def _metadata(self) -> dict[str, str]:
-        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED}
+        params = {
+            name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED
+        }
         if not isinstance(self.representation, str):
             params["representation"] = "custom"
         params["tree"] = None if self.tree is None else "given"
         params["random_state"] = self.seed_
-        numbers = {"n_features": self.n_features_in_, "n_labels": len(self.classes_), "n_rows": self.n_rows_fit_}
+        numbers = {
+            "n_features": self.n_features_in_,
+            "n_labels": len(self.classes_),
+            "n_rows": self.n_rows_fit_,
+        }
         return {
-            "params": json.dumps({k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}),
+            "params": json.dumps(
+                {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+            ),
             "fitted": json.dumps(numbers | {"n_iter": self.n_iter_, "isa": self.isa_}),
         }
 
@@ -463,7 +489,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.seed_ = params["random_state"]
         model.label_counts_ = arrays["label_counts"]
         model.classes_ = _names(arrays, n_labels) if "names" in arrays else np.arange(n_labels)
-        model._adopt({key.removeprefix("forest."): a for key, a in arrays.items() if key.startswith("forest.")})
+        model._adopt(
+            {key.removeprefix("forest."): a for key, a in arrays.items() if key.startswith("forest.")}
+        )
         if given_tree:
             model.tree = model.trees_
         return model
@@ -496,7 +524,7 @@ def _names(arrays: dict[str, Array], n_labels: int) -> Array:
     if len(ptr) != n_labels + 1 or ptr[0] != 0 or ptr[-1] != len(text) or (np.diff(ptr) < 0).any():
         raise ValueError("the label names do not fit the labels")
     names = np.empty(n_labels, dtype=object)
-    names[:] = [text[a:b].decode() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
+    names[:] = [text[a:b].decode() for a, b in pairwise(ptr)]
     return names
 
 

@@ -1,25 +1,29 @@
-"""Whatever users hand in → the canonical arrays that the core takes. Nothing of the caller's is changed in place."""
+"""Whatever users hand in → the canonical arrays that the core takes; nothing is changed in place."""
 
+import contextlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.utils.multiclass import type_of_target
 
 from bonsai_xmc._tree import LabelTree
 
 Array = npt.NDArray[Any]
 
-# The rows of a matrix as the core takes them: (indptr int64, indices int32, values float32, n_features), or a dense
-# C-contiguous float32 array.
+# The rows of a matrix as the core takes them: (indptr int64, indices int32, values float32, n_features), or a
+# dense C-contiguous float32 array.
 CoreRows = tuple[Array, Array, Array, int] | Array
 
-# From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory (4 bytes
-# an entry against 8) and no gathering. The choice depends on the data alone, so that equal data give equal models.
+# From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory
+# (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
 DENSE_FROM = 0.5
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+_INT32_MAX = np.iinfo(np.int32).max
 
 
 class Labels(NamedTuple):
@@ -34,20 +38,31 @@ class Labels(NamedTuple):
         return len(self.classes)
 
 
+def is_sparse(X: Any) -> bool:
+    """`scipy.sparse.issparse`, for type checkers that would narrow to a base class without attributes."""
+    return bool(sp.issparse(X))
+
+
 def as_rows(X: Any) -> CoreRows:
     """Rows for training, of a matrix that `check_array` has seen: dense if dense at heart, otherwise CSR."""
-    filled = X.count_nonzero() if sp.issparse(X) else np.count_nonzero(X)
-    cells = max(1, X.shape[0] * X.shape[1])
-    if filled < DENSE_FROM * cells:
-        return as_csr(X)
-    return as_float32(X.toarray() if sp.issparse(X) else X)
+    rows: CoreRows = as_csr(X) if is_sparse(X) else as_float32(X)
+    filled = len(rows[2]) if isinstance(rows, tuple) else np.count_nonzero(rows)
+    if filled < DENSE_FROM * X.shape[0] * X.shape[1]:
+        return rows if isinstance(rows, tuple) else as_csr(rows)
+    if isinstance(rows, tuple):
+        indptr, indices, values, _ = rows
+        return sp.csr_array((values, indices, indptr), shape=X.shape).toarray()
+    return rows
 
 
 def as_csr(X: Any) -> tuple[Array, Array, Array, int]:
-    """CSR with sorted, distinct, non-zero entries; borrows the caller's arrays where they are that already."""
+    """CSR with sorted, distinct, non-zero entries; borrows the caller's arrays where they are so already."""
     csr = sp.csr_array(X)
+    if csr.shape[1] > _INT32_MAX:
+        raise ValueError(f"X has {csr.shape[1]:,} features; the most that are possible is 2³¹ − 1")
     if not csr.has_canonical_format:
-        csr = csr.copy()  # sum_duplicates works in place
+        # A copy, as sum_duplicates works in place; wide, as sums of small integers would wrap around.
+        csr = csr.astype(np.bool_ if csr.dtype.kind == "b" else np.float64)
         csr.sum_duplicates()
     values = as_float32(csr.data)
     if not values.all():
@@ -60,7 +75,8 @@ def as_csr(X: Any) -> tuple[Array, Array, Array, int]:
 
 def as_float32(values: Array) -> Array:
     """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
-    if values.dtype != np.float32 and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
+    wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
+    if wide and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
         raise ValueError(
             f"X holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
         )
@@ -69,14 +85,20 @@ def as_float32(values: Array) -> Array:
 
 def as_labels(Y: Any) -> Labels:
     """Label sets from an indicator matrix, lists of ids, or lists of names."""
-    if sp.issparse(Y):
+    if is_sparse(Y):
         return _from_indicator(sp.csr_array(Y), None)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):  # a data frame: its column names are the label names
         names = list(Y.columns)
         named = all(isinstance(name, str) for name in names)
-        return _from_indicator(_dense_indicator(Y.to_numpy()), np.array(names, dtype=object) if named else None)
-    if hasattr(Y, "__array__") and np.asarray(Y).dtype != object:
-        return _from_indicator(_dense_indicator(np.asarray(Y)), None)
+        return _from_indicator(
+            _dense_indicator(Y.to_numpy()), np.array(names, dtype=object) if named else None
+        )
+    if hasattr(Y, "__array__"):
+        array = np.asarray(Y)
+        if array.dtype != object or array.ndim == 2:
+            return _from_indicator(_dense_indicator(array), None)
+    if Y is None:
+        raise ValueError("Bonsai requires y to be passed, but the target y is None")
     if isinstance(Y, str) or not isinstance(Y, Iterable):
         raise ValueError(
             f"Y is of type {type(Y).__name__}; pass an indicator matrix, or one list of labels for each row"
@@ -87,12 +109,15 @@ def as_labels(Y: Any) -> Labels:
 def _dense_indicator(Y: Array) -> sp.csr_array:
     if Y.ndim != 2:
         raise ValueError(
-            f"Y has {Y.ndim} dimension(s), but must be an indicator matrix (rows × labels). "
-            "For one label a row, pass a list of one-element lists."
+            f"Y has {Y.ndim} dimension(s) ({type_of_target(Y)} target), but must be an indicator matrix "
+            "(rows × labels). For one class for each row, pass a list of one-element lists."
         )
+    if Y.dtype == object:  # numbers of several types, as data frames hold them
+        with contextlib.suppress(TypeError, ValueError):
+            Y = Y.astype(np.float64)
     if Y.dtype.kind not in "biuf":
         raise ValueError(f"Y has dtype {Y.dtype}, but an indicator matrix holds the numbers 0 and 1")
-    return sp.csr_array(Y)
+    return sp.csr_array(Y if Y.dtype != np.float16 else Y.astype(np.float32))
 
 
 def _from_indicator(Y: sp.csr_array, names: Array | None) -> Labels:
@@ -128,8 +153,6 @@ def _from_lists(rows: Sequence[Any]) -> Labels:
         flat.extend(labels)
         owner.extend([i] * len(labels))
     if all(isinstance(label, str) for label in flat):
-        if not flat:
-            raise ValueError("Y holds no label at all; there is nothing to learn")
         classes, ids = np.unique(np.array(flat, dtype=object), return_inverse=True)
     else:
         ids = _checked_ids(flat, owner)
@@ -147,23 +170,26 @@ def _checked_ids(flat: list[Any], owner: list[int]) -> Array:
             )
         if label < 0:
             raise ValueError(f"Y[{row}] holds the label id {label}; ids begin at 0")
-        if label > np.iinfo(np.int32).max:
+        if label > _INT32_MAX:
             raise ValueError(f"Y[{row}] holds the label id {label}; the largest possible is 2³¹ − 1")
     return np.array(flat, dtype=np.int64)
 
 
 def as_label_vectors(matrix: Any, n_labels: int) -> CoreRows:
     """A user's own L × η label vectors, made unit-norm."""
-    vectors = matrix if sp.issparse(matrix) else np.asarray(matrix)
+    vectors = matrix if is_sparse(matrix) else np.asarray(matrix)
     if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
-        raise ValueError("representation must be one of its names, or a numeric matrix with one row for each label")
+        raise ValueError(
+            "representation must be one of its names, or a numeric matrix with one row for each label"
+        )
     if vectors.shape[0] != n_labels:
         raise ValueError(
-            f"representation has {vectors.shape[0]} rows, but Y has {n_labels} labels; one row for each label is needed"
+            f"representation has {vectors.shape[0]} rows, but Y has {n_labels} labels; "
+            "one row for each label is needed"
         )
-    entries = vectors.data if sp.issparse(vectors) else vectors
-    if not np.isfinite(entries).all():
-        raise ValueError("representation holds NaN or infinite values")
+    entries = vectors.data if is_sparse(vectors) else vectors
+    if not (np.abs(entries) <= _FLOAT32_MAX).all():
+        raise ValueError("representation holds NaN, infinite values, or values beyond the range of float32")
     rows = as_rows(vectors)
     if isinstance(rows, tuple):
         indptr, indices, values, width = rows
@@ -176,8 +202,7 @@ def as_label_vectors(matrix: Any, n_labels: int) -> CoreRows:
 
 def as_trees(tree: Any, classes: Array, has_rows: Array) -> list[tuple[Array, Array, Array]]:
     """A user's tree or trees as core arrays, without the labels that have no training row."""
-    names = [str(name) for name in classes] if classes.dtype == object else None
-    return [_as_tree(t, names, has_rows) for t in tree_list(tree)]
+    return [_as_tree(t, classes, has_rows) for t in tree_list(tree)]
 
 
 def tree_list(tree: Any) -> list[Any]:
@@ -186,31 +211,50 @@ def tree_list(tree: Any) -> list[Any]:
     return list(tree) if several else [tree]
 
 
-def _as_tree(tree: Any, names: list[str] | None, has_rows: Array) -> tuple[Array, Array, Array]:
-    if isinstance(tree, dict):
-        tree = LabelTree.from_dict(tree, names=names)
-    elif isinstance(tree, list | tuple):
-        tree = LabelTree.from_nested(tree, names=names)
-    elif not isinstance(tree, LabelTree):
+def _as_tree(given: Any, classes: Array, has_rows: Array) -> tuple[Array, Array, Array]:
+    if isinstance(given, str | os.PathLike):
+        tree = LabelTree.from_json(given)
+    elif isinstance(given, dict | list | tuple):
+        tree = LabelTree.from_nested(given)
+    elif isinstance(given, LabelTree):
+        tree = given
+    else:
         raise ValueError(
-            f"tree is of type {type(tree).__name__}; pass a LabelTree, nested lists of labels, or its JSON form"
+            f"tree is of type {type(given).__name__}; "
+            "pass a LabelTree, nested lists of labels, or its JSON form"
         )
+    if tree.names is not None and classes.dtype == object:
+        tree, has_rows = _with_ids_of(classes, tree, has_rows)
+    elif isinstance(tree.names, list) and tree is not given:  # its ids are the order of the names, no more
+        raise ValueError("tree holds label names, but Y has none; use ids, or lists of names for Y")
     labels = tree.labels()
     if len(labels) and labels[-1] >= len(has_rows):
         raise ValueError(f"tree holds the label {labels[-1]}, but Y has only {len(has_rows)} labels")
     missing = np.setdiff1d(np.flatnonzero(has_rows), labels)
     if len(missing):
-        label = missing[0] if names is None else repr(names[missing[0]])
         raise ValueError(
-            f"{len(missing)} label(s) of Y are not in tree, {label} for one; each label with rows needs its place"
+            f"{len(missing)} label(s) of Y are not in tree, {classes[missing].tolist()[0]!r} for one; "
+            "each label with rows needs its place"
         )
     return _breadth_first(tree, has_rows)
 
 
+def _with_ids_of(classes: Array, tree: LabelTree, has_rows: Array) -> tuple[LabelTree, Array]:
+    """The tree with the ids that its labels' names have in `classes`; other names follow, without rows."""
+    names: Any = tree.names
+    ids = {str(name): i for i, name in enumerate(classes)}
+    arrays = tree.arrays
+    children = arrays["children"].copy()
+    labels = np.repeat(arrays["is_leaf"], np.diff(arrays["child_ptr"]))
+    children[labels] = [ids.setdefault(str(names[label]), len(ids)) for label in children[labels].tolist()]
+    has_rows = np.append(has_rows, np.zeros(len(ids) - len(classes), dtype=bool))
+    return LabelTree(arrays["child_ptr"], children, arrays["is_leaf"]), has_rows
+
+
 def _breadth_first(tree: LabelTree, has_rows: Array) -> tuple[Array, Array, Array]:
-    """Arrays of the tree restricted to labels with rows, nodes without any dropped, numbered breadth-first."""
+    """The arrays of the tree without the labels that have no rows and the nodes that hold no others."""
     below = np.zeros(tree.n_nodes, np.int64)
-    below[[v for v in range(tree.n_nodes) if tree.is_leaf(v) and has_rows[tree.children(v)].any()]] = 1
+    below[[v for v in range(tree.n_nodes) if tree.is_leaf(v) and has_rows[tree.labels(v)].any()]] = 1
     for v in np.argsort(-tree.levels, kind="stable"):
         if v:
             below[tree.parents[v]] += below[v]
@@ -218,12 +262,12 @@ def _breadth_first(tree: LabelTree, has_rows: Array) -> tuple[Array, Array, Arra
     leaves: list[bool] = []
     queue, numbered = [0], 1
     for v in queue:
-        own = tree.children(v)
         leaves.append(tree.is_leaf(v))
         if leaves[-1]:
-            children.append(own[has_rows[own]])
+            labels = tree.labels(v)
+            children.append(labels[has_rows[labels]])
         else:
-            kept = [int(c) for c in own if below[c]]
+            kept = [int(c) for c in tree.children(v) if below[c]]
             queue.extend(kept)
             children.append(np.arange(numbered, numbered + len(kept)))
             numbered += len(kept)

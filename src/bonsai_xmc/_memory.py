@@ -3,14 +3,13 @@
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from bonsai_xmc import _inputs
 
 _LANES = 64  # classifiers in a panel
 _CSR_ENTRY = 8  # bytes of an index and a value
-# Measured on EURLEX57K and TIBKAT: weights that survive pruning at 0.1, for each (row, feature) entry that the
-# classifiers of a level see, and bytes for each of them with its share of the index.
+# Measured on EURLEX57K and TIBKAT: weights that survive pruning at 0.1, for each (row, feature) entry that
+# the classifiers of a level see, and bytes for each of them with its share of the index.
 _WEIGHTS_PER_ENTRY = 0.22
 _BYTES_PER_WEIGHT = 5.0
 
@@ -18,7 +17,7 @@ _BYTES_PER_WEIGHT = 5.0
 def estimate(X: Any, labels: _inputs.Labels, model: Any, threads: int) -> dict[str, int]:
     """Bytes: {"training_bytes": …, "model_bytes": …}."""
     n_rows, n_features = X.shape
-    entries = X.nnz if sp.issparse(X) else int(np.count_nonzero(X))
+    entries = X.nnz if _inputs.is_sparse(X) else int(np.count_nonzero(X))
     pairs = len(labels.indices)
     labels_per_row = pairs / max(1, n_rows)
     rows = entries * _CSR_ENTRY

@@ -21,12 +21,14 @@ Rule = tuple[Callable[[Any], bool], str]
 
 
 def _whole(least: int) -> Rule:
-    is_whole = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and v >= least
+    is_whole = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and int(v) >= least
     return is_whole, f"a whole number of at least {least}"
 
 
 def _number(holds: Callable[[float], bool], text: str) -> Rule:
-    is_number = lambda v: isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and holds(float(v))
+    is_number = lambda v: (
+        isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and holds(float(v))
+    )
     return is_number, text
 
 
@@ -84,5 +86,5 @@ def check_params(params: Mapping[str, Any]) -> None:
             shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
             raise ValueError(f"{name} is {shown}, but must be {text}")
     seed = params["random_state"]
-    if isinstance(seed, Integral) and not 0 <= seed < 2**64:
+    if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")

@@ -2,32 +2,86 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <utility>
 
 namespace bonsai {
 namespace {
 
 constexpr size_t kRowsPerTask = 128;
+constexpr size_t kFeatureBlocks = 64;  // fixed, not a number of threads: partial sums are added block by block
 constexpr uint32_t kNone = ~uint32_t{0};
+// Similarities are float sums; a bound must clear them by more than their rounding before it may decide.
+constexpr float kSlack = 1e-4f;
+
+// The rows again, feature by feature: centres are then summed one panel row at a time, in cache.
+struct Columns {
+    std::vector<int64_t> ptr;
+    std::vector<uint32_t> row;
+    std::vector<float> value;
+
+    explicit Columns(const RowsView& rows) : ptr(rows.n_features + 1, 0) {
+        if (rows.dense) return;
+        const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
+        for (size_t e = 0; e < n; ++e) ++ptr[rows.index[e] + 1];
+        for (size_t f = 0; f < rows.n_features; ++f) ptr[f + 1] += ptr[f];
+        row.resize(n);
+        value.resize(n);
+        std::vector<int64_t> at(ptr.begin(), ptr.end() - 1);
+        for (size_t i = 0; i < rows.n_rows; ++i)
+            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
+                const int64_t to = at[rows.index[e]]++;
+                row[to] = static_cast<uint32_t>(i);
+                value[to] = rows.value[e];
+            }
+    }
+};
+
+// K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
+struct Centres {
+    size_t k = 0;
+    std::vector<std::vector<float>> panel;
+    std::vector<float> inverse;   // 1 / norm; 0: the centre has vanished
+
+    size_t n_panels() const { return (k + kMaxLanes - 1) / kMaxLanes; }
+    size_t width(size_t p) const { return panel_width(k - p * kMaxLanes); }
+    // Lanes of all panels, padding included.
+    size_t stride() const { return (n_panels() - 1) * kMaxLanes + width(n_panels() - 1); }
+
+    Centres(size_t k_, size_t n_features) : k(k_), panel(n_panels()), inverse(k_, 0.0f) {
+        for (size_t p = 0; p < n_panels(); ++p) panel[p].assign(n_features * width(p), 0.0f);
+    }
+    float& at(size_t feature, size_t centre) {
+        const size_t p = centre / kMaxLanes;
+        return panel[p][feature * width(p) + centre % kMaxLanes];
+    }
+};
 
 class KMeans {
   public:
     KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
-        : rows_(rows), params_(params), rng_(rng), kernels_(kernels), pool_(pool) {
+        : rows_(rows), params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(rows) {
         for (size_t i = 0; i < rows.n_rows; ++i) {
             bool zero = true;
             for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
             (zero && !params.balanced ? zero_rows_ : members_).push_back(static_cast<uint32_t>(i));
         }
+        cluster_.assign(rows_.n_rows, kNone);
+        split_features();
     }
 
     Partition run() {
         Partition result;
-        cluster_.assign(rows_.n_rows, kNone);
         if (!members_.empty()) {
-            choose_centres(std::min(params_.k, members_.size()));
-            iterate(result.objective);
-            if (!params_.balanced) move_singletons();
+            const std::vector<uint32_t> chosen = choose(std::min(params_.k, members_.size()));
+            Centres centres(chosen.size(), rows_.n_features);
+            for (size_t c = 0; c < chosen.size(); ++c) {
+                for_each_entry(rows_, members_[chosen[c]], [&](uint32_t f, float v) { centres.at(f, c) = v; });
+                centres.inverse[c] = 1.0f;
+            }
+            iterate(centres, result.objective);
+            if (!params_.balanced) move_singletons(centres);
         }
         deal_out_zero_rows();
         renumber(result);
@@ -35,24 +89,12 @@ class KMeans {
     }
 
   private:
-    size_t block_begin(size_t block) const { return block * kMaxLanes; }
-    size_t block_width(size_t block) const { return panel_width(k_ - block_begin(block)); }
-    size_t n_blocks() const { return (k_ + kMaxLanes - 1) / kMaxLanes; }
-    float* column(uint32_t centre) {
-        return centres_[centre / kMaxLanes].data() + centre % kMaxLanes;
-    }
-
-    void choose_centres(size_t k) {
-        std::vector<uint32_t> chosen = params_.plus_plus ? spread_sample(k) : rng_.sample(members_.size(), k);
+    std::vector<uint32_t> choose(size_t k) {
+        k_ = k;
+        if (!params_.plus_plus) return rng_.sample(members_.size(), k);
+        auto chosen = spread_sample(k);
         k_ = chosen.size();
-        centres_.resize(n_blocks());
-        for (size_t b = 0; b < n_blocks(); ++b) centres_[b].assign(rows_.n_features * block_width(b), 0.0f);
-        for (uint32_t c = 0; c < k_; ++c) {
-            const size_t width = block_width(c / kMaxLanes);
-            float* centre = column(c);
-            for_each_entry(rows_, members_[chosen[c]], [&](uint32_t f, float v) { centre[f * width] = v; });
-        }
-        alive_.assign(k_, 1);
+        return chosen;
     }
 
     // k-means++ for unit vectors: each next centre with a probability that grows with 1 - (similarity to the nearest
@@ -63,13 +105,15 @@ class KMeans {
         std::vector<double> distance(members_.size(), 1.0), nearest(members_.size(), -INFINITY);
         while (true) {
             for_each_entry(rows_, members_[chosen.back()], [&](uint32_t f, float v) { centre[f] = v; });
-            for_each_member([&](size_t m) {
-                double similarity = 0;
-                for_each_entry(rows_, members_[m],
-                               [&](uint32_t f, float v) { similarity += double{v} * centre[f]; });
-                nearest[m] = std::max(nearest[m], similarity);
-                // Rounding leaves a row at a tiny distance from its own copy: that is no distance.
-                distance[m] = 1.0 - nearest[m] > 1e-6 ? 1.0 - nearest[m] : 0.0;
+            for_each_task([&](size_t begin, size_t end) {
+                for (size_t m = begin; m < end; ++m) {
+                    double similarity = 0;
+                    for_each_entry(rows_, members_[m],
+                                   [&](uint32_t f, float v) { similarity += double{v} * centre[f]; });
+                    nearest[m] = std::max(nearest[m], similarity);
+                    // Rounding leaves a row at a tiny distance from its own copy: that is no distance.
+                    distance[m] = 1.0 - nearest[m] > 1e-6 ? 1.0 - nearest[m] : 0.0;
+                }
             });
             std::fill(centre.begin(), centre.end(), 0.0f);
             if (chosen.size() == k) return chosen;
@@ -89,58 +133,93 @@ class KMeans {
     }
 
     template <class Fn>
-    void for_each_member(Fn&& fn) {
+    void for_each_task(Fn&& fn) {
         pool_.run((members_.size() + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned) {
-            const size_t end = std::min(members_.size(), (task + 1) * kRowsPerTask);
-            for (size_t m = task * kRowsPerTask; m < end; ++m) fn(m);
+            fn(task * kRowsPerTask, std::min(members_.size(), (task + 1) * kRowsPerTask));
         });
     }
 
-    void iterate(std::vector<double>& objective) {
-        best_.resize(members_.size());
-        if (params_.balanced) similarity_.resize(members_.size() * padded());
-        for (int iteration = 1; iteration <= params_.max_iter; ++iteration) {
-            assign();
+    // Lloyd's iterations. `centres` end as those that the last assignment was made with.
+    void iterate(Centres& centres, std::vector<double>& objective) {
+        own_.assign(members_.size(), -INFINITY);
+        others_.assign(members_.size(), INFINITY);
+        if (params_.balanced) similarity_.resize(members_.size() * centres.stride());
+        Centres next(k_, rows_.n_features);
+        for (int iteration = 1;; ++iteration) {
+            params_.balanced ? assign_balanced(centres) : assign(centres);
+            std::vector<double> old_dot(k_);
+            sum_members(centres, next, old_dot);
             double sum = 0;
-            for (const float similarity : best_) sum += similarity;
+            for (size_t c = 0; c < k_; ++c) sum += old_dot[c] * centres.inverse[c];
             objective.push_back(sum / static_cast<double>(members_.size()));
-            if (iteration > 1 && objective.back() - objective[iteration - 2] < params_.tol) return;
-            if (iteration < params_.max_iter) update_centres();
+            const bool stalled = iteration > 1 && objective.back() - objective[iteration - 2] < params_.tol;
+            if (stalled || iteration == params_.max_iter) return;
+            keep_place(centres, next);
+            if (!params_.balanced) loosen_bounds(centres, next, old_dot);
+            std::swap(centres, next);
         }
     }
 
-    size_t padded() const { return (n_blocks() - 1) * kMaxLanes + block_width(n_blocks() - 1); }
-
-    // Similarities of row to all centres; those that have vanished are at -infinity.
-    void similarities(size_t row, float* out) const {
-        for (size_t b = 0; b < n_blocks(); ++b)
-            kernels_.margins(rows_, row, row + 1, centres_[b].data(), block_width(b), out + block_begin(b), padded());
-        for (size_t c = 0; c < k_; ++c)
-            if (!alive_[c]) out[c] = -INFINITY;
+    // Similarities of a row to all centres; those that have vanished are at -infinity.
+    void similarities(const Centres& centres, size_t row, float* out) const {
+        for (size_t p = 0; p < centres.n_panels(); ++p)
+            kernels_.margins(rows_, row, row + 1, centres.panel[p].data(), centres.width(p), out + p * kMaxLanes,
+                             centres.stride());
+        for (size_t c = 0; c < k_; ++c) out[c] = centres.inverse[c] > 0 ? out[c] * centres.inverse[c] : -INFINITY;
     }
 
-    void assign() {
-        const size_t stride = padded();
-        if (params_.balanced) {
-            for_each_member([&](size_t m) { similarities(members_[m], similarity_.data() + m * stride); });
-            assign_balanced();
-            return;
+    // A row is looked at again only if another centre may have come nearer than its own (Hamerly's bounds, for
+    // similarities: own_ from below, others_ from above).
+    void assign(const Centres& centres) {
+        for_each_task([&](size_t begin, size_t end) {
+            std::vector<float> out(centres.stride());
+            for (size_t m = begin; m < end; ++m) {
+                if (own_[m] - others_[m] > kSlack) continue;
+                similarities(centres, members_[m], out.data());
+                size_t best = 0;
+                float second = -INFINITY;
+                for (size_t c = 1; c < k_; ++c) {
+                    if (out[c] > out[best]) {
+                        second = out[best];
+                        best = c;
+                    } else {
+                        second = std::max(second, out[c]);
+                    }
+                }
+                cluster_[members_[m]] = static_cast<uint32_t>(best);
+                own_[m] = out[best];
+                others_[m] = second;
+            }
+        });
+    }
+
+    // |x . c' - x . c| <= |c' - c| for a unit x: each bound gives way by how far its centres have moved.
+    void loosen_bounds(const Centres& before, const Centres& after, const std::vector<double>& old_dot) {
+        std::vector<float> drift(k_, 0.0f);
+        for (size_t c = 0; c < k_; ++c) {
+            if (after.inverse[c] == 0) continue;
+            const double cosine = old_dot[c] * before.inverse[c] * after.inverse[c];
+            drift[c] = static_cast<float>(std::sqrt(std::max(0.0, 2.0 - 2.0 * cosine) + 1e-9));
         }
-        pool_.run((members_.size() + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned) {
-            std::vector<float> out(stride);
-            const size_t end = std::min(members_.size(), (task + 1) * kRowsPerTask);
-            for (size_t m = task * kRowsPerTask; m < end; ++m) {
-                similarities(members_[m], out.data());
-                const auto best = std::max_element(out.begin(), out.begin() + static_cast<int64_t>(k_));
-                cluster_[members_[m]] = static_cast<uint32_t>(best - out.begin());
-                best_[m] = *best;
+        std::vector<float> order = drift;
+        std::sort(order.begin(), order.end(), std::greater<>());
+        const float largest = order[0], next = order[std::min<size_t>(1, k_ - 1)];
+        for_each_task([&](size_t begin, size_t end) {
+            for (size_t m = begin; m < end; ++m) {
+                const float own = drift[cluster_[members_[m]]];
+                own_[m] -= own;
+                others_[m] += own == largest ? next : largest;
             }
         });
     }
 
     // Rows that lose most by not getting their best centre choose first.
-    void assign_balanced() {
-        const size_t n = members_.size(), stride = padded();
+    void assign_balanced(const Centres& centres) {
+        const size_t n = members_.size(), stride = centres.stride();
+        for_each_task([&](size_t begin, size_t end) {
+            for (size_t m = begin; m < end; ++m)
+                similarities(centres, members_[m], similarity_.data() + m * stride);
+        });
         std::vector<float> regret(n);
         for (size_t m = 0; m < n; ++m) {
             float best = -INFINITY, second = -INFINITY;
@@ -170,42 +249,92 @@ class KMeans {
             if (size[choice] == base) --extras;
             ++size[choice];
             cluster_[members_[m]] = choice;
-            best_[m] = s[choice];
         }
     }
 
-    // Each centre is summed by one worker, over its members in ascending order: the same sum for any number of
-    // threads. Other workers write other lanes of the same cache lines, never the same float.
-    void update_centres() {
-        std::vector<std::vector<uint32_t>> members(k_);
-        for (const uint32_t row : members_) members[cluster_[row]].push_back(row);
-        pool_.run(k_, [&](size_t c, unsigned) {
-            const size_t width = block_width(c / kMaxLanes);
-            float* centre = column(static_cast<uint32_t>(c));
-            alive_[c] = !members[c].empty();
-            if (members[c].empty()) return;
-            std::vector<float> sum(rows_.n_features, 0.0f);
-            for (const uint32_t row : members[c])
-                for_each_entry(rows_, row, [&](uint32_t f, float v) { sum[f] += v; });
-            double norm2 = 0;
-            for (const float v : sum) norm2 += double{v} * v;
-            if (norm2 <= 0) return;
-            const auto inverse = static_cast<float>(1.0 / std::sqrt(norm2));
-            for (size_t f = 0; f < sum.size(); ++f) centre[f * width] = sum[f] * inverse;
+    // Blocks of features with about equally many entries.
+    void split_features() {
+        blocks_ = {0};
+        const double entries = rows_.dense ? static_cast<double>(rows_.n_features) : static_cast<double>(columns_.ptr.back());
+        for (size_t f = 0; f < rows_.n_features; ++f) {
+            const double before = rows_.dense ? static_cast<double>(f + 1) : static_cast<double>(columns_.ptr[f + 1]);
+            if (before >= entries * static_cast<double>(blocks_.size()) / kFeatureBlocks) blocks_.push_back(f + 1);
+        }
+        if (blocks_.back() != rows_.n_features) blocks_.push_back(rows_.n_features);
+    }
+
+    // next = sums of the members of each cluster; old_dot[c] = that sum . the (unscaled) old centre. Each block of
+    // features belongs to one task, its entries are added in the order of the rows, and the blocks' dot products in
+    // the order of the blocks: the same sums for any number of threads.
+    void sum_members(const Centres& centres, Centres& next, std::vector<double>& old_dot) {
+        const size_t n_blocks = blocks_.size() - 1;
+        std::vector<double> new_dots(n_blocks * k_, 0.0), old_dots(n_blocks * k_, 0.0);
+        pool_.run(n_blocks, [&](size_t b, unsigned) {
+            for (size_t p = 0; p < next.n_panels(); ++p)
+                std::fill(next.panel[p].begin() + static_cast<int64_t>(blocks_[b] * next.width(p)),
+                          next.panel[p].begin() + static_cast<int64_t>(blocks_[b + 1] * next.width(p)), 0.0f);
+            add_block(next, blocks_[b], blocks_[b + 1]);
+            for (size_t p = 0; p < next.n_panels(); ++p) {
+                const size_t width = next.width(p), n = blocks_[b + 1] - blocks_[b];
+                const float* now = next.panel[p].data() + blocks_[b] * width;
+                const float* old = centres.panel[p].data() + blocks_[b] * width;
+                double out[kMaxLanes];
+                const size_t lanes = std::min(kMaxLanes, k_ - p * kMaxLanes);
+                kernels_.lane_dots(now, now, n, width, out);
+                std::copy(out, out + lanes, new_dots.begin() + static_cast<int64_t>(b * k_ + p * kMaxLanes));
+                kernels_.lane_dots(now, old, n, width, out);
+                std::copy(out, out + lanes, old_dots.begin() + static_cast<int64_t>(b * k_ + p * kMaxLanes));
+            }
         });
+        for (size_t c = 0; c < k_; ++c) {
+            double norm2 = 0, dot = 0;
+            for (size_t b = 0; b < n_blocks; ++b) {
+                norm2 += new_dots[b * k_ + c];
+                dot += old_dots[b * k_ + c];
+            }
+            next.inverse[c] = norm2 > 0 ? static_cast<float>(1.0 / std::sqrt(norm2)) : 0.0f;
+            old_dot[c] = dot;
+        }
+    }
+
+    void add_block(Centres& next, size_t begin, size_t end) {
+        if (rows_.dense) {
+            for (const uint32_t i : members_) {
+                const float* x = rows_.dense_row(i);
+                const float scale = rows_.dense_scale(i);
+                for (size_t f = begin; f < end; ++f) next.at(f, cluster_[i]) += x[f] * scale;
+            }
+            return;
+        }
+        for (size_t f = begin; f < end; ++f)
+            for (int64_t e = columns_.ptr[f]; e < columns_.ptr[f + 1]; ++e)
+                next.at(f, cluster_[columns_.row[e]]) += columns_.value[e];
+    }
+
+    // A cluster whose members cancel out has no direction: its centre stays where it was.
+    void keep_place(const Centres& centres, Centres& next) {
+        std::vector<uint8_t> used(k_, 0);
+        for (const uint32_t i : members_) used[cluster_[i]] = 1;
+        for (size_t c = 0; c < k_; ++c) {
+            if (!used[c] || next.inverse[c] > 0) continue;
+            const size_t p = c / kMaxLanes, width = next.width(p), lane = c % kMaxLanes;
+            for (size_t f = 0; f < rows_.n_features; ++f)
+                next.panel[p][f * width + lane] = centres.panel[p][f * width + lane];
+            next.inverse[c] = centres.inverse[c];
+        }
     }
 
     // A cluster of one label would be a node with nothing to tell apart.
-    void move_singletons() {
+    void move_singletons(const Centres& centres) {
         std::vector<uint32_t> size(k_, 0), only(k_, kNone);
         for (const uint32_t row : members_) {
             ++size[cluster_[row]];
             only[cluster_[row]] = row;
         }
-        std::vector<float> out(padded());
+        std::vector<float> out(centres.stride());
         for (uint32_t c = 0; c < k_; ++c) {
             if (size[c] != 1) continue;
-            similarities(only[c], out.data());
+            similarities(centres, only[c], out.data());
             uint32_t to = kNone;
             for (uint32_t other = 0; other < k_; ++other)
                 if (other != c && size[other] > 0 && (to == kNone || out[other] > out[to])) to = other;
@@ -248,12 +377,12 @@ class KMeans {
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
+    Columns columns_;
+    std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row
-    std::vector<float> best_;                    // for each member, similarity to its centre
+    std::vector<float> own_, others_;            // for each member, bounds of its similarities
     std::vector<float> similarity_;              // balanced only: members x centres
-    std::vector<std::vector<float>> centres_;    // panels of up to 64 centres
-    std::vector<uint8_t> alive_;
     size_t k_ = 0;
 };
 

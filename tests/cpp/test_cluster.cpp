@@ -1,0 +1,197 @@
+#include "core/cluster.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "check.hpp"
+#include "core/tree.hpp"
+
+using namespace bonsai;
+
+namespace {
+
+using Clusters = std::vector<uint32_t>;
+
+std::vector<const Kernels*> all_kernels() {
+    std::vector<const Kernels*> found;
+    for (const char* name : {"portable", "avx2", "avx512"}) try {
+            found.push_back(&kernels_named(name));
+        } catch (const std::invalid_argument&) {  // not on this machine
+        }
+    return found;
+}
+
+KMeansParams params(size_t k) {
+    return {.k = k, .tol = 1e-4, .max_iter = 50, .plus_plus = false, .balanced = false};
+}
+
+Partition partition(const Rows& rows, const KMeansParams& p, uint64_t key, unsigned threads = 1,
+                    const Kernels& kernels = kernels_named("")) {
+    Control control;
+    Pool pool(threads, control);
+    return partition_rows(rows.view(), p, Rng(key), kernels, pool);
+}
+
+Rows dense(size_t n_features, std::vector<float> values) {
+    Rows rows{.n_rows = values.size() / n_features, .n_features = n_features};
+    rows.dense = std::move(values);
+    return rows;
+}
+
+Rows to_sparse(const Rows& rows) {
+    Rows out{.n_rows = rows.n_rows, .n_features = rows.n_features};
+    out.ptr.push_back(0);
+    for (size_t i = 0; i < rows.n_rows; ++i) {
+        for_each_entry(rows.view(), i, [&](uint32_t f, float v) {
+            out.index.push_back(static_cast<int32_t>(f));
+            out.value.push_back(v);
+        });
+        out.ptr.push_back(static_cast<int64_t>(out.index.size()));
+    }
+    return out;
+}
+
+Rows random_unit_rows(size_t n, size_t d, uint64_t key, double zero_share) {
+    Rng rng(key);
+    Rows rows{.n_rows = n, .n_features = d};
+    for (size_t i = 0; i < n; ++i) {
+        std::vector<double> v(d);
+        double norm2 = 0;
+        const bool zero = rng.uniform() < zero_share;
+        for (auto& x : v) {
+            x = zero || rng.below(2) ? 0.0 : rng.uniform() - 0.3;
+            norm2 += x * x;
+        }
+        for (const double x : v) rows.dense.push_back(norm2 > 0 ? static_cast<float>(x / std::sqrt(norm2)) : 0.0f);
+    }
+    return rows;
+}
+
+// Two directions: k-means finds them from any start whose centres are not both on one side; the seeds are such.
+void test_two_groups() {
+    const Rows rows = dense(2, {1, 0, 0, 1, 0.96f, 0.28f, 0.28f, 0.96f, 0.8f, 0.6f, 0.6f, 0.8f});
+    for (uint64_t key = 0; key < 20; ++key) {
+        KMeansParams p = params(2);
+        p.plus_plus = key % 2;
+        const Partition found = partition(rows, p, key);
+        CHECK(found.n_clusters == 2);
+        const uint32_t east = found.cluster[0];
+        CHECK(found.cluster == Clusters{east, 1 - east, east, 1 - east, east, 1 - east});
+        CHECK(found.objective.size() >= 2);
+        CHECK(std::abs(found.objective.back() - (1.0 + 0.96 + 0.8 + 0.96 + 0.8 + 1.0) / 6) < 0.08);
+    }
+}
+
+void test_alike_and_zero() {
+    const Rows alike = dense(2, {1, 0, 1, 0, 1, 0, 1, 0, 1, 0});
+    for (const bool plus_plus : {false, true}) {
+        KMeansParams p = params(3);
+        p.plus_plus = plus_plus;
+        CHECK(partition(alike, p, 1).n_clusters == 1);
+    }
+    KMeansParams balanced = params(3);
+    balanced.balanced = true;
+    CHECK(partition(alike, balanced, 1).n_clusters == 3);
+    // nothing but zeros: dealt out in turn
+    const Rows zeros = dense(1, {0, 0, 0, 0, 0});
+    CHECK(partition(zeros, params(2), 1).cluster == Clusters{0, 1, 0, 1, 0});
+    CHECK(partition(zeros, params(9), 1).cluster == Clusters{0, 1, 2, 3, 4});
+    CHECK(partition(zeros, params(2), 1).objective.empty());
+    // zeros join the smaller side, one by one
+    const Rows mixed = dense(2, {0, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0});
+    for (uint64_t key = 0; key < 10; ++key) {
+        KMeansParams p = params(2);
+        p.plus_plus = true;
+        const Clusters c = partition(mixed, p, key).cluster;
+        const uint32_t small = c[4], large = c[1];
+        CHECK(small != large && c[0] == small && c[6] == std::min(small, large));
+        CHECK(c[7] == std::max(small, large));
+    }
+    CHECK(partition(dense(2, {1, 0}), params(2), 1).cluster == Clusters{0});
+    CHECK(partition(dense(2, {}), params(2), 1).n_clusters == 0);
+}
+
+void check_valid(const Partition& found, size_t n, const KMeansParams& p) {
+    std::vector<size_t> size(found.n_clusters, 0);
+    bool inside = found.cluster.size() == n && found.n_clusters <= p.k;
+    for (const uint32_t c : found.cluster) {
+        inside &= c < size.size();
+        if (c < size.size()) ++size[c];
+    }
+    CHECK(inside);
+    const auto [least, most] = std::minmax_element(size.begin(), size.end());
+    CHECK(*least > 0);
+    if (p.balanced) CHECK(*most - *least <= 1);
+}
+
+void test_any_rows() {
+    for (uint64_t key = 0; key < 40; ++key) {
+        Rng rng(derive(77, key));
+        const size_t n = 1 + rng.below(300), d = 1 + rng.below(40);
+        const Rows rows = random_unit_rows(n, d, key, key % 3 ? 0.1 : 0.0), sparse = to_sparse(rows);
+        KMeansParams p = params(2 + rng.below(150));
+        p.plus_plus = rng.below(2);
+        p.balanced = rng.below(2);
+        p.max_iter = 1 + static_cast<int>(rng.below(10));
+        for (const Kernels* kernels : all_kernels()) {
+            const Partition found = partition(sparse, p, key, 1, *kernels);
+            check_valid(found, n, p);
+            check_valid(partition(rows, p, key, 1, *kernels), n, p);
+            const Partition threaded = partition(sparse, p, key, 4, *kernels);
+            CHECK(threaded.cluster == found.cluster && threaded.objective == found.objective);
+        }
+    }
+}
+
+void test_interrupt() {
+    Control control;
+    Pool pool(2, control);
+    control.stop = true;
+    const Rows rows = random_unit_rows(50, 5, 1, 0);
+    CHECK_THROWS(partition_rows(rows.view(), params(4), Rng(1), kernels_named(""), pool), "interrupted");
+}
+
+// Breadth-first numbers, children after their parent and in a row, every label in one leaf.
+void test_trees() {
+    const Rows rows = to_sparse(random_unit_rows(200, 20, 5, 0.05));
+    std::vector<uint32_t> labels;
+    for (uint32_t l = 0; l < 200; l += 1 + l % 2) labels.push_back(l);
+    std::vector<Tree> trees;
+    for (const unsigned threads : {1u, 2u, 5u}) {
+        Control control;
+        Pool pool(threads, control);
+        const TreeParams p{.kmeans = params(3), .max_leaf = 4, .max_depth = 0, .seed = 8};
+        trees.push_back(build_tree(rows.view(), labels, 2, p, kernels_named(""), pool));
+        CHECK(control.done == labels.size());
+    }
+    const Tree& tree = trees[0];
+    for (const Tree& other : trees)
+        CHECK(other.children == tree.children && other.child_ptr == tree.child_ptr && other.is_leaf == tree.is_leaf);
+    std::vector<uint32_t> found;
+    int32_t next = 1;
+    for (size_t v = 0; v < tree.n_nodes(); ++v) {
+        for (int64_t c = tree.child_ptr[v]; c < tree.child_ptr[v + 1]; ++c) {
+            if (tree.is_leaf[v])
+                found.push_back(static_cast<uint32_t>(tree.children[c]));
+            else
+                CHECK(tree.children[c] == next++);
+        }
+    }
+    CHECK(static_cast<size_t>(next) == tree.n_nodes() && next > 10);
+    std::sort(found.begin(), found.end());
+    CHECK(found == labels);
+    const auto keys = node_keys(tree.child_ptr, tree.children, tree.is_leaf, root_key(8, 2));
+    CHECK(keys[0] == derive(derive(8, 0), 2));
+    CHECK(keys[1] == derive(keys[0], 0) && keys[2] == derive(keys[0], 1));
+}
+
+}  // namespace
+
+int main() {
+    test_two_groups();
+    test_alike_and_zero();
+    test_any_rows();
+    test_interrupt();
+    test_trees();
+    return check::report("cluster");
+}

@@ -1,0 +1,162 @@
+#include "core/matrix.hpp"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "check.hpp"
+
+using namespace bonsai;
+
+namespace {
+
+template <class T>
+using List = std::vector<T>;
+
+// 0 2 0 0 1
+// 0 0 0 0 0
+// 3 4 0 0 0
+// 0 0 0 5 6
+Rows sparse_rows() {
+    return {.n_rows = 4,
+            .n_features = 5,
+            .ptr = {0, 2, 2, 4, 6},
+            .index = {1, 4, 0, 1, 3, 4},
+            .value = {2, 1, 3, 4, 5, 6},
+            .dense = {}};
+}
+
+Rows dense_rows() {
+    Rows rows{.n_rows = 4, .n_features = 5};
+    rows.dense = {0, 2, 0, 0, 1, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0, 0, 0, 5, 6};
+    return rows;
+}
+
+List<float> spelled_out(const RowsView& rows, size_t i, size_t n_features) {
+    List<float> out(n_features, 0.0f);
+    for_each_entry(rows, i, [&](uint32_t f, float v) { out[f] += v; });
+    return out;
+}
+
+void test_views() {
+    const Rows sparse = sparse_rows(), dense = dense_rows();
+    for (size_t i = 0; i < 4; ++i)
+        CHECK(spelled_out(sparse.view(), i, 5) == spelled_out(dense.view(), i, 5));
+    CHECK(row_norm(sparse.view(), 2) == 5 && row_norm(dense.view(), 2) == 5);
+    CHECK(row_norm(sparse.view(), 1) == 0);
+    CHECK(sparse.view().row_size(0) == 2 && dense.view().row_size(0) == 5);
+    // squares beyond the range of float
+    Rows large{.n_rows = 1, .n_features = 2};
+    large.dense = {3e30f, 4e30f};
+    CHECK(std::abs(row_norm(large.view(), 0) / 5e30 - 1) < 1e-6);
+}
+
+void test_sparse_slice() {
+    const Rows rows = sparse_rows();
+    const List<float> factors = {10, 100, 1000, 10000};
+    Slice::Scratch scratch;
+    for (int repeat = 0; repeat < 2; ++repeat) {  // the scratch is left clean
+        const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch);
+        // feature 4 occurs twice; of the others the smaller comes first; 0 and 2 do not occur
+        CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 1, 3});
+        CHECK(slice.rows().n_rows == 3 && slice.rows().n_features == 3);
+        CHECK(spelled_out(slice.rows(), 0, 3) == List<float>{60000, 0, 50000});
+        CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 20, 0});
+        CHECK(spelled_out(slice.rows(), 2, 3) == List<float>{0, 0, 0});
+        for (const uint32_t number : scratch.local) CHECK(number == 0);
+    }
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
+    CHECK(spelled_out(plain.rows(), 0, 2) == List<float>{3, 4});
+    const Slice empty(rows.view(), {}, factors, scratch);
+    CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
+}
+
+void test_dense_slice() {
+    const Rows rows = dense_rows();
+    Slice::Scratch scratch;
+    const Slice slice(rows.view(), List<uint32_t>{3, 0}, List<float>{10, 100, 1000, 10000}, scratch);
+    CHECK(slice.rows().dense == rows.dense.data());  // not copied
+    CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{0, 1, 2, 3, 4});
+    CHECK(spelled_out(slice.rows(), 0, 5) == List<float>{0, 0, 0, 50000, 60000});
+    CHECK(spelled_out(slice.rows(), 1, 5) == List<float>{0, 20, 0, 0, 10});
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
+    CHECK(spelled_out(plain.rows(), 0, 5) == List<float>{3, 4, 0, 0, 0});
+}
+
+void test_transpose() {
+    const List<int64_t> ptr = {0, 2, 2, 5};
+    const List<int32_t> id = {1, 3, 0, 1, 4};
+    const IdLists lists = transpose(ptr.data(), id.data(), 3, 6);
+    CHECK(lists.size() == 6);
+    CHECK(lists.ptr == List<int64_t>{0, 1, 3, 3, 4, 5, 5});
+    CHECK(lists.id == List<int32_t>{2, 0, 2, 0, 2});
+    CHECK(lists[1].size() == 2 && lists[1][0] == 0 && lists[1][1] == 2);
+    CHECK(lists[5].empty());
+    const IdLists back = transpose(lists.ptr.data(), lists.id.data(), 6, 3);
+    CHECK(back.ptr == ptr && back.id == id);
+}
+
+void test_check_csr() {
+    using Ptr = List<int64_t>;
+    using Ids = List<int32_t>;
+    const auto check = [](const Ptr& ptr, const Ids& id, size_t rows) { return check_csr(ptr, id, rows, 4, "Q"); };
+    check({0, 2, 2, 3}, {0, 3, 1}, 3);
+    check({0}, {}, 0);
+    check_csr(Ptr{0, 0}, Ids{}, 1, 0, "Q");
+    const char* span = "Q: row pointers do not span the entries";
+    CHECK_THROWS((check({}, {}, 0), 0), span);
+    CHECK_THROWS((check({0, 1}, {0}, 2), 0), span);
+    CHECK_THROWS((check({0, 1, 1}, {0}, 1), 0), span);
+    CHECK_THROWS((check({1, 1}, {0}, 1), 0), span);
+    CHECK_THROWS((check({0, 2}, {0}, 1), 0), span);
+    CHECK_THROWS((check({0, 1}, {0, 1}, 1), 0), span);
+    CHECK_THROWS((check({0, 2, 1, 3}, {0, 1, 2}, 3), 0), "Q: row pointers fall at row 1");
+    CHECK_THROWS((check({0, 9, 1}, {0}, 2), 0), "Q: row pointers fall at row 0");
+    CHECK_THROWS((check({0, -5, 1}, {0}, 2), 0), "Q: row pointers fall at row 0");
+    const char* order = "in row 1 is out of range or out of order";
+    CHECK_THROWS((check({0, 1, 2}, {0, 4}, 2), 0), std::string("Q: index 4 ") + order);
+    CHECK_THROWS((check({0, 1, 2}, {0, -1}, 2), 0), std::string("Q: index -1 ") + order);
+    CHECK_THROWS((check({0, 1, 3}, {3, 2, 1}, 2), 0), std::string("Q: index 1 ") + order);
+    CHECK_THROWS((check({0, 1, 3}, {3, 2, 2}, 2), 0), std::string("Q: index 2 ") + order);
+    CHECK_THROWS((check_csr(Ptr{0, 1}, Ids{0}, 1, 0, "Q"), 0), "Q: index 0 in row 0");
+}
+
+void test_dataset() {
+    const Rows rows = sparse_rows();
+    const List<int64_t> ptr = {0, 1, 3, 3, 4};
+    const List<int32_t> labels = {2, 0, 2, 1};
+    const List<float> weights = {1, 2, 3, 4};
+    const Dataset data(rows.view(), ptr, labels, 4, weights, true);
+    CHECK(data.n_rows() == 4 && data.n_features() == 5 && data.n_labels() == 4);
+    CHECK(data.factors()[2] == 0.2f && data.factors()[1] == 1.0f);  // a zero row stays as it is
+    CHECK(data.weighted() && data.weight(3) == 4);
+    CHECK(data.labels_of(1).size() == 2 && data.labels_of(2).empty());
+    CHECK(data.rows_of(2).size() == 2 && data.rows_of(2)[1] == 1 && data.rows_of(3).empty());
+    const Dataset plain(rows.view(), ptr, labels, 4, {}, false);
+    CHECK(!plain.weighted() && plain.weight(3) == 1 && plain.factors()[2] == 1.0f);
+    CHECK_THROWS(Dataset(rows.view(), ptr, labels, 2, {}, true), "Y: index 2 in row 0");
+    CHECK_THROWS(Dataset(rows.view(), List<int64_t>{0, 4}, labels, 4, {}, true), "Y: row pointers");
+    CHECK_THROWS(Dataset(rows.view(), ptr, labels, 4, List<float>{1, 2}, true), "one weight for each row");
+}
+
+// The reciprocal of a norm may not leave the range of float.
+void test_tiny_rows() {
+    Rows rows{.n_rows = 2, .n_features = 1};
+    rows.dense = {1e-40f, 1e-25f};
+    const List<int64_t> ptr = {0, 0, 0};
+    const Dataset data(rows.view(), ptr, {}, 1, {}, true);
+    CHECK(data.factors()[0] == 1.0f);
+    CHECK(std::abs(data.factors()[1] * 1e-25 - 1) < 1e-6);
+}
+
+}  // namespace
+
+int main() {
+    test_views();
+    test_sparse_slice();
+    test_dense_slice();
+    test_transpose();
+    test_check_csr();
+    test_dataset();
+    test_tiny_rows();
+    return check::report("matrix");
+}

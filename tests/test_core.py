@@ -1,0 +1,631 @@
+"""The compiled core against the NumPy reference, step by step, on each instruction set of this machine."""
+
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import reference
+from bonsai_xmc import _core
+from reference import Node, Rng, derive, unit_rows
+
+
+def instruction_sets():
+    found, before = [], os.environ.get("BONSAI_ISA")
+    for name in ("portable", "avx2", "avx512"):
+        os.environ["BONSAI_ISA"] = name
+        try:
+            found.append(_core.isa())
+        except ValueError:  # this machine cannot run it
+            continue
+    os.environ.pop("BONSAI_ISA")
+    if before is not None:
+        os.environ["BONSAI_ISA"] = before
+    return found
+
+
+@pytest.fixture(params=instruction_sets())
+def isa(request, monkeypatch):
+    monkeypatch.setenv("BONSAI_ISA", request.param)
+    assert _core.isa() == request.param
+    return request.param
+
+
+on_each_isa = pytest.mark.usefixtures("isa")
+
+
+def test_unknown_instruction_set(monkeypatch):
+    monkeypatch.setenv("BONSAI_ISA", "mmx")
+    with pytest.raises(ValueError, match="BONSAI_ISA=mmx is not one of portable, avx2, avx512"):
+        _core.isa()
+
+
+# --- data ---
+
+
+def as_rows(A, dense=False):
+    """A as it crosses the boundary to the core."""
+    A = np.asarray(A, dtype=np.float32)
+    if dense:
+        return np.ascontiguousarray(A)
+    A = csr_array(A)
+    return A.indptr.astype(np.int64), A.indices.astype(np.int32), A.data, A.shape[1]
+
+
+def as_array(rows):
+    if not isinstance(rows, tuple):
+        return np.asarray(rows, dtype=np.float64)
+    indptr, indices, data, width = rows
+    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, width)).toarray().astype(np.float64)
+
+
+def make_data(seed, n=60, d=40, labels=12, density=0.25, values="normal"):
+    """Continuous, against near ties. Two rows have no features, one has no label, one label has no row."""
+    rng = np.random.default_rng(seed)
+    draw = rng.standard_normal if values == "normal" else lambda size: rng.random(size) + 0.1
+    X = random_array((n, d), density=density, rng=rng, data_sampler=lambda size: draw(size)).toarray()
+    Y = rng.random((n, labels)) < rng.uniform(0.05, 0.5, labels)
+    Y[0] = False
+    Y[1, : labels // 2] = True
+    Y[:, labels // 3] = False
+    X[[2, 3]] = 0
+    Y[2, 0] = True
+    return X.astype(np.float32), Y.astype(np.float64)
+
+
+def make_dataset(X, Y, weights=None, normalize=True, dense=False):
+    Y = csr_array(Y)
+    Y.eliminate_zeros()
+    weights = np.empty(0, np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
+    indptr, indices = Y.indptr.astype(np.int64), Y.indices.astype(np.int32)
+    return _core.Dataset(as_rows(X, dense), indptr, indices, Y.shape[1], weights, normalize)
+
+
+def make_weights(n, seed=0):
+    return np.random.default_rng(seed).choice([0.25, 1.0, 3.0], n).astype(np.float32)
+
+
+# --- label vectors ---
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("kind", ["input", "output", "joint"])
+def test_label_vectors(kind, normalize, weighted, dense):
+    X, Y = make_data(1, n=150, labels=80)
+    Y[:, -1] = 0
+    Y[10] = 0
+    Y[10, -1] = 1  # a label on a row of its own: zero in the output space
+    weights = make_weights(len(X)) if weighted else None
+    rows = _core.label_vectors(make_dataset(X, Y, weights, normalize, dense), kind, 3)
+    expected = reference.label_vectors(X, Y, kind, weights, normalize)
+    np.testing.assert_allclose(as_array(rows), expected, atol=2e-6)
+    assert isinstance(rows, tuple) == (not dense or kind != "input")
+    assert kind != "output" or not as_array(rows)[-1].any()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("kind", ["input", "joint"])
+def test_label_vectors_of_rows_that_cancel(kind, dense):
+    X = np.array([[1, 0, 2], [-1, 0, -2], [0, 1, 1]], dtype=np.float32)
+    Y = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
+    vectors = as_array(_core.label_vectors(make_dataset(X, Y, dense=dense), kind, 1))
+    np.testing.assert_allclose(vectors, reference.label_vectors(X, Y, kind), atol=1e-6)
+
+
+# --- k-means ---
+
+
+def kmeans_params(k, tol=1e-4, max_iter=100, init="random", balanced=False):
+    return {
+        "branching": k,
+        "kmeans_tol": tol,
+        "kmeans_max_iter": max_iter,
+        "plus_plus": init == "k-means++",
+        "balanced": balanced,
+    }
+
+
+def check_partition(V, k, key, tol=1e-4, max_iter=100, init="random", balanced=False, dense=False, threads=1):
+    params = kmeans_params(k, tol, max_iter, init, balanced)
+    cluster, n_clusters, objectives = _core.partition(as_rows(V, dense), params, key, threads)
+    rng = Rng(derive(key, reference.CLUSTERING))
+    expected = reference.kmeans(np.asarray(V, np.float64), k, rng, tol, max_iter, init, balanced)
+    assert cluster.tolist() == expected.cluster.tolist()
+    assert n_clusters == expected.cluster.max() + 1
+    np.testing.assert_allclose(objectives, expected.objectives, atol=1e-6)
+    return cluster
+
+
+def unit_cloud(seed, n, d, n_topics=6):
+    """Rows around a few directions, so that clustering takes several iterations."""
+    rng = np.random.default_rng(seed)
+    V = rng.standard_normal((n_topics, d))[rng.integers(n_topics, size=n)] + rng.standard_normal((n, d))
+    V[rng.random((n, d)) < 0.5] = 0
+    return unit_rows(V).astype(np.float32)
+
+
+@on_each_isa
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+@pytest.mark.parametrize(("n", "d", "k"), [(90, 30, 7), (40, 50, 17), (300, 20, 2), (250, 12, 99), (5, 8, 9)])
+def test_kmeans(n, d, k, init, balanced):
+    for key in range(3):
+        check_partition(unit_cloud(key, n, d), k, key, init=init, balanced=balanced, threads=1 + 2 * key)
+
+
+@on_each_isa
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_kmeans_with_zero_rows(init, balanced):
+    V = unit_cloud(5, 80, 25)
+    V[[0, 7, 8, 9, 30, 31, 60, 79]] = 0
+    for key in range(4):
+        check_partition(V, 6, key, init=init, balanced=balanced)
+        check_partition(V, 6, key, init=init, balanced=balanced, dense=True)
+
+
+@on_each_isa
+@pytest.mark.parametrize("n", [1, 3, 7])
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_kmeans_of_zero_rows_alone(init, balanced, n):
+    cluster = check_partition(np.zeros((n, 4)), 3, 1, init=init, balanced=balanced)
+    assert np.bincount(cluster).max() <= -(-n // 3)
+
+
+@on_each_isa
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_kmeans_of_identical_rows(init, balanced):
+    V = np.zeros((16, 10))
+    V[:, :4] = 0.5
+    alike = check_partition(V, 4, 3, init=init, balanced=balanced)
+    assert alike.max() == (3 if balanced and init == "random" else 0)
+    V[8:] = np.roll(V[8:], 5, axis=1)
+    for key in range(4):  # two kinds of rows
+        check_partition(V, 4, key, init=init, balanced=balanced)
+
+
+@on_each_isa
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize(("tol", "max_iter"), [(1e-4, 1), (1e-4, 2), (1e-4, 3), (0.05, 100), (10.0, 100)])
+def test_kmeans_stops(tol, max_iter, balanced):
+    V = unit_cloud(8, 120, 20)
+    for key in range(3):
+        check_partition(V, 8, key, tol=tol, max_iter=max_iter, balanced=balanced)
+
+
+@on_each_isa
+def test_kmeans_moves_singletons():
+    V = unit_cloud(2, 30, 40, n_topics=15)
+    sizes = [np.bincount(check_partition(V, 12, key)) for key in range(6)]
+    assert all(s.min() >= 2 for s in sizes)
+    assert any(len(s) < 12 for s in sizes)  # some cluster had a single label
+
+
+# --- trees ---
+
+
+@on_each_isa
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"branching": 5},
+        {"branching": 3, "max_leaf": 2},
+        {"branching": 4, "max_depth": 2},
+        {"branching": 4, "max_depth": 1},
+        {"branching": 2, "max_leaf": 5, "balanced": True},
+        {"branching": 6, "kmeans_init": "k-means++", "kmeans_tol": 1e-3, "kmeans_max_iter": 3},
+        {"branching": 200},
+    ],
+)
+def test_trees(params, dense):
+    V = unit_cloud(3, 110, 30)
+    V[[4, 50, 51]] = 0
+    labels = np.setdiff1d(np.arange(110), [0, 60, 109])
+    core_params = kmeans_params(
+        params["branching"],
+        params.get("kmeans_tol", 1e-4),
+        params.get("kmeans_max_iter", 100),
+        params.get("kmeans_init", "random"),
+        params.get("balanced", False),
+    )
+    core_params |= {"max_leaf": params.get("max_leaf", params["branching"])}
+    core_params |= {"max_depth": params.get("max_depth", 0)}
+    trees = _core.build_trees(as_rows(V, dense), labels.astype(np.uint32), 3, core_params, 99, 2)
+    assert len(trees) == 3
+    for t, flat in enumerate(trees):
+        root = reference.build_tree(np.float64(V), labels, reference.tree_key(99, t), **params)
+        for part, expected in zip(flat, reference.flatten(root), strict=True):
+            assert part.tolist() == expected.tolist()
+
+
+# --- solvers ---
+
+
+def linear_params(loss="squared_hinge", solver="dual", C=1.0, tol=0.1, max_iter=20, bias="learn", prune=-1.0):
+    learn = bias == "learn"
+    return {
+        "loss": loss,
+        "solver": solver,
+        "C": C,
+        "tol": tol,
+        "max_iter": max_iter,
+        "learn_bias": learn,
+        "fixed_bias": 0.0 if learn else bias,
+        "prune": prune,
+    }
+
+
+def signs(Y, label):
+    return np.where(Y[:, label] > 0, 1.0, -1.0)
+
+
+def check_dual(X, Y, weights=None, normalize=True, dense=False, C=1.0, key=5, **params):
+    dataset = make_dataset(X, Y, weights, normalize, dense)
+    W, b, n_iter = _core.solve(dataset, linear_params(C=C, **params), key)
+    features = unit_rows(np.float64(X)) if normalize else np.float64(X)
+    s = np.ones(len(X)) if weights is None else np.float64(weights)
+    tol, max_iter, bias = params.get("tol", 0.1), params.get("max_iter", 20), params.get("bias", "learn")
+    for label in range(Y.shape[1]):
+        rng = Rng(derive(key, reference.SOLVER))
+        args = (features, signs(Y, label), C, s, tol, max_iter, bias, rng)
+        w, expected_bias, passes = reference.solve_dual_squared_hinge(*args)
+        np.testing.assert_allclose(W[label], w, atol=3e-5)
+        assert b[label] == pytest.approx(expected_bias, abs=3e-5)
+        assert n_iter[label] == passes
+    return n_iter
+
+
+@on_each_isa
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 8])
+def test_dual_pass_by_pass(max_iter):
+    X, Y = make_data(11)
+    n_iter = check_dual(X, Y, tol=1e-9, max_iter=max_iter)
+    assert (n_iter == max_iter).all()
+
+
+@on_each_isa
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("bias", ["learn", 0.0, -0.75])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_dual_until_it_converges(weighted, bias, dense):
+    X, Y = make_data(12)
+    weights = make_weights(len(X)) if weighted else None
+    n_iter = check_dual(X, Y, weights, dense=dense, bias=bias, tol=0.02, max_iter=200)
+    assert n_iter.max() < 200
+
+
+@on_each_isa
+@pytest.mark.parametrize(("C", "normalize"), [(0.01, True), (8.0, True), (0.5, False)])
+def test_dual_with_other_costs_and_lengths(C, normalize):
+    X, Y = make_data(13, values="positive")
+    check_dual(X, Y, normalize=normalize, C=C, tol=0.05, max_iter=30)
+
+
+@on_each_isa
+def test_dual_with_two_panels():
+    X, Y = make_data(14, n=50, labels=70)
+    n_iter = check_dual(X, Y, tol=0.1, max_iter=40)
+    assert len(set(n_iter)) > 3
+
+
+@on_each_isa
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+def test_companions_in_the_panel_change_nothing(solver, loss, dense):
+    """Lanes leave the panel at different times, and the rest is packed together."""
+    X, Y = make_data(15, n=50, labels=70)
+    params = linear_params(loss, solver, tol=1e-5, max_iter=60)
+    W, b, n_iter = _core.solve(make_dataset(X, Y, dense=dense), params, 3)
+    counts = np.bincount(n_iter[:64])
+    assert np.count_nonzero(counts) >= 3
+    assert solver == "newton" or counts.max() <= 32  # the first panel is narrowed at least twice
+    for label in range(Y.shape[1]):
+        alone = _core.solve(make_dataset(X, Y[:, [label]], dense=dense), params, 3)
+        assert np.array_equal(alone[0][0], W[label])
+        assert (alone[1][0], alone[2][0]) == (b[label], n_iter[label])
+
+
+@on_each_isa
+@pytest.mark.parametrize("bias", ["learn", 0.5])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+def test_solvers_reach_the_optimum(solver, loss, weighted, bias):
+    X, Y = make_data(16, n=60, d=25, labels=6)
+    weights = make_weights(len(X)) if weighted else None
+    params = linear_params(loss, solver, C=2.0, tol=1e-5, max_iter=5000, bias=bias)
+    W, b, _ = _core.solve(make_dataset(X, Y, weights), params, 1)
+    features = unit_rows(np.float64(X))
+    for label in range(Y.shape[1]):
+        y = signs(Y, label)
+        terms = {"C": 2.0, "sample_weight": weights, "bias": bias, "loss": loss}
+        w, best_bias, _ = reference.solve_exact(features, y, **terms)
+        best = reference.objective(w, best_bias, features, y, **terms)
+        found = reference.objective(np.float64(W[label]), float(b[label]), features, y, **terms)
+        assert best * (1 - 1e-9) <= found <= best * (1 + 1e-4)
+        np.testing.assert_allclose(W[label], w, atol=0.02)
+
+
+@on_each_isa
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+@pytest.mark.parametrize(
+    ("loss", "other"),
+    [
+        ("squared_hinge", LinearSVC(C=0.7, tol=1e-8, max_iter=100_000, dual=True, random_state=0)),
+        ("logistic", LogisticRegression(C=0.7, tol=1e-8, max_iter=10_000, solver="liblinear")),
+    ],
+)
+def test_solvers_agree_with_scikit_learn(loss, other, solver):
+    X, Y = make_data(17, n=120, d=15, labels=1, density=0.5)
+    y = Y[:, 0] = np.random.default_rng(0).random(len(X)) < 0.3
+    W, b, _ = _core.solve(
+        make_dataset(X, Y, normalize=False), linear_params(loss, solver, C=0.7, tol=1e-5, max_iter=5000), 1
+    )
+    other.fit(np.float64(X), y)
+    np.testing.assert_allclose(W[0], other.coef_[0], atol=2e-3)
+    assert b[0] == pytest.approx(other.intercept_[0], abs=2e-3)
+
+
+@on_each_isa
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+@pytest.mark.parametrize("sign", [0, 1])
+def test_labels_on_no_row_or_on_all(sign, solver, loss):
+    X, _ = make_data(18)
+    Y = np.full((len(X), 2), sign)
+    W, b, _ = _core.solve(
+        make_dataset(X, Y), linear_params(loss, solver, tol=1e-4, max_iter=2000, prune=0.3), 1
+    )
+    y, features = signs(Y, 0), unit_rows(np.float64(X))
+    w, best_bias, _ = reference.solve_exact(features, y, loss=loss)
+    np.testing.assert_allclose(W[0], np.where(np.abs(w) <= 0.3, 0, w), atol=2e-3)
+    assert np.array_equal(W[0], W[1])
+    assert b[0] == pytest.approx(best_bias, abs=2e-3)
+
+
+# --- the forest: stored arrays and beam search ---
+
+
+def stored_classifiers(arrays, v, n_features):
+    """(classifiers × features weights, their scales, biases) of node v as the arrays hold them."""
+    children = slice(*arrays["child_ptr"][v : v + 2])
+    scale, bias = np.float64(arrays["scale"][children]), np.float64(arrays["bias"][children])
+    child_numbers = arrays["narrow"] if len(scale) <= 256 else arrays["wide"]
+    W = np.zeros((len(scale), n_features))
+    begin, end = arrays["feature_ptr"][v : v + 2]
+    offsets = arrays["weight_ptr"][begin + v : end + v + 1].astype(np.int64)
+    for f, first, last in zip(arrays["features"][begin:end], offsets[:-1], offsets[1:], strict=True):
+        for e in range(first, last):
+            child = child_numbers[arrays["child_base"][v] + e]
+            assert W[child, f] == 0
+            W[child, f] = arrays["weights"][arrays["weight_base"][v] + e] * scale[child]
+    return W, scale, bias
+
+
+def stored_forest(arrays, n_features):
+    """The reference's nodes with the weights that the arrays hold."""
+    forest = []
+    for first, end in zip(arrays["tree_ptr"][:-1], arrays["tree_ptr"][1:], strict=True):
+        ptr = arrays["child_ptr"][first : end + 1]
+        flat = (ptr - ptr[0], arrays["children"][ptr[0] : ptr[-1]], arrays["is_leaf"][first:end])
+        root = reference.unflatten(*flat, key=0)
+        for node in reference.breadth_first(root):
+            node.W, _, node.b = stored_classifiers(arrays, first + node.id, n_features)
+        forest.append(root)
+    return forest
+
+
+def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, **params):
+    dataset = make_dataset(X, Y, weights, dense=dense)
+    vectors = _core.label_vectors(dataset, "input", 1)
+    tree_params = kmeans_params(branching) | {"max_leaf": branching, "max_depth": 0}
+    present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
+    trees = _core.build_trees(vectors, present, n_trees, tree_params, seed, 1)
+    arrays, report = _core.train(dataset, trees, linear_params(**{"prune": 0.1} | params), seed, 2)
+    return trees, arrays, report
+
+
+@on_each_isa
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("bias", "prune"), [("learn", 0.1), (-1.0, 0.02)])
+def test_trained_forest(bias, prune, weighted, dense):
+    X, Y = make_data(21, n=120, d=50, labels=40, density=0.15)
+    Y[:, 25:] *= np.random.default_rng(0).random((120, 15)) < 0.2
+    weights = make_weights(len(X)) if weighted else None
+    options = {"bias": bias, "prune": prune, "max_iter": 6, "tol": 0.05}
+    trees, arrays, report = train_core(X, Y, weights, dense=dense, **options)
+    forest = reference.train(X, Y, weights, trees=trees, seed=7, **options | {"prune": -1})
+    n_iter, n_kept = [], 0
+    for t, root in enumerate(forest):
+        for node in reference.breadth_first(root):
+            W, scale, b = stored_classifiers(arrays, arrays["tree_ptr"][t] + node.id, X.shape[1])
+            dropped, kept = np.abs(node.W) < prune - 1e-4, np.abs(node.W) > prune + 1e-4
+            assert not W[dropped].any()
+            assert (np.abs(W - node.W) <= scale[:, None] / 2 + 1e-4)[kept].all()
+            n_kept += kept.sum()
+            np.testing.assert_allclose(np.abs(W).max(axis=1), 127 * scale, rtol=1e-6)
+            np.testing.assert_allclose(b, node.b, atol=1e-4)
+            n_iter.extend(node.n_iter)
+    assert n_kept > len(n_iter)
+    assert (report["n_classifiers"], report["max_iter"]) == (len(n_iter), max(n_iter))
+    assert 0 < report["n_unconverged"] <= n_iter.count(6)
+    _core.Forest(arrays, X.shape[1], Y.shape[1]).verify()
+
+
+def check_prediction(arrays, X, n_labels, beam, loss="squared_hinge", normalize=True, threads=1, dense=False):
+    forest = stored_forest(arrays, X.shape[1])
+    expected = reference.predict(forest, X, beam, loss, normalize)
+    core = _core.Forest(arrays, X.shape[1], n_labels)
+    ids, scores = core.top_k(as_rows(X, dense), n_labels, beam or 0, loss, normalize, threads)
+    for row, candidates in enumerate(expected):
+        n = len(candidates)
+        assert ids[row].tolist() == [c[0] for c in candidates] + [-1] * (n_labels - n)
+        wanted = [c[1] for c in candidates] + [-np.inf] * (n_labels - n)
+        np.testing.assert_allclose(scores[row], wanted, rtol=1e-5, atol=1e-5)
+        few = core.top_k(as_rows(X[[row]], dense), 2, beam or 0, loss, normalize, 1)
+        assert few[0].tolist() == ids[[row], :2].tolist()
+        assert few[1].tolist() == scores[[row], :2].tolist()
+    return expected
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("n_trees", [1, 3])
+@pytest.mark.parametrize("beam", [1, 2, 5, None])
+def test_prediction(beam, n_trees, loss, dense):
+    X, Y = make_data(22, n=90, d=40, labels=45, density=0.2)
+    Y[:, 20:] *= np.random.default_rng(0).random((90, 25)) < 0.3
+    trees, arrays, _ = train_core(X, Y, n_trees=n_trees, loss=loss)
+    depths = {node.level for node in reference.breadth_first(reference.unflatten(*trees[0], 0))}
+    assert max(depths) > 2
+    expected = check_prediction(arrays, X, 45, beam, loss, threads=2, dense=dense)
+    assert [row for row, candidates in enumerate(expected) if not candidates] == [2, 3]  # no features there
+
+
+def random_tree(rng, labels, most_children, level=1):
+    """A tree whose leaves lie at different levels; ids are set afterwards."""
+    node = Node(np.sort(labels), level=level)
+    if len(labels) > 2 and level < 5 and (level == 1 or rng.random() < 0.7):
+        cuts = np.sort(rng.choice(np.arange(1, len(labels)), rng.integers(1, most_children), replace=False))
+        parts = np.split(rng.permutation(labels), cuts)
+        node.children = [random_tree(rng, part, min(most_children, len(part)), level + 1) for part in parts]
+    return node
+
+
+def pack(forest, scale=2.0**-3):
+    """The arrays of reference nodes whose weights are whole multiples of the scale."""
+    lists = {name: [] for name in ("features", "weight_ptr", "weights", "narrow", "wide", "child_base")}
+    tree_ptr, child_ptr, children, is_leaf, feature_ptr, weight_base, bias = [0], [0], [], [], [0], [0], []
+    for root in forest:
+        nodes = reference.breadth_first(root)
+        for number, node in enumerate(nodes):
+            node.id = number
+        for node in nodes:
+            children += [child.id for child in node.children] or node.labels.tolist()
+            child_ptr.append(len(children))
+            is_leaf.append(not node.children)
+            bias += node.b.tolist()
+            numbers = lists["narrow" if len(node.b) <= 256 else "wide"]
+            lists["child_base"].append(len(numbers))
+            start = len(lists["weights"])
+            lists["weight_ptr"].append(0)
+            for f in np.flatnonzero(node.W.any(axis=0)):
+                of_children = np.flatnonzero(node.W[:, f])
+                numbers += of_children.tolist()
+                lists["weights"] += (node.W[of_children, f] / scale).astype(int).tolist()
+                lists["features"].append(f)
+                lists["weight_ptr"].append(len(lists["weights"]) - start)
+            feature_ptr.append(len(lists["features"]))
+            weight_base.append(len(lists["weights"]))
+        tree_ptr.append(len(is_leaf))
+    lists |= {
+        "tree_ptr": tree_ptr,
+        "child_ptr": child_ptr,
+        "children": children,
+        "is_leaf": is_leaf,
+        "bias": bias,
+    }
+    lists |= {"feature_ptr": feature_ptr, "weight_base": weight_base, "scale": [scale] * len(children)}
+    types = {"children": np.int32, "features": np.uint32, "weight_ptr": np.uint32, "weights": np.int8}
+    types |= {
+        "is_leaf": np.uint8,
+        "narrow": np.uint8,
+        "wide": np.uint32,
+        "bias": np.float32,
+        "scale": np.float32,
+    }
+    return {name: np.array(values, dtype=types.get(name, np.int64)) for name, values in lists.items()}
+
+
+def lattice_forest(rng, n_labels, n_features, n_trees, most_children=5, density=0.3):
+    """Weights and biases on a coarse grid: float32 adds them exactly, and ties abound."""
+    forest = [random_tree(rng, np.arange(n_labels), most_children) for _ in range(n_trees)]
+    for node in (node for root in forest for node in reference.breadth_first(root)):
+        n = len(node.children) or len(node.labels)
+        node.W = rng.integers(-8, 9, (n, n_features)) / 4 * (rng.random((n, n_features)) < density)
+        node.b = rng.integers(-4, 5, n) / 4
+    return forest
+
+
+@pytest.mark.parametrize("n_trees", [1, 2])
+@pytest.mark.parametrize("beam", [1, 2, 3, None])
+def test_ties_go_by_margin_then_id(beam, n_trees):
+    rng, ties = np.random.default_rng(31), 0
+    for _ in range(12):
+        arrays = pack(lattice_forest(rng, 30, 6, n_trees))
+        X = rng.integers(-1, 3, (20, 6)).astype(np.float32)
+        X[5] = 0
+        expected = check_prediction(arrays, X, 30, beam, normalize=False)
+        for candidates in expected:
+            ties += sum(a[1:] == b[1:] for a, b in pairwise(candidates))
+        assert expected[5] == []
+    assert ties > 10
+
+
+def test_ties_by_hand():
+    root = Node(np.arange(6), W=np.zeros((6, 1)), b=np.array([0.5, 2.0, 3.0, 1.0, 3.0, 2.5]))
+    ids, scores = _core.Forest(pack([root]), 1, 6).top_k(as_rows([[1.0]]), 6, 10, "squared_hinge", True, 1)
+    assert ids.tolist() == [[2, 4, 5, 1, 3, 0]]
+    assert scores.tolist() == [[0, 0, 0, 0, 0, -0.25]]
+
+
+def test_no_score_is_lost_by_underflow():
+    biases = [np.array([-40.0, -39.0, -41.0]), np.array([-50.0, -60.0, -39.0])]
+    roots = [Node(np.arange(3), W=np.zeros((3, 1)), b=b) for b in biases]
+    ids, scores = _core.Forest(pack(roots), 1, 3).top_k(as_rows([[1.0]]), 3, 10, "squared_hinge", True, 1)
+    assert ids.tolist() == [[2, 1, 0]]  # 1 and 2 are at −40² in one tree; 2 has the larger mean margin
+    np.testing.assert_allclose(scores, [[-1600 - np.log(2), -1600 - np.log(2), -1681 - np.log(2)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_margins_beyond_the_range_of_the_scores(loss):
+    """Rows that are not normalised can be long: the loss overflows float32, the ranking must survive."""
+    roots = [Node(np.arange(4), W=np.zeros((4, 1)), b=np.array([-1e25, 1.0, -1e20, 0.5])) for _ in range(2)]
+    ids, scores = _core.Forest(pack(roots), 1, 4).top_k(as_rows([[1.0]]), 4, 10, loss, False, 1)
+    assert ids.tolist() == [[1, 3, 2, 0]]
+    assert not np.isnan(scores).any()
+    assert (np.diff(scores[0]) <= 0).all()
+
+
+@pytest.mark.parametrize("beam", [3, None])
+def test_nodes_with_more_than_256_children(beam):
+    rng = np.random.default_rng(32)
+    labels = rng.permutation(900)
+    leaves = [Node(np.sort(part), level=2) for part in np.split(labels, [290, 300, 640])]
+    forest = [Node(np.arange(900), children=leaves), Node(np.arange(900))]
+    for node in (node for root in forest for node in reference.breadth_first(root)):
+        n = len(node.children) or len(node.labels)
+        node.W = rng.integers(-127, 128, (n, 20)) / 8 * (rng.random((n, 20)) < 0.3)
+        node.b = rng.integers(-16, 17, n) / 8
+    arrays = pack(forest)
+    assert len(arrays["wide"]) and len(arrays["narrow"])
+    _core.Forest(arrays, 20, 900).verify()
+    X = rng.integers(-1, 2, (10, 20)).astype(np.float32)
+    check_prediction(arrays, X, 900, beam, normalize=False)
+
+
+def test_many_rows_at_once():
+    """Many rows at a node share a table of its features, few search; blocks of rows go to several threads."""
+    rng = np.random.default_rng(33)
+    arrays = pack(lattice_forest(rng, 40, 300, 2, density=0.5))
+    X = random_array((700, 300), density=0.02, rng=rng, dtype=np.float32).toarray()
+    forest = _core.Forest(arrays, 300, 40)
+    ids, scores = forest.top_k(as_rows(X), 5, 3, "squared_hinge", True, 1)
+    for threads in (2, 5):
+        again = forest.top_k(as_rows(X), 5, 3, "squared_hinge", True, threads)
+        assert np.array_equal(again[0], ids) and np.array_equal(again[1], scores)
+    check_prediction(arrays, X[:30], 40, 3)
+    alone = [forest.top_k(as_rows(x[None]), 5, 3, "squared_hinge", True, 1) for x in X]
+    assert np.array_equal(np.concatenate([a[0] for a in alone]), ids)
+    assert np.array_equal(np.concatenate([a[1] for a in alone]), scores)

@@ -1,0 +1,450 @@
+"""Whatever users hand in → canonical arrays: by hand, nothing changed in place, errors that name places."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bonsai_xmc import LabelTree
+from bonsai_xmc._inputs import as_csr, as_float32, as_label_vectors, as_labels, as_rows, as_trees, tree_list
+
+MAX = np.finfo(np.float32).max
+
+
+def says(message):
+    return pytest.raises(ValueError, match=re.escape(message))
+
+
+def lists(labels):
+    """Label sets as lists of ids, after a look at the types that the core needs."""
+    assert (labels.indptr.dtype, labels.indices.dtype) == (np.int64, np.int32)
+    assert labels.n_labels == len(labels.classes)
+    return [labels.indices[a:b].tolist() for a, b in zip(labels.indptr[:-1], labels.indptr[1:], strict=True)]
+
+
+def assert_rows(rows, expected):
+    indptr, indices, values, n_features = rows
+    assert (indptr.dtype, indices.dtype, values.dtype) == (np.int64, np.int32, np.float32)
+    assert all(part.flags.c_contiguous for part in rows[:3])
+    assert values.all()
+    matrix = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_features))
+    assert matrix.has_canonical_format
+    np.testing.assert_array_equal(matrix.toarray(), np.asarray(expected, np.float32))
+
+
+# --- rows ---
+
+SPARSE = np.array([[0, 2, 0, 0, 0], [0, 0, 0, 0, 0], [3, 0, 0, 0, -1]], dtype=np.float64)
+DENSE = np.array([[1.5, 2, 0], [0, -4, 5]])
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"])
+@pytest.mark.parametrize("family", ["array", "matrix"])
+def test_csr_of_every_sparse_format(form, family):
+    X = getattr(sp, f"csr_{family}")(SPARSE).asformat(form)
+    assert_rows(as_csr(X), SPARSE)
+
+
+def test_csr_of_unsorted_entries_duplicates_and_zeros():
+    # Row 0 holds 1 + 1 at column 1 in two entries, row 2 holds column 4 before 0 and a stored 0 at column 2.
+    X = sp.csr_array(
+        (np.array([1.0, 1, -1, 0, 3]), np.array([1, 1, 4, 2, 0]), np.array([0, 2, 2, 5])), shape=(3, 5)
+    )
+    parts = [part.copy() for part in (X.data, X.indices, X.indptr)]
+    assert_rows(as_csr(X), SPARSE)
+    assert_rows(as_rows(X), SPARSE)
+    for before, after in zip(parts, (X.data, X.indices, X.indptr), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_csr_drops_duplicates_that_cancel_and_values_that_underflow():
+    X = sp.csr_array(
+        (np.array([1.0, -1, 1e-60, 2]), np.array([0, 0, 1, 2]), np.array([0, 2, 4])), shape=(2, 3)
+    )
+    assert_rows(as_csr(X), [[0, 0, 0], [0, 0, 2]])
+
+
+def test_csr_of_duplicates_in_small_types():
+    indices, indptr = np.zeros(2, np.int32), np.array([0, 2])
+    assert_rows(as_csr(sp.csr_array((np.int8([100, 100]), indices, indptr), shape=(1, 2))), [[200, 0]])
+    assert_rows(as_csr(sp.csr_array((np.array([True, True]), indices, indptr), shape=(1, 2))), [[1, 0]])
+    with says("beyond the range of float32"):
+        as_csr(sp.csr_array((np.float32([3e38, 3e38]), indices, indptr), shape=(1, 2)))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint64, np.float16, np.float32, np.longdouble])
+def test_rows_of_every_type(dtype):
+    whole = np.array([[1, 0, 0], [0, 1, 0]], dtype=dtype)
+    assert_rows(as_rows(whole), whole)
+    full = np.ones((2, 3), dtype=dtype)
+    rows = as_rows(full)
+    assert (rows.dtype, rows.tolist()) == (np.float32, [[1, 1, 1], [1, 1, 1]])
+
+
+def test_canonical_arrays_are_borrowed():
+    X = sp.csr_array(SPARSE.astype(np.float32))
+    _, indices, values, _ = as_csr(X)
+    assert np.shares_memory(values, X.data)
+    assert np.shares_memory(indices, X.indices)
+    assert np.shares_memory(as_float32(DENSE32 := DENSE.astype(np.float32)), DENSE32)
+
+
+def test_wide_indices_become_narrow():
+    X = sp.csr_array(SPARSE)
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    assert_rows(as_csr(X), SPARSE)
+
+
+def test_more_features_than_indices_can_count():
+    X = sp.csr_array((np.ones(1), np.array([2**31]), np.array([0, 1])), shape=(1, 2**31 + 1))
+    with says("X has 2,147,483,649 features; the most that are possible is 2³¹ − 1"):
+        as_rows(X)
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.asfortranarray, sp.csr_array, sp.csc_matrix, sp.coo_array])
+def test_the_path_depends_on_the_data_not_on_the_container(make):
+    dense = as_rows(make(DENSE))  # 4 of 6 cells
+    assert isinstance(dense, np.ndarray)
+    assert dense.flags.c_contiguous
+    assert dense.dtype == np.float32
+    np.testing.assert_array_equal(dense, DENSE)
+    assert_rows(as_rows(make(SPARSE)), SPARSE)  # 3 of 15 cells
+
+
+def test_half_full_is_dense():
+    assert isinstance(as_rows(sp.csr_array([[1.0, 0], [0, 1]])), np.ndarray)
+    assert isinstance(as_rows(np.array([[1.0, 0, 0], [0, 1, 0]])), tuple)
+    stored_zeros = sp.csr_array((np.array([1.0, 0, 0]), np.array([0, 1, 2]), np.array([0, 3])), shape=(1, 3))
+    assert isinstance(as_rows(stored_zeros), tuple)
+
+
+@pytest.mark.parametrize("value", [1e39, -1e39, 1e308])
+@pytest.mark.parametrize("make", [np.array, sp.csr_array])
+def test_overflow_of_float32_is_an_error(make, value):
+    with says("X holds values beyond the range of float32 (±3.4e+38); rescale the features"):
+        as_rows(make([[1.0, 0, 0], [0, 0, value]]))
+    with says("beyond the range of float32"):
+        as_rows(make([[value, 1.0], [2, 3]]))
+
+
+def test_the_largest_float32_and_the_largest_integers_pass():
+    assert as_float32(np.array([-float(MAX), float(MAX)])).tolist() == [-MAX, MAX]
+    assert as_float32(np.array([2**64 - 1], np.uint64)).tolist() == [2.0**64]
+    assert as_float32(np.array([-(2**63), 2**63 - 1], np.int64)).tolist() == [-(2.0**63), 2.0**63]
+    assert as_float32(np.empty(0)).tolist() == []
+
+
+# --- labels ---
+
+INDICATOR = np.array([[0, 1, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]])
+SETS = [[1, 2], [], [0]]
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.bool_, np.int8, np.uint64, np.int64, np.float16, np.float32, np.float64]
+)
+def test_labels_of_dense_indicators(dtype):
+    labels = as_labels(INDICATOR.astype(dtype))
+    assert lists(labels) == SETS
+    assert labels.classes.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float64])
+@pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_array])
+def test_labels_of_sparse_indicators(make, dtype):
+    labels = as_labels(make(INDICATOR.astype(dtype)))
+    assert lists(labels) == SETS
+    assert labels.n_labels == 4
+
+
+def test_labels_of_an_indicator_of_objects():
+    assert lists(as_labels(INDICATOR.astype(object))) == SETS
+    with says("Y has dtype object, but an indicator matrix holds the numbers 0 and 1"):
+        as_labels(np.array([["a", "b"], ["c", "d"]], dtype=object))
+
+
+def test_labels_of_an_unsorted_indicator_with_stored_zeros():
+    Y = sp.csr_array((np.array([1, 0, 1, 1]), np.array([2, 3, 1, 0]), np.array([0, 3, 3, 4])), shape=(3, 4))
+    before = [part.copy() for part in (Y.data, Y.indices, Y.indptr)]
+    assert lists(as_labels(Y)) == SETS
+    for mine, theirs in zip(before, (Y.data, Y.indices, Y.indptr), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_labels_of_lists_of_ids():
+    labels = as_labels([[2, 1, 2], (), {0}])
+    assert lists(labels) == SETS
+    assert labels.classes.tolist() == [0, 1, 2]
+    assert lists(as_labels([np.array([2, 1]), [], [np.uint8(0)]])) == SETS
+    assert lists(as_labels(np.array([[1, 2], [], [0]], dtype=object))) == SETS
+    assert lists(as_labels(row for row in SETS)) == SETS
+
+
+def test_labels_of_lists_of_names():
+    labels = as_labels([["oak", "birch", "oak"], [], ["ash"], (np.str_("birch"),)])
+    assert labels.classes.tolist() == ["ash", "birch", "oak"]
+    assert labels.classes.dtype == object
+    assert lists(labels) == [[1, 2], [], [0], [1]]
+
+
+def test_labels_of_lists_without_labels():
+    labels = as_labels([[], []])
+    assert lists(labels) == [[], []]
+    assert labels.n_labels == 0
+
+
+class Frame:
+    """What the function needs of a data frame."""
+
+    def __init__(self, columns, values):
+        self.columns, self._values = columns, np.asarray(values)
+
+    def to_numpy(self):
+        return self._values
+
+
+def test_labels_of_data_frames():
+    named = as_labels(Frame(["d", "c", "b", "a"], INDICATOR))
+    assert named.classes.tolist() == ["d", "c", "b", "a"]
+    assert lists(named) == SETS
+    assert as_labels(Frame([10, 11, 12, 13], INDICATOR)).classes.tolist() == [0, 1, 2, 3]
+    with says("Y[0, 1] is 3"):
+        as_labels(Frame(["a", "b"], [[0, 3]]))
+
+
+def test_labels_of_a_pandas_frame():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(INDICATOR, columns=["d", "c", "b", "a"])
+    frame["c"] = frame["c"].astype(bool)  # to_numpy gives objects then
+    labels = as_labels(frame)
+    assert labels.classes.tolist() == ["d", "c", "b", "a"]
+    assert lists(labels) == SETS
+    assert lists(as_labels(pandas.Series([[1, 2], [], [0]]))) == SETS
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array, sp.coo_matrix])
+@pytest.mark.parametrize(
+    ("value", "shown"), [(2, "2"), (-1, "-1"), (0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")]
+)
+def test_an_indicator_holds_0_and_1_only(make, value, shown):
+    with says(f"Y[1, 2] is {shown}"):
+        as_labels(make(np.array([[0, 1, 0], [1, 0, value]])))
+
+
+def test_the_message_about_other_entries_says_what_to_do():
+    with says(
+        "Y[0, 0] is 7, but an indicator matrix holds only 0 and 1. "
+        "Binarise it, e.g. Y = (Y > 0); weights of rows go into sample_weight."
+    ):
+        as_labels(np.array([[7]]))
+
+
+def test_an_entry_that_is_stored_twice_is_no_indicator():
+    with says("Y[1, 2] is 2"):
+        as_labels(sp.coo_array((np.ones(2, int), ([1, 1], [2, 2])), shape=(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("Y", "message"),
+    [
+        (None, "Bonsai requires y to be passed, but the target y is None"),
+        (3, "Y is of type int; pass an indicator matrix, or one list of labels for each row"),
+        ("red", "Y is of type str; pass an indicator matrix"),
+        (
+            np.zeros(3),
+            "Y has 1 dimension(s) (binary target), but must be an indicator matrix (rows × labels)",
+        ),
+        (np.array([1, 2, 3]), "(multiclass target)"),
+        (np.array([0.5, 1.5]), "(continuous target)"),
+        (np.array([1, 2, 3]), "For one class for each row, pass a list of one-element lists."),
+        (np.zeros((2, 2, 2)), "Y has 3 dimension(s)"),
+        (np.array([["a", "b"]]), "Y has dtype <U1, but an indicator matrix holds the numbers 0 and 1"),
+        (np.array([[1j]]), "Y has dtype complex128"),
+        (sp.csr_array(np.array([[1j]])), "Y has dtype complex128, but an indicator matrix holds the numbers"),
+        (["red", "green"], "Y[0] is 'red'; each row of Y is a list of labels, e.g. ['red'] for a single one"),
+        ([[0], b"x"], "Y[1] is b'x'; each row of Y is a list of labels"),
+        ([[0], 5], "Y[1] is 5; each row of Y is a list of labels, e.g. [5] for a single one"),
+        ([[0], ["a"]], "Y[1] holds 'a'; labels in lists are all names (strings) or all ids (integers)"),
+        ([["a"], [0]], "Y[0] holds 'a'; labels in lists are all names"),
+        ([[0], [1.0]], "Y[1] holds 1.0; labels in lists are all names (strings) or all ids (integers)"),
+        ([[True]], "Y[0] holds True; labels in lists"),
+        ([[], [None]], "Y[1] holds None; labels in lists"),
+        ([[3, -1]], "Y[0] holds the label id -1; ids begin at 0"),
+        ([[0], [2**31]], "Y[1] holds the label id 2147483648; the largest possible is 2³¹ − 1"),
+    ],
+)
+def test_errors_of_labels(Y, message):
+    with says(message):
+        as_labels(Y)
+
+
+# --- label vectors ---
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array, sp.csc_matrix])
+def test_label_vectors_are_unit_norm_and_zeros_stay(make):
+    sparse = make([[0, 3, 0, 4, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, -2]])
+    assert_rows(as_label_vectors(sparse, 3), [[0, 0.6, 0, 0.8, 0, 0], [0] * 6, [0, 0, 0, 0, 0, -1]])
+    dense = as_label_vectors(make([[3, 4], [0, 0], [1, 0], [1, 1]]), 4)
+    assert dense.dtype == np.float32
+    np.testing.assert_allclose(dense, [[0.6, 0.8], [0, 0], [1, 0], [0.5**0.5] * 2], rtol=1e-7)
+
+
+def test_label_vectors_of_extreme_scale():
+    vectors = as_label_vectors(np.array([[3e38, 3e38], [1e-30, 0.0]]), 2)
+    np.testing.assert_allclose(vectors, [[0.5**0.5] * 2, [1, 0]], rtol=1e-6)
+    sparse = as_label_vectors(sp.csr_array([[0, 0, 0, 3e38, 0], [0, 0, 0, 0, 1e-30]]), 2)
+    np.testing.assert_allclose(sparse[2], [1, 1], rtol=1e-6)
+
+
+def test_label_vectors_leave_the_matrix_alone():
+    for matrix in (np.array([[3.0, 4]], np.float32), sp.csr_array(np.array([[0, 0, 2, 0, 0]], np.float32))):
+        before = matrix.copy()
+        as_label_vectors(matrix, 1)
+        assert abs(matrix - before).sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.ones((2, 3)), "representation has 2 rows, but Y has 4 labels; one row for each label is needed"),
+        (sp.csr_array((5, 3)), "representation has 5 rows, but Y has 4 labels"),
+        (
+            np.ones(4),
+            "representation must be one of its names, or a numeric matrix with one row for each label",
+        ),
+        (np.full((4, 2), "x"), "representation must be one of its names, or a numeric matrix"),
+        (np.full((4, 2), np.nan), "representation holds NaN, infinite values, or values beyond the range"),
+        (sp.csr_array(np.diag([1, 2, np.inf, 4])), "representation holds NaN, infinite values"),
+        (
+            np.full((4, 2), 1e39),
+            "representation holds NaN, infinite values, or values beyond the range of float32",
+        ),
+    ],
+)
+def test_errors_of_label_vectors(matrix, message):
+    with says(message):
+        as_label_vectors(matrix, 4)
+
+
+# --- trees ---
+
+IDS = np.arange(5)
+NAMES = np.array(["ash", "beech", "elm", "fir", "oak"], dtype=object)
+NESTED = [[4, 0], [[1], [3, 2]]]
+NESTED_NAMES = [["oak", "ash"], [["beech"], ["fir", "elm"]]]
+# Root 0 with leaf 1 = {0, 4} and node 2, whose leaves are 3 = {1} and 4 = {2, 3}.
+ARRAYS = ([0, 2, 4, 6, 7, 9], [1, 2, 0, 4, 3, 4, 1, 2, 3], [0, 1, 0, 1, 1])
+ALL = np.ones(5, bool)
+
+
+def assert_arrays(tree, expected):
+    assert [part.dtype for part in tree] == [np.int64, np.int32, np.uint8]
+    assert [part.tolist() for part in tree] == list(expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: NESTED,
+        lambda path: ((4, 0), ((1,), (3, 2))),
+        lambda path: [np.array([4, 0]), [[1], np.array([3, 2])]],
+        lambda path: LabelTree.from_nested(NESTED),
+        lambda path: LabelTree.from_nested(NESTED).to_dict(),
+        lambda path: LabelTree.from_nested(NESTED).to_json(),
+        lambda path: LabelTree.from_nested(NESTED).to_json(path) and path,
+        lambda path: LabelTree.from_nested(NESTED).to_json(path) and str(path),
+        lambda path: "[[4, 0], [[1], [3, 2]]]",
+        # The same tree, numbered depth-first.
+        lambda path: LabelTree([0, 2, 4, 6, 7, 9], [1, 2, 0, 4, 3, 4, 1, 2, 3], [0, 1, 0, 1, 1]),
+        lambda path: LabelTree([0, 2, 4, 5, 7, 9], [4, 1, 2, 3, 1, 2, 3, 0, 4], [0, 0, 1, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("classes", [IDS, NAMES])
+def test_trees_of_ids(tmp_path, make, classes):
+    (tree,) = as_trees(make(Path(tmp_path / "tree.json")), classes, ALL)
+    assert_arrays(tree, ARRAYS)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tree: NESTED_NAMES,
+        lambda tree: tree,
+        lambda tree: tree.to_dict(),
+        lambda tree: tree.to_json(),
+    ],
+)
+def test_trees_of_names(make):
+    (tree,) = as_trees(make(LabelTree.from_nested(NESTED_NAMES)), NAMES, ALL)
+    assert_arrays(tree, ARRAYS)
+
+
+def test_names_decide_where_ids_differ():
+    # The tree counts its own six names, among them one that Y does not know; ids are shifted by it.
+    tree = LabelTree.from_nested([["oak", "ash"], [["beech"], ["fir", "elm"]], ["acacia"]])
+    assert tree.labels().tolist() == [0, 1, 2, 3, 4, 5]
+    assert_arrays(as_trees(tree, NAMES, ALL)[0], ARRAYS)
+    other = LabelTree.from_nested([["b"], ["a"]], names=["b", "a"])
+    assert_arrays(
+        as_trees(other, np.array(["a", "b"], object), np.ones(2, bool))[0],
+        ([0, 2, 3, 4], [1, 2, 1, 0], [0, 1, 1]),
+    )
+
+
+def test_labels_without_rows_and_their_nodes_are_left_out():
+    has_rows = np.array([True, False, True, False, False])
+    (tree,) = as_trees(NESTED, IDS, has_rows)
+    # Leaf {1} is gone with its label; the other leaves keep what is left of them.
+    assert_arrays(tree, ([0, 2, 3, 4, 5], [1, 2, 0, 3, 2], [0, 1, 0, 1]))
+    only = np.array([False, False, False, False, True])
+    assert_arrays(as_trees(NESTED, IDS, only)[0], ([0, 1, 2], [1, 4], [0, 1]))
+
+
+def test_a_tree_that_is_one_leaf():
+    assert_arrays(as_trees([0, 1, 2, 3, 4], IDS, ALL)[0], ([0, 5], [0, 1, 2, 3, 4], [1]))
+
+
+def test_several_trees():
+    first, second = LabelTree.from_nested(NESTED), LabelTree.from_nested([0, 1, 2, 3, 4])
+    for several in ([first, second], (first, second.to_dict())):
+        trees = as_trees(several, IDS, ALL)
+        assert len(trees) == 2
+        assert_arrays(trees[0], ARRAYS)
+        assert_arrays(trees[1], ([0, 5], [0, 1, 2, 3, 4], [1]))
+    assert len(tree_list(NESTED)) == len(tree_list(first)) == len(tree_list([[0]])) == 1
+
+
+@pytest.mark.parametrize(
+    ("tree", "classes", "message"),
+    [
+        (3.5, IDS, "tree is of type float; pass a LabelTree, nested lists of labels, or its JSON form"),
+        (np.eye(5), IDS, "tree is of type ndarray; pass a LabelTree"),
+        (
+            [[0, 1], [2, 3]],
+            IDS,
+            "1 label(s) of Y are not in tree, 4 for one; each label with rows needs its place",
+        ),
+        ([["ash", "elm"], ["oak"]], NAMES, "2 label(s) of Y are not in tree, 'beech' for one"),
+        ([[0, 1, 2], [3, 4, 7]], IDS, "tree holds the label 7, but Y has only 5 labels"),
+        ([[0, 1, 2], [3, 4, 7]], NAMES, "tree holds the label 7, but Y has only 5 labels"),
+        ([[0, 1, 2], [3, 4, 0]], IDS, "label 0 is in leaf 1 and in leaf 2"),
+        ([[0, 1, 2], []], IDS, "leaf 2 has no labels; leave it out of the tree"),
+        ([[0, 1, 2], 3], IDS, "the tree mixes labels (3) with lists"),
+        ("[[0, 1], [2", IDS, "JSON text:"),
+        ({"leaves": [0]}, IDS, 'the tree needs either "children" or "labels"'),
+        (NESTED_NAMES, IDS, "tree holds label names, but Y has none; use ids, or lists of names for Y"),
+        (json.dumps(NESTED_NAMES), IDS, "tree holds label names, but Y has none"),
+    ],
+)
+def test_errors_of_trees(tree, classes, message):
+    with says(message):
+        as_trees(tree, classes, ALL)
+
+
+def test_a_tree_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.json"):
+        as_trees(tmp_path / "no.json", IDS, ALL)

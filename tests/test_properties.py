@@ -1,0 +1,359 @@
+"""What must hold for any data: clustering, trees, prediction; repeatability; threads, forks, interrupts."""
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array, csc_array, csr_array
+
+from bonsai_xmc import Bonsai, _core
+from bonsai_xmc._inputs import DENSE_FROM
+from reference import unit_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+few = settings(max_examples=30, deadline=None)
+several = settings(max_examples=100, deadline=None)
+
+
+# --- clustering ---
+
+
+@st.composite
+def vectors(draw, zero_rows=True):
+    """Unit rows, some alike, some zero, on a grid (ties) or not."""
+    n, d = draw(st.integers(1, 60)), draw(st.integers(1, 12))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    V = rng.integers(-2, 3, (n, d)) if draw(st.booleans()) else rng.standard_normal((n, d))
+    V = V * (rng.random((n, d)) < draw(st.sampled_from([0.3, 1.0])))
+    V = V[rng.integers(n, size=n)] if draw(st.booleans()) else V
+    V[~V.any(axis=1)] = 0 if zero_rows else 1
+    return unit_rows(V.astype(float)).astype(np.float32)
+
+
+def partition(V, k, key, balanced=False, plus_plus=False, tol=1e-4, max_iter=100, threads=1):
+    params = {"branching": k, "kmeans_tol": tol, "kmeans_max_iter": max_iter}
+    return _core.partition(V, params | {"plus_plus": plus_plus, "balanced": balanced}, key, threads)
+
+
+flags, keys = st.booleans(), st.integers(0, 2**64 - 1)
+
+
+@several
+@given(vectors(), st.integers(2, 80), keys, flags, flags)
+def test_partition_covers_each_row_once(V, k, key, balanced, plus_plus):
+    cluster, n_clusters, _ = partition(V, k, key, balanced, plus_plus)
+    assert len(cluster) == len(V)
+    assert set(cluster) == set(range(n_clusters))
+    assert n_clusters <= k
+    for threads in (2, 3):
+        assert np.array_equal(partition(V, k, key, balanced, plus_plus, threads=threads)[0], cluster)
+
+
+@several
+@given(vectors(), st.integers(2, 20), keys, flags)
+def test_kmeans_objective_never_falls(V, k, key, plus_plus):
+    _, _, objective = partition(V, k, key, plus_plus=plus_plus, tol=-1.0, max_iter=12)
+    assert len(objective) == (12 if V.any() else 0)
+    assert (np.diff(objective) >= -1e-6).all()
+
+
+@several
+@given(vectors(), st.integers(2, 20), keys)
+def test_balanced_sizes_differ_by_at_most_one(V, k, key):
+    cluster, n_clusters, _ = partition(V, k, key, balanced=True)
+    sizes = np.bincount(cluster)
+    assert sizes.max() - sizes.min() <= 1
+    assert n_clusters == min(k, len(V))
+
+
+@several
+@given(vectors(zero_rows=False), st.integers(2, 20), keys, flags)
+def test_no_cluster_of_one_unless_it_is_alone(V, k, key, plus_plus):
+    cluster, n_clusters, _ = partition(V, k, key, plus_plus=plus_plus)
+    assert n_clusters == 1 or np.bincount(cluster).min() >= 2
+
+
+# --- models ---
+
+
+@st.composite
+def problems(draw):
+    """(X, Y) with rows without features or labels, labels without rows, and copies of rows."""
+    n, d, labels = draw(st.integers(2, 25)), draw(st.integers(1, 12)), draw(st.integers(1, 20))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    X = rng.standard_normal((n, d)).astype(np.float32)
+    X[rng.random((n, d)) > draw(st.sampled_from([0.15, 0.4, 1.0]))] = 0
+    Y = rng.random((n, labels)) < draw(st.sampled_from([0.05, 0.2, 0.6]))
+    if draw(st.booleans()):
+        copies = rng.integers(n, size=n)
+        X, Y = X[copies], Y[copies]
+    Y[rng.integers(n), rng.integers(labels)] = True
+    return X, Y.astype(np.int8)
+
+
+options = st.fixed_dictionaries(
+    {
+        "representation": st.sampled_from(["input", "output", "joint"]),
+        "n_trees": st.integers(1, 3),
+        "branching": st.integers(2, 5),
+        "max_leaf": st.none() | st.integers(1, 4),
+        "max_depth": st.none() | st.integers(1, 4),
+        "balanced": flags,
+        "kmeans_init": st.sampled_from(["random", "k-means++"]),
+        "loss": st.sampled_from(["squared_hinge", "logistic"]),
+        "solver": st.sampled_from(["dual", "newton"]),
+        "max_iter": st.integers(1, 8),
+        "prune": st.sampled_from([0.0, 0.1]),
+        "bias": st.sampled_from(["learn", -1.0]),
+        "normalize": flags,
+        "beam": st.none() | st.integers(1, 4),
+        "random_state": keys,
+        "n_jobs": st.sampled_from([1, 3]),
+    }
+)
+
+
+def saved(model):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.bonsai")
+        model.save(path)
+        return path.read_bytes()
+
+
+def all_labels(model, X):
+    """(ids, log scores) of every candidate of each row, best first."""
+    return model.set_params(keep=len(model.classes_))._search(X, len(model.classes_))
+
+
+def same(found, other):
+    return np.array_equal(found[0], other[0]) and np.array_equal(found[1], other[1])
+
+
+def leaves(tree):
+    return [tree.labels(v) for v in range(tree.n_nodes) if tree.is_leaf(v)]
+
+
+@several
+@given(problems(), options)
+def test_each_label_with_rows_is_in_one_leaf_of_each_tree(problem, params):
+    X, Y = problem
+    with_rows = np.flatnonzero(Y.any(axis=0))
+    model = Bonsai(**params).fit(X, Y)
+    assert len(model.trees_) == params["n_trees"]
+    for tree in model.trees_:
+        assert np.array_equal(np.sort(np.concatenate(leaves(tree))), with_rows)
+        assert params["max_depth"] is None or tree.depth <= params["max_depth"]
+        for v in range(tree.n_nodes):
+            sizes = tree.sizes[tree.children(v)]
+            assert tree.is_leaf(v) or 2 <= len(sizes) <= params["branching"]
+            assert tree.is_leaf(v) or not params["balanced"] or np.ptp(sizes) <= 1
+
+
+@several
+@given(problems(), options)
+def test_labels_without_rows_are_never_predicted(problem, params):
+    X, Y = problem
+    model = Bonsai(**params).fit(X, Y).set_params(beam=None)
+    ids, scores = all_labels(model, X)
+    with_rows = np.flatnonzero(Y.any(axis=0))
+    for row, (of_row, of_row_scores) in enumerate(zip(ids, scores, strict=True)):
+        candidates = of_row[of_row >= 0]
+        assert np.array_equal(np.sort(candidates), with_rows if X[row].any() else [])
+        assert (of_row[len(candidates) :] == -1).all()
+        assert np.isfinite(of_row_scores[: len(candidates)]).all()
+        assert (np.diff(of_row_scores[: len(candidates)]) <= 0).all()
+
+
+@several
+@given(problems(), options)
+def test_full_beam_is_exhaustive(problem, params):
+    X, Y = problem
+    model = Bonsai(**params).fit(X, Y).set_params(beam=None)
+    exhaustive = all_labels(model, X)
+    widest = max(tree.n_nodes for tree in model.trees_)
+    assert same(all_labels(model.set_params(beam=widest), X), exhaustive)
+
+
+@few
+@given(problems(), options)
+def test_batch_is_row_by_row(problem, params):
+    X, Y = problem
+    model = Bonsai(**params).fit(X, Y)
+    batch = all_labels(model, np.tile(X, (3, 1)))
+    for row, x in enumerate(np.tile(X, (3, 1))):
+        assert same(all_labels(model, x[None]), (batch[0][[row]], batch[1][[row]]))
+
+
+def forms_of(X, rng):
+    """The same matrix in other clothes."""
+    sparse = csr_array(X)
+    coo = sparse.tocoo()
+    order = rng.permutation(coo.nnz)
+    rows, columns, values = coo.row[order], coo.col[order], coo.data[order]
+    yield sparse
+    yield csc_array(X)
+    yield coo_array((values, (rows, columns)), shape=X.shape)
+    halves = (np.tile(values, 2) / 2, (np.tile(rows, 2), np.tile(columns, 2)))
+    yield coo_array(halves, shape=X.shape)  # duplicates, to be added up
+    by_row = np.argsort(rows, kind="stable")  # columns in random order within each row
+    indptr = sparse.indptr.astype(np.int64)
+    yield csr_array((values[by_row], columns[by_row].astype(np.int64), indptr), shape=X.shape)
+    with_zeros = csr_array(np.where(X == 0, 7, X))
+    with_zeros.data[with_zeros.data == 7] = 0  # stored all the same
+    yield with_zeros
+    yield X.astype(np.float64)
+    yield np.asfortranarray(X)
+
+
+@few
+@given(problems(), options, st.integers(0, 2**32 - 1))
+def test_dense_is_sparse_is_shuffled(problem, params, seed):
+    X, Y = problem
+    model = Bonsai(**params).fit(X, Y)
+    file, found = saved(model), all_labels(model, X)
+    for form in forms_of(X, np.random.default_rng(seed)):
+        before = form.copy()
+        assert saved(Bonsai(**params).fit(form, Y)) == file
+        assert same(all_labels(model, form), found)
+        assert (form != before).sum() == 0
+
+
+@few
+@given(problems(), options, st.data())
+def test_an_empty_column_changes_nothing_but_numbers(problem, params, data):
+    X, Y = problem
+    at = data.draw(st.integers(0, X.shape[1]))
+    wider = np.insert(X, at, 0, axis=1)
+    filled = np.count_nonzero(X)
+    assume((filled >= DENSE_FROM * X.size) == (filled >= DENSE_FROM * wider.size))  # rounded alike
+    model, other = Bonsai(**params).fit(X, Y), Bonsai(**params).fit(wider, Y)
+    assert same(all_labels(model, X), all_labels(other, wider))
+    assert np.array_equal(model._arrays["weights"], other._arrays["weights"])
+    used, used_by_other = model._arrays["features"], other._arrays["features"]
+    assert np.array_equal(used + (used >= at), used_by_other)
+
+
+@few
+@given(problems(), options)
+def test_weights_are_costs_and_zero_weights_drop_rows(problem, params):
+    X, Y = problem
+    plain = Bonsai(**params, C=2.0).fit(X, Y)
+    weighted = Bonsai(**params).fit(X, Y, sample_weight=np.full(len(X), 2.0))
+    for name, array in plain._arrays.items():
+        assert np.array_equal(array, weighted._arrays[name])
+    keep = np.arange(len(X)) % 3 > 0
+    assume(Y[keep].any())
+    without = saved(Bonsai(**params).fit(X[keep], Y[keep]))
+    assert saved(Bonsai(**params).fit(X, Y, sample_weight=keep)) == without
+
+
+# --- repeatability ---
+
+CONFIGURATIONS = [
+    {"representation": "joint", "branching": 8},
+    {"branching": 90, "max_depth": 2, "kmeans_init": "k-means++", "solver": "newton", "loss": "logistic"},
+    {"representation": "output", "branching": 2, "balanced": True, "max_leaf": 10, "loss": "logistic"},
+]
+
+
+def make_large(dense=False):
+    """Enough labels for several panels and tasks at the root."""
+    rng = np.random.default_rng(1)
+    X = rng.random((400, 60), dtype=np.float32) * (rng.random((400, 60)) < (0.9 if dense else 0.1))
+    return X, (rng.random((400, 150)) < 0.02).astype(np.int8)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("params", CONFIGURATIONS)
+def test_same_file_for_any_number_of_threads(params, dense, capsys):
+    X, Y = make_large(dense)
+    file = saved(Bonsai(**params, random_state=3, n_jobs=1).fit(X, Y))
+    for n_jobs in (2, 7):
+        assert saved(Bonsai(**params, random_state=3, n_jobs=n_jobs).fit(X, Y)) == file
+    assert capsys.readouterr().err == ""
+    assert saved(Bonsai(**params, random_state=3, verbose=1).fit(X, Y)) == file
+    assert "classifiers" in capsys.readouterr().err
+    assert saved(Bonsai(**params, random_state=4).fit(X, Y)) != file
+
+
+def digest_of_a_fit(n_jobs):
+    X, Y = make_large()
+    model = Bonsai(**CONFIGURATIONS[0], max_iter=60, random_state=3, n_jobs=n_jobs).fit(X, Y)
+    return hashlib.sha256(saved(model)).hexdigest()
+
+
+def test_same_file_in_other_processes():
+    expected = digest_of_a_fit(1)
+    for n_jobs, hash_seed in ((2, "1"), (3, "2")):
+        code = f"import test_properties; print(test_properties.digest_of_a_fit({n_jobs}))"
+        result = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert result.stdout.strip() == expected
+
+
+def test_seeds_and_trees_differ():
+    X, Y = make_large()
+    forests = [Bonsai(branching=5, random_state=seed, max_iter=1).fit(X, Y).trees_ for seed in (0, 1, 2**63)]
+    assert len({str(leaves(tree)) for forest in forests for tree in forest}) == 9
+
+
+# --- threads, forks, signals ---
+
+
+def test_predictions_of_several_python_threads():
+    X, Y = make_large()
+    model = Bonsai(branching=8, random_state=0, n_jobs=2).fit(X, Y)
+    expected = model.top_k(X)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(same(found, expected) for found in pool.map(model.top_k, [X] * 12))
+
+
+def fit_and_predict(_=None):
+    X, Y = make_large()
+    model = Bonsai(branching=8, random_state=0, n_jobs=4).fit(X, Y)
+    return saved(model), *model.top_k(X)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_fits_and_predicts():
+    """The parent has used threads; whatever they left behind must not stop the child."""
+    file, ids, scores = fit_and_predict()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        for found in pool.map_async(fit_and_predict, range(3)).get(timeout=60):
+            assert found[0] == file and same(found[1:], (ids, scores))
+    assert fit_and_predict()[0] == file
+
+
+def test_interrupt_stops_training_soon():
+    X, Y = make_large(dense=True)
+    begin = time.monotonic()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Bonsai(n_trees=50, max_iter=10**6, tol=1e-12, n_jobs=2).fit(X, Y)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begin < 3
