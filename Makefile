@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(wildcard src/core/*) $(wildcard src/*.cpp) CMakeLists.txt pyproject.toml
-CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.cpp) $(wildcard tests/cpp/*.?pp)
+SOURCES := $(wildcard src/core/*) $(wildcard src/*.?pp) CMakeLists.txt pyproject.toml
+CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp)
 
 .PHONY: demo test pytest cpptest lint format sanitize bench clean
 
@@ -47,6 +47,7 @@ $(VENV)/.tools: pyproject.toml
 # Built in place, incrementally: Python files are used from src/, the compiled core is rebuilt when its sources change.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	$(BIN)/python -m nanobind.stubgen -q -m bonsai_xmc._core -O src/bonsai_xmc
 	touch $@
 
 clean:

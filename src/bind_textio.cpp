@@ -1,39 +1,26 @@
 // Python's door to textio: byte buffers in, CSR arrays out, and back. Nothing is copied on the way in or out.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
-#include <vector>
 
+#include "binding_arrays.hpp"
 #include "core/textio.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using bonsai::In;
+using bonsai::span;
+using bonsai::to_numpy;
 
 namespace {
 
-template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 std::string_view text_of(const In<uint8_t>& buffer) {
     return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
-}
-
-template <class T>
-std::span<const T> span_of(const In<T>& array) {
-    return {array.data(), array.size()};
-}
-
-/// Hands the vector's memory to numpy; the capsule deletes exactly that vector.
-template <class T>
-nb::object to_numpy(std::vector<T>&& values) {
-    auto* owned = new std::vector<T>(std::move(values));
-    nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
 /// (x_indptr, x_indices, x_values, n_features, y_indptr, y_indices, n_labels)
@@ -59,20 +46,18 @@ nb::tuple parse(Parser parser, const In<uint8_t>& buffer, const bonsai::TextOpti
 }  // namespace
 
 void bind_textio(nb::module_& m) {
-    m.def(
-        "parse_xc",
-        [](In<uint8_t> buffer, int base, int label_base, int64_t n_features, int64_t n_labels) {
-            return parse(bonsai::parse_xc, buffer, {base, label_base, n_features, n_labels});
-        },
-        "buffer"_a.noconvert(), "base"_a, "label_base"_a, "n_features"_a, "n_labels"_a,
-        "Text with the header 'rows features labels'; -1 = as the text says.");
-    m.def(
-        "parse_svmlight",
-        [](In<uint8_t> buffer, int base, int label_base, int64_t n_features, int64_t n_labels) {
-            return parse(bonsai::parse_svmlight, buffer, {base, label_base, n_features, n_labels});
-        },
-        "buffer"_a.noconvert(), "base"_a, "label_base"_a, "n_features"_a, "n_labels"_a,
-        "svmlight text with label lists; -1 = as the text says.");
+    const auto def_parser = [&m](const char* name, Parser parser, const char* doc) {
+        m.def(
+            name,
+            [parser](In<uint8_t> buffer, int base, int label_base, int64_t n_features, int64_t n_labels) {
+                return parse(parser, buffer, {base, label_base, n_features, n_labels});
+            },
+            "buffer"_a.noconvert(), "base"_a, "label_base"_a, "n_features"_a, "n_labels"_a, doc);
+    };
+    def_parser("parse_xc", bonsai::parse_xc,
+               "Text with the header 'rows features labels'; -1 = as the text says.");
+    def_parser("parse_svmlight", bonsai::parse_svmlight,
+               "svmlight text with label lists; -1 = as the text says.");
     m.def(
         "parse_sparse",
         [](In<uint8_t> buffer, int base, int64_t columns, bool indicator, const std::string& what) {
@@ -94,9 +79,9 @@ void bind_textio(nb::module_& m) {
             if (label_indptr.has_value() != label_indices.has_value()) {
                 throw std::invalid_argument("label_indptr and label_indices come together");
             }
-            const bonsai::TextRows features{span_of(indptr), span_of(indices), span_of(values)};
+            const bonsai::TextRows features{span(indptr), span(indices), span(values)};
             bonsai::TextRows labels;
-            if (label_indptr) labels = {span_of(*label_indptr), span_of(*label_indices), {}};
+            if (label_indptr) labels = {span(*label_indptr), span(*label_indices), {}};
             std::string text;
             {
                 nb::gil_scoped_release unlock;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "binding_arrays.hpp"
 #include "core/cluster.hpp"
 #include "core/kernels.hpp"
 #include "core/linear.hpp"
@@ -27,24 +28,10 @@ void bind_textio(nb::module_& m);
 
 namespace {
 
-template <class T>
-using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using InDense = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-template <class T>
-std::span<const T> span(const In<T>& array) {
-    return {array.data(), array.size()};
-}
-
-template <class T>
-nb::object to_numpy(std::vector<T>&& values, std::vector<size_t> shape = {}) {
-    if (shape.empty()) shape = {values.size()};
-    auto* kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(), shape.data(), owner));
-}
-
-// X as it crosses the boundary: a tuple (indptr, indices, values, n_features), or a 2-D array. Keeps the arrays alive.
+// X as it crosses the boundary: a tuple (indptr, indices, values, n_features), or a 2-D array. Keeps the
+// arrays alive.
 struct RowsIn {
     explicit RowsIn(nb::object x) : keep(x) {
         if (nb::isinstance<nb::tuple>(x)) {
@@ -70,8 +57,8 @@ struct RowsIn {
     RowsView view;
 };
 
-// Runs fn(pool) without the GIL on threads of its own, while this thread stays responsive: it delivers signals
-// (Ctrl-C ends the work within a moment) and calls progress(done, total) a few times a second.
+// Runs fn(pool) without the GIL on threads of its own, while this thread stays responsive: it delivers
+// signals (Ctrl-C ends the work within a moment) and calls progress(done, total) a few times a second.
 template <class Fn>
 void run_watched(unsigned threads, const nb::object& progress, Fn&& fn) {
     using namespace std::chrono_literals;
@@ -159,18 +146,19 @@ nb::object rows_to_numpy(Rows&& rows) {
                           to_numpy(std::move(rows.value)), rows.n_features);
 }
 
-nb::object py_label_vectors(const PyDataset& dataset, const std::string& kind, unsigned threads, nb::object progress) {
-    const auto representation =
-        choice<Representation>(kind, {{"input", Representation::input},
-                                      {"output", Representation::output},
-                                      {"joint", Representation::joint}});
+nb::object py_label_vectors(const PyDataset& dataset, const std::string& kind, unsigned threads,
+                            nb::object progress) {
+    const auto representation = choice<Representation>(kind, {{"input", Representation::input},
+                                                              {"output", Representation::output},
+                                                              {"joint", Representation::joint}});
     Rows rows;
-    run_watched(threads, progress, [&](Pool& pool) { rows = label_vectors(dataset.data, representation, pool); });
+    run_watched(threads, progress,
+                [&](Pool& pool) { rows = label_vectors(dataset.data, representation, pool); });
     return rows_to_numpy(std::move(rows));
 }
 
-nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees, nb::dict params, uint64_t seed,
-                        unsigned threads, nb::object progress) {
+nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees, nb::dict params,
+                        uint64_t seed, unsigned threads, nb::object progress) {
     const RowsIn rows(vectors);
     for (size_t i = 0; i < labels.size(); ++i)
         if (labels.data()[i] >= rows.view.n_rows) throw std::invalid_argument("a label without a vector");
@@ -198,7 +186,8 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     std::vector<TreeView> views;
     for (nb::handle tree : trees) {
         const auto parts = nb::cast<nb::tuple>(tree);
-        views.push_back({span(nb::cast<In<int64_t>>(parts[0], false)), span(nb::cast<In<int32_t>>(parts[1], false)),
+        views.push_back({span(nb::cast<In<int64_t>>(parts[0], false)),
+                         span(nb::cast<In<int32_t>>(parts[1], false)),
                          span(nb::cast<In<uint8_t>>(parts[2], false))});
     }
     const LinearParams linear = linear_params(params);
@@ -215,14 +204,16 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     arrays["is_leaf"] = to_numpy(std::move(f.is_leaf));
     arrays["bias"] = to_numpy(std::move(f.bias));
     arrays["scale"] = to_numpy(std::move(f.scale));
-    arrays["feature_ptr"] = to_numpy(std::move(f.feature_ptr));
-    arrays["features"] = to_numpy(std::move(f.features));
+    arrays["block_ptr"] = to_numpy(std::move(f.block_ptr));
     arrays["weight_ptr"] = to_numpy(std::move(f.weight_ptr));
-    arrays["weight_base"] = to_numpy(std::move(f.weight_base));
+    arrays["bucket_ptr"] = to_numpy(std::move(f.bucket_ptr));
+    arrays["shift"] = to_numpy(std::move(f.shift));
+    arrays["low_base"] = to_numpy(std::move(f.low_base));
+    arrays["buckets"] = to_numpy(std::move(f.buckets));
+    arrays["low8"] = to_numpy(std::move(f.low8));
+    arrays["low16"] = to_numpy(std::move(f.low16));
     arrays["weights"] = to_numpy(std::move(f.weights));
-    arrays["child_base"] = to_numpy(std::move(f.child_base));
-    arrays["narrow"] = to_numpy(std::move(f.narrow));
-    arrays["wide"] = to_numpy(std::move(f.wide));
+    arrays["weight_child"] = to_numpy(std::move(f.weight_child));
     numbers["n_classifiers"] = report.n_classifiers;
     numbers["n_unconverged"] = report.n_unconverged;
     numbers["max_iter"] = report.max_iter;
@@ -241,20 +232,49 @@ struct PyForest {
                 .is_leaf = get("is_leaf", uint8_t{}),
                 .bias = get("bias", float{}),
                 .scale = get("scale", float{}),
-                .feature_ptr = get("feature_ptr", int64_t{}),
-                .features = get("features", uint32_t{}),
-                .weight_ptr = get("weight_ptr", uint32_t{}),
-                .weight_base = get("weight_base", int64_t{}),
+                .block_ptr = get("block_ptr", int64_t{}),
+                .weight_ptr = get("weight_ptr", int64_t{}),
+                .bucket_ptr = get("bucket_ptr", int64_t{}),
+                .shift = get("shift", uint8_t{}),
+                .low_base = get("low_base", int64_t{}),
+                .buckets = get("buckets", uint32_t{}),
+                .low8 = get("low8", uint8_t{}),
+                .low16 = get("low16", uint16_t{}),
                 .weights = get("weights", StoredWeight{}),
-                .child_base = get("child_base", int64_t{}),
-                .narrow = get("narrow", uint8_t{}),
-                .wide = get("wide", uint32_t{})};
+                .weight_child = get("weight_child", uint8_t{})};
     }
 
-    nb::tuple top_k(nb::object x, size_t k, size_t beam, const std::string& loss, bool normalize, unsigned threads,
-                    nb::object progress) const {
+    // The weights of a node as (child, feature, value).
+    nb::tuple weights(size_t node) const {
+        const ForestArrays& a = forest.arrays();
+        if (node >= a.is_leaf.size()) throw std::invalid_argument("no such node");
+        std::vector<uint32_t> children, features;
+        std::vector<float> values;
+        for (int64_t b = a.block_ptr[node]; b < a.block_ptr[node + 1]; ++b) {
+            const auto shift =
+                static_cast<uint32_t>(b - a.block_ptr[node]) * static_cast<uint32_t>(kBlockChildren);
+            std::vector<uint32_t> starts;
+            forest.weight_starts(static_cast<size_t>(b), starts);
+            forest.for_each_feature(static_cast<size_t>(b), [&](size_t i, uint32_t feature) {
+                for (size_t w = starts[i]; w < starts[i + 1]; ++w) {
+                    const auto at = static_cast<size_t>(a.weight_ptr[b]) + w;
+                    const uint32_t child = shift + (a.weight_child[at] & ~kLastWeight);
+                    if (child >= a.child_ptr[node + 1] - a.child_ptr[node]) continue;
+                    children.push_back(child);
+                    features.push_back(feature);
+                    values.push_back(a.scale[static_cast<size_t>(a.child_ptr[node]) + child] * a.weights[at]);
+                }
+            });
+        }
+        return nb::make_tuple(to_numpy(std::move(children)), to_numpy(std::move(features)),
+                              to_numpy(std::move(values)));
+    }
+
+    nb::tuple top_k(nb::object x, size_t k, size_t beam, const std::string& loss, bool normalize,
+                    unsigned threads, nb::object progress) const {
         const RowsIn rows(x);
-        if (rows.view.n_features != forest.n_features()) throw std::invalid_argument("another number of features");
+        if (rows.view.n_features != forest.n_features())
+            throw std::invalid_argument("another number of features");
         const PredictParams params{.loss = loss_named(loss), .beam = beam, .k = k, .normalize = normalize};
         std::vector<int32_t> ids(rows.view.n_rows * k);
         std::vector<float> scores(ids.size());
@@ -287,11 +307,12 @@ nb::tuple py_partition(nb::object vectors, nb::dict params, uint64_t key, unsign
     run_watched(threads, nb::none(), [&](Pool& pool) {
         out = partition_rows(rows.view, kmeans, Rng(derive(key, kForClustering)), kernels, pool);
     });
-    return nb::make_tuple(to_numpy(std::move(out.cluster)), out.n_clusters, to_numpy(std::move(out.objective)));
+    return nb::make_tuple(to_numpy(std::move(out.cluster)), out.n_clusters,
+                          to_numpy(std::move(out.objective)));
 }
 
-// For the tests: the classifiers of one problem before pruning by the model, quantisation and packing. Class c of the
-// problem is label c of the data set.
+// For the tests: the classifiers of one problem before pruning by the model, quantisation and packing. Class
+// c of the problem is label c of the data set.
 nb::tuple py_solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     const LinearParams linear = linear_params(params);
     const Dataset& data = dataset.data;
@@ -307,12 +328,13 @@ nb::tuple py_solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     for (size_t first = 0; first < data.n_labels(); first += kMaxLanes) {
         const size_t n = std::min(kMaxLanes, data.n_labels() - first);
         const Solution s = solve_panel(problem, first, n, linear, bonsai::kernels(), control);
-        for (const Weight& e : s.weights) w[e.cls * data.n_features() + slice.features()[e.feature]] = e.value;
+        for (const Weight& e : s.weights)
+            w[e.cls * data.n_features() + slice.features()[e.feature]] = e.value;
         bias.insert(bias.end(), s.bias.begin(), s.bias.end());
         n_iter.insert(n_iter.end(), s.n_iter.begin(), s.n_iter.end());
     }
-    return nb::make_tuple(to_numpy(std::move(w), {data.n_labels(), data.n_features()}), to_numpy(std::move(bias)),
-                          to_numpy(std::move(n_iter)));
+    return nb::make_tuple(to_numpy(std::move(w), {data.n_labels(), data.n_features()}),
+                          to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
 }
 
 }  // namespace
@@ -322,16 +344,19 @@ NB_MODULE(_core, m) {
     m.def("available_threads", available_threads);
     nb::class_<PyDataset>(m, "Dataset")
         .def(nb::init<nb::object, In<int64_t>, In<int32_t>, size_t, In<float>, bool>(), "x"_a,
-             "label_ptr"_a.noconvert(), "labels"_a.noconvert(), "n_labels"_a, "weights"_a.noconvert(), "normalize"_a);
+             "label_ptr"_a.noconvert(), "labels"_a.noconvert(), "n_labels"_a, "weights"_a.noconvert(),
+             "normalize"_a);
     nb::class_<PyForest>(m, "Forest")
         .def(nb::init<nb::dict, size_t, size_t>(), "arrays"_a, "n_features"_a, "n_labels"_a)
+        .def("weights", &PyForest::weights, "node"_a)
         .def("verify", [](const PyForest& f) { f.forest.verify(); })
         .def("top_k", &PyForest::top_k, "x"_a, "k"_a, "beam"_a, "loss"_a, "normalize"_a, "threads"_a,
              "progress"_a = nb::none());
     m.def("label_vectors", py_label_vectors, "dataset"_a, "kind"_a, "threads"_a, "progress"_a = nb::none());
-    m.def("build_trees", py_build_trees, "vectors"_a, "labels"_a.noconvert(), "n_trees"_a, "params"_a, "seed"_a,
-          "threads"_a, "progress"_a = nb::none());
-    m.def("train", py_train, "dataset"_a, "trees"_a, "params"_a, "seed"_a, "threads"_a, "progress"_a = nb::none());
+    m.def("build_trees", py_build_trees, "vectors"_a, "labels"_a.noconvert(), "n_trees"_a, "params"_a,
+          "seed"_a, "threads"_a, "progress"_a = nb::none());
+    m.def("train", py_train, "dataset"_a, "trees"_a, "params"_a, "seed"_a, "threads"_a,
+          "progress"_a = nb::none());
     m.def("partition", py_partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", py_solve, "dataset"_a, "params"_a, "key"_a);
     bind_textio(m);

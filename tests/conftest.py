@@ -4,35 +4,58 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bonsai_xmc import datasets
+from bonsai_xmc import Bonsai, datasets
+from helpers import NAMES
 
 
 @pytest.fixture
 def blocks():
     """blocks(n_labels, n_rows): each label has three features of its own, so that P@1 must be exactly 1.
 
-    Rows have one label each, in turn; values are 1, 2 and 3, which every numeric type holds exactly.
+    A fourth feature is shared by three labels, which belong together. Rows have one label each, in turn.
+    Values are 1, 2 and 3, which every numeric type holds exactly.
     """
 
-    def make(n_labels=12, n_rows=60, seed=0):
+    def make(n_labels=12, n_rows=60):
         label = np.arange(n_rows) % n_labels
-        values = np.random.default_rng(seed).integers(1, 4, size=(n_rows, 3))
-        columns = 3 * label[:, None] + np.arange(3)
+        values = np.random.default_rng(0).integers(1, 4, size=(n_rows, 4))
+        columns = np.column_stack([3 * label, 3 * label + 1, 3 * label + 2, 3 * n_labels + label // 3])
         indptr = np.arange(n_rows + 1)
-        X = csr_array(
-            (values.ravel().astype(np.float64), columns.ravel(), 3 * indptr), (n_rows, 3 * n_labels)
-        )
+        shape = (n_rows, 3 * n_labels + (n_labels + 2) // 3)
+        X = csr_array((values.ravel().astype(np.float64), columns.ravel(), 4 * indptr), shape)
         return X, csr_array((np.ones(n_rows, np.int64), label, indptr), (n_rows, n_labels))
 
     return make
 
 
+@pytest.fixture
+def named(blocks):
+    """Rows, and for each a list of its label's name."""
+    X, Y = blocks(n_labels=6)
+    return X, [[NAMES[i]] for i in Y.indices]
+
+
 @pytest.fixture(scope="session")
 def generated():
-    """A small generated data set with rare labels, several labels a row, and labels without rows."""
-    return datasets.make_xmc(
+    """A small generated data set: Zipf label frequencies, several labels a row, three labels without rows."""
+    data = datasets.make_xmc(
         n_rows=400, n_test=150, n_features=300, n_labels=60, features_per_row=20, labels_per_row=2.5
     )
+    Y = data.Y_train.tolil()
+    Y[:, [3, 17, 40]] = 0
+    return data._replace(Y_train=Y.tocsr())
+
+
+@pytest.fixture(scope="session")
+def fitted(generated):
+    """A model of `generated` with trees; not to be changed."""
+    return Bonsai(branching=6, beam=3, n_jobs=1).fit(generated.X_train, generated.Y_train)
+
+
+@pytest.fixture(scope="session")
+def larger():
+    """Generated data of a size at which models have their usual proportions."""
+    return datasets.make_xmc("eurlex-4k", scale=0.2)
 
 
 @pytest.fixture

@@ -478,7 +478,7 @@ def test_lack_of_memory_is_an_error_too(bonsai, tmp_path, monkeypatch):
 
 
 def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
-    def load(_):
+    def load(*_, **__):
         raise ValueError("first line\n  second line")
 
     monkeypatch.setattr(Bonsai, "load", load)

@@ -171,6 +171,21 @@ def test_kmeans_with_zero_rows(init, balanced):
 
 
 @on_each_isa
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_kmeans_with_zeros_that_are_stored(init, balanced):
+    """As in the vector of a label whose rows cancel out."""
+    V = unit_cloud(6, 30, 12)
+    V[[3, 4, 20]] = 0
+    indptr, indices, data = np.arange(31) * 12, np.tile(np.arange(12), 30), V.ravel()
+    rows = (indptr.astype(np.int64), indices.astype(np.int32), data, 12)
+    for key in range(3):
+        params = kmeans_params(4, init=init, balanced=balanced)
+        cluster = check_partition(V, 4, key, init=init, balanced=balanced)
+        assert _core.partition(rows, params, key, 1)[0].tolist() == cluster.tolist()
+
+
+@on_each_isa
 @pytest.mark.parametrize("n", [1, 3, 7])
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("init", ["random", "k-means++"])
@@ -207,6 +222,20 @@ def test_kmeans_moves_singletons():
     sizes = [np.bincount(check_partition(V, 12, key)) for key in range(6)]
     assert all(s.min() >= 2 for s in sizes)
     assert any(len(s) < 12 for s in sizes)  # some cluster had a single label
+
+
+@on_each_isa
+@pytest.mark.parametrize("dense", [False, True])
+def test_kmeans_leaves_no_row_behind(dense):
+    """Rows that bounds keep in their cluster are not looked at again: each must still be where it belongs."""
+    V = unit_rows(np.abs(np.random.default_rng(4).standard_normal((2000, 8))) + 1).astype(np.float32)
+    for iteration in (4, 12, 40):
+        steps = [kmeans_params(5, tol=-1.0, max_iter=n) for n in (iteration - 1, iteration)]
+        before, after = (_core.partition(as_rows(V, dense), params, 6, 2)[0].astype(int) for params in steps)
+        assert np.bincount(before).min() > 100 and before.max() == 4  # no cluster has vanished: same numbers
+        centres = unit_rows(np.stack([np.float64(V)[before == c].sum(axis=0) for c in range(5)]))
+        similarity = V @ centres.T
+        assert (similarity[np.arange(len(V)), after] >= similarity.max(axis=1) - 1e-6).all()
 
 
 # --- trees ---
@@ -396,19 +425,30 @@ def test_labels_on_no_row_or_on_all(sign, solver, loss):
 # --- the forest: stored arrays and beam search ---
 
 
+BLOCK, LAST = 128, 0x80  # children in a block of weights; the bit that marks a feature's last weight
+
+
 def stored_classifiers(arrays, v, n_features):
     """(classifiers × features weights, their scales, biases) of node v as the arrays hold them."""
     children = slice(*arrays["child_ptr"][v : v + 2])
     scale, bias = np.float64(arrays["scale"][children]), np.float64(arrays["bias"][children])
-    child_numbers = arrays["narrow"] if len(scale) <= 256 else arrays["wide"]
     W = np.zeros((len(scale), n_features))
-    begin, end = arrays["feature_ptr"][v : v + 2]
-    offsets = arrays["weight_ptr"][begin + v : end + v + 1].astype(np.int64)
-    for f, first, last in zip(arrays["features"][begin:end], offsets[:-1], offsets[1:], strict=True):
-        for e in range(first, last):
-            child = child_numbers[arrays["child_base"][v] + e]
-            assert W[child, f] == 0
-            W[child, f] = arrays["weights"][arrays["weight_base"][v] + e] * scale[child]
+    for number, block in enumerate(range(*arrays["block_ptr"][v : v + 2])):
+        shift = int(arrays["shift"][block])
+        low = arrays["low8" if shift <= 8 else "low16"][arrays["low_base"][block] :]
+        buckets = arrays["buckets"].reshape(-1, 2)[slice(*arrays["bucket_ptr"][block : block + 2])]
+        e = arrays["weight_ptr"][block]
+        for bucket, ((first, first_weight), (end, _)) in enumerate(pairwise(buckets.tolist())):
+            assert arrays["weight_ptr"][block] + first_weight == e
+            for f in (low[first:end].astype(int) + (bucket << shift)).tolist():
+                last = False
+                while not last:
+                    child = BLOCK * number + int(arrays["weight_child"][e] & (LAST - 1))
+                    assert W[child, f] == 0
+                    W[child, f] = arrays["weights"][e] * scale[child]
+                    last = bool(arrays["weight_child"][e] & LAST)
+                    e += 1
+        assert e == arrays["weight_ptr"][block + 1]
     return W, scale, bias
 
 
@@ -463,6 +503,18 @@ def test_trained_forest(bias, prune, weighted, dense):
     _core.Forest(arrays, X.shape[1], Y.shape[1]).verify()
 
 
+@on_each_isa
+def test_trained_node_of_several_blocks():
+    X, Y = make_data(23, n=60, d=300, labels=150, density=0.05)
+    trees, arrays, _ = train_core(X, Y, n_trees=1, branching=200, prune=0.01)
+    forest = reference.train(X, Y, trees=trees, seed=7, prune=0.01)
+    W, scale, b = stored_classifiers(arrays, 0, X.shape[1])
+    assert np.diff(arrays["block_ptr"]).tolist() == [2]
+    assert (np.abs(W - forest[0].W) <= np.maximum(scale[:, None] / 2, 0.01) + 1e-4).all()
+    np.testing.assert_allclose(b, forest[0].b, atol=1e-4)
+    check_prediction(arrays, X, 150, None)
+
+
 def check_prediction(arrays, X, n_labels, beam, loss="squared_hinge", normalize=True, threads=1, dense=False):
     forest = stored_forest(arrays, X.shape[1])
     expected = reference.predict(forest, X, beam, loss, normalize)
@@ -505,47 +557,46 @@ def random_tree(rng, labels, most_children, level=1):
 
 def pack(forest, scale=2.0**-3):
     """The arrays of reference nodes whose weights are whole multiples of the scale."""
-    lists = {name: [] for name in ("features", "weight_ptr", "weights", "narrow", "wide", "child_base")}
-    tree_ptr, child_ptr, children, is_leaf, feature_ptr, weight_base, bias = [0], [0], [], [], [0], [0], []
+    pointers = ("tree_ptr", "child_ptr", "block_ptr", "weight_ptr", "bucket_ptr")
+    plain = ("children", "is_leaf", "bias", "shift", "low_base", "buckets", "low8", "low16")
+    a = {name: [0] for name in pointers} | {name: [] for name in (*plain, "weights", "weight_child")}
     for root in forest:
         nodes = reference.breadth_first(root)
         for number, node in enumerate(nodes):
             node.id = number
         for node in nodes:
-            children += [child.id for child in node.children] or node.labels.tolist()
-            child_ptr.append(len(children))
-            is_leaf.append(not node.children)
-            bias += node.b.tolist()
-            numbers = lists["narrow" if len(node.b) <= 256 else "wide"]
-            lists["child_base"].append(len(numbers))
-            start = len(lists["weights"])
-            lists["weight_ptr"].append(0)
-            for f in np.flatnonzero(node.W.any(axis=0)):
-                of_children = np.flatnonzero(node.W[:, f])
-                numbers += of_children.tolist()
-                lists["weights"] += (node.W[of_children, f] / scale).astype(int).tolist()
-                lists["features"].append(f)
-                lists["weight_ptr"].append(len(lists["weights"]) - start)
-            feature_ptr.append(len(lists["features"]))
-            weight_base.append(len(lists["weights"]))
-        tree_ptr.append(len(is_leaf))
-    lists |= {
-        "tree_ptr": tree_ptr,
-        "child_ptr": child_ptr,
-        "children": children,
-        "is_leaf": is_leaf,
-        "bias": bias,
-    }
-    lists |= {"feature_ptr": feature_ptr, "weight_base": weight_base, "scale": [scale] * len(children)}
-    types = {"children": np.int32, "features": np.uint32, "weight_ptr": np.uint32, "weights": np.int8}
-    types |= {
-        "is_leaf": np.uint8,
-        "narrow": np.uint8,
-        "wide": np.uint32,
-        "bias": np.float32,
-        "scale": np.float32,
-    }
-    return {name: np.array(values, dtype=types.get(name, np.int64)) for name, values in lists.items()}
+            a["children"] += [child.id for child in node.children] or node.labels.tolist()
+            a["child_ptr"].append(len(a["children"]))
+            a["is_leaf"].append(not node.children)
+            a["bias"] += node.b.tolist()
+            for first in range(0, len(node.b), BLOCK):
+                pack_block(a, np.rint(node.W[first : first + BLOCK] / scale).astype(int))
+            a["block_ptr"].append(len(a["shift"]))
+        a["tree_ptr"].append(len(a["is_leaf"]))
+    a["scale"] = [scale] * len(a["children"])
+    types = {"children": np.int32, "buckets": np.uint32, "low16": np.uint16, "weights": np.int8}
+    types |= dict.fromkeys(("is_leaf", "shift", "low8", "weight_child"), np.uint8)
+    types |= {"bias": np.float32, "scale": np.float32}
+    return {name: np.array(values, dtype=types.get(name, np.int64)) for name, values in a.items()}
+
+
+def pack_block(a, W):
+    shift = (5 * len(a["shift"]) + 2) % 17  # any will do; each in turn
+    low = a["low8" if shift <= 8 else "low16"]
+    first_low, first_weight = len(low), len(a["weights"])
+    for bucket in range(((W.shape[1] - 1) >> shift) + 1):
+        a["buckets"] += [len(low) - first_low, len(a["weights"]) - first_weight]
+        begin = bucket << shift
+        for f in begin + np.flatnonzero(W[:, begin : begin + (1 << shift)].any(axis=0)):
+            of_children = np.flatnonzero(W[:, f])
+            low.append(f - begin)
+            a["weights"] += W[of_children, f].tolist()
+            a["weight_child"] += [*of_children[:-1].tolist(), LAST + of_children[-1]]
+    a["buckets"] += [len(low) - first_low, len(a["weights"]) - first_weight]
+    a["shift"].append(shift)
+    a["low_base"].append(first_low)
+    a["weight_ptr"].append(len(a["weights"]))
+    a["bucket_ptr"].append(len(a["buckets"]) // 2)
 
 
 def lattice_forest(rng, n_labels, n_features, n_trees, most_children=5, density=0.3):
@@ -590,26 +641,28 @@ def test_no_score_is_lost_by_underflow():
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_margins_beyond_the_range_of_the_scores(loss):
-    """Rows that are not normalised can be long: the loss overflows float32, the ranking must survive."""
-    roots = [Node(np.arange(4), W=np.zeros((4, 1)), b=np.array([-1e25, 1.0, -1e20, 0.5])) for _ in range(2)]
-    ids, scores = _core.Forest(pack(roots), 1, 4).top_k(as_rows([[1.0]]), 4, 10, loss, False, 1)
-    assert ids.tolist() == [[1, 3, 2, 0]]
-    assert not np.isnan(scores).any()
-    assert (np.diff(scores[0]) <= 0).all()
+    """Rows that are not normalised can be long; losses that float32 cannot hold must not spoil the rank."""
+    roots = [Node(np.arange(4), W=np.array([[-1], [1], [-2], [1]]), b=np.zeros(4)) for _ in range(2)]
+    for length in (1e18, 1e25, 3e38):
+        x = as_rows([[length]])
+        ids, scores = _core.Forest(pack(roots), 1, 4).top_k(x, 4, 10, loss, False, 1)
+        assert ids[0, :2].tolist() == [1, 3] and sorted(ids[0]) == [0, 1, 2, 3]
+        assert not np.isnan(scores).any()
+        assert scores[0, 0] == scores[0, 1] == 0 > scores[0, 2] >= scores[0, 3]
 
 
 @pytest.mark.parametrize("beam", [3, None])
-def test_nodes_with_more_than_256_children(beam):
+def test_nodes_of_several_blocks(beam):
+    """Weights are stored for 128 children at a time."""
     rng = np.random.default_rng(32)
-    labels = rng.permutation(900)
-    leaves = [Node(np.sort(part), level=2) for part in np.split(labels, [290, 300, 640])]
+    leaves = [Node(np.sort(part), level=2) for part in np.split(rng.permutation(900), [128, 257, 640])]
     forest = [Node(np.arange(900), children=leaves), Node(np.arange(900))]
     for node in (node for root in forest for node in reference.breadth_first(root)):
         n = len(node.children) or len(node.labels)
         node.W = rng.integers(-127, 128, (n, 20)) / 8 * (rng.random((n, 20)) < 0.3)
         node.b = rng.integers(-16, 17, n) / 8
     arrays = pack(forest)
-    assert len(arrays["wide"]) and len(arrays["narrow"])
+    assert len(arrays["low8"]) and len(arrays["low16"])
     _core.Forest(arrays, 20, 900).verify()
     X = rng.integers(-1, 2, (10, 20)).astype(np.float32)
     check_prediction(arrays, X, 900, beam, normalize=False)

@@ -196,7 +196,7 @@ def test_errors_of_other_files(tmp_path):
         datasets.load_xc(features)
     with pytest.raises(ValueError, match=r"q\.svm: line 1, column 3: 'qid:' marks ranking data"):
         datasets.load_xc(write(tmp_path / "q.svm", "3 qid:1 1:1\n"))
-    with pytest.raises(ValueError, match=r"t\.gz: broken gzip data"):
+    with pytest.raises(ValueError, match=r"t\.gz: damaged gzip data"):
         datasets.load_xc(write(tmp_path / "t.gz", gzip.compress(XC.encode() * 9)[:-12]))
     with pytest.raises(FileNotFoundError):
         datasets.load_xc(tmp_path / "absent.txt")

@@ -542,14 +542,20 @@ class TestPredictionFiles:
 
     @pytest.mark.parametrize(
         "damage",
-        [lambda b: b[:-12], lambda b: b"no gzip", lambda b: b[:10] + b"\xff\xff" + b[12:]],
-        ids=["truncated", "other format", "broken stream"],
+        [lambda b: b[:-12], lambda b: b[:10] + b"\xff\xff" + b[12:]],
+        ids=["truncated", "broken stream"],
     )
     def test_damaged_gzip(self, tmp_path, damage):
         path = tmp_path / "p.gz"
         path.write_bytes(damage(gzip.compress(self.TEXT)))
-        with pytest.raises(ValueError, match=r"p\.gz: damaged gzip file"):
+        with pytest.raises(ValueError, match=r"p\.gz: damaged gzip data"):
             metrics.read_predictions(path)
+
+    def test_gzip_is_recognised_by_its_content(self, tmp_path):
+        (tmp_path / "packed").write_bytes(gzip.compress(self.TEXT))
+        (tmp_path / "plain.gz").write_bytes(self.TEXT)
+        for name in ("packed", "plain.gz"):
+            assert (metrics.read_predictions(tmp_path / name)[0] == self.IDS).all()
 
     def test_k_of_reading(self, path):
         write_bytes(path, self.TEXT)
@@ -598,7 +604,9 @@ class TestPredictionFiles:
         assert modes[0] == modes[1]
 
     def test_missing_folder_and_missing_file(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"the folder does not exist.*nowhere"):
+        with pytest.raises(
+            FileNotFoundError, match=r"cannot write to '.*/p': there is no folder '.*nowhere'"
+        ):
             metrics.write_predictions(tmp_path / "nowhere" / "p", self.IDS, self.SCORES, 5)
         with pytest.raises(FileNotFoundError, match="nowhere"):
             metrics.evaluate(tmp_path / "nowhere", Y_TRUE)

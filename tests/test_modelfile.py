@@ -1,12 +1,9 @@
 """The model file: exact bytes, foreign readers, hostile bytes, and writes that happen whole or not at all."""
 
-import contextlib
 import json
 import mmap
 import os
-import stat
 import struct
-import tempfile
 import time
 import zlib
 
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load as safetensors_load
 
 from bonsai_xmc import _modelfile
-from bonsai_xmc._modelfile import FormatError, check_writable, dumps, loads, read, verify, write
+from bonsai_xmc._modelfile import FormatError, dumps, loads, read, verify, write
 
 DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"]
 ARRAYS = {"ids": np.array([3, 1, 2], "<i4"), "weights": np.array([[0.5, -1.0], [2.0, 0.25]], "<f4")}
@@ -46,27 +43,6 @@ def forge(entries=None, *, fields=None, header=None, data=b"", pad=True):
 
 def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
-
-
-@contextlib.contextmanager
-def without_privileges():
-    """File permissions bind everybody but root, so root steps down for a moment."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def public_folder():
-    """A folder that any user reaches, unlike pytest's own."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o777)
-        yield folder
 
 
 # What is written
@@ -425,23 +401,6 @@ def test_unicode_and_long_paths(tmp_path):
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_the_file_gets_ordinary_permissions(tmp_path):
-    previous = os.umask(0o027)
-    try:
-        write(tmp_path / "m", ARRAYS, {})
-    finally:
-        os.umask(previous)
-    assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == 0o640
-
-
-def test_a_symbolic_link_stays_one(tmp_path):
-    (tmp_path / "models").mkdir()
-    os.symlink("models/m", tmp_path / "link")
-    write(tmp_path / "link", ARRAYS, {})
-    assert (tmp_path / "link").is_symlink()
-    assert_equal(read(tmp_path / "models" / "m").arrays, ARRAYS)
-
-
 @pytest.mark.parametrize("failure", [OSError("no space left"), KeyboardInterrupt(), MemoryError()])
 @pytest.mark.parametrize("step", ["fsync", "replace", "block"])
 def test_a_failed_write_leaves_the_old_model_and_nothing_else(tmp_path, monkeypatch, failure, step):
@@ -474,73 +433,7 @@ def test_bad_content_is_found_before_anything_is_written(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_data_and_folder_reach_the_disk_in_the_right_order(tmp_path, monkeypatch):
-    calls = []
-    fsync, replace = os.fsync, os.replace
-
-    def record_fsync(handle):
-        calls.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
-        fsync(handle)
-
-    def record_replace(source, target):
-        calls.append("replace")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "fsync", record_fsync)
-    monkeypatch.setattr(os, "replace", record_replace)
-    write(tmp_path / "m", ARRAYS, {})
-    assert calls == ["file", "replace", "folder"]
-
-
-def test_check_writable_leaves_nothing_behind(tmp_path):
-    check_writable(tmp_path / "new.bonsai")
-    assert os.listdir(tmp_path) == []
-    write(tmp_path / "old.bonsai", ARRAYS, {})
-    before = (tmp_path / "old.bonsai").read_bytes()
-    check_writable(tmp_path / "old.bonsai")
-    assert os.listdir(tmp_path) == ["old.bonsai"]
-    assert (tmp_path / "old.bonsai").read_bytes() == before
-
-
-@pytest.mark.parametrize("action", [check_writable, lambda path: write(path, ARRAYS, {})])
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("missing/m", FileNotFoundError, "missing/m': there is no folder '.*missing'"),
-        ("a_file/m", FileNotFoundError, "a_file/m': there is no folder"),
-        ("a_folder", IsADirectoryError, "a_folder': it names a folder"),
-        ("a_folder/", IsADirectoryError, "a_folder/': it names a folder"),
-        ("new/", IsADirectoryError, "new/': it names a folder"),
-        ("n" * 256, OSError, "nnn': File name too long"),
-        ("a_pipe", OSError, "a_pipe': what is there is not a regular file"),
-        ("a\0b", ValueError, "not a file name"),
-    ],
-)
-def test_paths_that_cannot_be_written(tmp_path, action, name, error, message):
-    (tmp_path / "a_file").write_bytes(b"")
-    (tmp_path / "a_folder").mkdir()
-    os.mkfifo(tmp_path / "a_pipe")
-    before = sorted(os.listdir(tmp_path))
-    with pytest.raises(error, match=f"cannot write to '.*{message}"):
-        action(f"{tmp_path}/{name}")
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_an_empty_path_cannot_be_written():
-    with pytest.raises(ValueError, match="'': this is not a file name"):
-        check_writable("")
-
-
-def test_a_folder_without_permission_cannot_be_written(public_folder):
-    os.chmod(public_folder, 0o555)
-    with without_privileges(), pytest.raises(PermissionError, match="/m': Permission denied"):
-        check_writable(f"{public_folder}/m")
-
-
-def test_a_write_protected_file_is_not_replaced(public_folder):
-    path = f"{public_folder}/m"
-    with without_privileges():
-        write(path, ARRAYS, {})
-        os.chmod(path, 0o444)
-        with pytest.raises(PermissionError, match="/m': the file there is write-protected"):
-            check_writable(path)
+def test_a_path_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(_modelfile, "_layout", None)  # a call would be a TypeError
+    with pytest.raises(FileNotFoundError, match=r"cannot write to '.*nowhere/m': there is no folder"):
+        write(tmp_path / "nowhere" / "m", ARRAYS, {})

@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of t
 
 import argparse
 import contextlib
-import gzip
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import time
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import Bonsai, LabelTree, _modelfile, datasets, metrics
+from bonsai_xmc import Bonsai, LabelTree, _files, _modelfile, datasets, metrics
 from bonsai_xmc._arguments import PARAMETERS, make_parser
 from bonsai_xmc._params import RULES, check_params
 from bonsai_xmc._progress import ProgressBar
@@ -68,7 +66,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _train(args: argparse.Namespace) -> None:
-    _modelfile.check_writable(args.output)
+    _files.check_writable(args.output)
     model = _estimator(args)
     begin = time.perf_counter()
     columns = {"n_features": args.n_features, "n_labels": args.n_labels}
@@ -95,7 +93,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _predict(args: argparse.Namespace) -> None:
     if args.output is not None:
-        _modelfile.check_writable(args.output)
+        _files.check_writable(args.output)
     model = _load_model(args)
     names = _label_names(args, model)
     X = _load_features(args, model.n_features_in_)
@@ -144,9 +142,7 @@ def _with_model(args: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 
 def _info(args: argparse.Namespace) -> None:
-    if args.verify:
-        _modelfile.verify(args.model)
-    model = Bonsai.load(args.model)
+    model = Bonsai.load(args.model, verify=args.verify)
     report = _describe(args.model, model) | {"verified": args.verify}
     if args.json:
         text = json.dumps(report, indent=2)
@@ -156,7 +152,7 @@ def _info(args: argparse.Namespace) -> None:
         print(text)
         return
     rows = _rows_of(report)
-    rows += [("checksums", "all hold")] if args.verify else []
+    rows += [("verified", "checksums and contents")] if args.verify else []
     rows += [("", ""), *((name, json.dumps(value)) for name, value in report["params"].items())]
     print(_table(rows))
     if args.tree:
@@ -222,14 +218,11 @@ def _text_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _first_line(path: str) -> bytes:
     """The beginning of a file up to the first line end, decompressed; what cannot be read so far is empty."""
-    with open(path, "rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=raw) if packed else raw as file:
-                return file.readline(4096)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            return b""
+    try:
+        with _files.opened(path) as file:
+            return file.readline(4096)
+    except ValueError:  # damaged gzip: whoever reads the whole file tells
+        return b""
 
 
 def _is_one_matrix(path: str) -> bool:
@@ -303,11 +296,9 @@ def _tsv_rows(ids: Any, scores: Any, names: Sequence[str]) -> Iterator[str]:
 
 def _write_lines(path: str | None, lines: Iterator[str]) -> None:
     with contextlib.ExitStack() as stack:
-        file: BinaryIO | gzip.GzipFile = sys.stdout.buffer
+        file: BinaryIO = sys.stdout.buffer
         if path is not None:
-            file = stack.enter_context(_modelfile.replacing(path))
-            if path.endswith(".gz"):
-                file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+            file = stack.enter_context(_files.replacing_text(path))
         for line in lines:
             file.write(line.encode() + b"\n")
 

@@ -228,7 +228,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.seed_ = _seed(self.random_state)
         self.timings_: dict[str, float] = {}
         dataset = _core.Dataset(
-            _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, self.normalize
+            _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
         trees = self._grow(dataset, labels, counts > 0, progress)
         arrays, report = self._timed(
@@ -266,7 +266,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "kmeans_tol": self.kmeans_tol,
             "kmeans_max_iter": self.kmeans_max_iter,
             "plus_plus": self.kmeans_init == "k-means++",
-            "balanced": self.balanced,
+            "balanced": bool(self.balanced),
             "max_leaf": self.branching if self.max_leaf is None else self.max_leaf,
             "max_depth": self.max_depth or 0,
         }
@@ -276,7 +276,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         )
 
     def _linear_params(self) -> dict[str, Any]:
-        learn = self.bias == "learn"
+        learn = isinstance(self.bias, str)
         return {
             "loss": self.loss,
             "solver": self.solver,
@@ -319,7 +319,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         beam = 0 if self.beam is None else self.beam
         rows = self._rows(X)
-        return self._forest.top_k(rows, k, beam, self.loss, self.normalize, self._threads(), watch)
+        return self._forest.top_k(rows, k, beam, self.loss, bool(self.normalize), self._threads(), watch)
 
     def top_k(self, X: Any, k: int = 5) -> tuple[Array, Array]:
         """The k best labels of each row, best first.
@@ -386,15 +386,14 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """P@1: the share of rows whose best label is right."""
         ids, _ = self.top_k(X, 1)
-        hit = np.zeros(len(ids))
         truth = self._label_columns(y)
         if truth.shape[0] != len(ids):
             raise ValueError(
                 f"X has {len(ids):,} rows, but Y has {truth.shape[0]:,}; they must be equally many"
             )
-        found = ids[:, 0] >= 0
-        hit[found] = truth[np.flatnonzero(found), ids[found, 0]]
-        return float(np.average(hit, weights=sample_weight))
+        rows, _ = np.nonzero(ids >= 0)
+        best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
+        return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
 
     def _label_columns(self, Y: Any) -> sp.csr_array:
         """Y of any kind that `fit` takes as an indicator matrix over `classes_`, without unknown labels."""
@@ -464,15 +463,25 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         }
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A model from a file that `save` wrote. The file is mapped, not read: loading takes milliseconds."""
+    def load(cls, path: str | os.PathLike[str], verify: bool = False) -> Self:
+        """A model from a file that `save` wrote.
+
+        The file is mapped, not read: loading takes milliseconds. With `verify`, all is read and checked:
+        checksums, and every index. Without, a damaged file may give wrong scores, but never a crash.
+        """
         file = _modelfile.read(path)
+        if verify:
+            _modelfile.verify(file)
         try:
-            return cls._from_file(file)
+            model = cls._from_file(file)
+            if verify:
+                model._forest.verify()
+            return model
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, _modelfile.FormatError):
                 raise
-            raise _modelfile.FormatError(f"{os.fspath(path)}: the model is inconsistent: {error}") from error
+            what = str(error).removeprefix("the model is inconsistent: ")  # as the core says already
+            raise _modelfile.FormatError(f"{os.fspath(path)}: the model is inconsistent: {what}") from error
 
     @classmethod
     def _from_file(cls, file: _modelfile.ModelFile) -> Self:
@@ -488,6 +497,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         model.n_iter_, model.isa_ = int(fitted["n_iter"]), str(fitted["isa"])
         model.seed_ = params["random_state"]
         model.label_counts_ = arrays["label_counts"]
+        if model.label_counts_.shape != (n_labels,):
+            raise ValueError("the label counts do not fit the labels")
         model.classes_ = _names(arrays, n_labels) if "names" in arrays else np.arange(n_labels)
         model._adopt(
             {key.removeprefix("forest."): a for key, a in arrays.items() if key.startswith("forest.")}

@@ -22,7 +22,7 @@ CoreRows = tuple[Array, Array, Array, int] | Array
 # (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
 DENSE_FROM = 0.5
 
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _INT32_MAX = np.iinfo(np.int32).max
 
 

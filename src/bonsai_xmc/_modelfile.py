@@ -22,24 +22,23 @@ tell a damaged file from one that is too new for it. Equal metadata and equal ar
 bytes.
 """
 
-import contextlib
 import json
 import math
 import mmap
 import os
-import secrets
 import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._files import PathLike, check_writable, replacing
+
 Array = npt.NDArray[Any]
-Path = str | os.PathLike[str]
 
 FORMAT = "bonsai-xmc"
 VERSION = 1
@@ -84,7 +83,7 @@ def dumps(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> b
     return b"".join([header, *(block for tensor in tensors for block in _blocks(tensor))])
 
 
-def write(path: Path, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> int:
+def write(path: PathLike, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> int:
     """Write a model file, whole or not at all (see `replacing`), and return its size in bytes."""
     check_writable(path)
     header, tensors = _layout(arrays, metadata)
@@ -96,62 +95,7 @@ def write(path: Path, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str
     return len(header) + sum(tensor.nbytes for tensor in tensors)
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that appears at `path` when it is complete and on the disk, or not at all.
-
-    It is written beside `path` under a temporary name, synced and renamed. After any failure, an interrupt
-    too, the temporary file is gone and an older file at `path` untouched; who has that one mapped keeps it.
-    """
-    target = check_writable(path)
-    temporary = _temporary_name(target)
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    _sync_folder(os.path.dirname(target))
-
-
-def check_writable(path: Path) -> str:
-    """Raise an error that names `path` if no file could be written there; leaves nothing behind.
-
-    Returns the place that a write will replace: the path with its symbolic links resolved.
-    """
-    name = os.fspath(path)
-    problem = f"cannot write to {name!r}"
-    if not name or "\0" in name:
-        raise ValueError(f"{problem}: this is not a file name")
-    target = os.path.realpath(name)
-    if not os.path.isdir(os.path.dirname(target)):
-        raise FileNotFoundError(f"{problem}: there is no folder {os.path.dirname(target)!r}")
-    if os.path.isdir(target) or name.endswith(os.sep):
-        raise IsADirectoryError(f"{problem}: it names a folder, not a file")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(f"{problem}: what is there is not a regular file")
-    effective = os.access in os.supports_effective_ids
-    if os.path.isfile(target) and not os.access(target, os.W_OK, effective_ids=effective):
-        raise PermissionError(f"{problem}: the file there is write-protected")
-    probe = _temporary_name(target)
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(target)  # finds names that the file system does not take
-        with open(probe, "xb"):
-            pass
-    except OSError as error:
-        raise type(error)(f"{problem}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(probe)
-    return target
-
-
-def read(path: Path, *, verify_below: int = 1 << 20) -> ModelFile:
+def read(path: PathLike, *, verify_below: int = 1 << 20) -> ModelFile:
     """Open a model file by mapping it into memory: about a millisecond, whatever its size.
 
     The header and the structure are checked in full, and the checksums of tensors of up to `verify_below`
@@ -173,7 +117,7 @@ def loads(buffer: Any, *, verify_below: int = 1 << 20) -> ModelFile:
     return _parse(memoryview(buffer).toreadonly().cast("B"), "this buffer", verify_below)
 
 
-def verify(model: ModelFile | Path) -> None:
+def verify(model: ModelFile | PathLike) -> None:
     """Check the checksums of all tensors; raise `FormatError` naming the first that does not hold."""
     file = model if isinstance(model, ModelFile) else read(model, verify_below=0)
     for name in file.arrays:
@@ -247,22 +191,6 @@ def _crc32(tensor: Array) -> str:
     for block in _blocks(tensor):
         crc = zlib.crc32(block, crc)
     return f"{crc:08x}"
-
-
-def _temporary_name(target: str) -> str:
-    # In the same folder: a rename must stay within one file system. Of fixed length: the target's own name
-    # may leave no room for a suffix.
-    return os.path.join(os.path.dirname(target), f".bonsai-{secrets.token_hex(8)}.tmp")
-
-
-def _sync_folder(folder: str) -> None:
-    # The model is complete and in place already; a file system that cannot sync folders is no reason to fail.
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:

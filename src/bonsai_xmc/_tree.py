@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._files import PathLike, replacing
 from bonsai_xmc._nested import Names, flatten, parse_json
 
 Array = npt.NDArray[Any]
-Path = str | os.PathLike[str]
 
 _LEVELS_SHOWN = 30
 
@@ -256,7 +256,7 @@ class LabelTree:
             nodes[parent]["children"].append(nodes[child])
         return nodes[0]
 
-    def to_json(self, path: Path | None = None, indent: int | None = None) -> str:
+    def to_json(self, path: PathLike | None = None, indent: int | None = None) -> str:
         """The tree of `to_dict` as JSON text, also written to the file `path` if one is given.
 
         With `indent` each node has a line of its own, indented by so many spaces for each level.
@@ -267,9 +267,8 @@ class LabelTree:
         '{"children": [{"labels": [0, 1]}, {"children": [{"labels": [2, 5]}, {"labels": [3]}]}]}'
         """
         parts: list[str] = []
-        todo = [
-            (0, "")
-        ]  # nodes to come (−1 for none), each with the text before it; a stack, not a recursion
+        # Nodes to come (−1 for none), each with the text before it; a stack, not a recursion.
+        todo = [(0, "")]
         while todo:
             node, before = todo.pop()
             parts.append(before)
@@ -288,8 +287,8 @@ class LabelTree:
             todo.append((first, inner))
         text = "".join(parts)
         if path is not None:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
+            with replacing(path) as file:
+                file.write(text.encode() + b"\n")
         return text
 
     def to_networkx(self) -> Any:
@@ -311,7 +310,7 @@ class LabelTree:
         return graph
 
     @classmethod
-    def from_json(cls, source: Path, names: Names | None = None) -> "LabelTree":
+    def from_json(cls, source: PathLike, names: Names | None = None) -> "LabelTree":
         """Read a tree from a file, or from JSON text: a string that begins with ``{`` or ``[``.
 
         The JSON holds what `to_dict` gives, or the nested lists of `from_nested`.

@@ -22,24 +22,26 @@ return fractions, as scikit-learn's metrics do.
 Everything works on flat (row, rank, label) entries: memory is O(entries + n·k), never rows × labels.
 """
 
-import errno
-import gzip
-import os
 import re
-import secrets
-import zlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
+
+from bonsai_xmc._predictions import (
+    Floats,
+    Ints,
+    Ranked,
+    by_score,
+    ranking,
+    read_predictions,
+    write_predictions,
+)
 
 __all__ = [
     "PROPENSITY",
@@ -59,10 +61,6 @@ __all__ = [
     "recall_at_k",
     "write_predictions",
 ]
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Where = Callable[[int], str]  # row number -> how an error message names its place
 
 _WIKIPEDIA, _AMAZON, _OTHERS = (0.5, 0.4), (0.6, 2.6), (0.55, 1.5)
 
@@ -87,17 +85,6 @@ _GROUPS = ("head", "torso", "tail")
 _TAIL_ROWS = 5  # labels with fewer training rows are tail labels
 
 
-class _Ranked(NamedTuple):
-    """Parallel arrays with one entry for each ranked label, ordered by row, then rank (0 is the best)."""
-
-    row: Ints
-    rank: Ints
-    label: Ints
-
-    def select(self, mask: NDArray[np.bool_]) -> "_Ranked":
-        return _Ranked(self.row[mask], self.rank[mask], self.label[mask])
-
-
 class _Labels(NamedTuple):
     """An indicator matrix as the (row, label) pairs of its ones, ordered by row, then label."""
 
@@ -114,14 +101,14 @@ class _Labels(NamedTuple):
 class _Judged:
     """Predictions held against the truth: all that any metric at k ≤ the given largest k needs."""
 
-    predicted: _Ranked
-    hits: _Ranked
+    predicted: Ranked
+    hits: Ranked
     truth: _Labels
     sizes: Ints  # true labels of each row
     q: Floats | None = None  # inverse propensity of each label
-    ideal: _Ranked | None = None  # each row's true labels by falling q
+    ideal: Ranked | None = None  # each row's true labels by falling q
 
-    def weighted(self) -> tuple[Floats, _Ranked]:
+    def weighted(self) -> tuple[Floats, Ranked]:
         if self.q is None or self.ideal is None:
             raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
         return self.q, self.ideal
@@ -171,95 +158,9 @@ def _cutoffs(k: int | Iterable[int], n_labels: int) -> list[int]:
     return cutoffs
 
 
-def _in_row(row: int) -> str:
-    return f"predictions, row {row}"
-
-
-def _check_labels(row: Ints, label: Ints, n_labels: int, where: Where) -> None:
-    """Every id is a label, and no row has one twice (it would count double)."""
-    outside = np.flatnonzero((label < 0) | (label >= n_labels))
-    if outside.size:
-        i = outside[0]
-        raise ValueError(f"{where(int(row[i]))}: label id {label[i]} is outside 0..{n_labels - 1}")
-    keys = np.sort(row * n_labels + label, kind="stable")  # linear where the entries come in order
-    twice = np.flatnonzero(keys[1:] == keys[:-1])
-    if twice.size:
-        at, double = divmod(int(keys[twice[0]]), n_labels)
-        raise ValueError(
-            f"{where(at)}: label id {double} occurs twice; each label may be predicted once a row"
-        )
-
-
-def _by_score(row: Ints, label: Ints, score: NDArray[Any], n_rows: int) -> tuple[_Ranked, Ints]:
-    """Ranks the entries of each row (ascending in `row`) by falling score; equal scores keep their order."""
-    order = np.lexsort((-score, row))
-    counts = np.bincount(row, minlength=n_rows)
-    starts = np.cumsum(counts) - counts
-    return _Ranked(row, np.arange(row.size) - starts[row], label[order]), order
-
-
-def _from_ids(ids: Any, n_labels: int, k: int | None = None) -> _Ranked:
-    if ids.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ValueError(
-            f"predictions must be integer label ids of shape (rows, k), got {ids.dtype} of shape "
-            f"{ids.shape}; scores are taken as a sparse matrix"
-        )
-    top = ids[:, :k].astype(np.int64)
-    filled = top != -1
-    holes = np.argwhere(filled[:, 1:] & ~filled[:, :-1])
-    if holes.size:
-        row, rank = holes[0]
-        raise ValueError(
-            f"{_in_row(row)}: label id {top[row, rank + 1]} comes after -1; -1 may only fill the end"
-        )
-    rows, ranks = np.nonzero(filled)
-    _check_labels(rows, top[filled], n_labels, _in_row)
-    return _Ranked(rows, ranks, top[filled])
-
-
-def _from_scores(scores: Any) -> _Ranked:
-    if scores.ndim != 2:
-        raise ValueError(f"predictions must have two dimensions, got shape {scores.shape}")
-    coo = scores.tocoo()  # leaves duplicate entries apart, so that they can be refused
-    if coo.data.dtype.kind not in "biuf" or np.isnan(coo.data).any():
-        raise ValueError("predictions: scores must be real numbers without NaN")
-    row, label = coo.row.astype(np.int64), coo.col.astype(np.int64)
-    _check_labels(row, label, scores.shape[1], _in_row)
-    by_label = np.lexsort((label, row))
-    data = coo.data if coo.data.dtype.kind == "f" else coo.data.astype(np.float64)
-    return _by_score(row[by_label], label[by_label], data[by_label], scores.shape[0])[0]
-
-
-def _ranked(predictions: Any, shape: tuple[int, int], k: int) -> _Ranked:
-    """The k best labels of each row out of any of the accepted forms."""
-    if isinstance(predictions, str | os.PathLike):
-        file = _parse(Path(predictions))
-        given, what = file.shape, str(predictions)
-        ranked = _by_score(file.row, file.label, file.score, given[0])[0]
-    elif sp.issparse(predictions):
-        given, what = cast(Any, predictions).shape, "predictions"
-        ranked = _from_scores(predictions)
-    elif isinstance(predictions, tuple):
-        raise ValueError(
-            "predictions is a tuple; from top_k(X, k) take the first of the two arrays, the label ids"
-        )
-    else:
-        try:
-            ids = np.asarray(predictions)
-        except ValueError:
-            raise ValueError("predictions: rows differ in length; fill them up with -1") from None
-        ranked = _from_ids(ids, shape[1], k)
-        given, what = (ids.shape[0], shape[1]), "predictions"
-    if given[0] != shape[0]:
-        raise ValueError(f"{what} has {given[0]} rows, but Y_true has {shape[0]}")
-    if given[1] != shape[1]:
-        raise ValueError(f"{what} has {given[1]} labels, but Y_true has {shape[1]}")
-    return ranked.select(ranked.rank < k)
-
-
 def _judge(predictions: Any, truth: _Labels, k: int, q: Any = None) -> _Judged:
     n_rows, n_labels = truth.shape
-    predicted = _ranked(predictions, truth.shape, k)
+    predicted = ranking(predictions, truth.shape, k)
     keys, true_keys = (pairs.row * n_labels + pairs.label for pairs in (predicted, truth))
     hit = np.append(true_keys, -1)[np.searchsorted(true_keys, keys)] == keys
     sizes = np.bincount(truth.row, minlength=n_rows)
@@ -273,7 +174,7 @@ def _judge(predictions: Any, truth: _Labels, k: int, q: Any = None) -> _Judged:
         )
     if not (np.isfinite(q) & (q > 0)).all():
         raise ValueError("inv_propensity must be positive and finite")
-    ideal = _by_score(truth.row, truth.label, q[truth.label], n_rows)[0]
+    ideal = by_score(truth.row, truth.label, q[truth.label], n_rows)[0]
     return _Judged(predicted, judged.hits, truth, sizes, q, ideal)
 
 
@@ -288,7 +189,7 @@ def _precision(judged: _Judged, k: int) -> float:
     return float(np.count_nonzero(judged.hits.rank < k)) / (judged.truth.shape[0] * k)
 
 
-def _sum_of_recalls(hits: _Ranked, sizes: Ints, k: int) -> float:
+def _sum_of_recalls(hits: Ranked, sizes: Ints, k: int) -> float:
     found = np.bincount(hits.row[hits.rank < k], minlength=sizes.size)
     return float(np.sum(found / np.maximum(sizes, 1)))
 
@@ -297,7 +198,7 @@ def _recall(judged: _Judged, k: int) -> float:
     return _sum_of_recalls(judged.hits, judged.sizes, k) / judged.truth.shape[0]
 
 
-def _dcg(entries: _Ranked, q: Floats | None, sizes: Ints, k: int) -> float:
+def _dcg(entries: Ranked, q: Floats | None, sizes: Ints, k: int) -> float:
     """Σ q / log2(rank + 1) over the top-k entries, each row divided by its own unweighted ideal."""
     top = entries.select(entries.rank < k)
     discount = 1 / np.log2(np.arange(2, k + 2))
@@ -321,7 +222,7 @@ def _psndcg(judged: _Judged, k: int) -> float:
     return min(1.0, _ratio(gain, best))
 
 
-def _distinct(entries: _Ranked, k: int, n_labels: int) -> int:
+def _distinct(entries: Ranked, k: int, n_labels: int) -> int:
     seen = np.zeros(n_labels, dtype=bool)
     seen[entries.label[entries.rank < k]] = True
     return int(np.count_nonzero(seen))
@@ -554,148 +455,6 @@ def _propensity_parameters(dataset: str | None, A: float, B: float) -> tuple[flo
             f"A={A}, B={B} contradict {dataset!r}, whose parameters are {known}; give one or the other"
         )
     return known
-
-
-# --- Prediction files -----------------------------------------------------------------------------
-
-_HEADER = re.compile(rb"(\d{1,18})\s+(\d{1,10})")
-_NUMBER = rb"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?"
-_ENTRY = re.compile(rb"\d{1,18}:" + _NUMBER)
-_LINE = re.compile(rb"\s*+(?:" + _ENTRY.pattern + rb"(?:\s++|$))*+")
-
-
-class _PredictionFile(NamedTuple):
-    """Entries in the order of the file."""
-
-    row: Ints
-    label: Ints
-    score: Floats
-    shape: tuple[int, int]
-
-
-def read_predictions(
-    path: str | os.PathLike[str], k: int | None = None
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Label ids and scores, each (n, width), best first, filled up with -1 and 0, from a prediction file.
-
-    The format is that of `write_predictions`. Rows are put in order of falling score, equal scores as they
-    come in the file: files whose rows are sorted by label id are read correctly, too. The width is that of
-    the longest row, at most `k`. A malformed line is a ValueError with file, line number and fault.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "predictions.txt"
-    >>> _ = path.write_text("2 9\\n4:0.5 7:0.25\\n\\n")
-    >>> read_predictions(path)[0].tolist()
-    [[4, 7], [-1, -1]]
-    """
-    if k is not None and k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    file = _parse(Path(path))
-    ranked, order = _by_score(file.row, file.label, file.score, file.shape[0])
-    width = int(ranked.rank.max(initial=-1)) + 1
-    top = ranked.rank < (k or width)
-    place = ranked.row[top], ranked.rank[top]
-    ids = np.full((file.shape[0], min(width, k or width)), -1, dtype=np.int32)
-    scores = np.zeros(ids.shape, dtype=np.float32)
-    ids[place], scores[place] = ranked.label[top], file.score[order][top]
-    return ids, scores
-
-
-def _parse(path: Path) -> _PredictionFile:
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
-            return _parse_lines(cast(IO[bytes], file), path)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: damaged gzip file ({error})") from None
-
-
-def _parse_lines(file: IO[bytes], path: Path) -> _PredictionFile:
-    header = _HEADER.fullmatch(file.readline().strip())
-    if header is None or int(header[2]) > np.iinfo(np.int32).max:
-        raise ValueError(f"{path}, line 1: the header must be 'N L', the numbers of rows and of labels")
-    n_rows, n_labels = int(header[1]), int(header[2])
-    counts, labels, scores = array("q"), array("q"), array("d")
-    for number, line in enumerate(file, start=2):
-        if number > n_rows + 1:
-            raise ValueError(
-                f"{path}, line {number}: more lines than the {n_rows} rows that the header announces"
-            )
-        if not _LINE.fullmatch(line):
-            bad = next(part for part in line.split() if not _ENTRY.fullmatch(part))
-            raise ValueError(
-                f"{path}, line {number}: {bad[:40].decode(errors='replace')!r} is not 'label:score'"
-            )
-        tokens = line.replace(b":", b" ").split()
-        labels.extend(map(int, tokens[::2]))
-        scores.extend(map(float, tokens[1::2]))
-        counts.append(len(tokens) // 2)
-    if len(counts) < n_rows:
-        raise ValueError(
-            f"{path}, line {len(counts) + 2}: the file ends after {len(counts)} of {n_rows} rows"
-        )
-    row = np.repeat(np.arange(n_rows), np.array(counts, dtype=np.int64))
-    label, score = np.array(labels, dtype=np.int64), np.array(scores, dtype=np.float64)
-
-    def in_line(row: int) -> str:
-        return f"{path}, line {row + 2}"
-
-    _check_labels(row, label, n_labels, in_line)
-    too_large = np.flatnonzero(np.abs(score) > np.finfo(np.float32).max)
-    if too_large.size:
-        raise ValueError(f"{in_line(int(row[too_large[0]]))}: a score is too large for a 32-bit number")
-    return _PredictionFile(row, label, score, (n_rows, n_labels))
-
-
-def write_predictions(path: str | os.PathLike[str], ids: Any, scores: Any, n_labels: int) -> None:
-    """Writes label ids and scores, as `top_k` returns them, to a prediction file.
-
-    Text: a header `N L`, then a line for each row with `label:score` entries, best first, labels counted from
-    0; a row without predictions is an empty line. Scores have six significant digits. A name that ends in
-    `.gz` is compressed. The file appears under its name only when it is complete, and equal input gives equal
-    bytes.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "predictions.txt"
-    >>> write_predictions(path, np.array([[4, 7], [2, -1]]), np.array([[0.5, 0.25], [1.0, 0.0]]), n_labels=9)
-    >>> path.read_text()
-    '2 9\\n4:0.5 7:0.25\\n2:1\\n'
-    """
-    ids, scores, n_labels = np.asarray(ids), np.asarray(scores, dtype=np.float64), index(n_labels)
-    _from_ids(ids, n_labels)
-    if scores.shape != ids.shape:
-        raise ValueError(f"ids and scores must have one shape, got {ids.shape} and {scores.shape}")
-    filled = ids != -1
-    if not np.isfinite(scores[filled]).all():
-        raise ValueError("scores of predictions must be finite")
-    rising = np.argwhere(filled[:, 1:] & (scores[:, 1:] > scores[:, :-1]))
-    if rising.size:
-        raise ValueError(f"predictions, row {rising[0, 0]}: scores rise; give the best label first")
-    with _replacing(Path(path)) as file:
-        file.write(f"{len(ids)} {n_labels}\n".encode())
-        for start in range(0, len(ids), 4096):  # few Python objects at a time
-            block = slice(start, start + 4096)
-            for labels, values in zip(ids[block].tolist(), (scores[block] + 0.0).tolist(), strict=True):
-                entries = zip(labels, values, strict=True)
-                file.write(" ".join([f"{l}:{s:.6g}" for l, s in entries if l >= 0]).encode() + b"\n")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` at the end, or leaves no trace if anything goes wrong."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(path.parent))
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as raw:
-            if path.suffix == ".gz":  # name and time would enter the bytes
-                with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
-                    yield cast(IO[bytes], packed)
-            else:
-                yield raw
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 # --- Tables ---------------------------------------------------------------------------------------

@@ -4,13 +4,21 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace bonsai {
 namespace {
 
 constexpr size_t kRowsPerTask = 128;
-constexpr size_t kFeatureBlocks = 64;  // fixed, not a number of threads: partial sums are added block by block
+// Rows are multiplied with the centres a block of features at a time, so that the block's panel rows stay in
+// L2 while many rows pass; the most frequent features come first, and what lies beyond the last block is too
+// rare to gain.
+constexpr size_t kRowsPerSweep = 2048;
+constexpr size_t kBlockBytes = 384 * 1024;
+constexpr size_t kMaxBlocks = 12;
+constexpr size_t kFeatureBlocks =
+    64;  // fixed, not a number of threads: partial sums are added block by block
 constexpr uint32_t kNone = ~uint32_t{0};
 // Similarities are float sums; a bound must clear them by more than their rounding before it may decide.
 constexpr float kSlack = 1e-4f;
@@ -38,11 +46,33 @@ struct Columns {
     }
 };
 
+// The rows with their features ascending, made from the columns.
+struct SortedRows {
+    std::vector<int32_t> index;
+    std::vector<float> value;
+    RowsView view;
+
+    SortedRows(const RowsView& rows, const Columns& columns) : view(rows) {
+        if (rows.dense) return;
+        index.resize(columns.row.size());
+        value.resize(columns.row.size());
+        std::vector<int64_t> at(rows.ptr, rows.ptr + rows.n_rows);
+        for (size_t f = 0; f < rows.n_features; ++f)
+            for (int64_t e = columns.ptr[f]; e < columns.ptr[f + 1]; ++e) {
+                const int64_t to = at[columns.row[e]]++;
+                index[to] = static_cast<int32_t>(f);
+                value[to] = columns.value[e];
+            }
+        view.index = index.data();
+        view.value = value.data();
+    }
+};
+
 // K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
 struct Centres {
     size_t k = 0;
     std::vector<std::vector<float>> panel;
-    std::vector<float> inverse;   // 1 / norm; 0: the centre has vanished
+    std::vector<float> inverse;  // 1 / norm; 0: the centre has vanished
 
     size_t n_panels() const { return (k + kMaxLanes - 1) / kMaxLanes; }
     size_t width(size_t p) const { return panel_width(k - p * kMaxLanes); }
@@ -61,7 +91,13 @@ struct Centres {
 class KMeans {
   public:
     KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
-        : rows_(rows), params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(rows) {
+        : params_(params),
+          rng_(rng),
+          kernels_(kernels),
+          pool_(pool),
+          columns_(rows),
+          sorted_(rows, columns_),
+          rows_(sorted_.view) {
         for (size_t i = 0; i < rows.n_rows; ++i) {
             bool zero = true;
             for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
@@ -77,7 +113,8 @@ class KMeans {
             const std::vector<uint32_t> chosen = choose(std::min(params_.k, members_.size()));
             Centres centres(chosen.size(), rows_.n_features);
             for (size_t c = 0; c < chosen.size(); ++c) {
-                for_each_entry(rows_, members_[chosen[c]], [&](uint32_t f, float v) { centres.at(f, c) = v; });
+                for_each_entry(rows_, members_[chosen[c]],
+                               [&](uint32_t f, float v) { centres.at(f, c) = v; });
                 centres.inverse[c] = 1.0f;
             }
             iterate(centres, result.objective);
@@ -97,8 +134,8 @@ class KMeans {
         return chosen;
     }
 
-    // k-means++ for unit vectors: each next centre with a probability that grows with 1 - (similarity to the nearest
-    // centre so far). Fewer than k if everything coincides with a centre.
+    // k-means++ for unit vectors: each next centre with a probability that grows with 1 - (similarity to the
+    // nearest centre so far). Fewer than k if everything coincides with a centre.
     std::vector<uint32_t> spread_sample(size_t k) {
         std::vector<uint32_t> chosen = {static_cast<uint32_t>(rng_.below(members_.size()))};
         std::vector<float> centre(rows_.n_features, 0.0f);
@@ -160,37 +197,72 @@ class KMeans {
         }
     }
 
-    // Similarities of a row to all centres; those that have vanished are at -infinity.
-    void similarities(const Centres& centres, size_t row, float* out) const {
-        for (size_t p = 0; p < centres.n_panels(); ++p)
-            kernels_.margins(rows_, row, row + 1, centres.panel[p].data(), centres.width(p), out + p * kMaxLanes,
-                             centres.stride());
-        for (size_t c = 0; c < k_; ++c) out[c] = centres.inverse[c] > 0 ? out[c] * centres.inverse[c] : -INFINITY;
+    // out = similarities of rows `ids` to all centres, `stride` apart; those that have vanished are at
+    // -infinity.
+    void similarities(const Centres& centres, std::span<const uint32_t> ids, float* out) const {
+        const size_t n = ids.size(), stride = centres.stride();
+        std::fill(out, out + n * stride, 0.0f);
+        if (rows_.dense) {
+            for (size_t p = 0; p < centres.n_panels(); ++p)
+                for (size_t r = 0; r < n; ++r)
+                    kernels_.margins(rows_, ids[r], ids[r] + 1, centres.panel[p].data(), centres.width(p),
+                                     out + r * stride + p * kMaxLanes, stride);
+        } else {
+            const size_t block = std::max<size_t>(1, kBlockBytes / (4 * centres.stride()));
+            std::vector<int64_t> begin(n), cursor(n);
+            for (size_t r = 0; r < n; ++r) begin[r] = rows_.ptr[ids[r]];
+            for (size_t b = 0; b <= kMaxBlocks; ++b) {
+                const size_t end =
+                    b == kMaxBlocks ? rows_.n_features : std::min(rows_.n_features, (b + 1) * block);
+                for (size_t p = 0; p < centres.n_panels(); ++p) {
+                    cursor = begin;
+                    kernels_.add_margins(rows_, ids.data(), n, cursor.data(), end, centres.panel[p].data(),
+                                         centres.width(p), out + p * kMaxLanes, stride);
+                }
+                begin = cursor;
+                if (end == rows_.n_features) break;
+            }
+        }
+        for (size_t r = 0; r < n; ++r)
+            for (size_t c = 0; c < k_; ++c) {
+                float& similarity = out[r * stride + c];
+                similarity = centres.inverse[c] > 0 ? similarity * centres.inverse[c] : -INFINITY;
+            }
     }
 
-    // A row is looked at again only if another centre may have come nearer than its own (Hamerly's bounds, for
-    // similarities: own_ from below, others_ from above).
+    // A row is looked at again only if another centre may have come nearer than its own (Hamerly's bounds,
+    // for similarities: own_ from below, others_ from above).
     void assign(const Centres& centres) {
-        for_each_task([&](size_t begin, size_t end) {
-            std::vector<float> out(centres.stride());
-            for (size_t m = begin; m < end; ++m) {
-                if (own_[m] - others_[m] > kSlack) continue;
-                similarities(centres, members_[m], out.data());
-                size_t best = 0;
-                float second = -INFINITY;
-                for (size_t c = 1; c < k_; ++c) {
-                    if (out[c] > out[best]) {
-                        second = out[best];
-                        best = c;
-                    } else {
-                        second = std::max(second, out[c]);
-                    }
-                }
-                cluster_[members_[m]] = static_cast<uint32_t>(best);
-                own_[m] = out[best];
-                others_[m] = second;
-            }
+        std::vector<uint32_t> open;  // members
+        for (size_t m = 0; m < members_.size(); ++m)
+            if (own_[m] - others_[m] <= kSlack) open.push_back(static_cast<uint32_t>(m));
+        // Enough sweeps for every thread, each long enough to pay for reading the centres.
+        const size_t sweep = std::clamp<size_t>(open.size() / (2 * pool_.threads()) + 1, 64, kRowsPerSweep);
+        pool_.run((open.size() + sweep - 1) / sweep, [&](size_t task, unsigned) {
+            const std::span<const uint32_t> mine(open.data() + task * sweep,
+                                                 std::min(sweep, open.size() - task * sweep));
+            std::vector<uint32_t> ids;
+            for (const uint32_t m : mine) ids.push_back(members_[m]);
+            std::vector<float> out(ids.size() * centres.stride());
+            similarities(centres, ids, out.data());
+            for (size_t r = 0; r < ids.size(); ++r) take_best(mine[r], out.data() + r * centres.stride());
         });
+    }
+
+    void take_best(size_t m, const float* similarity) {
+        size_t best = 0;
+        float second = -INFINITY;
+        for (size_t c = 1; c < k_; ++c) {
+            if (similarity[c] > similarity[best]) {
+                second = similarity[best];
+                best = c;
+            } else {
+                second = std::max(second, similarity[c]);
+            }
+        }
+        cluster_[members_[m]] = static_cast<uint32_t>(best);
+        own_[m] = similarity[best];
+        others_[m] = second;
     }
 
     // |x . c' - x . c| <= |c' - c| for a unit x: each bound gives way by how far its centres have moved.
@@ -217,8 +289,8 @@ class KMeans {
     void assign_balanced(const Centres& centres) {
         const size_t n = members_.size(), stride = centres.stride();
         for_each_task([&](size_t begin, size_t end) {
-            for (size_t m = begin; m < end; ++m)
-                similarities(centres, members_[m], similarity_.data() + m * stride);
+            similarities(centres, {members_.data() + begin, end - begin},
+                         similarity_.data() + begin * stride);
         });
         std::vector<float> regret(n);
         for (size_t m = 0; m < n; ++m) {
@@ -236,7 +308,8 @@ class KMeans {
         }
         std::vector<uint32_t> order(n);
         std::iota(order.begin(), order.end(), 0u);
-        std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return regret[a] > regret[b]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](uint32_t a, uint32_t b) { return regret[a] > regret[b]; });
         std::vector<size_t> size(k_, 0);
         size_t extras = n % k_;
         const size_t base = n / k_;
@@ -244,7 +317,8 @@ class KMeans {
             uint32_t choice = kNone;
             const float* s = similarity_.data() + m * stride;
             for (uint32_t c = 0; c < k_; ++c)
-                if ((size[c] < base || (size[c] == base && extras > 0)) && (choice == kNone || s[c] > s[choice]))
+                if ((size[c] < base || (size[c] == base && extras > 0)) &&
+                    (choice == kNone || s[c] > s[choice]))
                     choice = c;
             if (size[choice] == base) --extras;
             ++size[choice];
@@ -255,17 +329,20 @@ class KMeans {
     // Blocks of features with about equally many entries.
     void split_features() {
         blocks_ = {0};
-        const double entries = rows_.dense ? static_cast<double>(rows_.n_features) : static_cast<double>(columns_.ptr.back());
+        const double entries =
+            rows_.dense ? static_cast<double>(rows_.n_features) : static_cast<double>(columns_.ptr.back());
         for (size_t f = 0; f < rows_.n_features; ++f) {
-            const double before = rows_.dense ? static_cast<double>(f + 1) : static_cast<double>(columns_.ptr[f + 1]);
-            if (before >= entries * static_cast<double>(blocks_.size()) / kFeatureBlocks) blocks_.push_back(f + 1);
+            const double before =
+                rows_.dense ? static_cast<double>(f + 1) : static_cast<double>(columns_.ptr[f + 1]);
+            if (before >= entries * static_cast<double>(blocks_.size()) / kFeatureBlocks)
+                blocks_.push_back(f + 1);
         }
         if (blocks_.back() != rows_.n_features) blocks_.push_back(rows_.n_features);
     }
 
-    // next = sums of the members of each cluster; old_dot[c] = that sum . the (unscaled) old centre. Each block of
-    // features belongs to one task, its entries are added in the order of the rows, and the blocks' dot products in
-    // the order of the blocks: the same sums for any number of threads.
+    // next = sums of the members of each cluster; old_dot[c] = that sum . the (unscaled) old centre. Each
+    // block of features belongs to one task, its entries are added in the order of the rows, and the blocks'
+    // dot products in the order of the blocks: the same sums for any number of threads.
     void sum_members(const Centres& centres, Centres& next, std::vector<double>& old_dot) {
         const size_t n_blocks = blocks_.size() - 1;
         std::vector<double> new_dots(n_blocks * k_, 0.0), old_dots(n_blocks * k_, 0.0);
@@ -306,9 +383,18 @@ class KMeans {
             }
             return;
         }
+        std::vector<float*> lane(k_);  // of the current feature
+        std::vector<size_t> width(k_);
+        for (size_t c = 0; c < k_; ++c) {
+            lane[c] = &next.at(0, c);
+            width[c] = next.width(c / kMaxLanes);
+        }
         for (size_t f = begin; f < end; ++f)
-            for (int64_t e = columns_.ptr[f]; e < columns_.ptr[f + 1]; ++e)
-                next.at(f, cluster_[columns_.row[e]]) += columns_.value[e];
+            for (int64_t e = columns_.ptr[f]; e < columns_.ptr[f + 1]; ++e) {
+                const uint32_t c = cluster_[columns_.row[e]];
+                // Rows of stored zeros (sums that cancelled) belong to no cluster yet.
+                if (c != kNone) lane[c][f * width[c]] += columns_.value[e];
+            }
     }
 
     // A cluster whose members cancel out has no direction: its centre stays where it was.
@@ -334,7 +420,7 @@ class KMeans {
         std::vector<float> out(centres.stride());
         for (uint32_t c = 0; c < k_; ++c) {
             if (size[c] != 1) continue;
-            similarities(centres, only[c], out.data());
+            similarities(centres, {&only[c], 1}, out.data());
             uint32_t to = kNone;
             for (uint32_t other = 0; other < k_; ++other)
                 if (other != c && size[other] > 0 && (to == kNone || out[other] > out[to])) to = other;
@@ -349,7 +435,8 @@ class KMeans {
         if (zero_rows_.empty()) return;
         if (members_.empty()) {
             k_ = std::min(params_.k, zero_rows_.size());
-            for (size_t z = 0; z < zero_rows_.size(); ++z) cluster_[zero_rows_[z]] = static_cast<uint32_t>(z % k_);
+            for (size_t z = 0; z < zero_rows_.size(); ++z)
+                cluster_[zero_rows_[z]] = static_cast<uint32_t>(z % k_);
             return;
         }
         std::vector<size_t> size(k_, 0);
@@ -372,12 +459,13 @@ class KMeans {
         result.cluster = std::move(cluster_);
     }
 
-    const RowsView& rows_;
     const KMeansParams& params_;
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
     Columns columns_;
+    SortedRows sorted_;
+    const RowsView& rows_;
     std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row

@@ -12,11 +12,11 @@
 namespace bonsai {
 
 struct KMeansParams {
-    size_t k;         /// clusters asked for, >= 2
-    double tol;       /// stop when the mean similarity gains less
-    int max_iter;     /// >= 1
-    bool plus_plus;   /// first centres by k-means++ instead of at random
-    bool balanced;    /// cluster sizes differ by at most one
+    size_t k;        /// clusters asked for, >= 2
+    double tol;      /// stop when the mean similarity gains less
+    int max_iter;    /// >= 1
+    bool plus_plus;  /// first centres by k-means++ instead of at random
+    bool balanced;   /// cluster sizes differ by at most one
 };
 
 struct Partition {

@@ -1,8 +1,9 @@
 // The kernels that everything is built from, and the choice among their builds at run time.
 //
-// A panel is B weight vectors side by side, feature-major: w[feature * B + lane], B a multiple of 16 up to 64. Visiting
-// a non-zero of a row is then one broadcast and B / 16 fused multiply-adds on contiguous memory, for all B classifiers.
-// Lanes never mix: each lane's result is the same whatever the other lanes hold and however wide the panel is.
+// A panel is B weight vectors side by side, feature-major: w[feature * B + lane], B a multiple of 16 up
+// to 64. Visiting a non-zero of a row is then one broadcast and B / 16 fused multiply-adds on contiguous
+// memory, for all B classifiers. Lanes never mix: each lane's result is the same whatever the other lanes
+// hold and however wide the panel is.
 #pragma once
 
 #include <cstddef>
@@ -24,18 +25,18 @@ inline size_t panel_width(size_t n) {
 // One pass of dual coordinate descent over the rows, in the given order, for all lanes of a panel.
 struct DualPass {
     RowsView rows;
-    const uint32_t* order;      // n_rows row numbers
-    const uint64_t* positive;   // for each row, bit l: row is a positive of lane l
-    const float* inv_q;         // for each row, 1 / Q_ii
-    const float* diagonal;      // for each row: 1 / (2 C_i) for the squared hinge, C_i for the logistic loss
-    uint64_t active;            // lanes that still move
-    size_t width;               // B
+    const uint32_t* order;     // n_rows row numbers
+    const uint64_t* positive;  // for each row, bit l: row is a positive of lane l
+    const float* inv_q;        // for each row, 1 / Q_ii
+    const float* diagonal;     // for each row: 1 / (2 C_i) for the squared hinge, C_i for the logistic loss
+    uint64_t active;           // lanes that still move
+    size_t width;              // B
     bool learn_bias;
-    float* w;                   // n_features x B
-    float* bias;                // B: learnt, or held fixed
-    float* alpha;               // n_rows x B
-    float* gradient_max;        // B, out: extremes of the projected gradient seen in this pass
-    float* gradient_min;        // B
+    float* w;             // n_features x B
+    float* bias;          // B: learnt, or held fixed
+    float* alpha;         // n_rows x B
+    float* gradient_max;  // B, out: extremes of the projected gradient seen in this pass
+    float* gradient_min;  // B
 };
 
 struct Kernels {
@@ -45,12 +46,17 @@ struct Kernels {
     // out[(i - begin) * stride + l] = row i . lane l, for rows [begin, end)
     void (*margins)(const RowsView& rows, size_t begin, size_t end, const float* w, size_t width, float* out,
                     size_t stride);
+    // The same for one block of features, added to `out`: row i's entries from cursor[i] on, up to the first
+    // whose feature is not below feature_end; the cursor moves there. Rows must be sorted by feature.
+    void (*add_margins)(const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor,
+                        size_t feature_end, const float* w, size_t width, float* out, size_t stride);
     // w[f, l] += sum over rows of value[i, f] * coef[i, l]; coef is n_rows x width
     void (*scatter)(const RowsView& rows, const float* coef, size_t width, float* w);
     // out[l] = sum over f of a[f, l] * b[f, l], in double; n features
     void (*lane_dots)(const float* a, const float* b, size_t n, size_t width, double* out);
     // y[f, l] = scale[l] * y[f, l] + step[l] * x[f, l]
-    void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale, const float* step);
+    void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale,
+                      const float* step);
     // bit l of the result: |w[l]| > threshold
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };

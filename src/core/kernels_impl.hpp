@@ -1,5 +1,6 @@
 // The kernels, written once over the compiler's vector types and compiled once for each instruction set.
-// Everything is in an anonymous namespace: no symbol compiled for AVX may be picked by the linker for plain code.
+// Everything is in an anonymous namespace: no symbol compiled for AVX may be picked by the linker for plain
+// code.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,16 +52,17 @@ bool any(Mask m) {
 constexpr int64_t kAhead = 8;
 template <size_t NV>
 void prefetch(const float* row) {
-    for (size_t j = 0; j < NV * kVector * 4; j += 64) __builtin_prefetch(reinterpret_cast<const char*>(row) + j);
+    for (size_t j = 0; j < NV * kVector * 4; j += 64)
+        __builtin_prefetch(reinterpret_cast<const char*>(row) + j);
 }
 
-template <size_t NV>
-void sparse_dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
+// Far: the panel is larger than L2, so prefetching pays.
+template <size_t NV, bool Far>
+void sparse_dot(const RowsView& rows, int64_t begin, int64_t end, const float* w, Vec (&acc)[NV]) {
     constexpr size_t B = NV * kVector;
-    const int64_t end = rows.ptr[i + 1];
     const int64_t fetch_end = end - kAhead;
-    for (int64_t e = rows.ptr[i]; e < end; ++e) {
-        if (e < fetch_end) prefetch<NV>(w + size_t(rows.index[e + kAhead]) * B);
+    for (int64_t e = begin; e < end; ++e) {
+        if (Far && e < fetch_end) prefetch<NV>(w + size_t(rows.index[e + kAhead]) * B);
         const Vec v = broadcast(rows.value[e]);
         const float* p = w + size_t(rows.index[e]) * B;
         for (size_t j = 0; j < NV; ++j) acc[j] += v * load(p + j * kVector);
@@ -85,7 +87,7 @@ void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
     if (rows.dense)
         dense_dot<NV>(rows, i, w, acc);
     else
-        sparse_dot<NV>(rows, i, w, acc);
+        sparse_dot<NV, true>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
 }
 
 template <size_t NV>
@@ -109,8 +111,8 @@ void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w) {
     }
 }
 
-// Algorithm 1 of Hsieh et al., "A dual coordinate descent method for large-scale linear SVM" (ICML 2008), L2 loss,
-// without shrinking, in lockstep for all lanes.
+// Algorithm 1 of Hsieh et al., "A dual coordinate descent method for large-scale linear SVM" (ICML 2008), L2
+// loss, without shrinking, in lockstep for all lanes.
 template <size_t NV>
 void dual_squared_hinge(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
@@ -158,10 +160,10 @@ void dual_squared_hinge(const DualPass& pass) {
     }
 }
 
-// One variable of the logistic dual: min over 0 < z < C of z log z + (C - z) log(C - z) + a/2 (z - z0)^2 + b (z - z0),
-// by Newton steps on z or on C - z, whichever is further from its bound (Yu, Huang and Lin, "Dual coordinate descent
-// methods for logistic regression and maximum entropy models", 2011, Algorithm 4). Returns the new z; *gradient is
-// the derivative at z0.
+// One variable of the logistic dual: min over 0 < z < C of z log z + (C - z) log(C - z) + a/2 (z - z0)^2 + b
+// (z - z0), by Newton steps on z or on C - z, whichever is further from its bound (Yu, Huang and Lin, "Dual
+// coordinate descent methods for logistic regression and maximum entropy models", 2011, Algorithm 4). Returns
+// the new z; *gradient is the derivative at z0.
 inline double logistic_step(double z0, double c, double a, double b, double* gradient) {
     // From whichever end is nearer to the solution, so that logarithms keep their precision.
     const bool from_top = 0.5 * a * (c - 2 * z0) + b < 0;
@@ -227,6 +229,22 @@ void margins(const RowsView& rows, size_t begin, size_t end, const float* w, flo
 }
 
 template <size_t NV>
+void add_margins(const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor, size_t feature_end,
+                 const float* w, float* out, size_t stride) {
+    for (size_t r = 0; r < n; ++r) {
+        const int64_t begin = cursor[r], last = rows.ptr[row[r] + 1];
+        int64_t end = begin;
+        while (end < last && size_t(rows.index[end]) < feature_end) ++end;
+        if (begin == end) continue;
+        cursor[r] = end;
+        Vec acc[NV];
+        for (size_t j = 0; j < NV; ++j) acc[j] = load(out + r * stride + j * kVector);
+        sparse_dot<NV, false>(rows, begin, end, w, acc);
+        for (size_t j = 0; j < NV; ++j) store(out + r * stride + j * kVector, acc[j]);
+    }
+}
+
+template <size_t NV>
 void scatter(const RowsView& rows, const float* coef, float* w) {
     for (size_t i = 0; i < rows.n_rows; ++i) {
         Vec step[NV];
@@ -244,17 +262,26 @@ template <class Fn>
 void for_width(size_t width, Fn&& fn) {
     constexpr size_t unit = kLaneStep / kVector;
     switch (width / kLaneStep) {
-        case 1: return fn.template operator()<1 * unit>();
-        case 2: return fn.template operator()<2 * unit>();
-        case 3: return fn.template operator()<3 * unit>();
-        default: return fn.template operator()<4 * unit>();
+        case 1:
+            return fn.template operator()<1 * unit>();
+        case 2:
+            return fn.template operator()<2 * unit>();
+        case 3:
+            return fn.template operator()<3 * unit>();
+        default:
+            return fn.template operator()<4 * unit>();
     }
 }
 
 void lane_dots(const float* a, const float* b, size_t n, size_t width, double* out) {
-    std::fill(out, out + width, 0.0);
-    for (size_t f = 0; f < n; ++f)
-        for (size_t l = 0; l < width; ++l) out[l] += double{a[f * width + l]} * b[f * width + l];
+    typedef double Doubles __attribute__((vector_size(kVector * 8)));
+    for (size_t l = 0; l < width; l += kVector) {
+        Doubles sum = {};
+        for (size_t f = 0; f < n; ++f)
+            sum += __builtin_convertvector(load(a + f * width + l), Doubles) *
+                   __builtin_convertvector(load(b + f * width + l), Doubles);
+        for (size_t m = 0; m < kVector; ++m) out[l + m] = sum[m];
+    }
 }
 
 void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* scale, const float* step) {
@@ -286,18 +313,21 @@ const Kernels BONSAI_KERNELS = {
             for_width(pass.width, [&]<size_t NV>() { dual_squared_hinge<NV>(pass); });
         },
     .dual_logistic =
-        [](const DualPass& pass) {
-            for_width(pass.width, [&]<size_t NV>() { dual_logistic<NV>(pass); });
-        },
+        [](const DualPass& pass) { for_width(pass.width, [&]<size_t NV>() { dual_logistic<NV>(pass); }); },
     .margins =
         [](const RowsView& rows, size_t begin, size_t end, const float* w, size_t width, float* out,
            size_t stride) {
             for_width(width, [&]<size_t NV>() { margins<NV>(rows, begin, end, w, out, stride); });
         },
-    .scatter =
-        [](const RowsView& rows, const float* coef, size_t width, float* w) {
-            for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); });
+    .add_margins =
+        [](const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor, size_t feature_end,
+           const float* w, size_t width, float* out, size_t stride) {
+            for_width(width, [&]<size_t NV>() {
+                add_margins<NV>(rows, row, n, cursor, feature_end, w, out, stride);
+            });
         },
+    .scatter = [](const RowsView& rows, const float* coef, size_t width,
+                  float* w) { for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); }); },
     .lane_dots = lane_dots,
     .lane_axpy = lane_axpy,
     .above = above,

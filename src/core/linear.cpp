@@ -24,11 +24,12 @@ std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_
 
 namespace {
 
-// A panel whose lanes leave as they converge. Lanes are independent, so packing the rest together changes nothing
-// but the time.
+// A panel whose lanes leave as they converge. Lanes are independent, so packing the rest together changes
+// nothing but the time.
 class DualPanel {
   public:
-    DualPanel(const Problem& problem, size_t first, size_t n, const LinearParams& params, const Kernels& kernels)
+    DualPanel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
+              const Kernels& kernels)
         : problem_(problem),
           params_(params),
           kernels_(kernels),
@@ -46,7 +47,8 @@ class DualPanel {
         inv_q_.resize(rows);
         const bool hinge = params.loss == Loss::squared_hinge;
         for (size_t i = 0; i < rows; ++i) {
-            const double cost = problem.cost(i, params.c), q = problem.norm2[i] + (params.learn_bias ? 1.0 : 0.0);
+            const double cost = problem.cost(i, params.c),
+                         q = problem.norm2[i] + (params.learn_bias ? 1.0 : 0.0);
             diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost : cost);
             // A row without features and without a bias cannot move anything: any finite step will do.
             inv_q_[i] = static_cast<float>(1.0 / (hinge ? q + 0.5 / cost : std::max(q, 1e-12)));
@@ -72,7 +74,9 @@ class DualPanel {
     }
 
   private:
-    uint64_t all_lanes() const { return lane_.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << lane_.size()) - 1; }
+    uint64_t all_lanes() const {
+        return lane_.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << lane_.size()) - 1;
+    }
 
     // The logistic dual lives strictly inside (0, C).
     void start_inside() {

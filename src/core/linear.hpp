@@ -15,7 +15,8 @@ namespace bonsai {
 enum class Loss { squared_hinge, logistic };
 enum class Solver { dual, newton };
 
-// min over w of 1/2 |w|^2 + C sum_i s_i loss(y_i (w . x_i + b)). No defaults here: they live in the Python signature.
+// min over w of 1/2 |w|^2 + C sum_i s_i loss(y_i (w . x_i + b)). No defaults here: they live in the Python
+// signature.
 struct LinearParams {
     Loss loss;
     Solver solver;
@@ -35,7 +36,7 @@ struct Problem {
     std::vector<int64_t> class_ptr;  // n_rows + 1
     std::vector<uint32_t> classes;   // ascending in each row
     size_t n_classes = 0;
-    uint64_t key = 0;                // address of the node: the order of the rows follows from it
+    uint64_t key = 0;  // address of the node: the order of the rows follows from it
 
     double cost(size_t i, double c) const { return weight.empty() ? c : c * double{weight[i]}; }
 };
@@ -49,8 +50,8 @@ struct Weight {
 // What a panel leaves behind. `weights` holds runs, each ascending by feature.
 struct Solution {
     std::vector<Weight> weights;
-    std::vector<float> bias;       // for each class of the panel
-    std::vector<int32_t> n_iter;   // for each class: passes or Newton steps taken
+    std::vector<float> bias;      // for each class of the panel
+    std::vector<int32_t> n_iter;  // for each class: passes or Newton steps taken
     std::vector<uint8_t> converged;
 };
 

@@ -91,7 +91,8 @@ void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t
     if (ptr.size() != n_rows + 1 || ptr[0] != 0 || ptr[n_rows] != static_cast<int64_t>(id.size()))
         fail("row pointers do not span the entries");
     for (size_t i = 0; i < n_rows; ++i) {
-        if (ptr[i] > ptr[i + 1] || ptr[i + 1] > ptr[n_rows]) fail("row pointers fall at row " + std::to_string(i));
+        if (ptr[i] > ptr[i + 1] || ptr[i + 1] > ptr[n_rows])
+            fail("row pointers fall at row " + std::to_string(i));
         int64_t last = -1;
         for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) {
             if (id[e] <= last || static_cast<size_t>(id[e]) >= limit)
@@ -106,7 +107,8 @@ Dataset::Dataset(const RowsView& x, std::span<const int64_t> label_ptr, std::spa
                  size_t n_labels, std::span<const float> weights, bool normalize)
     : x_(x), label_ptr_(label_ptr.data()), labels_(labels.data()), weights_(weights) {
     check_csr(label_ptr, labels, x.n_rows, n_labels, "Y");
-    if (!weights.empty() && weights.size() != x.n_rows) throw std::invalid_argument("one weight for each row");
+    if (!weights.empty() && weights.size() != x.n_rows)
+        throw std::invalid_argument("one weight for each row");
     factors_.assign(x.n_rows, 1.0f);
     if (normalize) {
         for (size_t i = 0; i < x.n_rows; ++i) {

@@ -8,20 +8,26 @@
 
 namespace bonsai {
 
-// Borrowed rows: CSR, or dense row-major when `dense` is set. Every index is proven in range by whoever makes one.
+// Borrowed rows: CSR, or dense row-major when `dense` is set. Every index is proven in range by whoever makes
+// one.
 struct RowsView {
     size_t n_rows = 0;
     size_t n_features = 0;
-    const int64_t* ptr = nullptr;     // n_rows + 1
-    const int32_t* index = nullptr;   // ascending and distinct in each row
+    const int64_t* ptr = nullptr;    // n_rows + 1
+    const int32_t* index = nullptr;  // ascending and distinct in each row
     const float* value = nullptr;
-    const float* dense = nullptr;     // n_rows x n_features; instead of the three above
-    const uint32_t* pick = nullptr;   // dense only: row i is row pick[i] of `dense` ...
-    const float* scale = nullptr;     // ... times scale[i]
+    const float* dense = nullptr;    // n_rows x n_features; instead of the three above
+    const uint32_t* pick = nullptr;  // dense only: row i is row pick[i] of `dense` ...
+    const float* scale = nullptr;    // ... times scale[i]
 
-    // Always inlined: kernels are compiled for several instruction sets, and the linker must not pick one's copy.
-    [[gnu::always_inline]] size_t row_size(size_t i) const { return dense ? n_features : static_cast<size_t>(ptr[i + 1] - ptr[i]); }
-    [[gnu::always_inline]] const float* dense_row(size_t i) const { return dense + (pick ? size_t{pick[i]} : i) * n_features; }
+    // Always inlined: kernels are compiled for several instruction sets, and the linker must not pick one's
+    // copy.
+    [[gnu::always_inline]] size_t row_size(size_t i) const {
+        return dense ? n_features : static_cast<size_t>(ptr[i + 1] - ptr[i]);
+    }
+    [[gnu::always_inline]] const float* dense_row(size_t i) const {
+        return dense + (pick ? size_t{pick[i]} : i) * n_features;
+    }
     [[gnu::always_inline]] float dense_scale(size_t i) const { return scale ? scale[i] : 1.0f; }
 };
 
@@ -80,9 +86,9 @@ double row_norm(const RowsView& rows, size_t i);
 // Rows shorter than this are left as they are: 1 / norm would leave the range of float.
 inline constexpr double kSmallestNorm = 1e-30;
 
-// The rows `ids` of `source`, each multiplied by its factor, over just the features that they use, renumbered so
-// that frequent features come first: their panel rows then share few pages and stay in cache.
-// A dense source is not copied: the slice is a view with the factors beside it, and keeps all features.
+// The rows `ids` of `source`, each multiplied by its factor, over just the features that they use, renumbered
+// so that frequent features come first: their panel rows then share few pages and stay in cache. A dense
+// source is not copied: the slice is a view with the factors beside it, and keeps all features.
 class Slice {
   public:
     // Buffers of one worker, of the size of the whole feature space, reused from slice to slice.
@@ -90,7 +96,8 @@ class Slice {
         std::vector<uint32_t> local;  // feature -> local number + 1, 0 between calls
     };
 
-    Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors, Scratch& scratch);
+    Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
+          Scratch& scratch);
 
     const RowsView& rows() const { return view_; }
     // local feature -> feature of `source`

@@ -1,61 +1,133 @@
 // The trained forest: immutable flat arrays, exactly as the model file stores them.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace bonsai {
 
-// Weights are stored for each node, feature by feature: the features that any of its classifiers uses, ascending, and
-// for each the (child, weight) pairs. A weight is a signed byte times its classifier's scale; a child number is a byte,
-// or four in nodes with more than 256 children.
+// Weights are stored in blocks: the classifiers of up to 128 children of a node, feature by feature. A weight
+// is a signed byte times its classifier's scale. Beside it, one byte holds the child within the block and, in
+// its top bit, whether this is the feature's last weight; so a feature costs no count. A block's features,
+// ascending, are cut into buckets by their upper bits; of each feature only the lower bits are kept, in one
+// or two bytes. Looking a feature up reads one bucket of about 16, however large the block is.
 using StoredWeight = int8_t;
 inline constexpr int kWeightMax = 127;
-inline constexpr size_t kNarrow = 256;
+inline constexpr size_t kBlockChildren = 128;
+inline constexpr uint8_t kLastWeight = 0x80;
+inline constexpr uint64_t kLastOfEight = 0x8080808080808080ULL;
+inline constexpr unsigned kByteShift = 8;  // lower bits that fit into one byte
+inline constexpr unsigned kMaxShift = 16;
 
-// All trees, one after the other; nodes numbered through. T trees, N nodes, C children, F (node, feature) pairs,
-// E weights.
+// All trees, one after the other; nodes numbered through. T trees, N nodes, C children, B blocks, E weights.
 struct ForestArrays {
-    std::span<const int64_t> tree_ptr;       // T + 1: first node of each tree
-    std::span<const int64_t> child_ptr;      // N + 1: first child of each node
-    std::span<const int32_t> children;       // C: node number within the tree, or label
-    std::span<const uint8_t> is_leaf;        // N
-    std::span<const float> bias;             // C
-    std::span<const float> scale;            // C
-    std::span<const int64_t> feature_ptr;    // N + 1: first feature of each node
-    std::span<const uint32_t> features;      // F
-    std::span<const uint32_t> weight_ptr;    // F + N: for node v, from feature_ptr[v] + v on, where each feature's
-                                             // weights begin, counted from weight_base[v], and where the last end
-    std::span<const int64_t> weight_base;    // N + 1: first weight of each node
-    std::span<const StoredWeight> weights;   // E
-    std::span<const int64_t> child_base;     // N: first of the node's child numbers, in `narrow` or `wide`
-    std::span<const uint8_t> narrow;
-    std::span<const uint32_t> wide;
+    std::span<const int64_t> tree_ptr;    // T + 1: first node of each tree
+    std::span<const int64_t> child_ptr;   // N + 1: first child of each node
+    std::span<const int32_t> children;    // C: node number within the tree, or label
+    std::span<const uint8_t> is_leaf;     // N
+    std::span<const float> bias;          // C
+    std::span<const float> scale;         // C
+    std::span<const int64_t> block_ptr;   // N + 1: first block of each node
+    std::span<const int64_t> weight_ptr;  // B + 1: first weight of each block
+    std::span<const int64_t>
+        bucket_ptr;                     // B + 1: first bucket of each block; the last one only marks the end
+    std::span<const uint8_t> shift;     // B: bucket = feature >> shift
+    std::span<const int64_t> low_base;  // B: first of the block's lower bits, in low8 (shift <= 8) or low16
+    std::span<const uint32_t>
+        buckets;  // two for each bucket: its first feature and first weight in the block
+    std::span<const uint8_t> low8;
+    std::span<const uint16_t> low16;
+    std::span<const StoredWeight> weights;  // E
+    std::span<const uint8_t> weight_child;  // E: child within the block, + kLastWeight
 };
 
 class Forest {
   public:
-    // Proves what prediction relies on: everything but the contents of features, weight_ptr and the child numbers,
-    // which are read with bounds checked. Throws std::invalid_argument.
+    // Proves what prediction relies on: everything but the contents of buckets and lower bits, which are read
+    // with bounds checked, and of weight_child, which cannot point beyond a block. Throws
+    // std::invalid_argument.
     Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels);
 
     const ForestArrays& arrays() const { return a_; }
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
-    size_t max_children() const { return max_children_; }
 
-    // Checks the contents too: every feature, offset and child number in range. Linear in the size of the model.
+    // Checks the contents too: every feature, offset and child in range. Linear in the size of the model.
     void verify() const;
+
+    size_t n_features_of(size_t block) const {
+        return a_.buckets[2 * static_cast<size_t>(a_.bucket_ptr[block + 1] - 1)];
+    }
+    size_t n_weights_of(size_t block) const {
+        return static_cast<size_t>(a_.weight_ptr[block + 1] - a_.weight_ptr[block]);
+    }
+
+    // starts[i] = first weight of the block's i-th feature, counted within the block; the last one is their
+    // end.
+    void weight_starts(size_t block, std::vector<uint32_t>& starts) const;
+
+    // Calls fn(i, feature) for each feature of a block, ascending. Safe on any contents: what is out of range
+    // is left out.
+    template <class Fn>
+    void for_each_feature(size_t block, Fn&& fn) const {
+        const uint32_t* bucket = a_.buckets.data() + 2 * a_.bucket_ptr[block];
+        const auto n_buckets = static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]) - 1;
+        const size_t n_features = n_features_of(block);
+        const unsigned shift = a_.shift[block];
+        for (size_t b = 0; b < n_buckets; ++b) {
+            const size_t end = std::min<size_t>(bucket[2 * b + 2], n_features);
+            for (size_t at = bucket[2 * b]; at < end; ++at) {
+                const size_t feature = (b << shift) | low(block, at);
+                if (feature < n_features_) fn(at, static_cast<uint32_t>(feature));
+            }
+        }
+    }
+
+    // The weights of one feature in a block: (first, end), counted within the block; equal if it has none.
+    std::pair<size_t, size_t> find(size_t block, uint32_t feature) const {
+        const size_t at_bucket = feature >> a_.shift[block];
+        if (at_bucket + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]))
+            return {0, 0};
+        const uint32_t* bucket =
+            a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at_bucket));
+        const size_t end = std::min<size_t>(bucket[2], n_features_of(block));
+        const uint32_t wanted = feature & ((uint32_t{1} << a_.shift[block]) - 1);
+        size_t at = bucket[0];
+        while (at < end && low(block, at) < wanted) ++at;
+        if (at >= end || low(block, at) != wanted) return {0, 0};
+        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
+        const size_t n_weights = n_weights_of(block);
+        size_t weight = bucket[1];
+        auto skip = static_cast<int>(at - bucket[0]);
+        // Eight bytes at a time, then one by one: the top bits mark where a feature ends.
+        for (uint64_t word; skip >= 8 && weight + 8 <= n_weights; weight += 8) {
+            std::memcpy(&word, child + weight, 8);
+            skip -= std::popcount(word & kLastOfEight);
+        }
+        for (; skip > 0 && weight < n_weights; ++weight) skip -= child[weight] >> 7;
+        size_t last = weight;
+        while (last < n_weights && !(child[last++] & kLastWeight)) continue;
+        return {weight, last};
+    }
 
   private:
     void check_structure() const;
+    void check_block(size_t block, size_t n_children) const;
+    uint32_t low(size_t block, size_t at) const {
+        const size_t i = static_cast<size_t>(a_.low_base[block]) + at;
+        return a_.shift[block] <= kByteShift ? a_.low8[i] : a_.low16[i];
+    }
 
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;
-    size_t max_children_ = 0;
 };
 
 // The arrays of a forest under construction.
@@ -64,13 +136,20 @@ struct OwnedForest {
     std::vector<int32_t> children;
     std::vector<uint8_t> is_leaf;
     std::vector<float> bias, scale;
-    std::vector<int64_t> feature_ptr;
-    std::vector<uint32_t> features, weight_ptr;
-    std::vector<int64_t> weight_base;
+    std::vector<int64_t> block_ptr, weight_ptr, bucket_ptr;
+    std::vector<uint8_t> shift;
+    std::vector<int64_t> low_base;
+    std::vector<uint32_t> buckets;
+    std::vector<uint8_t> low8;
+    std::vector<uint16_t> low16;
     std::vector<StoredWeight> weights;
-    std::vector<int64_t> child_base;
-    std::vector<uint8_t> narrow;
-    std::vector<uint32_t> wide;
+    std::vector<uint8_t> weight_child;
+
+    // Appends an empty block.
+    void open_block(size_t n_features_used, size_t n_features);
+    // Appends a feature to the block that was opened last; features ascend, each has at least one weight.
+    void add_feature(uint32_t feature, std::span<const StoredWeight> weight, std::span<const uint8_t> child);
+    void close_block(size_t n_features);
 };
 
 }  // namespace bonsai

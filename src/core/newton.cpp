@@ -9,9 +9,9 @@ namespace {
 
 using Lanes = double[kMaxLanes];
 
-// Lin, Weng and Keerthi, "Trust region Newton method for large-scale logistic regression" (JMLR 2008), with the
-// generalised Hessian for the squared hinge. All lanes go through the same motions; a lane that is done, or whose
-// conjugate gradients have ended, takes steps of length zero.
+// Lin, Weng and Keerthi, "Trust region Newton method for large-scale logistic regression" (JMLR 2008), with
+// the generalised Hessian for the squared hinge. All lanes go through the same motions; a lane that is done,
+// or whose conjugate gradients have ended, takes steps of length zero.
 //
 // Legend: w weights, g gradient, s trial step, r residual -g - Hs, d search direction, h = Hd; panels of
 // (n_features + 1 if the bias is learnt) x width. f objective, delta trust radius; one for each lane.
@@ -71,7 +71,8 @@ class NewtonPanel {
                 if (actual > 1e-4 * predicted) {
                     take[l] = 1.0f;
                     f[l] = f_new[l];
-                } else if (std::abs(actual) <= 1e-7 * std::abs(f[l]) && std::abs(predicted) <= 1e-7 * std::abs(f[l])) {
+                } else if (std::abs(actual) <= 1e-7 * std::abs(f[l]) &&
+                           std::abs(predicted) <= 1e-7 * std::abs(f[l])) {
                     // float32 cannot see a better point from here: as close as the arithmetic allows
                     moving[l] = false;
                     solution.converged[l] = 1;
@@ -142,7 +143,8 @@ class NewtonPanel {
             for (size_t l = 0; l < n_; ++l) {
                 const double z = sign(i, l) * (margin_of(i * width_ + l) + fixed_bias());
                 const double slack = std::max(0.0, 1.0 - z);
-                f[l] += cost * (hinge ? slack * slack : std::max(0.0, -z) + std::log1p(std::exp(-std::abs(z))));
+                f[l] +=
+                    cost * (hinge ? slack * slack : std::max(0.0, -z) + std::log1p(std::exp(-std::abs(z))));
             }
         }
     }
@@ -209,7 +211,8 @@ class NewtonPanel {
                 if (!searching[l]) continue;
                 double alpha = rr[l] / dh[l];
                 if (ss[l] + 2 * alpha * sd[l] + alpha * alpha * dd[l] > delta[l] * delta[l]) {
-                    const double room = delta[l] * delta[l] - ss[l], root = std::sqrt(sd[l] * sd[l] + dd[l] * room);
+                    const double room = delta[l] * delta[l] - ss[l],
+                                 root = std::sqrt(sd[l] * sd[l] + dd[l] * room);
                     alpha = sd[l] >= 0 ? room / (sd[l] + root) : (root - sd[l]) / dd[l];
                     searching[l] = false;
                 }
@@ -231,8 +234,10 @@ class NewtonPanel {
         const double curve = -actual - gs;
         const double alpha = curve <= 0 ? 4.0 : std::max(0.25, -0.5 * gs / curve);
         if (actual < 1e-4 * predicted) return std::min(std::max(alpha, 0.25) * step_norm, 0.5 * delta);
-        if (actual < 0.25 * predicted) return std::max(0.25 * delta, std::min(alpha * step_norm, 0.5 * delta));
-        if (actual < 0.75 * predicted) return std::max(0.25 * delta, std::min(alpha * step_norm, 4.0 * delta));
+        if (actual < 0.25 * predicted)
+            return std::max(0.25 * delta, std::min(alpha * step_norm, 0.5 * delta));
+        if (actual < 0.75 * predicted)
+            return std::max(0.25 * delta, std::min(alpha * step_norm, 4.0 * delta));
         return std::max(delta, std::min(alpha * step_norm, 4.0 * delta));
     }
 
@@ -242,7 +247,8 @@ class NewtonPanel {
             for (uint64_t bits = kernels_.above(row, width_, params_.prune); bits; bits &= bits - 1) {
                 const auto l = static_cast<size_t>(std::countr_zero(bits));
                 if (l >= n_) break;
-                solution.weights.push_back({static_cast<uint32_t>(f), static_cast<uint32_t>(first_ + l), row[l]});
+                solution.weights.push_back(
+                    {static_cast<uint32_t>(f), static_cast<uint32_t>(first_ + l), row[l]});
             }
         }
         if (!params_.learn_bias) return;

@@ -71,7 +71,8 @@ void Pool::work(unsigned worker) {
     current_worker() = worker;
     std::unique_lock lock(mutex_);
     while (true) {
-        auto open = std::find_if(loops_.rbegin(), loops_.rend(), [](Loop* loop) { return !loop->exhausted(); });
+        auto open =
+            std::find_if(loops_.rbegin(), loops_.rend(), [](Loop* loop) { return !loop->exhausted(); });
         if (open != loops_.rend()) {
             take_one(**open, lock, worker);
         } else if (closing_) {

@@ -40,10 +40,10 @@ class Pool {
     unsigned threads() const { return static_cast<unsigned>(threads_.size()) + 1; }
     Control& control() const { return control_; }
 
-    // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The first
-    // exception ends the loop and is rethrown here. May be called from inside fn; idle workers take the innermost
-    // loop first, and a worker that waits for its own loop never starts foreign work, so buffers may be kept
-    // per worker by any function that does not itself call `run` while it holds them.
+    // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The
+    // first exception ends the loop and is rethrown here. May be called from inside fn; idle workers take the
+    // innermost loop first, and a worker that waits for its own loop never starts foreign work, so buffers
+    // may be kept per worker by any function that does not itself call `run` while it holds them.
     void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
 
   private:

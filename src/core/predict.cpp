@@ -1,20 +1,29 @@
 #include "predict.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <tuple>
 
 namespace bonsai {
 namespace {
 
-constexpr size_t kRowsPerTask = 128;
+constexpr size_t kRowsPerTask = 1024;  // many rows share a node then, and its weights are read once for all
+
+constexpr size_t kLookupCost = 16;  // of one look-up, in entries of a table
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
     const float slack = std::max(0.0f, 1.0f - margin);
     return -slack * slack;
+}
+
+// Far beyond any margin that training produces. A file may hold scales that overflow; with NaN and infinities
+// kept out, scores stay numbers, and numbers can be sorted.
+float bounded(float margin) {
+    constexpr float huge = 1e15f;
+    return margin > -huge ? std::min(margin, huge) : -huge;
 }
 
 // A node or label that a row may go to.
@@ -24,7 +33,8 @@ struct Candidate {
     float margin;  // its own
 };
 
-// A label's standing over the trees seen so far: log-sum-exp of its scores, kept as (largest, sum of exp beside it).
+// A label's standing over the trees seen so far: log-sum-exp of its scores, kept as (largest, sum of exp
+// beside it).
 struct Standing {
     uint32_t label;
     uint32_t n_trees;
@@ -112,7 +122,8 @@ class Searcher {
             for (size_t begin = 0; begin < visits.size();) {
                 size_t end = begin + 1;
                 while (end < visits.size() && visits[end].node == visits[begin].node) ++end;
-                visit(static_cast<size_t>(a_.tree_ptr[tree]) + visits[begin].node, {&visits[begin], end - begin});
+                visit(static_cast<size_t>(a_.tree_ptr[tree]) + visits[begin].node,
+                      {&visits[begin], end - begin});
                 begin = end;
             }
             visits.clear();
@@ -140,83 +151,76 @@ class Searcher {
     }
 
     void visit(size_t node, std::span<const Visit> visits) {
-        const size_t n_features = static_cast<size_t>(a_.feature_ptr[node + 1] - a_.feature_ptr[node]);
+        const auto n = static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
         size_t lookups = 0;
         for (const Visit& v : visits) lookups += block_.ptr[v.row + 1] - block_.ptr[v.row];
-        // A table of the node's features costs two passes over them; searching costs a logarithm for each look-up.
-        const bool table = lookups * std::bit_width(n_features) > 2 * n_features;
-        if (table) enter_features(node);
-        for (const Visit& v : visits) {
-            margins(node, v.row, table);
-            collect(node, v);
+        const auto first = static_cast<size_t>(a_.block_ptr[node]),
+                   end = static_cast<size_t>(a_.block_ptr[node + 1]);
+        margins_.assign(visits.size() * (end - first) * kBlockChildren, 0.0f);
+        for (size_t b = first; b < end; ++b) {
+            // A table of the block's features costs a pass over the block; each look-up without it reads a
+            // bucket.
+            const bool table = lookups * kLookupCost > forest_.n_features_of(b) + forest_.n_weights_of(b) / 4;
+            if (table) enter_features(b);
+            for (size_t i = 0; i < visits.size(); ++i)
+                accumulate(b, visits[i].row, table,
+                           margins_.data() + (i * (end - first) + b - first) * kBlockChildren);
+            if (table) leave_features(b);
         }
-        if (table) leave_features(node);
-    }
-
-    void enter_features(size_t node) {
-        slot_.resize(forest_.n_features(), 0);
-        const auto begin = static_cast<size_t>(a_.feature_ptr[node]), end = static_cast<size_t>(a_.feature_ptr[node + 1]);
-        for (size_t f = begin; f < end; ++f)
-            if (a_.features[f] < slot_.size()) slot_[a_.features[f]] = static_cast<uint32_t>(f - begin) + 1;
-    }
-
-    void leave_features(size_t node) {
-        for (auto f = a_.feature_ptr[node]; f < a_.feature_ptr[node + 1]; ++f)
-            if (a_.features[f] < slot_.size()) slot_[a_.features[f]] = 0;
-    }
-
-    // Position of the feature in the node's list, counted from 1; 0 if it is not there.
-    size_t find(std::span<const uint32_t> features, uint32_t feature, bool table) const {
-        if (table) return slot_[feature];
-        const auto at = std::lower_bound(features.begin(), features.end(), feature);
-        return at != features.end() && *at == feature ? static_cast<size_t>(at - features.begin()) + 1 : 0;
-    }
-
-    // margin_[c] for each child c. The sum runs in the order of the row's features, whichever way they are found,
-    // so that a row's scores do not depend on its companions.
-    void margins(size_t node, size_t row, bool table) {
-        const auto n = static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
-        margin_.assign(std::max(n, kNarrow), 0.0f);
-        if (n <= kNarrow)
-            accumulate(node, row, table, a_.narrow.data() + a_.child_base[node], kNarrow);
-        else
-            accumulate(node, row, table, a_.wide.data() + a_.child_base[node], n);
         const float* scale = a_.scale.data() + a_.child_ptr[node];
         const float* bias = a_.bias.data() + a_.child_ptr[node];
-        for (size_t c = 0; c < n; ++c) margin_[c] = margin_[c] * scale[c] + bias[c];
-    }
-
-    // A byte cannot point beyond 256 accumulators; four bytes are checked. So no file can make this write elsewhere.
-    template <class Child>
-    void accumulate(size_t node, size_t row, bool table, const Child* child, size_t n) {
-        const auto begin = static_cast<size_t>(a_.feature_ptr[node]), end = static_cast<size_t>(a_.feature_ptr[node + 1]);
-        const auto features = a_.features.subspan(begin, end - begin);
-        const uint32_t* weight_ptr = a_.weight_ptr.data() + begin + node;
-        const StoredWeight* weight = a_.weights.data() + a_.weight_base[node];
-        const auto n_weights = static_cast<uint32_t>(a_.weight_base[node + 1] - a_.weight_base[node]);
-        for (size_t e = block_.ptr[row]; e < block_.ptr[row + 1]; ++e) {
-            const size_t at = find(features, block_.feature[e], table);
-            if (at == 0) continue;
-            const float v = block_.value[e];
-            const uint32_t last = std::min(weight_ptr[at], n_weights);
-            for (uint32_t w = weight_ptr[at - 1]; w < last; ++w) {
-                if constexpr (sizeof(Child) > 1)
-                    if (child[w] >= n) continue;
-                margin_[child[w]] += v * static_cast<float>(weight[w]);
-            }
+        for (size_t i = 0; i < visits.size(); ++i) {
+            float* margin = margins_.data() + i * (end - first) * kBlockChildren;
+            for (size_t c = 0; c < n; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
+            collect(node, visits[i], margin);
         }
     }
 
-    void collect(size_t node, const Visit& v) {
+    void enter_features(size_t block) {
+        slot_.resize(forest_.n_features(), 0);
+        forest_.weight_starts(block, starts_);
+        forest_.for_each_feature(block,
+                                 [&](size_t i, uint32_t f) { slot_[f] = static_cast<uint32_t>(i) + 1; });
+    }
+
+    void leave_features(size_t block) {
+        forest_.for_each_feature(block, [&](size_t, uint32_t f) { slot_[f] = 0; });
+    }
+
+    // Adds to margin[c] for each child c of the block. The sum runs in the order of the row's features,
+    // whichever way they are found, so that a row's scores do not depend on its companions. The seven bits of
+    // a child cannot point beyond the 128 accumulators: no file can make this write elsewhere.
+    void accumulate(size_t block, size_t row, bool table, float* margin) {
+        const StoredWeight* weight = a_.weights.data() + a_.weight_ptr[block];
+        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
+        for (size_t e = block_.ptr[row]; e < block_.ptr[row + 1]; ++e) {
+            size_t first, end;
+            if (table) {
+                const uint32_t slot = slot_[block_.feature[e]];
+                if (slot == 0) continue;
+                first = starts_[slot - 1];
+                end = starts_[slot];
+            } else {
+                std::tie(first, end) = forest_.find(block, block_.feature[e]);
+            }
+            const float v = block_.value[e];
+            for (size_t w = first; w < end; ++w)
+                margin[child[w] & ~kLastWeight] += v * static_cast<float>(weight[w]);
+        }
+    }
+
+    void collect(size_t node, const Visit& v, const float* margins) {
         auto& list = a_.is_leaf[node] ? found_[v.row] : beam_[v.row];
         const int64_t first = a_.child_ptr[node];
         for (int64_t c = first; c < a_.child_ptr[node + 1]; ++c) {
-            const float margin = margin_[static_cast<size_t>(c - first)];
-            list.push_back({static_cast<uint32_t>(a_.children[c]), v.score + log_score(params_.loss, margin), margin});
+            const float margin = margins[c - first];
+            list.push_back(
+                {static_cast<uint32_t>(a_.children[c]), v.score + log_score(params_.loss, margin), margin});
         }
     }
 
-    // The mean over trees of exp(score), a tree that does not reach the label counting 0, kept on the log scale.
+    // The mean over trees of exp(score), a tree that does not reach the label counting 0, kept on the log
+    // scale.
     void rank(size_t row, int32_t* ids, float* scores) {
         standings_.clear();
         for (const Candidate& c : found_[row]) {
@@ -237,7 +241,8 @@ class Searcher {
         std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
         for (size_t r = 0; r < params_.k; ++r) {
             ids[r] = r < n ? static_cast<int32_t>(ranked_[r].label) : -1;
-            scores[r] = r < n ? static_cast<float>(ranked_[r].score) : -std::numeric_limits<float>::infinity();
+            scores[r] =
+                r < n ? static_cast<float>(ranked_[r].score) : -std::numeric_limits<float>::infinity();
         }
     }
 
@@ -245,19 +250,20 @@ class Searcher {
     const ForestArrays& a_;
     const PredictParams& params_;
     Block block_;
-    std::vector<uint32_t> slot_;                  // feature -> position in the node's list + 1, 0 between nodes
-    std::vector<uint32_t> place_;                 // label -> position among standings_ + 1, 0 between rows
-    std::vector<float> margin_;
-    std::vector<std::vector<Candidate>> beam_;    // for each row, the nodes of the next level
-    std::vector<std::vector<Candidate>> found_;   // for each row, labels of all trees
+    std::vector<uint32_t> slot_;                 // feature -> position in the block + 1, 0 between blocks
+    std::vector<uint32_t> starts_;               // position in the block -> first weight
+    std::vector<uint32_t> place_;                // label -> position among standings_ + 1, 0 between rows
+    std::vector<float> margins_;                 // visits of a node x its children, padded to blocks
+    std::vector<std::vector<Candidate>> beam_;   // for each row, the nodes of the next level
+    std::vector<std::vector<Candidate>> found_;  // for each row, labels of all trees
     std::vector<Standing> standings_;
     std::vector<Ranked> ranked_;
 };
 
 }  // namespace
 
-void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams& params, Pool& pool, int32_t* ids,
-                   float* scores) {
+void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams& params, Pool& pool,
+                   int32_t* ids, float* scores) {
     // Small batches are cut finer, so that every thread has work.
     const size_t share = x.n_rows / (4 * size_t{pool.threads()}) + 1;
     const size_t rows = std::min(kRowsPerTask, share);

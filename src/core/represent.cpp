@@ -21,8 +21,8 @@ class Accumulator {
 
     size_t size() const { return touched_.size(); }
 
-    // Hands out (place, sum) in ascending order and clears. Entries that cancelled to zero are kept: the number of
-    // entries is counted before the values are known.
+    // Hands out (place, sum) in ascending order and clears. Entries that cancelled to zero are kept: the
+    // number of entries is counted before the values are known.
     template <class Fn>
     void drain(Fn&& fn) {
         std::sort(touched_.begin(), touched_.end());
@@ -103,7 +103,8 @@ Rows dense_label_vectors(const Dataset& data, Pool& pool) {
 
 Rows label_vectors(const Dataset& data, Representation representation, Pool& pool) {
     if (data.x().dense && representation == Representation::input) return dense_label_vectors(data, pool);
-    const bool input = representation != Representation::output, output = representation != Representation::input;
+    const bool input = representation != Representation::output,
+               output = representation != Representation::input;
     std::vector<Scratch> scratch(pool.threads());
     for (auto& s : scratch) {
         if (input) s.input.resize(data.n_features());

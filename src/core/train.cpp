@@ -43,15 +43,12 @@ struct Job {
     std::vector<uint32_t> labels;    // all labels below, ascending
     std::vector<uint32_t> class_of;  // for each of them, the child that it belongs to
     size_t n_classes;
-    uint64_t cost;                   // rows x classes, roughly
+    uint64_t cost;  // rows x classes, roughly
 };
 
 // What a node contributes to the forest. Packed at once: the panels are gone by then.
 struct PackedNode {
-    std::vector<float> bias, scale;
-    std::vector<uint32_t> features, weight_ptr;
-    std::vector<StoredWeight> weights;
-    std::vector<uint32_t> children;  // child number of each weight
+    OwnedForest part;  // bias, scale and blocks
     size_t n_unconverged = 0;
     int max_iter = 0;
 };
@@ -71,11 +68,18 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
         std::vector<Job> of_tree(tree.is_leaf.size());
         for (size_t v = of_tree.size(); v-- > 0;) {  // children come after their parents
             Job& job = of_tree[v];
-            job = {.tree = t, .node = v, .key = keys[v], .labels = {}, .class_of = {}, .n_classes = 0, .cost = 0};
+            job = {.tree = t,
+                   .node = v,
+                   .key = keys[v],
+                   .labels = {},
+                   .class_of = {},
+                   .n_classes = 0,
+                   .cost = 0};
             job.n_classes = static_cast<size_t>(tree.child_ptr[v + 1] - tree.child_ptr[v]);
             std::vector<std::pair<uint32_t, uint32_t>> below;
             for (size_t c = 0; c < job.n_classes; ++c) {
-                const auto child = static_cast<uint32_t>(tree.children[tree.child_ptr[v] + static_cast<int64_t>(c)]);
+                const auto child =
+                    static_cast<uint32_t>(tree.children[tree.child_ptr[v] + static_cast<int64_t>(c)]);
                 if (tree.is_leaf[v])
                     below.emplace_back(child, c);
                 else
@@ -119,55 +123,76 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
     return problem;
 }
 
-// Feature-major, features ascending by their number in X, quantised with one scale for each classifier.
-PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
+// Local features that any classifier uses, ascending by their number in X.
+std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<const uint32_t> features) {
+    std::vector<uint8_t> used(features.size(), 0);
+    for (const Solution& panel : panels)
+        for (const Weight& w : panel.weights) used[w.feature] = 1;
+    std::vector<uint32_t> order;
+    for (uint32_t f = 0; f < features.size(); ++f)
+        if (used[f]) order.push_back(f);
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return features[a] < features[b]; });
+    return order;
+}
+
+// Appends one block: the weights of `panels`, quantised, feature by feature in the given order.
+void pack_block(std::span<Solution> panels, size_t first_class, std::span<const uint32_t> features,
+                std::span<const uint32_t> order, size_t n_features, OwnedForest& out) {
+    const auto quantise = [&](const Weight& w) {
+        const float scale = out.scale[w.cls];
+        return static_cast<StoredWeight>(scale > 0 ? std::lrint(w.value / scale) : 0);
+    };
+    std::vector<uint32_t> ptr(features.size() + 1,
+                              0);  // first weight of each local feature, after counting them
+    for (const Solution& panel : panels)
+        for (const Weight& w : panel.weights) ptr[w.feature + 1] += quantise(w) != 0;
+    size_t n_used = 0;
+    for (size_t f = 0; f < features.size(); ++f) {
+        n_used += ptr[f + 1] > 0;
+        ptr[f + 1] += ptr[f];
+    }
+    std::vector<StoredWeight> weight(ptr.back());
+    std::vector<uint8_t> child(ptr.back());
+    std::vector<uint32_t> at(ptr.begin(), ptr.end() - 1);
+    for (Solution& panel : panels) {
+        for (const Weight& w : panel.weights) {
+            const StoredWeight q = quantise(w);
+            if (q == 0) continue;
+            weight[at[w.feature]] = q;
+            child[at[w.feature]++] = static_cast<uint8_t>(w.cls - first_class);
+        }
+        panel.weights = {};
+    }
+    out.open_block(n_used, n_features);
+    for (const uint32_t f : order)
+        if (const size_t n = ptr[f + 1] - ptr[f]; n > 0)
+            out.add_feature(features[f], {weight.data() + ptr[f], n}, {child.data() + ptr[f], n});
+    out.close_block(n_features);
+}
+
+PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes,
+                size_t n_features) {
     PackedNode node;
-    node.scale.assign(n_classes, 0.0f);
-    std::vector<uint32_t> count(features.size() + 1, 0);
+    OwnedForest& part = node.part;
+    part.scale.assign(n_classes, 0.0f);
+    part.weight_ptr = part.bucket_ptr = {0};
     for (const Solution& panel : panels) {
-        node.bias.insert(node.bias.end(), panel.bias.begin(), panel.bias.end());
+        part.bias.insert(part.bias.end(), panel.bias.begin(), panel.bias.end());
         for (const int n : panel.n_iter) node.max_iter = std::max(node.max_iter, n);
         for (const uint8_t converged : panel.converged) node.n_unconverged += !converged;
         for (const Weight& w : panel.weights)
-            node.scale[w.cls] = std::max(node.scale[w.cls], std::abs(w.value) / kWeightMax);
+            part.scale[w.cls] = std::max(part.scale[w.cls], std::abs(w.value) / kWeightMax);
     }
-    const auto quantise = [&](const Weight& w) {
-        return static_cast<StoredWeight>(std::lrint(w.value / node.scale[w.cls]));
-    };
-    size_t total = 0;
-    for (const Solution& panel : panels)
-        for (const Weight& w : panel.weights)
-            if (node.scale[w.cls] > 0 && quantise(w) != 0) ++count[w.feature], ++total;
-    if (total > std::numeric_limits<uint32_t>::max())
-        throw std::invalid_argument("a node has more than 2^32 weights: prune more, or allow a deeper tree");
-    std::vector<uint64_t> used;  // (feature of X, local feature)
-    for (size_t f = 0; f < features.size(); ++f)
-        if (count[f]) used.push_back(uint64_t{features[f]} << 32 | f);
-    std::sort(used.begin(), used.end());
-    std::vector<uint32_t> at(features.size());
-    node.weight_ptr.push_back(0);
-    for (const uint64_t u : used) {
-        const auto f = static_cast<uint32_t>(u);
-        node.features.push_back(static_cast<uint32_t>(u >> 32));
-        at[f] = node.weight_ptr.back();
-        node.weight_ptr.push_back(node.weight_ptr.back() + count[f]);
-    }
-    node.weights.resize(total);
-    node.children.resize(total);
-    for (Solution& panel : panels) {
-        for (const Weight& w : panel.weights) {
-            if (node.scale[w.cls] == 0 || quantise(w) == 0) continue;
-            const uint32_t e = at[w.feature]++;
-            node.weights[e] = quantise(w);
-            node.children[e] = w.cls;
-        }
-        panel = {};
-    }
+    const auto order = used_features(panels, features);
+    constexpr size_t per_block = kBlockChildren / kMaxLanes;
+    for (size_t p = 0; p < panels.size(); p += per_block)
+        pack_block({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
+                   order, n_features, part);
     return node;
 }
 
-PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels, Pool& pool,
-                 Scratch& scratch) {
+PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels,
+                 Pool& pool, Scratch& scratch) {
     const auto rows = rows_of_node(data, job, scratch);
     const Slice slice(data.x(), rows, data.factors(), scratch.slice);
     const Problem problem = make_problem(data, job, rows, slice, scratch);
@@ -178,31 +203,43 @@ PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params
                                 pool.control());
         pool.control().done += job.cost / panels.size();
     });
-    return pack(panels, slice.features(), job.n_classes);
+    return pack(panels, slice.features(), job.n_classes, data.n_features());
 }
 
-void append(OwnedForest& forest, PackedNode&& node) {
-    const bool narrow = node.bias.size() <= kNarrow;
-    forest.bias.insert(forest.bias.end(), node.bias.begin(), node.bias.end());
-    forest.scale.insert(forest.scale.end(), node.scale.begin(), node.scale.end());
-    forest.features.insert(forest.features.end(), node.features.begin(), node.features.end());
-    forest.feature_ptr.push_back(static_cast<int64_t>(forest.features.size()));
-    forest.weight_ptr.insert(forest.weight_ptr.end(), node.weight_ptr.begin(), node.weight_ptr.end());
-    forest.weights.insert(forest.weights.end(), node.weights.begin(), node.weights.end());
-    forest.weight_base.push_back(static_cast<int64_t>(forest.weights.size()));
-    forest.child_base.push_back(static_cast<int64_t>(narrow ? forest.narrow.size() : forest.wide.size()));
-    for (const uint32_t c : node.children) {
-        if (narrow)
-            forest.narrow.push_back(static_cast<uint8_t>(c));
-        else
-            forest.wide.push_back(c);
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+}
+
+// `from` holds pointers that begin at 0; in `to` they go on from where its last one ended.
+void append_shifted(std::vector<int64_t>& to, std::span<const int64_t> from, int64_t shift) {
+    for (const int64_t p : from) to.push_back(p + shift);
+}
+
+void append(OwnedForest& forest, const OwnedForest& part) {
+    append(forest.bias, part.bias);
+    append(forest.scale, part.scale);
+    append_shifted(forest.weight_ptr, std::span(part.weight_ptr).subspan(1), forest.weight_ptr.back());
+    append_shifted(forest.bucket_ptr, std::span(part.bucket_ptr).subspan(1), forest.bucket_ptr.back());
+    for (size_t b = 0; b < part.shift.size(); ++b) {
+        const size_t base = part.shift[b] <= kByteShift ? forest.low8.size() : forest.low16.size();
+        forest.low_base.push_back(part.low_base[b] + static_cast<int64_t>(base));
     }
+    append(forest.shift, part.shift);
+    append(forest.buckets, part.buckets);
+    append(forest.low8, part.low8);
+    append(forest.low16, part.low16);
+    append(forest.weights, part.weights);
+    append(forest.weight_child, part.weight_child);
+    forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
 }
 
 }  // namespace
 
 void check_tree(const TreeView& tree, size_t n_labels) {
-    const auto fail = [](const char* why) { throw std::invalid_argument(std::string("not a label tree: ") + why); };
+    const auto fail = [](const char* why) {
+        throw std::invalid_argument(std::string("not a label tree: ") + why);
+    };
     const size_t n = tree.is_leaf.size();
     if (n == 0 || tree.child_ptr.size() != n + 1 || tree.child_ptr[0] != 0 ||
         tree.child_ptr[n] != static_cast<int64_t>(tree.children.size()))
@@ -213,7 +250,8 @@ void check_tree(const TreeView& tree, size_t n_labels) {
         if (tree.child_ptr[v] > tree.child_ptr[v + 1]) fail("the child pointers fall");
         for (int64_t c = tree.child_ptr[v]; c < tree.child_ptr[v + 1]; ++c) {
             const auto child = static_cast<size_t>(tree.children[c]);
-            if (tree.children[c] < 0 || child >= (tree.is_leaf[v] ? n_labels : n)) fail("a child out of range");
+            if (tree.children[c] < 0 || child >= (tree.is_leaf[v] ? n_labels : n))
+                fail("a child out of range");
             if (!tree.is_leaf[v] && child <= v) fail("a child that does not come after its parent");
             auto& seen = (tree.is_leaf[v] ? label_seen : node_seen)[child];
             if (seen) fail("a node or label with two parents");
@@ -224,7 +262,8 @@ void check_tree(const TreeView& tree, size_t n_labels) {
 }
 
 OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                         const LinearParams& params, const Kernels& kernels, Pool& pool, TrainReport& report) {
+                         const LinearParams& params, const Kernels& kernels, Pool& pool,
+                         TrainReport& report) {
     for (const TreeView& tree : trees) check_tree(tree, data.n_labels());
     std::vector<Job> jobs = list_jobs(data, trees, seed);
     pool.control().done = 0;
@@ -235,7 +274,8 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
         pool.control().total += jobs[j].cost;
     }
     // Large nodes first: the small ones fill the gaps at the end.
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return jobs[a].cost > jobs[b].cost; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return jobs[a].cost > jobs[b].cost; });
     std::vector<Scratch> scratch(pool.threads());
     for (auto& s : scratch) {
         s.class_of_label.assign(data.n_labels(), kNotHere);
@@ -249,19 +289,20 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
     });
 
     OwnedForest forest;
-    forest.tree_ptr = forest.child_ptr = forest.feature_ptr = forest.weight_base = {0};
+    forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.weight_ptr = forest.bucket_ptr = {0};
     for (const TreeView& tree : trees) {
         const int64_t shift = forest.child_ptr.back();
-        for (size_t v = 0; v < tree.is_leaf.size(); ++v) forest.child_ptr.push_back(shift + tree.child_ptr[v + 1]);
+        for (size_t v = 0; v < tree.is_leaf.size(); ++v)
+            forest.child_ptr.push_back(shift + tree.child_ptr[v + 1]);
         forest.children.insert(forest.children.end(), tree.children.begin(), tree.children.end());
         forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
         forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
     }
     for (PackedNode& node : nodes) {
-        report.n_classifiers += node.bias.size();
+        report.n_classifiers += node.part.bias.size();
         report.n_unconverged += node.n_unconverged;
         report.max_iter = std::max(report.max_iter, node.max_iter);
-        append(forest, std::move(node));
+        append(forest, node.part);
         node = {};
     }
     return forest;

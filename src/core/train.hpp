@@ -18,8 +18,8 @@ struct TreeView {
 
 inline constexpr uint32_t kNotHere = ~uint32_t{0};
 
-// The problem that all classifiers of a node share: `slice` holds `rows`, and class_of_label says which classifier a
-// label belongs to (kNotHere: none).
+// The problem that all classifiers of a node share: `slice` holds `rows`, and class_of_label says which
+// classifier a label belongs to (kNotHere: none).
 Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
                       std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key);
 

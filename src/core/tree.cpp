@@ -27,8 +27,8 @@ struct Growing {
     Partition partition;  // no cluster: a leaf
 };
 
-void split(const RowsView& vectors, Growing& node, const TreeParams& params, const Kernels& kernels, Pool& pool,
-           Slice::Scratch& scratch) {
+void split(const RowsView& vectors, Growing& node, const TreeParams& params, const Kernels& kernels,
+           Pool& pool, Slice::Scratch& scratch) {
     const Slice slice(vectors, node.labels, {}, scratch);
     node.partition =
         partition_rows(slice.rows(), params.kmeans, Rng(derive(node.key, kForClustering)), kernels, pool);
@@ -38,8 +38,8 @@ void split(const RowsView& vectors, Growing& node, const TreeParams& params, con
 
 }  // namespace
 
-Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree, const TreeParams& params,
-                const Kernels& kernels, Pool& pool) {
+Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree,
+                const TreeParams& params, const Kernels& kernels, Pool& pool) {
     Tree out;
     out.child_ptr.push_back(0);
     std::vector<Growing> level(1);

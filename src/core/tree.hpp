@@ -33,7 +33,7 @@ std::vector<uint64_t> node_keys(std::span<const int64_t> child_ptr, std::span<co
                                 std::span<const uint8_t> is_leaf, uint64_t root);
 
 // Tree number `tree` over the given labels (ascending), whose vectors are the rows of `vectors`.
-Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree, const TreeParams& params,
-                const Kernels& kernels, Pool& pool);
+Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree,
+                const TreeParams& params, const Kernels& kernels, Pool& pool);
 
 }  // namespace bonsai

@@ -39,8 +39,7 @@ List<float> spelled_out(const RowsView& rows, size_t i, size_t n_features) {
 
 void test_views() {
     const Rows sparse = sparse_rows(), dense = dense_rows();
-    for (size_t i = 0; i < 4; ++i)
-        CHECK(spelled_out(sparse.view(), i, 5) == spelled_out(dense.view(), i, 5));
+    for (size_t i = 0; i < 4; ++i) CHECK(spelled_out(sparse.view(), i, 5) == spelled_out(dense.view(), i, 5));
     CHECK(row_norm(sparse.view(), 2) == 5 && row_norm(dense.view(), 2) == 5);
     CHECK(row_norm(sparse.view(), 1) == 0);
     CHECK(sparse.view().row_size(0) == 2 && dense.view().row_size(0) == 5);
@@ -62,10 +61,12 @@ void test_sparse_slice() {
         CHECK(spelled_out(slice.rows(), 0, 3) == List<float>{60000, 0, 50000});
         CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 20, 0});
         CHECK(spelled_out(slice.rows(), 2, 3) == List<float>{0, 0, 0});
-        for (const uint32_t number : scratch.local) CHECK(number == 0);
     }
     const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
     CHECK(spelled_out(plain.rows(), 0, 2) == List<float>{3, 4});
+    const Slice all(rows.view(), List<uint32_t>{0, 1, 2, 3}, {}, scratch);
+    CHECK(List<uint32_t>(all.features().begin(), all.features().end()) == List<uint32_t>{1, 4, 0, 3});
+    CHECK(scratch.local == List<uint32_t>(5, 0));
     const Slice empty(rows.view(), {}, factors, scratch);
     CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
 }
@@ -98,7 +99,9 @@ void test_transpose() {
 void test_check_csr() {
     using Ptr = List<int64_t>;
     using Ids = List<int32_t>;
-    const auto check = [](const Ptr& ptr, const Ids& id, size_t rows) { return check_csr(ptr, id, rows, 4, "Q"); };
+    const auto check = [](const Ptr& ptr, const Ids& id, size_t rows) {
+        return check_csr(ptr, id, rows, 4, "Q");
+    };
     check({0, 2, 2, 3}, {0, 3, 1}, 3);
     check({0}, {}, 0);
     check_csr(Ptr{0, 0}, Ids{}, 1, 0, "Q");

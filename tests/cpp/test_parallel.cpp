@@ -75,8 +75,8 @@ void test_nested_loops() {
         for (int repeat = 0; repeat < 20; ++repeat) CHECK(nested_sums(threads) == expected);
 }
 
-// While a worker waits for its own inner loop it takes no outer index, so an outer function may hold its buffer
-// over an inner loop as long as the inner function does not touch it.
+// While a worker waits for its own inner loop it takes no outer index, so an outer function may hold its
+// buffer over an inner loop as long as the inner function does not touch it.
 void test_no_foreign_work_while_waiting() {
     for (const unsigned threads : kThreadCounts) {
         Control control;
@@ -104,7 +104,9 @@ void test_exceptions() {
         CHECK_THROWS(fail_at(0), "index 0");
         CHECK_THROWS(fail_at(199), "index 199");
         // all at once: one of them arrives
-        CHECK_THROWS(pool.run(200, [](size_t i, unsigned) { throw std::runtime_error("n" + std::to_string(i)); }), "n");
+        CHECK_THROWS(
+            pool.run(200, [](size_t i, unsigned) { throw std::runtime_error("n" + std::to_string(i)); }),
+            "n");
         // out of an inner loop, through the outer one
         CHECK_THROWS(pool.run(8,
                               [&](size_t a, unsigned) {
@@ -174,14 +176,12 @@ void test_stop_from_outside() {
         std::this_thread::sleep_for(20ms);
         control.stop = true;
     });
-    CHECK_THROWS(
-        {
-            Pool pool(3, control);
-            pool.run(10, [&](size_t, unsigned) {
-                pool.run(1000000, [](size_t, unsigned) { std::this_thread::sleep_for(1ms); });
-            });
-        },
-        "interrupted");
+    Pool pool(3, control);
+    CHECK_THROWS(pool.run(10,
+                          [&](size_t, unsigned) {
+                              pool.run(1000000, [](size_t, unsigned) { std::this_thread::sleep_for(1ms); });
+                          }),
+                 "interrupted");
     watcher.join();
     CHECK(std::chrono::steady_clock::now() - begin < 5s);
 }

@@ -9,8 +9,8 @@ using namespace bonsai;
 
 namespace {
 
-// Expected numbers were computed with unbounded integers from the definition, apart from this code; those of the
-// generator with state 1234567 are also published.
+// Expected numbers were computed with unbounded integers from the definition, apart from this code; those of
+// the generator with state 1234567 are also published.
 
 void test_words() {
     Rng rng(1234567);

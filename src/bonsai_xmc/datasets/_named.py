@@ -13,8 +13,9 @@ from scipy import sparse
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from bonsai_xmc._files import PathLike
+
 from ._matrices import SHAPES
-from ._text import PathLike
 from ._types import Dataset
 
 ROOT_VARIABLE = "BONSAI_DATA"
@@ -42,9 +43,12 @@ def find(name: str, root: PathLike | None = None) -> Path:
 
     Examples
     --------
+    >>> import pathlib, tempfile
     >>> from bonsai_xmc import datasets
-    >>> datasets.find("eurlex57k")  # doctest: +SKIP
-    PosixPath('/home/me/shared/data/eurlex57k')
+    >>> root = pathlib.Path(tempfile.mkdtemp())
+    >>> (root / "eurlex57k").mkdir()
+    >>> datasets.find("eurlex57k", root) == root / "eurlex57k"
+    True
     """
     if name not in _SOURCES:
         hint = ""
@@ -81,8 +85,8 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     Examples
     --------
     >>> from bonsai_xmc import datasets
-    >>> data = datasets.load("bibtex")  # doctest: +SKIP
-    >>> data.X_train.shape, data.Y_train.shape, data.label_names[:2]  # doctest: +SKIP
+    >>> data = datasets.load("bibtex")
+    >>> data.X_train.shape, data.Y_train.shape, data.label_names[:2]
     ((4880, 1836), (4880, 159), ['2005', '2006'])
     """
     folder = find(name, root)

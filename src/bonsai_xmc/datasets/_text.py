@@ -1,26 +1,24 @@
 """Files of the Extreme Classification Repository, svmlight and `.npz` pairs: reading and writing."""
 
 import contextlib
-import gzip
 import io
 import operator
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
+from bonsai_xmc._files import PathLike, opened, replacing_text
 
 from ._types import to_csr
 
-PathLike = str | os.PathLike[str]
 Base = Literal["auto", 0, 1]
 
 _FROM_FILE = -1  # the core's "as the text says"
@@ -223,7 +221,7 @@ def save_xc(
         return
     if str(path).endswith(".npz"):
         raise ValueError(f"{path}: an .npz pair needs a second path for the labels")
-    with _replacing(path) as file:
+    with replacing_text(path) as file:
         if format != "svmlight":
             file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n".encode())
         file.writelines(_format(X, Y, base, label_base))
@@ -279,14 +277,8 @@ def _find_part(folder: Path, part: str) -> tuple[Path, Path | None]:
 
 
 def _read(path: PathLike) -> bytes:
-    """The whole file, decompressed if it is gzip."""
-    data = Path(path).read_bytes()
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{path}: broken gzip data ({error})") from error
+    with opened(path) as file:
+        return file.read()
 
 
 def _bytes_array(data: bytes) -> np.ndarray:
@@ -370,44 +362,23 @@ def _indicator(matrix: csr_array, name: str) -> csr_array:
 def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> Iterator[bytes]:
     """Lines of text for all rows, some at a time."""
     for start in range(0, X.shape[0], _BLOCK_ROWS):
-        features, values = _block(X, start)
-        labels = (None, None) if Y is None else _block(Y, start)[0]
-        yield _core.format_rows(*features, values, *labels, base, label_base)
+        indptr, indices, values = _block(X, start)
+        label_indptr, label_indices = (None, None) if Y is None else _block(Y, start)[:2]
+        yield _core.format_rows(indptr, indices, values, label_indptr, label_indices, base, label_base)
 
 
-def _block(matrix: csr_array, start: int) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """(indptr, indices), values of some rows, in the types of the core."""
+def _block(matrix: csr_array, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """indptr, indices, values of some rows, in the types of the core."""
     indptr = matrix.indptr[start : start + _BLOCK_ROWS + 1]
     entries = slice(indptr[0], indptr[-1])
     indices = matrix.indices[entries].astype(np.int32, copy=False)
-    return ((indptr - indptr[0]).astype(np.int64), indices), matrix.data[entries]
+    return (indptr - indptr[0]).astype(np.int64), indices, matrix.data[entries]
 
 
 def _save_matrix(path: PathLike, matrix: csr_array, base: int) -> None:
-    with _replacing(path) as file:
+    with replacing_text(path) as file:
         if str(path).endswith(".npz"):
             sparse.save_npz(file, matrix)
         else:
             file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
             file.writelines(_format(matrix, None, base, 0))
-
-
-@contextlib.contextmanager
-def _replacing(path: PathLike) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` once it is written and on the disk; gzip by the name."""
-    target = Path(path)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            if target.name.endswith(".gz"):
-                # no name and no time inside: equal data give equal bytes
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -1,0 +1,437 @@
+"""What users get wrong, each with the error that tells them: the thing, the place, the fix."""
+
+import itertools
+import multiprocessing
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+
+from bonsai_xmc import Bonsai, FormatError, _modelfile
+
+
+def says(message, error=ValueError):
+    return pytest.raises(error, match=re.escape(message))
+
+
+@pytest.fixture
+def model(blocks):
+    return Bonsai(branching=4).fit(*blocks())
+
+
+# --- X ---
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array, sp.coo_matrix])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "Input X contains NaN"),
+        (np.inf, "Input X contains infinity"),
+        (-np.inf, "Input X contains infinity"),
+        (1e39, "X holds values beyond the range of float32"),
+    ],
+)
+def test_values_that_are_no_float32(blocks, model, make, value, message):
+    X, Y = blocks()
+    wrong = X.toarray()
+    wrong[7, 3] = value
+    with says(message):
+        Bonsai().fit(make(wrong), Y)
+    for method in (model.top_k, model.predict, model.predict_proba, model.decision_function):
+        with says(message):
+            method(make(wrong))
+    with says(message):
+        model.score(make(wrong), Y)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.empty((0, 4)), "Found array with 0 sample(s)"),
+        (sp.csr_array((0, 4)), "Found array with 0 sample(s)"),
+        (np.empty((3, 0)), "Found array with 0 feature(s)"),
+        (sp.csr_array((3, 0)), "Found array with 0 feature(s)"),
+        ([], "Expected 2D array"),
+        (np.ones(3), "Expected 2D array, got 1D array instead"),
+        (np.ones((3, 2, 2)), "Found array with dim 3"),
+        (np.array([["a", "b"]] * 3), "not compatible with arrays of bytes/strings"),
+        (np.full((3, 2), 1j), "Complex data not supported"),
+        ("text", "Expected 2D array, got scalar array instead"),
+        ([[1, 2], [3]], "inhomogeneous"),
+    ],
+)
+def test_rows_that_are_none(model, X, message):
+    with says(message):
+        Bonsai().fit(X, [[0], [1], [0]])
+    with says(message):
+        model.top_k(X, 1)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_another_number_of_features(model, make):
+    for method in (
+        model.top_k,
+        model.predict,
+        model.predict_proba,
+        model.decision_function,
+        model.top_k_labels,
+    ):
+        with says("X has 39 features, but Bonsai is expecting 40 features as input"):
+            method(make(np.ones((2, 39))))
+    with says("X has 41 features, but Bonsai is expecting 40 features as input"):
+        model.score(make(np.ones((2, 41))), [[0], [1]])
+
+
+# --- Y ---
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_array])
+@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), (2, "2"), (0.5, "0.5"), (np.nan, "nan")])
+def test_entries_that_are_no_labels(blocks, model, make, value, shown):
+    X, Y = blocks()
+    wrong = Y.toarray().astype(float if isinstance(value, float) else int)
+    wrong[5, 4] = value
+    for method in (Bonsai().fit, model.score, model.memory_estimate):
+        with says(f"Y[5, 4] is {shown}, but an indicator matrix holds only 0 and 1"):
+            method(X, make(wrong))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda Y: Y, lambda Y: Y.toarray(), lambda Y: [[int(i)] for i in Y.indices]]
+)
+def test_rows_and_labels_of_different_length(blocks, model, make):
+    X, Y = blocks()
+    for method in (Bonsai().fit, model.score):
+        with says("X has 60 rows, but Y has 59; they must be equally many"):
+            method(X, make(Y[:59]))
+        with says("X has 10 rows, but Y has 60; they must be equally many"):
+            method(X[:10].toarray(), make(Y))
+
+
+@pytest.mark.parametrize(
+    "Y", [np.zeros((3, 4), int), sp.csr_array((3, 4)), [[], [], []], np.zeros((3, 0), int)]
+)
+def test_no_labels_at_all(Y):
+    with says("Y holds no label at all; there is nothing to learn"):
+        Bonsai().fit(np.eye(3), Y)
+
+
+def test_labels_of_the_wrong_kind(blocks, model):
+    X, _ = blocks()
+    with says("Y has 1 dimension(s)"):
+        Bonsai().fit(X, np.zeros(60))
+    with says("Bonsai requires y to be passed, but the target y is None"):
+        Bonsai().fit(X, None)
+    with says("Y holds label names, but the model was fitted on labels without names"):
+        model.score(X[:1], [["a"]])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(59), "sample_weight.shape == (59,), expected (60,)"),
+        (np.ones((60, 2)), "must be 1D array or scalar"),
+        (np.full(60, -1.0), "Negative values in data passed to `sample_weight`"),
+        (np.full(60, np.nan), "sample_weight contains NaN"),
+        (np.full(60, np.inf), "sample_weight contains infinity"),
+        (["heavy"] * 60, "could not convert string to float"),
+    ],
+)
+def test_weights_of_rows(blocks, weights, message):
+    with says(message):
+        Bonsai().fit(*blocks(), sample_weight=weights)
+
+
+def test_weights_that_are_all_zero(blocks):
+    # The second is ours, where scikit-learn does not look.
+    with pytest.raises(ValueError, match=r"at least one non-zero number|sample_weight is 0 for every row"):
+        Bonsai().fit(*blocks(), sample_weight=np.zeros(60))
+
+
+def test_weights_that_leave_no_label(blocks):
+    X, Y = blocks()
+    Y = Y.copy()
+    Y.data[:] = np.arange(60) >= 30
+    with says("Y holds no label at all"):
+        Bonsai().fit(X, Y, sample_weight=np.arange(60) < 30)
+
+
+# --- k ---
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        (0, "k is 0, but must be at least 1"),
+        (-3, "k is -3, but must be at least 1"),
+        (13, "k is 13, but the model knows only 12 labels"),
+        (2.0, "k is 2.0, but must be a whole number"),
+        ("5", "k is '5', but must be a whole number"),
+        (None, "k is None, but must be a whole number"),
+        (True, "k is True, but must be a whole number"),
+    ],
+)
+def test_k(blocks, model, k, message):
+    X, _ = blocks()
+    for method in (model.top_k, model.top_k_labels):
+        with says(message):
+            method(X, k)
+
+
+# --- parameters ---
+
+WHOLE = ("0", 0, -1, 1.5, "many", True, np.nan, [3])
+FLAG = (0, 1, "yes", None)
+WRONG = {
+    "representation": ("inputs", None, 3, [[1.0]]),
+    "n_trees": (*WHOLE, None),
+    "branching": (*WHOLE, 1, None),
+    "max_leaf": WHOLE,
+    "max_depth": WHOLE,
+    "balanced": FLAG,
+    "kmeans_tol": (-1e-9, "small", None, np.nan, np.inf, True),
+    "kmeans_max_iter": (*WHOLE, None),
+    "kmeans_init": ("k-means", None, 1),
+    "C": (0, -1.0, "1", None, np.nan, np.inf, True),
+    "loss": ("hinge", None, 2),
+    "solver": ("sgd", None, 2),
+    "tol": (0, -1.0, "1", None, np.nan),
+    "max_iter": (*WHOLE, None),
+    "prune": (-0.1, "much", None, np.nan),
+    "bias": ("learned", None, np.nan, np.inf, True),
+    "normalize": FLAG,
+    "beam": WHOLE,
+    "keep": (*WHOLE, None),
+    "threshold": (-0.1, 1.1, "half", None, np.nan),
+    "n_jobs": (0, 1.5, "all"),
+    "random_state": (-1, 2**64),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_parameters_out_of_range(name, value):
+    shown = "of type list" if isinstance(value, list) else repr(value)
+    with says(f"{name} is {shown}, but "):
+        Bonsai(**{name: value}).fit(np.eye(3), np.eye(3, dtype=int))
+    with says(f"{name} is {shown}, but "):
+        Bonsai(**{name: value}).memory_estimate(np.eye(3), np.eye(3, dtype=int))
+
+
+def test_every_parameter_has_wrong_values_here():
+    assert Bonsai().get_params().keys() - WRONG.keys() == {"tree", "verbose"}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"branching": 1}, "branching is 1, but must be a whole number of at least 2"),
+        ({"max_depth": 0}, "max_depth is 0, but must be None or a whole number of at least 1"),
+        ({"beam": 0}, "beam is 0, but must be None or a whole number of at least 1"),
+        (
+            {"representation": "inputs"},
+            "representation is 'inputs', but must be one of 'input', 'output', 'joint', or a matrix with one "
+            "row for each label",
+        ),
+        ({"kmeans_init": "k"}, "kmeans_init is 'k', but must be one of 'random', 'k-means++'"),
+        ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
+        ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),
+        ({"bias": "fixed"}, "bias is 'fixed', but must be 'learn' or a number"),
+        ({"threshold": 2}, "threshold is 2, but must be a number from 0 to 1"),
+        ({"C": 0}, "C is 0, but must be a number above 0"),
+        ({"prune": -1}, "prune is -1, but must be a number of at least 0"),
+        ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
+        ({"n_jobs": 0}, "n_jobs is 0, but must be None or a whole number other than 0"),
+        ({"random_state": -1}, "random_state is -1, but a seed lies from 0 to 2⁶⁴ − 1"),
+        ({"random_state": "lucky"}, "'lucky' cannot be used to seed"),
+        ({"representation": np.ones((2, 5))}, "representation has 2 rows, but Y has 3 labels"),
+        ({"tree": [[0], [1]]}, "1 label(s) of Y are not in tree, 2 for one"),
+        ({"tree": 7}, "tree is of type int"),
+    ],
+)
+def test_messages_about_parameters(params, message):
+    with says(message):
+        Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))
+
+
+def test_unknown_names_of_parameters_and_presets():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+        Bonsai(depth=3)
+    with says("Invalid parameter 'depth' for estimator Bonsai"):
+        Bonsai().set_params(depth=3)
+    with says(
+        "unknown preset 'annexml'; there are 'bonsai-i', 'bonsai-o', 'bonsai-io', 'parabel', 'parabel-o', "
+    ):
+        Bonsai.preset("annexml")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+        Bonsai.preset("parabel", depth=3)
+
+
+# --- not fitted ---
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, path: model.top_k(np.eye(3)),
+        lambda model, path: model.top_k(np.eye(3), 0),
+        lambda model, path: model.top_k_labels(np.eye(3)),
+        lambda model, path: model.predict(np.eye(3)),
+        lambda model, path: model.predict_proba(np.eye(3)),
+        lambda model, path: model.decision_function(np.eye(3)),
+        lambda model, path: model.score(np.eye(3), np.eye(3)),
+        lambda model, path: model.save(path),
+        lambda model, path: model.trees_,
+    ],
+)
+def test_not_fitted(tmp_path, use):
+    with pytest.raises(NotFittedError, match="This Bonsai instance is not fitted yet"):
+        use(Bonsai(), tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_fit_leaves_a_new_model_unfitted(blocks):
+    X, Y = blocks()
+    model = Bonsai(tree=[[0]])
+    with says("not in tree"):
+        model.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+# --- files ---
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    model.save(tmp_path / "model.bonsai")
+    return tmp_path / "model.bonsai"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda blob: b"", "is not a bonsai-xmc model: the file is empty"),
+        (lambda blob: b"PK\x03\x04 some archive of another kind", "is not a bonsai-xmc model"),
+        (lambda blob: blob[: len(blob) // 2], "is truncated at byte"),
+        (lambda blob: blob[:100], "is truncated at byte 100, within the header"),
+        (lambda blob: blob + b"\0", "is damaged: 1 bytes follow the last tensor"),
+        (lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]), "is damaged: the checksum of tensor"),
+    ],
+)
+def test_files_that_are_no_models(saved, damage, message):
+    saved.write_bytes(damage(saved.read_bytes()))
+    with says(f"{saved} {message}", FormatError):
+        Bonsai.load(saved)
+
+
+def test_files_of_a_newer_version(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(_modelfile, "VERSION", 2)
+    model.save(tmp_path / "new")
+    monkeypatch.undo()
+    with says(
+        "was made by a newer bonsai-xmc (format 2, this version reads 1–1): upgrade bonsai-xmc", FormatError
+    ):
+        Bonsai.load(tmp_path / "new")
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.bonsai"):
+        Bonsai.load(tmp_path / "nothing.bonsai")
+    with says("it is a folder", FormatError):
+        Bonsai.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays, metadata: metadata.pop("params"),
+        lambda arrays, metadata: metadata.update(params="{"),
+        lambda arrays, metadata: metadata.update(params="[]"),
+        lambda arrays, metadata: metadata.update(
+            params=metadata["params"].replace('"beam": 10', '"beam": 0')
+        ),
+        lambda arrays, metadata: metadata.update(params=metadata["params"].replace('"beam"', '"ray"')),
+        lambda arrays, metadata: metadata.update(
+            params=metadata["params"].replace('"random_state": 0, ', "")
+        ),
+        lambda arrays, metadata: metadata.update(fitted="{}"),
+        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 12", ": 11")),
+        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 40", ": -40")),
+        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 60", ': "x"')),
+        lambda arrays, metadata: arrays.pop("label_counts"),
+        lambda arrays, metadata: arrays.update(label_counts=np.zeros(3, np.int64)),
+        lambda arrays, metadata: arrays.pop("forest.weights"),
+        lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"][:-1]}),
+        lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"].astype(np.float64)}),
+        lambda arrays, metadata: arrays.update({"forest.children": arrays["forest.children"] + 100}),
+        lambda arrays, metadata: arrays.update(names=np.zeros(3, np.uint8)),
+        lambda arrays, metadata: arrays.update(names=np.zeros(3, np.uint8), names_ptr=np.arange(13)),
+        lambda arrays, metadata: arrays.update(
+            names=np.full(12, 255, np.uint8), names_ptr=np.arange(13, dtype=np.int64)
+        ),
+    ],
+)
+def test_files_whose_checksums_hold_but_not_their_content(saved, change):
+    file = _modelfile.read(saved)
+    arrays, metadata = dict(file.arrays), dict(file.metadata)
+    change(arrays, metadata)
+    _modelfile.write(saved, arrays, metadata)
+    with says(f"{saved}: the model is inconsistent: ", FormatError):
+        Bonsai.load(saved)
+
+
+EDGES = (0, 1, -1, 2**31 - 1, 2**32 - 1, 2**63 - 1, -(2**63), 1e38, float("nan"))
+
+
+def use_damaged_models(path, X):
+    """Change single entries of the forest, with checksums that hold: an error or predictions, no crash."""
+    file = _modelfile.read(path)
+    forest = {name: array for name, array in file.arrays.items() if name.startswith("forest.") and len(array)}
+    rng = np.random.default_rng(0)
+    used = 0
+    for (name, array), edge in itertools.product(forest.items(), EDGES):
+        for place in rng.integers(len(array), size=4):
+            changed = array.copy()
+            with np.errstate(all="ignore"):
+                changed[place] = np.array([edge]).astype(array.dtype)[0]
+            damaged = path.with_name("damaged")
+            damaged.write_bytes(_modelfile.dumps(file.arrays | {name: changed}, file.metadata))
+            try:
+                model = Bonsai.load(damaged)
+            except FormatError:
+                continue
+            for rows in (X, X[:3].toarray()):
+                ids, _ = model.top_k(rows, 5)
+                assert -1 <= ids.min() <= ids.max() < 60
+            used += 1
+    assert used > 100
+
+
+def test_predictions_of_damaged_models_are_safe(fitted, generated, tmp_path):
+    fitted.save(tmp_path / "m")
+    process = multiprocessing.get_context("spawn").Process(
+        target=use_damaged_models, args=(tmp_path / "m", generated.X_test)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0  # negative: the process crashed
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("no/such/folder/m.bonsai", FileNotFoundError, "there is no folder"),
+        (".", IsADirectoryError, "it names a folder, not a file"),
+        ("x" * 300, OSError, "cannot write to"),
+        ("a\0b", ValueError, "this is not a file name"),
+    ],
+)
+def test_paths_that_cannot_be_written(model, tmp_path, path, error, message):
+    with says(message, error):
+        model.save(f"{tmp_path}/{path}")
+    assert not list(tmp_path.iterdir())
