@@ -40,7 +40,8 @@ assert found.startswith(sys.argv[1]), f"the tests would import {found}"
 PYTHON
 libraries=()
 for library in libasan.so libubsan.so libstdc++.so; do libraries+=("$("$CXX" -print-file-name="$library")"); done
-# Python frees little at its end, so leaks are not looked for; memory that cannot be had is an error to be handled.
+# Python frees little at its end, so leaks are not looked for; memory that cannot be had is an error to be handled;
+# a crash is told by the sanitizer, not by pytest.
 LD_PRELOAD="${libraries[*]}" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-    "$bin/python" -m pytest -q -p no:cacheprovider -m "not real_data" \
+    "$bin/python" -m pytest -q -p no:cacheprovider -p no:faulthandler -m "not real_data" \
     tests/test_core.py tests/test_properties.py tests/test_modelfile.py tests/test_datasets.py tests/test_inputs.py "$@"

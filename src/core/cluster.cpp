@@ -271,7 +271,9 @@ class KMeans {
         for (size_t c = 0; c < k_; ++c) {
             if (after.inverse[c] == 0) continue;
             const double cosine = old_dot[c] * before.inverse[c] * after.inverse[c];
-            drift[c] = static_cast<float>(std::sqrt(std::max(0.0, 2.0 - 2.0 * cosine) + 1e-9));
+            // The norms are floats: a cosine may be too large by a few 1e-7, and a drift must never be too
+            // small.
+            drift[c] = static_cast<float>(std::sqrt(std::max(0.0, 2.0 - 2.0 * cosine) + 1e-6));
         }
         std::vector<float> order = drift;
         std::sort(order.begin(), order.end(), std::greater<>());

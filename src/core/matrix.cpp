@@ -110,11 +110,13 @@ Dataset::Dataset(const RowsView& x, std::span<const int64_t> label_ptr, std::spa
     if (!weights.empty() && weights.size() != x.n_rows)
         throw std::invalid_argument("one weight for each row");
     factors_.assign(x.n_rows, 1.0f);
-    if (normalize) {
-        for (size_t i = 0; i < x.n_rows; ++i) {
-            const double norm = row_norm(x, i);
-            if (norm > kSmallestNorm) factors_[i] = static_cast<float>(1.0 / norm);
-        }
+    for (size_t i = 0; i < x.n_rows; ++i) {
+        const double norm = row_norm(x, i);
+        if (normalize && norm > kSmallestNorm) factors_[i] = static_cast<float>(1.0 / norm);
+        if (!normalize && norm > kLargestNorm)
+            throw std::invalid_argument("row " + std::to_string(i) +
+                                        " of X is longer than 1e15, too long to learn from " +
+                                        "without normalisation: rescale the features, or set normalize=True");
     }
     rows_of_label_ = transpose(label_ptr_, labels_, x.n_rows, n_labels);
 }

@@ -85,6 +85,8 @@ double row_norm(const RowsView& rows, size_t i);
 
 // Rows shorter than this are left as they are: 1 / norm would leave the range of float.
 inline constexpr double kSmallestNorm = 1e-30;
+// The squares of longer ones would leave the range of float in the solvers.
+inline constexpr double kLargestNorm = 1e15;
 
 // The rows `ids` of `source`, each multiplied by its factor, over just the features that they use, renumbered
 // so that frequent features come first: their panel rows then share few pages and stay in cache. A dense

@@ -23,6 +23,8 @@ void require_rising(std::span<const int64_t> ptr, size_t n, size_t end, const ch
 Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels)
     : a_(arrays), n_features_(n_features), n_labels_(n_labels) {
     check_structure();
+    for (size_t v = 0; v < a_.is_leaf.size(); ++v)
+        max_children_ = std::max(max_children_, static_cast<size_t>(a_.child_ptr[v + 1] - a_.child_ptr[v]));
 }
 
 void Forest::check_structure() const {

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kRowsPerTask = 1024;  // many rows share a node then, and its weights are read once for all
 
-constexpr size_t kLookupCost = 16;  // of one look-up, in entries of a table
+constexpr size_t kBytesPerTask = 64 << 20;  // for the candidates of a task's rows
+constexpr size_t kLookupCost = 16;          // of one look-up, in entries of a table
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
@@ -260,13 +261,22 @@ class Searcher {
     std::vector<Ranked> ranked_;
 };
 
+// What a row can find in a tree at one level, at the most.
+size_t most_candidates(const Forest& forest, const PredictParams& params) {
+    const size_t all = forest.arrays().children.size();
+    if (params.beam == 0 || params.beam > all / forest.max_children()) return all;
+    return params.beam * forest.max_children();
+}
+
 }  // namespace
 
 void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams& params, Pool& pool,
                    int32_t* ids, float* scores) {
-    // Small batches are cut finer, so that every thread has work.
+    // Small batches are cut finer, so that every thread has work; and so are rows that find many labels each.
     const size_t share = x.n_rows / (4 * size_t{pool.threads()}) + 1;
-    const size_t rows = std::min(kRowsPerTask, share);
+    const size_t room =
+        kBytesPerTask / (sizeof(Candidate) * forest.n_trees() * most_candidates(forest, params)) + 1;
+    const size_t rows = std::min({kRowsPerTask, share, room});
     std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
     pool.control().done = 0;
     pool.control().total = x.n_rows;

@@ -57,8 +57,9 @@ void gather(const Dataset& data, size_t label, Representation representation, Sc
     }
 }
 
-// Writes the accumulated part behind `at`, unit-norm times `length`, columns shifted by `shift`.
-size_t emit(Accumulator& part, uint32_t shift, double length, Rows& out, size_t at) {
+// Writes the accumulated part from place `at` on, columns shifted by `shift`, of unit norm. Returns whether
+// it has a direction at all: rows may be empty, or cancel out.
+bool emit(Accumulator& part, uint32_t shift, Rows& out, size_t at) {
     const size_t begin = at;
     double norm2 = 0;
     part.drain([&](uint32_t column, float value) {
@@ -67,9 +68,9 @@ size_t emit(Accumulator& part, uint32_t shift, double length, Rows& out, size_t 
         norm2 += double{value} * value;
     });
     const double norm = std::sqrt(norm2);
-    if (norm > kSmallestNorm)
-        for (size_t e = begin; e < at; ++e) out.value[e] = static_cast<float>(out.value[e] * (length / norm));
-    return at;
+    if (norm <= kSmallestNorm) return false;
+    for (size_t e = begin; e < at; ++e) out.value[e] = static_cast<float>(out.value[e] / norm);
+    return true;
 }
 
 constexpr size_t kLabelsPerTask = 64;
@@ -129,11 +130,13 @@ Rows label_vectors(const Dataset& data, Representation representation, Pool& poo
     for_each_label(data, pool, [&](size_t label, unsigned worker) {
         Scratch& s = scratch[worker];
         gather(data, label, representation, s);
-        const bool both = s.input.size() > 0 && s.output.size() > 0;
-        const double length = both ? std::sqrt(0.5) : 1.0;
-        auto at = static_cast<size_t>(out.ptr[label]);
-        if (input) at = emit(s.input, 0, length, out, at);
-        if (output) emit(s.output, static_cast<uint32_t>(input ? data.n_features() : 0), length, out, at);
+        const auto begin = static_cast<size_t>(out.ptr[label]), middle = begin + s.input.size();
+        const bool first = input && emit(s.input, 0, out, begin);
+        const bool second =
+            output && emit(s.output, static_cast<uint32_t>(input ? data.n_features() : 0), out, middle);
+        if (!first || !second) return;
+        for (auto e = begin; e < static_cast<size_t>(out.ptr[label + 1]); ++e)
+            out.value[e] *= std::sqrt(0.5f);
     });
     return out;
 }
