@@ -15,9 +15,9 @@ _SAMPLE = 256  # labels whose vectors are counted
 # Entries of unit rows are about 1/√(entries of a row) and a weight is a small multiple of that, so the share
 # that survives pruning falls with prune · √(entries of a row). 2 · exp(−that) for each entry and tree came
 # within a factor of 1.7 on EURLEX57K, TIBKAT, Bibtex, Delicious and generated data, with trees and without,
-# at prune 0.01 and 0.1. A weight with its share of the index took 2 to 7 bytes.
+# at prune 0.01 and 0.1. A weight with its share of the index takes two and a half bytes.
 _WEIGHTS_PER_ENTRY = 2.0
-_BYTES_PER_WEIGHT = 4.5
+_BYTES_PER_WEIGHT = 2.6
 
 
 def estimate(X: Any, labels: _inputs.Labels, model: Any, threads: int) -> dict[str, int]:
@@ -32,13 +32,14 @@ def estimate(X: Any, labels: _inputs.Labels, model: Any, threads: int) -> dict[s
         vectors = vector_entries * _CSR_ENTRY if model.representation != "output" else 0.0
         if model.representation != "input":
             vectors += pairs * pairs / max(1, n_rows) * _CSR_ENTRY
-    centres = n_features * model.branching * 4
+    # Each tree under way holds the vectors twice, by rows and by columns, and its centres twice, old and new.
+    growing = min(threads, model.n_trees) * 2 * (vectors + n_features * model.branching * 4)
     # The root's slice, and for each thread a panel of weights and the dual variables of all rows.
     panels = threads * _LANES * 4 * (n_features + n_rows)
     n_trees = model.n_trees if model.tree is None else len(_inputs.tree_list(model.tree))
     kept = _WEIGHTS_PER_ENTRY * math.exp(-model.prune * math.sqrt(entries / max(1, n_rows)))
     model_bytes = n_trees * vector_entries * kept * _BYTES_PER_WEIGHT
-    training = rows + max(2 * vectors + centres, rows + panels + model_bytes) + model_bytes
+    training = rows + max(vectors + growing, rows + panels + 2 * model_bytes)
     return {"training_bytes": int(training), "model_bytes": int(model_bytes)}
 
 

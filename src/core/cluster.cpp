@@ -46,28 +46,6 @@ struct Columns {
     }
 };
 
-// The rows with their features ascending, made from the columns.
-struct SortedRows {
-    std::vector<int32_t> index;
-    std::vector<float> value;
-    RowsView view;
-
-    SortedRows(const RowsView& rows, const Columns& columns) : view(rows) {
-        if (rows.dense) return;
-        index.resize(columns.row.size());
-        value.resize(columns.row.size());
-        std::vector<int64_t> at(rows.ptr, rows.ptr + rows.n_rows);
-        for (size_t f = 0; f < rows.n_features; ++f)
-            for (int64_t e = columns.ptr[f]; e < columns.ptr[f + 1]; ++e) {
-                const int64_t to = at[columns.row[e]]++;
-                index[to] = static_cast<int32_t>(f);
-                value[to] = columns.value[e];
-            }
-        view.index = index.data();
-        view.value = value.data();
-    }
-};
-
 // K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
 struct Centres {
     size_t k = 0;
@@ -91,13 +69,7 @@ struct Centres {
 class KMeans {
   public:
     KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
-        : params_(params),
-          rng_(rng),
-          kernels_(kernels),
-          pool_(pool),
-          columns_(rows),
-          sorted_(rows, columns_),
-          rows_(sorted_.view) {
+        : params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(rows), rows_(rows) {
         for (size_t i = 0; i < rows.n_rows; ++i) {
             bool zero = true;
             for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
@@ -466,7 +438,6 @@ class KMeans {
     const Kernels& kernels_;
     Pool& pool_;
     Columns columns_;
-    SortedRows sorted_;
     const RowsView& rows_;
     std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards

@@ -83,6 +83,30 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     view_.value = value_.data();
 }
 
+void Slice::sort_rows() {
+    if (view_.dense) return;
+    // By counting: to columns and back, each in order.
+    std::vector<int64_t> at(features_.size() + 1, 0);
+    for (const int32_t f : index_) ++at[f + 1];
+    for (size_t f = 0; f < features_.size(); ++f) at[f + 1] += at[f];
+    std::vector<uint32_t> row(index_.size());
+    std::vector<float> value(index_.size());
+    std::vector<int64_t> next(at.begin(), at.end() - 1);
+    for (size_t i = 0; i < view_.n_rows; ++i)
+        for (int64_t e = ptr_[i]; e < ptr_[i + 1]; ++e) {
+            const int64_t to = next[index_[e]]++;
+            row[to] = static_cast<uint32_t>(i);
+            value[to] = value_[e];
+        }
+    next.assign(ptr_.begin(), ptr_.end() - 1);
+    for (size_t f = 0; f < features_.size(); ++f)
+        for (int64_t e = at[f]; e < at[f + 1]; ++e) {
+            const int64_t to = next[row[e]]++;
+            index_[to] = static_cast<int32_t>(f);
+            value_[to] = value[e];
+        }
+}
+
 void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,
                const char* what) {
     const auto fail = [&](const std::string& why) {

@@ -101,6 +101,9 @@ class Slice {
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
           Scratch& scratch);
 
+    // Sorts each row by local feature, which takes a transposed copy for the moment.
+    void sort_rows();
+
     const RowsView& rows() const { return view_; }
     // local feature -> feature of `source`
     std::span<const uint32_t> features() const { return features_; }

@@ -29,7 +29,8 @@ struct Growing {
 
 void split(const RowsView& vectors, Growing& node, const TreeParams& params, const Kernels& kernels,
            Pool& pool, Slice::Scratch& scratch) {
-    const Slice slice(vectors, node.labels, {}, scratch);
+    Slice slice(vectors, node.labels, {}, scratch);
+    slice.sort_rows();
     node.partition =
         partition_rows(slice.rows(), params.kmeans, Rng(derive(node.key, kForClustering)), kernels, pool);
     // No progress (all vectors alike, for instance): the node stays a leaf of this size.
