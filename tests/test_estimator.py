@@ -321,6 +321,13 @@ def test_no_warning_where_nearly_all_converge(blocks):
         Bonsai(branching=4).fit(*blocks())
 
 
+def test_warning_where_pruning_leaves_nothing(blocks):
+    with pytest.warns(
+        UserWarning, match=r"prune=50 leaves (\d+) of \1 classifiers without any weight; .*smaller"
+    ):
+        Bonsai(prune=50).fit(*blocks())
+
+
 # --- memory and progress ---
 
 
