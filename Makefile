@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*) $(wildcard src/*.?pp) CMakeLists.txt pyproject.toml
 CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp)
 
-.PHONY: demo test pytest cpptest lint format sanitize bench clean
+.PHONY: demo test pytest cpptest lint format sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py

@@ -245,7 +245,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self._adopt(arrays)
         n, unconverged = report["n_classifiers"], report["n_unconverged"]
         empty = int(np.count_nonzero(arrays["scale"] == 0))
-        if self.prune > 0 and empty > _MANY_EMPTY * n:
+        if self.prune > 0 and empty > _MANY_EMPTY * n and np.count_nonzero(counts) > 1:
             warnings.warn(
                 f"prune={self.prune} leaves {empty:,} of {n:,} classifiers without any weight; "
                 "rows with many small entries, such as embeddings, need a smaller one",

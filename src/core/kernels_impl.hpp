@@ -56,7 +56,8 @@ void prefetch(const float* row) {
         __builtin_prefetch(reinterpret_cast<const char*>(row) + j);
 }
 
-// Far: the panel is larger than L2, so prefetching pays.
+// Far: prefetch. It pays where the panel does not fit into the caches; elsewhere it is only more to execute.
+constexpr size_t kFarBytes = 12 << 20;
 template <size_t NV, bool Far>
 void sparse_dot(const RowsView& rows, int64_t begin, int64_t end, const float* w, Vec (&acc)[NV]) {
     constexpr size_t B = NV * kVector;
@@ -86,8 +87,10 @@ template <size_t NV>
 void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
     if (rows.dense)
         dense_dot<NV>(rows, i, w, acc);
-    else
+    else if (rows.n_features * NV * sizeof(Vec) > kFarBytes)
         sparse_dot<NV, true>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
+    else
+        sparse_dot<NV, false>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
 }
 
 template <size_t NV>
