@@ -23,29 +23,6 @@ constexpr uint32_t kNone = ~uint32_t{0};
 // Similarities are float sums; a bound must clear them by more than their rounding before it may decide.
 constexpr float kSlack = 1e-4f;
 
-// The rows again, feature by feature: centres are then summed one panel row at a time, in cache.
-struct Columns {
-    std::vector<int64_t> ptr;
-    std::vector<uint32_t> row;
-    std::vector<float> value;
-
-    explicit Columns(const RowsView& rows) : ptr(rows.n_features + 1, 0) {
-        if (rows.dense) return;
-        const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
-        for (size_t e = 0; e < n; ++e) ++ptr[rows.index[e] + 1];
-        for (size_t f = 0; f < rows.n_features; ++f) ptr[f + 1] += ptr[f];
-        row.resize(n);
-        value.resize(n);
-        std::vector<int64_t> at(ptr.begin(), ptr.end() - 1);
-        for (size_t i = 0; i < rows.n_rows; ++i)
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-                const int64_t to = at[rows.index[e]]++;
-                row[to] = static_cast<uint32_t>(i);
-                value[to] = rows.value[e];
-            }
-    }
-};
-
 // K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
 struct Centres {
     size_t k = 0;
@@ -437,7 +414,7 @@ class KMeans {
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
-    Columns columns_;
+    Columns columns_;  // centres are summed one panel row at a time, in cache
     const RowsView& rows_;
     std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards

@@ -80,6 +80,15 @@ struct IdLists {
 
 IdLists transpose(const int64_t* ptr, const int32_t* id, size_t n_rows, size_t n_columns);
 
+// Sparse rows again, feature by feature, rows ascending in each. Of dense rows, empty columns.
+struct Columns {
+    std::vector<int64_t> ptr;  // n_features + 1
+    std::vector<uint32_t> row;
+    std::vector<float> value;
+
+    explicit Columns(const RowsView& rows);
+};
+
 // Euclidean norm of row i, summed in double in the order of storage.
 double row_norm(const RowsView& rows, size_t i);
 
