@@ -62,7 +62,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     kmeans_tol : float ≥ 0, default=1e-4
         Clustering stops when the mean similarity gains less. The paper's value.
     kmeans_max_iter : int ≥ 1, default=10
-        Most iterations of k-means. The paper sets no limit; held-out accuracy does not gain from more.
+        Most iterations of k-means. The paper sets no limit; between 10 and 100, accuracy on rows held out
+        from EURLEX57K and TIBKAT differed by less than it does between seeds.
     kmeans_init : {"random", "k-means++"}, default="random"
         First centres: random labels as in the paper, or spread out (its footnote finds no difference).
     C : float > 0, default=1.0
