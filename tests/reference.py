@@ -366,11 +366,20 @@ def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int,
     return found
 
 
+def shorten(x: np.ndarray) -> np.ndarray:
+    """To 16 significant bits, half away from zero."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x80)) & np.uint32(0xFFFFFF00)).view(np.float32).astype(np.float64)
+
+
 def predict(forest, X, beam=10, loss="squared_hinge", normalize=True) -> list[list[tuple[int, float, float]]]:
     """For each row all its candidates as (label, log score, margin), best first."""
     ranked = []
-    for x in unit_rows(dense(X)) if normalize else dense(X):
-        reached = [descend(root, x, beam, loss) for root in forest] if x.any() else []
+    for x in dense(X):
+        # Scaled in single precision, as halves must be rounded the same way.
+        factor = np.float32(1 / np.linalg.norm(x)) if normalize and x.any() else np.float32(1)
+        short = shorten(x.astype(np.float32) * factor)
+        reached = [descend(root, short, beam, loss) for root in forest] if x.any() else []
         candidates = []
         for l in set().union(*reached):
             scores, margins = np.array([of_tree[l] for of_tree in reached if l in of_tree]).T

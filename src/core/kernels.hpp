@@ -57,6 +57,9 @@ struct Kernels {
     // y[f, l] = scale[l] * y[f, l] + step[l] * x[f, l]
     void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale,
                       const float* step);
+    // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128
+    void (*add_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
+                      float* out);
     // bit l of the result: |w[l]| > threshold
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
 #include "kernels.hpp"
 
 namespace bonsai {
@@ -32,6 +36,19 @@ void store(float* p, Vec v) {
 }
 Vec broadcast(float x) {
     return x - Vec{};  // x - 0 is x for every x, -0.0 included, as x + 0 is not
+}
+
+// Bytes to floats. The compiler would take them one by one.
+Vec widen(const int8_t* p) {
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+    Mask v;
+    for (size_t l = 0; l < kVector; ++l) v[l] = p[l];
+    return __builtin_convertvector(v, Vec);
+#endif
 }
 
 // -1 in the lanes whose bit is set.
@@ -295,6 +312,21 @@ void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* sc
         }
 }
 
+// Bytes become floats on the way; prefetching pays, as the panel is as large as a block has features.
+template <size_t NV>
+void add_bytes(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
+               float* out) {
+    Vec acc[NV];
+    for (size_t j = 0; j < NV; ++j) acc[j] = load(out + j * kVector);
+    for (size_t i = 0; i < n; ++i) {
+        const int8_t* row = panel + size_t(place[i]) * width;
+        if (i + kAhead < n) __builtin_prefetch(panel + size_t(place[i + kAhead]) * width);
+        const Vec v = broadcast(value[i]);
+        for (size_t j = 0; j < NV; ++j) acc[j] += v * widen(row + j * kVector);
+    }
+    for (size_t j = 0; j < NV; ++j) store(out + j * kVector, acc[j]);
+}
+
 uint64_t above(const float* w, size_t width, float threshold) {
     uint64_t bits = 0;
     for (size_t l = 0; l < width; l += kVector) {
@@ -333,6 +365,13 @@ const Kernels BONSAI_KERNELS = {
                   float* w) { for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); }); },
     .lane_dots = lane_dots,
     .lane_axpy = lane_axpy,
+    .add_bytes =
+        [](const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
+           float* out) {
+            for (size_t l = 0; l < width; l += kMaxLanes)
+                for_width(std::min(kMaxLanes, width - l),
+                          [&]<size_t NV>() { add_bytes<NV>(panel + l, width, place, value, n, out + l); });
+        },
     .above = above,
 };
 

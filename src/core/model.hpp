@@ -79,6 +79,38 @@ class Forest {
     // is left out.
     template <class Fn>
     void for_each_feature(size_t block, Fn&& fn) const {
+        const auto base = static_cast<size_t>(a_.low_base[block]);
+        if (a_.shift[block] <= kByteShift)
+            for_each_feature(block, a_.low8.data() + base, fn);
+        else
+            for_each_feature(block, a_.low16.data() + base, fn);
+    }
+
+    // The weights of one feature in a block: (first, end), counted within the block; equal if it has none.
+    // Safe on any contents.
+    std::pair<size_t, size_t> find(size_t block, uint32_t feature) const {
+        const size_t at_bucket = feature >> a_.shift[block];
+        if (at_bucket + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]))
+            return {0, 0};
+        const uint32_t* bucket =
+            a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at_bucket));
+        const size_t begin = bucket[0], end = std::min<size_t>(bucket[2], n_features_of(block));
+        const uint32_t wanted = feature & ((uint32_t{1} << a_.shift[block]) - 1);
+        const auto base = static_cast<size_t>(a_.low_base[block]);
+        const size_t at = a_.shift[block] <= kByteShift
+                              ? position(a_.low8.subspan(base), begin, end, static_cast<uint8_t>(wanted))
+                              : position(a_.low16.subspan(base), begin, end, static_cast<uint16_t>(wanted));
+        if (at >= end) return {0, 0};
+        const size_t first = skip_features(block, bucket[1], at - begin);
+        return {first, skip_features(block, first, 1)};
+    }
+
+  private:
+    void check_structure() const;
+    void check_block(size_t block, size_t n_children) const;
+
+    template <class T, class Fn>
+    void for_each_feature(size_t block, const T* low, Fn& fn) const {
         const uint32_t* bucket = a_.buckets.data() + 2 * a_.bucket_ptr[block];
         const auto n_buckets = static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]) - 1;
         const size_t n_features = n_features_of(block);
@@ -86,42 +118,50 @@ class Forest {
         for (size_t b = 0; b < n_buckets; ++b) {
             const size_t end = std::min<size_t>(bucket[2 * b + 2], n_features);
             for (size_t at = bucket[2 * b]; at < end; ++at) {
-                const size_t feature = (b << shift) | low(block, at);
+                const size_t feature = (b << shift) | low[at];
                 if (feature < n_features_) fn(at, static_cast<uint32_t>(feature));
             }
         }
     }
 
-    // The weights of one feature in a block: (first, end), counted within the block; equal if it has none.
-    std::pair<size_t, size_t> find(size_t block, uint32_t feature) const {
-        const size_t at_bucket = feature >> a_.shift[block];
-        if (at_bucket + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]))
-            return {0, 0};
-        const uint32_t* bucket =
-            a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at_bucket));
-        const size_t end = std::min<size_t>(bucket[2], n_features_of(block));
-        const uint32_t wanted = feature & ((uint32_t{1} << a_.shift[block]) - 1);
-        size_t at = bucket[0];
-        while (at < end && low(block, at) < wanted) ++at;
-        if (at >= end || low(block, at) != wanted) return {0, 0};
-        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
-        const size_t n_weights = n_weights_of(block);
-        size_t weight = bucket[1];
-        auto skip = static_cast<int>(at - bucket[0]);
-        // Eight bytes at a time, then one by one: the top bits mark where a feature ends.
-        for (uint64_t word; skip >= 8 && weight + 8 <= n_weights; weight += 8) {
-            std::memcpy(&word, child + weight, 8);
-            skip -= std::popcount(word & kLastOfEight);
+    // Where `wanted` stands among values[begin..end), all different; `end` or beyond if it does not. A word
+    // of eight bytes is compared at once: its lanes that are equal become zero, and of these the top bits are
+    // set.
+    template <class T>
+    static size_t position(std::span<const T> values, size_t begin, size_t end, T wanted) {
+        constexpr size_t lanes = sizeof(uint64_t) / sizeof(T), bits = 8 * sizeof(T);
+        constexpr uint64_t ones = ~uint64_t{0} / ((uint64_t{1} << bits) - 1), tops = ones << (bits - 1);
+        size_t at = begin;
+        for (; at + lanes <= values.size() && at < end; at += lanes) {
+            uint64_t word;
+            std::memcpy(&word, values.data() + at, sizeof word);
+            word ^= wanted * ones;
+            if (const uint64_t equal = ~(((word & ~tops) + ~tops) | word) & tops)
+                return at + static_cast<size_t>(std::countr_zero(equal)) / bits;
         }
-        for (; skip > 0 && weight < n_weights; ++weight) skip -= child[weight] >> 7;
-        size_t last = weight;
-        while (last < n_weights && !(child[last++] & kLastWeight)) continue;
-        return {weight, last};
+        while (at < end && values[at] != wanted) ++at;
+        return at;
     }
 
-  private:
-    void check_structure() const;
-    void check_block(size_t block, size_t n_children) const;
+    // The weight where the n-th feature after the one that begins at `weight` begins, or the end of the
+    // block. The top bits mark where features end.
+    size_t skip_features(size_t block, size_t weight, size_t n) const {
+        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
+        const size_t n_weights = n_weights_of(block);
+        for (uint64_t word; n > 0 && weight + 8 <= n_weights; weight += 8) {
+            std::memcpy(&word, child + weight, sizeof word);
+            word &= kLastOfEight;
+            const size_t ends = (word >> 7) * 0x0101010101010101ULL >> 56;
+            if (ends >= n) {
+                while (--n > 0) word &= word - 1;
+                return weight + static_cast<size_t>(std::countr_zero(word)) / 8 + 1;
+            }
+            n -= ends;
+        }
+        for (; n > 0 && weight < n_weights; ++weight) n -= child[weight] >> 7;
+        return weight;
+    }
+
     uint32_t low(size_t block, size_t at) const {
         const size_t i = static_cast<size_t>(a_.low_base[block]) + at;
         return a_.shift[block] <= kByteShift ? a_.low8[i] : a_.low16[i];

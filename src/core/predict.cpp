@@ -1,22 +1,26 @@
 #include "predict.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
-#include <tuple>
+#include <new>
+
+#include "kernels.hpp"
 
 namespace bonsai {
 namespace {
 
-constexpr size_t kRowsPerTask = 1024;  // many rows share a node then, and its weights are read once for all
-
-constexpr size_t kBytesPerTask = 64 << 20;  // for the candidates of a task's rows
-constexpr size_t kLookupCost = 16;          // of one look-up, in entries of a table
+constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
+constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
+constexpr size_t kLookupCost = 8;          // of one look-up, in features to unpack
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
-    const float slack = std::max(0.0f, 1.0f - margin);
+    const float gap = 1.0f - margin, slack = gap > 0.0f ? gap : 0.0f;
     return -slack * slack;
 }
 
@@ -27,33 +31,103 @@ float bounded(float margin) {
     return margin > -huge ? std::min(margin, huge) : -huge;
 }
 
-// A node or label that a row may go to.
+// A node that a row may go to.
 struct Candidate {
-    uint32_t id;
-    float score;   // sum of the log scores along the path
-    float margin;  // its own
+    size_t node;
+    float score;                                    // sum of the log scores along the path
+    float margin;                                   // its own
+    bool operator<(const Candidate& other) const {  // better first
+        if (score != other.score) return score > other.score;
+        if (margin != other.margin) return margin > other.margin;
+        return node < other.node;
+    }
+};
+
+// A leaf that a row has reached; its labels' margins begin at `first` of the task's margins.
+struct Leaf {
+    size_t node;
+    size_t first;
+    float score;
+};
+
+// What one tree says about a label.
+struct Entry {
+    uint32_t label;
+    float score;
+    float margin;
 };
 
 // A label's standing over the trees seen so far: log-sum-exp of its scores, kept as (largest, sum of exp
 // beside it).
 struct Standing {
-    uint32_t label;
-    uint32_t n_trees;
-    double largest;
-    double sum;
-    double margin;  // summed over trees
+    double largest = -std::numeric_limits<double>::infinity();
+    double sum = 0;
+    double margin = 0;  // summed over trees
 
-    void add(const Candidate& c) {
-        if (c.score > largest) {
-            sum = sum * std::exp(largest - c.score) + 1.0;
-            largest = c.score;
+    void add(float score, float own_margin) {
+        if (score > largest) {
+            sum = sum * std::exp(largest - score) + 1.0;
+            largest = score;
         } else {
-            sum += std::exp(c.score - largest);
+            sum += std::exp(score - largest);
         }
-        margin += c.margin;
-        ++n_trees;
+        margin += own_margin;
     }
 };
+
+// The k largest of the numbers offered.
+class Largest {
+  public:
+    void clear(size_t k) {
+        k_ = k;
+        heap_.clear();
+    }
+    // The k-th, or -infinity if there were fewer.
+    float least() const {
+        return heap_.size() == k_ ? heap_.front() : -std::numeric_limits<float>::infinity();
+    }
+    void offer(std::span<const float> numbers) {
+        constexpr size_t chunk = 16;  // compared at once; in most of them nothing is large enough
+        while (!numbers.empty()) {
+            const auto part = numbers.first(std::min(chunk, numbers.size()));
+            const float bar = least();
+            int larger = 0;
+            for (const float x : part) larger |= x > bar;
+            if (larger)
+                for (const float x : part) add(x);
+            numbers = numbers.subspan(part.size());
+        }
+    }
+
+  private:
+    void add(float x) {
+        if (heap_.size() < k_) {
+            heap_.push_back(x);
+        } else if (x > heap_.front()) {
+            std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+            heap_.back() = x;
+        } else {
+            return;
+        }
+        std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    }
+
+    size_t k_ = 0;
+    std::vector<float> heap_;  // the smallest on top
+};
+
+// exp(x) to 1e-5, for x in [-87, 80]; beyond, the value at the nearer end. Made to be vectorised.
+float rough_exp(float x) {
+    x = x > -87.0f ? x : -87.0f;
+    x = x < 80.0f ? x : 80.0f;
+    constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
+    const float t = x * 1.44269504f, shifted = t + shift, f = t - (shifted - shift);
+    const float two_to_f =
+        1.0f + f * (0.693147182f +
+                    f * (0.240226462f + f * (0.0555032886f + f * (0.00961812911f + f * 0.00133335581f))));
+    const int32_t whole = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift);
+    return two_to_f * std::bit_cast<float>((whole + 127) << 23);
+}
 
 struct Ranked {
     double score;
@@ -65,6 +139,13 @@ struct Ranked {
         return label < other.label;
     }
 };
+
+// To 16 significant bits. Times a stored weight of 8 bits that is exact in a float, so that a multiplication
+// and addition give the same sums whether the machine fuses them or not: scores are the same on all of them.
+float shortened(float value) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    return std::bit_cast<float>((bits + 0x80) & ~uint32_t{0xff});
+}
 
 // The rows of one task, as lists of (feature, value), ready to be looked up node by node.
 struct Block {
@@ -82,7 +163,7 @@ struct Block {
             for_each_entry(x, i, [&](uint32_t f, float v) {
                 if (v == 0.0f) return;
                 feature.push_back(f);
-                value.push_back(v * factor);
+                value.push_back(shortened(v * factor));
             });
             ptr.push_back(feature.size());
         }
@@ -94,149 +175,216 @@ struct Block {
 class Searcher {
   public:
     Searcher(const Forest& forest, const PredictParams& params)
-        : forest_(forest), a_(forest.arrays()), params_(params), place_(forest.n_labels(), 0) {}
+        : forest_(forest),
+          a_(forest.arrays()),
+          params_(params),
+          beam_width_(params.beam == 0 ? std::numeric_limits<size_t>::max() : params.beam),
+          kernels_(kernels()),
+          // Not a vector: of memory that the system hands out as zeros, only what is used costs time.
+          totals_(static_cast<float*>(std::calloc(forest.n_labels() + 1, sizeof(float))), &std::free) {
+        if (!totals_) throw std::bad_alloc();
+    }
 
     void run(const RowsView& x, size_t begin, size_t end, int32_t* ids, float* scores) {
         block_.read(x, begin, end, params_.normalize);
-        const size_t n = block_.size();
-        beam_.resize(n);
-        found_.resize(n);
-        for (auto& found : found_) found.clear();
+        beam_.resize(block_.size());
+        arrivals_.clear();
         for (size_t t = 0; t < forest_.n_trees(); ++t) search_tree(t);
-        for (size_t r = 0; r < n; ++r)
-            rank(r, ids + (begin + r) * params_.k, scores + (begin + r) * params_.k);
+        std::stable_sort(arrivals_.begin(), arrivals_.end(),
+                         [](const Visit& a, const Visit& b) { return a.row < b.row; });
+        // As many rows at once as have room for the margins of their labels.
+        for (size_t row = 0, at = 0; row < block_.size();) {
+            const size_t first_row = row, first = at;
+            for (size_t n = 0; row < block_.size(); ++row) {
+                size_t after = at, more = 0;
+                for (; after < arrivals_.size() && arrivals_[after].row == row; ++after)
+                    more += n_children(arrivals_[after].node);
+                if (row > first_row && (n + more) * sizeof(float) > kMarginBytes) break;
+                at = after;
+                n += more;
+            }
+            score_labels({arrivals_.begin() + first, arrivals_.begin() + at});
+            size_t leaf = first;
+            for (size_t r = first_row; r < row; ++r) {
+                const size_t from = leaf;
+                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
+                rank({leaves_.begin() + from - first, leaves_.begin() + leaf - first},
+                     ids + (begin + r) * params_.k, scores + (begin + r) * params_.k);
+            }
+        }
     }
 
   private:
     struct Visit {
-        uint32_t node;
+        size_t node;
         uint32_t row;
         float score;
     };
 
-    // Level by level; all rows of the block that reach a node are served together.
+    // Level by level, down to the leaves; all rows of the block that reach a node are served together.
     void search_tree(size_t tree) {
-        std::vector<Visit> visits;
+        const auto root = static_cast<size_t>(a_.tree_ptr[tree]);
+        visits_.clear();
         for (uint32_t r = 0; r < block_.size(); ++r)
-            if (block_.ptr[r] < block_.ptr[r + 1]) visits.push_back({0, r, 0.0f});
-        while (!visits.empty()) {
-            for (size_t begin = 0; begin < visits.size();) {
-                size_t end = begin + 1;
-                while (end < visits.size() && visits[end].node == visits[begin].node) ++end;
-                visit(static_cast<size_t>(a_.tree_ptr[tree]) + visits[begin].node,
-                      {&visits[begin], end - begin});
-                begin = end;
-            }
-            visits.clear();
+            if (block_.ptr[r] < block_.ptr[r + 1]) visits_.push_back({root, r, 0.0f});
+        while (!visits_.empty()) {
+            for_each_node(visits_, [&](size_t node, size_t begin, size_t end) {
+                const std::span<const Visit> mine(&visits_[begin], end - begin);
+                if (a_.is_leaf[node]) {
+                    arrivals_.insert(arrivals_.end(), mine.begin(), mine.end());
+                    return;
+                }
+                const int32_t* children = a_.children.data() + a_.child_ptr[node];
+                score_children(node, mine, [&](size_t i, size_t from, std::span<const float> margins) {
+                    advance(mine[i], root, {children + from, margins.size()}, margins.data());
+                });
+            });
+            visits_.clear();
             for (uint32_t r = 0; r < beam_.size(); ++r) {
-                keep_best(beam_[r]);
-                for (const Candidate& c : beam_[r]) visits.push_back({c.id, r, c.score});
+                for (const Candidate& c : beam_[r]) visits_.push_back({c.node, r, c.score});
                 beam_[r].clear();
             }
-            std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) {
+            std::sort(visits_.begin(), visits_.end(), [](const Visit& a, const Visit& b) {
                 return a.node != b.node ? a.node < b.node : a.row < b.row;
             });
         }
     }
 
-    void keep_best(std::vector<Candidate>& candidates) const {
-        if (params_.beam == 0 || candidates.size() <= params_.beam) return;
-        const auto better = [](const Candidate& a, const Candidate& b) {
-            if (a.score != b.score) return a.score > b.score;
-            if (a.margin != b.margin) return a.margin > b.margin;
-            return a.id < b.id;
-        };
-        std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(params_.beam) - 1,
-                         candidates.end(), better);
-        candidates.resize(params_.beam);
+    // fn(node, begin, end) for each run of visits to the same node.
+    template <class Fn>
+    static void for_each_node(std::span<const Visit> visits, Fn&& fn) {
+        for (size_t begin = 0, end; begin < visits.size(); begin = end) {
+            for (end = begin + 1; end < visits.size() && visits[end].node == visits[begin].node;) ++end;
+            fn(visits[begin].node, begin, end);
+        }
     }
 
-    void visit(size_t node, std::span<const Visit> visits) {
-        const auto n = static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
+    // The margins of the labels of all leaves that a few rows have arrived at: leaves_, in the same order.
+    void score_labels(std::span<const Visit> arrivals) {
+        leaves_.clear();
+        size_t n = 0;
+        order_.clear();
+        for (const Visit& v : arrivals) {
+            order_.push_back({v.node, static_cast<uint32_t>(order_.size())});
+            leaves_.push_back({v.node, n, v.score});
+            n += n_children(v.node);
+        }
+        margins_.resize(n);
+        std::sort(order_.begin(), order_.end());
+        visits_.clear();
+        for (const auto& [node, at] : order_) visits_.push_back(arrivals[at]);
+        for_each_node(visits_, [&](size_t node, size_t begin, size_t end) {
+            score_children(node, {&visits_[begin], end - begin},
+                           [&](size_t i, size_t from, std::span<const float> margins) {
+                               std::copy(margins.begin(), margins.end(),
+                                         margins_.begin() + leaves_[order_[begin + i].second].first + from);
+                           });
+        });
+    }
+
+    // fn(i, c, margins of the children from the c-th on) for each visit i, block by block.
+    template <class Fn>
+    void score_children(size_t node, std::span<const Visit> visits, Fn&& fn) {
+        const auto first = static_cast<size_t>(a_.child_ptr[node]);
+        const size_t n = n_children(node);
         size_t lookups = 0;
         for (const Visit& v : visits) lookups += block_.ptr[v.row + 1] - block_.ptr[v.row];
-        const auto first = static_cast<size_t>(a_.block_ptr[node]),
-                   end = static_cast<size_t>(a_.block_ptr[node + 1]);
-        margins_.assign(visits.size() * (end - first) * kBlockChildren, 0.0f);
-        for (size_t b = first; b < end; ++b) {
-            // A table of the block's features costs a pass over the block; each look-up without it reads a
-            // bucket.
-            const bool table = lookups * kLookupCost > forest_.n_features_of(b) + forest_.n_weights_of(b) / 4;
-            if (table) enter_features(b);
-            for (size_t i = 0; i < visits.size(); ++i)
-                accumulate(b, visits[i].row, table,
-                           margins_.data() + (i * (end - first) + b - first) * kBlockChildren);
-            if (table) leave_features(b);
-        }
-        const float* scale = a_.scale.data() + a_.child_ptr[node];
-        const float* bias = a_.bias.data() + a_.child_ptr[node];
-        for (size_t i = 0; i < visits.size(); ++i) {
-            float* margin = margins_.data() + i * (end - first) * kBlockChildren;
-            for (size_t c = 0; c < n; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
-            collect(node, visits[i], margin);
+        for (size_t from = 0; from < n; from += kBlockChildren) {
+            const size_t b = static_cast<size_t>(a_.block_ptr[node]) + from / kBlockChildren;
+            const size_t width = std::min(kBlockChildren, n - from);
+            const float* scale = a_.scale.data() + first + from;
+            const float* bias = a_.bias.data() + first + from;
+            // Unpacking costs a pass over the block; each look-up without it reads a bucket.
+            const bool unpacked =
+                lookups * kLookupCost > forest_.n_features_of(b) + forest_.n_weights_of(b) / 2;
+            if (unpacked) unpack(b, width);
+            for (size_t i = 0; i < visits.size(); ++i) {
+                alignas(64) float margin[kBlockChildren] = {};
+                unpacked ? add_unpacked(visits[i].row, margin) : add_packed(visits[i].row, b, margin);
+                for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
+                fn(i, from, std::span<const float>(margin, width));
+            }
+            if (unpacked) forest_.for_each_feature(b, [&](size_t, uint32_t f) { slot_[f] = 0; });
         }
     }
 
-    void enter_features(size_t block) {
+    // A block with all its zeros: panel_[place * panel_width_ + child]. slot_[f] is the place of feature f,
+    // plus one. Safe on any contents: what is out of range has no place, or lands in another child's.
+    void unpack(size_t block, size_t n_children) {
+        const size_t n = forest_.n_features_of(block), n_weights = forest_.n_weights_of(block);
+        panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
         slot_.resize(forest_.n_features(), 0);
-        forest_.weight_starts(block, starts_);
         forest_.for_each_feature(block,
                                  [&](size_t i, uint32_t f) { slot_[f] = static_cast<uint32_t>(i) + 1; });
+        panel_.assign(n * panel_width_ + kBlockChildren, 0);
+        const StoredWeight* weight = a_.weights.data() + a_.weight_ptr[block];
+        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
+        StoredWeight* row = panel_.data();
+        const StoredWeight* end = row + n * panel_width_;
+        for (size_t w = 0; w < n_weights && row < end; ++w) {
+            row[child[w] & ~kLastWeight] = weight[w];
+            row += child[w] & kLastWeight ? panel_width_ : 0;
+        }
     }
 
-    void leave_features(size_t block) {
-        forest_.for_each_feature(block, [&](size_t, uint32_t f) { slot_[f] = 0; });
+    // Both add the row's features in the same order: scores do not depend on the row's companions.
+    void add_unpacked(size_t row, float* margin) {
+        const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
+        places_.resize(end - begin);
+        values_.resize(end - begin);
+        size_t n = 0;
+        for (size_t e = begin; e < end; ++e) {
+            const uint32_t slot = slot_[block_.feature[e]];
+            places_[n] = slot - 1;
+            values_[n] = block_.value[e];
+            n += slot != 0;
+        }
+        kernels_.add_bytes(panel_.data(), panel_width_, places_.data(), values_.data(), n, margin);
     }
-
-    // Adds to margin[c] for each child c of the block. The sum runs in the order of the row's features,
-    // whichever way they are found, so that a row's scores do not depend on its companions. The seven bits of
-    // a child cannot point beyond the 128 accumulators: no file can make this write elsewhere.
-    void accumulate(size_t block, size_t row, bool table, float* margin) {
+    // The seven bits of a child cannot point beyond the 128 margins: no file can make this write elsewhere.
+    void add_packed(size_t row, size_t block, float* margin) const {
         const StoredWeight* weight = a_.weights.data() + a_.weight_ptr[block];
         const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
         for (size_t e = block_.ptr[row]; e < block_.ptr[row + 1]; ++e) {
-            size_t first, end;
-            if (table) {
-                const uint32_t slot = slot_[block_.feature[e]];
-                if (slot == 0) continue;
-                first = starts_[slot - 1];
-                end = starts_[slot];
-            } else {
-                std::tie(first, end) = forest_.find(block, block_.feature[e]);
-            }
+            const auto [first, end] = forest_.find(block, block_.feature[e]);
             const float v = block_.value[e];
             for (size_t w = first; w < end; ++w)
                 margin[child[w] & ~kLastWeight] += v * static_cast<float>(weight[w]);
         }
     }
 
-    void collect(size_t node, const Visit& v, const float* margins) {
-        auto& list = a_.is_leaf[node] ? found_[v.row] : beam_[v.row];
-        const int64_t first = a_.child_ptr[node];
-        for (int64_t c = first; c < a_.child_ptr[node + 1]; ++c) {
-            const float margin = margins[c - first];
-            list.push_back(
-                {static_cast<uint32_t>(a_.children[c]), v.score + log_score(params_.loss, margin), margin});
+    // The best children so far of all nodes of a level, as a heap with the worst on top.
+    void advance(const Visit& v, size_t root, std::span<const int32_t> children, const float* margin) {
+        auto& beam = beam_[v.row];
+        for (size_t c = 0; c < children.size(); ++c) {
+            const Candidate candidate{root + static_cast<size_t>(children[c]),
+                                      v.score + log_score(params_.loss, margin[c]), margin[c]};
+            if (beam.size() < beam_width_) {
+                beam.push_back(candidate);
+                std::push_heap(beam.begin(), beam.end());
+            } else if (candidate < beam.front()) {
+                std::pop_heap(beam.begin(), beam.end());
+                beam.back() = candidate;
+                std::push_heap(beam.begin(), beam.end());
+            }
         }
     }
 
     // The mean over trees of exp(score), a tree that does not reach the label counting 0, kept on the log
-    // scale.
-    void rank(size_t row, int32_t* ids, float* scores) {
-        standings_.clear();
-        for (const Candidate& c : found_[row]) {
-            uint32_t& place = place_[c.id];
-            if (place == 0) {
-                standings_.push_back({c.id, 0, -std::numeric_limits<double>::infinity(), 0.0, 0.0});
-                place = static_cast<uint32_t>(standings_.size());
-            }
-            standings_[place - 1].add(c);
-        }
-        ranked_.clear();
+    // scale. Of all labels only the few that can be among the k best are looked at with care.
+    void rank(std::span<const Leaf> leaves, int32_t* ids, float* scores) {
         const double log_trees = std::log(static_cast<double>(forest_.n_trees()));
-        for (const Standing& s : standings_) {
-            place_[s.label] = 0;
-            ranked_.push_back({s.largest + std::log(s.sum) - log_trees, s.margin / s.n_trees, s.label});
+        choose(leaves, score_all(leaves));
+        std::stable_sort(entries_.begin(), entries_.end(),
+                         [](const Entry& a, const Entry& b) { return a.label < b.label; });
+        ranked_.clear();
+        for (size_t begin = 0, end; begin < entries_.size(); begin = end) {
+            const uint32_t label = entries_[begin].label;
+            Standing standing;
+            for (end = begin; end < entries_.size() && entries_[end].label == label; ++end)
+                standing.add(entries_[end].score, entries_[end].margin);
+            ranked_.push_back({standing.largest + std::log(standing.sum) - log_trees,
+                               standing.margin / static_cast<double>(end - begin), label});
         }
         const size_t n = std::min(params_.k, ranked_.size());
         std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
@@ -247,36 +395,107 @@ class Searcher {
         }
     }
 
+    // The scores of the labels of all leaves, into scores_; returns the k-th best of the tree where it is
+    // largest, or -infinity.
+    float score_all(std::span<const Leaf> leaves) {
+        size_t n = 0;
+        for (const Leaf& leaf : leaves) n += n_children(leaf.node);
+        scores_.resize(n);
+        float* out = scores_.data();
+        float least = -std::numeric_limits<float>::infinity();
+        size_t tree = 0;
+        largest_.clear(params_.k);
+        for (const Leaf& leaf : leaves) {
+            if (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) largest_.clear(params_.k);
+            while (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) ++tree;
+            const float* margin = margins_.data() + leaf.first;
+            n = n_children(leaf.node);
+            // Spelt out: a constant loss is a loop that the compiler vectorises.
+            if (params_.loss == Loss::squared_hinge)
+                for (size_t c = 0; c < n; ++c)
+                    out[c] = leaf.score + log_score(Loss::squared_hinge, margin[c]);
+            else
+                for (size_t c = 0; c < n; ++c) out[c] = leaf.score + log_score(Loss::logistic, margin[c]);
+            largest_.offer({out, n});
+            least = std::max(least, largest_.least());
+            out += n;
+        }
+        return least;
+    }
+
+    // entries_ = what the trees say about all labels that can be among the k best, and about few others.
+    // `base` is a score that k labels have in some tree. Sums of exp(score - base) are good to 1e-5 here;
+    // where they would overflow they are cut off, which keeps labels in play.
+    void choose(std::span<const Leaf> leaves, float base) {
+        const size_t n = scores_.size();
+        strengths_.assign(n, 0.0f);
+        float least = 0.0f;
+        if (base > -std::numeric_limits<float>::infinity()) {
+            for (size_t i = 0; i < n; ++i) strengths_[i] = rough_exp(scores_[i] - base);
+            float* total = totals_.get();
+            for_each_label(leaves, [&](uint32_t label, size_t i) { total[label] += strengths_[i]; });
+            for_each_label(leaves, [&](uint32_t label, size_t i) { strengths_[i] = total[label]; });
+            for_each_label(leaves, [&](uint32_t label, size_t) { total[label] = 0; });
+            // Each label stands there once for each tree that reaches it: k of them are among so many.
+            largest_.clear(params_.k * forest_.n_trees());
+            largest_.offer(strengths_);
+            least = largest_.least() * (1 - 1e-4f);
+        }
+        entries_.clear();
+        size_t i = 0;
+        for (const Leaf& leaf : leaves) {
+            const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
+            const float* margin = margins_.data() + leaf.first;
+            for (size_t c = 0; c < n_children(leaf.node); ++c, ++i)
+                if (strengths_[i] >= least)
+                    entries_.push_back({static_cast<uint32_t>(label[c]), scores_[i], margin[c]});
+        }
+    }
+
+    // fn(label, i) for the labels of all leaves, in the order of scores_.
+    template <class Fn>
+    void for_each_label(std::span<const Leaf> leaves, Fn&& fn) const {
+        size_t i = 0;
+        for (const Leaf& leaf : leaves)
+            for (int64_t c = a_.child_ptr[leaf.node]; c < a_.child_ptr[leaf.node + 1]; ++c)
+                fn(static_cast<uint32_t>(a_.children[c]), i++);
+    }
+
+    size_t n_children(size_t node) const {
+        return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
+    }
+
     const Forest& forest_;
     const ForestArrays& a_;
     const PredictParams& params_;
+    const size_t beam_width_;
     Block block_;
-    std::vector<uint32_t> slot_;                 // feature -> position in the block + 1, 0 between blocks
-    std::vector<uint32_t> starts_;               // position in the block -> first weight
-    std::vector<uint32_t> place_;                // label -> position among standings_ + 1, 0 between rows
-    std::vector<float> margins_;                 // visits of a node x its children, padded to blocks
-    std::vector<std::vector<Candidate>> beam_;   // for each row, the nodes of the next level
-    std::vector<std::vector<Candidate>> found_;  // for each row, labels of all trees
-    std::vector<Standing> standings_;
+    const Kernels& kernels_;
+    std::vector<std::vector<Candidate>> beam_;        // for each row, the nodes of the next level
+    std::vector<Visit> visits_;                       // sorted by node
+    std::vector<Visit> arrivals_;                     // at leaves, of all trees, sorted by row
+    std::vector<std::pair<size_t, uint32_t>> order_;  // node, place among the arrivals
+    std::vector<Leaf> leaves_;
+    std::vector<float> margins_;       // of the labels of leaves_
+    std::vector<StoredWeight> panel_;  // a block, see unpack
+    std::vector<uint32_t> slot_;       // 0 between blocks
+    size_t panel_width_ = 0;
+    std::vector<uint32_t> places_;
+    std::vector<float> values_;
+    std::vector<float> scores_;     // of one row's labels
+    std::vector<float> strengths_;  // of the same, see choose
+    Largest largest_;
+    std::unique_ptr<float[], decltype(&std::free)> totals_;  // for each label, 0 between rows
+    std::vector<Entry> entries_;
     std::vector<Ranked> ranked_;
 };
-
-// What a row can find in a tree at one level, at the most.
-size_t most_candidates(const Forest& forest, const PredictParams& params) {
-    const size_t all = forest.arrays().children.size();
-    if (params.beam == 0 || params.beam > all / forest.max_children()) return all;
-    return params.beam * forest.max_children();
-}
 
 }  // namespace
 
 void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams& params, Pool& pool,
                    int32_t* ids, float* scores) {
-    // Small batches are cut finer, so that every thread has work; and so are rows that find many labels each.
-    const size_t share = x.n_rows / (4 * size_t{pool.threads()}) + 1;
-    const size_t room =
-        kBytesPerTask / (sizeof(Candidate) * forest.n_trees() * most_candidates(forest, params)) + 1;
-    const size_t rows = std::min({kRowsPerTask, share, room});
+    // Small batches are cut finer, so that every thread has work.
+    const size_t rows = std::min(kRowsPerTask, x.n_rows / (2 * size_t{pool.threads()}) + 1);
     std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
     pool.control().done = 0;
     pool.control().total = x.n_rows;
