@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*) $(wildcard src/*.?pp) CMakeLists.txt pyproject.toml
 CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp)
 
-.PHONY: demo test pytest cpptest lint format sanitize clean
+.PHONY: demo test pytest cpptest lint format sanitize bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -36,6 +36,11 @@ format: $(VENV)/.tools
 # C++ tests under ASan+UBSan and under TSan, then the Python tests on a module built with ASan+UBSan.
 sanitize: $(VENV)/.installed
 	bash tests/sanitize.sh
+
+# Ours beside omikuji on eurlex57k (see BONSAI_DATA in CONTRIBUTING.md). All data sets and peers, which takes hours:
+#   .venv/bin/python -m benchmarks.compare
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.compare --quick
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed, this is ' + sys.version) if sys.version_info < (3, 11) else None"
