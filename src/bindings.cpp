@@ -167,12 +167,9 @@ nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees,
                                  .max_depth = nb::cast<size_t>(params["max_depth"]),
                                  .seed = seed};
     const Kernels& kernels = bonsai::kernels();
-    std::vector<Tree> trees(n_trees);
+    std::vector<Tree> trees;
     run_watched(threads, progress, [&](Pool& pool) {
-        pool.control().total = n_trees * labels.size();
-        pool.run(n_trees, [&](size_t t, unsigned) {
-            trees[t] = build_tree(rows.view, span(labels), t, tree_params, kernels, pool);
-        });
+        trees = build_trees(rows.view, span(labels), n_trees, tree_params, kernels, pool);
     });
     nb::list out;
     for (Tree& tree : trees)
@@ -305,7 +302,8 @@ nb::tuple py_partition(nb::object vectors, nb::dict params, uint64_t key, unsign
     const Kernels& kernels = bonsai::kernels();
     Partition out;
     run_watched(threads, nb::none(), [&](Pool& pool) {
-        out = partition_rows(rows.view, kmeans, Rng(derive(key, kForClustering)), kernels, pool);
+        out = partition_rows(rows.view, Columns(rows.view), kmeans, Rng(derive(key, kForClustering)), kernels,
+                             pool);
     });
     return nb::make_tuple(to_numpy(std::move(out.cluster)), out.n_clusters,
                           to_numpy(std::move(out.objective)));

@@ -45,8 +45,9 @@ struct Centres {
 
 class KMeans {
   public:
-    KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
-        : params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(rows), rows_(rows) {
+    KMeans(const RowsView& rows, const Columns& columns, const KMeansParams& params, Rng rng,
+           const Kernels& kernels, Pool& pool)
+        : params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(columns), rows_(rows) {
         for (size_t i = 0; i < rows.n_rows; ++i) {
             bool zero = true;
             for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
@@ -414,7 +415,7 @@ class KMeans {
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
-    Columns columns_;  // centres are summed one panel row at a time, in cache
+    const Columns& columns_;  // centres are summed one panel row at a time, in cache
     const RowsView& rows_;
     std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
@@ -426,9 +427,9 @@ class KMeans {
 
 }  // namespace
 
-Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
-                         Pool& pool) {
-    return KMeans(rows, params, rng, kernels, pool).run();
+Partition partition_rows(const RowsView& rows, const Columns& columns, const KMeansParams& params, Rng rng,
+                         const Kernels& kernels, Pool& pool) {
+    return KMeans(rows, columns, params, rng, kernels, pool).run();
 }
 
 }  // namespace bonsai

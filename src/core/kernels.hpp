@@ -27,7 +27,7 @@ struct DualPass {
     RowsView rows;
     const uint32_t* order;     // n_rows row numbers
     const uint64_t* positive;  // for each row, bit l: row is a positive of lane l
-    const float* inv_q;        // for each row, 1 / Q_ii
+    const float* inv_q;        // for each row, 1 / Q_ii, relaxed
     const float* diagonal;     // for each row: 1 / (2 C_i) for the squared hinge, C_i for the logistic loss
     uint64_t active;           // lanes that still move
     size_t width;              // B
@@ -35,7 +35,7 @@ struct DualPass {
     float* w;             // n_features x B
     float* bias;          // B: learnt, or held fixed
     float* alpha;         // n_rows x B
-    float* gradient_max;  // B, out: extremes of the projected gradient seen in this pass
+    float* gradient_max;  // B, out: extremes of 0 and the projected gradients of this pass
     float* gradient_min;  // B
 };
 
@@ -52,7 +52,7 @@ struct Kernels {
                         size_t feature_end, const float* w, size_t width, float* out, size_t stride);
     // w[f, l] += sum over rows of value[i, f] * coef[i, l]; coef is n_rows x width
     void (*scatter)(const RowsView& rows, const float* coef, size_t width, float* w);
-    // out[l] = sum over f of a[f, l] * b[f, l], in double; n features
+    // out[l] = sum over f of a[f, l] * b[f, l]; n features
     void (*lane_dots)(const float* a, const float* b, size_t n, size_t width, double* out);
     // y[f, l] = scale[l] * y[f, l] + step[l] * x[f, l]
     void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale,

@@ -65,26 +65,27 @@ bool any(Mask m) {
     return all != 0;
 }
 
-// Prefetching a few non-zeros ahead hides the latency of panel rows that live beyond L2.
-constexpr int64_t kAhead = 8;
+// Into L2, where it waits for its turn.
 template <size_t NV>
 void prefetch(const float* row) {
     for (size_t j = 0; j < NV * kVector * 4; j += 64)
-        __builtin_prefetch(reinterpret_cast<const char*>(row) + j);
+        __builtin_prefetch(reinterpret_cast<const char*>(row) + j, 0, 2);
 }
 
-// Far: prefetch. It pays where the panel does not fit into the caches; elsewhere it is only more to execute.
-constexpr size_t kFarBytes = 12 << 20;
-template <size_t NV, bool Far>
+template <size_t NV>
 void sparse_dot(const RowsView& rows, int64_t begin, int64_t end, const float* w, Vec (&acc)[NV]) {
     constexpr size_t B = NV * kVector;
-    const int64_t fetch_end = end - kAhead;
+    // Copies: the compiler keeps them in registers, as nothing else can point to them.
+    const int32_t* index = rows.index;
+    const float* value = rows.value;
+    Vec sum[NV];
+    for (size_t j = 0; j < NV; ++j) sum[j] = acc[j];
     for (int64_t e = begin; e < end; ++e) {
-        if (Far && e < fetch_end) prefetch<NV>(w + size_t(rows.index[e + kAhead]) * B);
-        const Vec v = broadcast(rows.value[e]);
-        const float* p = w + size_t(rows.index[e]) * B;
-        for (size_t j = 0; j < NV; ++j) acc[j] += v * load(p + j * kVector);
+        const Vec v = broadcast(value[e]);
+        const float* p = w + size_t(index[e]) * B;
+        for (size_t j = 0; j < NV; ++j) sum[j] += v * load(p + j * kVector);
     }
+    for (size_t j = 0; j < NV; ++j) acc[j] = sum[j];
 }
 
 template <size_t NV>
@@ -104,14 +105,16 @@ template <size_t NV>
 void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
     if (rows.dense)
         dense_dot<NV>(rows, i, w, acc);
-    else if (rows.n_features * NV * sizeof(Vec) > kFarBytes)
-        sparse_dot<NV, true>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
     else
-        sparse_dot<NV, false>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
+        sparse_dot<NV>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
 }
 
+// A panel beyond this does not live in L2: while one row is added, the panel rows of the next are fetched.
+constexpr size_t kFarBytes = 1 << 20;
+
+// w += step x row i. Row `next` comes after it.
 template <size_t NV>
-void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w) {
+void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w, size_t next) {
     constexpr size_t B = NV * kVector;
     if (rows.dense) {
         const float* x = rows.dense_row(i);
@@ -124,10 +127,33 @@ void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w) {
         }
         return;
     }
-    for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-        float* p = w + size_t(rows.index[e]) * B;
-        const Vec v = broadcast(rows.value[e]);
-        for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * step[j]);
+    const int32_t* index = rows.index;
+    const float* value = rows.value;
+    Vec mine[NV];
+    for (size_t j = 0; j < NV; ++j) mine[j] = step[j];
+    const bool far = rows.n_features * B * sizeof(float) > kFarBytes;
+    int64_t fetch = rows.ptr[next];
+    const int64_t fetch_end = far ? rows.ptr[next + 1] : fetch;
+    for (int64_t e = rows.ptr[i], end = rows.ptr[i + 1]; e < end; ++e) {
+        if (fetch < fetch_end) prefetch<NV>(w + size_t(index[fetch++]) * B);
+        float* p = w + size_t(index[e]) * B;
+        const Vec v = broadcast(value[e]);
+        for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * mine[j]);
+    }
+}
+
+// What the next row of a pass needs, asked for while this one is worked on: rows come in random order.
+template <size_t NV>
+void fetch_row(const DualPass& pass, size_t i) {
+    prefetch<NV>(pass.alpha + i * NV * kVector);
+    __builtin_prefetch(pass.positive + i);
+    __builtin_prefetch(pass.diagonal + i);
+    __builtin_prefetch(pass.inv_q + i);
+    if (pass.rows.dense) return;
+    constexpr int64_t line = 16;
+    for (int64_t e = pass.rows.ptr[i]; e < pass.rows.ptr[i + 1]; e += line) {
+        __builtin_prefetch(pass.rows.index + e);
+        __builtin_prefetch(pass.rows.value + e);
     }
 }
 
@@ -141,12 +167,12 @@ void dual_squared_hinge(const DualPass& pass) {
     Mask active[NV];
     for (size_t j = 0; j < NV; ++j) {
         bias[j] = load(pass.bias + j * kVector);
-        high[j] = broadcast(-INFINITY);
-        low[j] = broadcast(INFINITY);
+        high[j] = low[j] = zero;  // what they should be
         active[j] = lanes_of(pass.active >> (j * kVector));
     }
     for (size_t t = 0; t < pass.rows.n_rows; ++t) {
-        const size_t i = pass.order[t];
+        const size_t i = pass.order[t], next = pass.order[std::min(t + 1, pass.rows.n_rows - 1)];
+        fetch_row<NV>(pass, next);
         Vec acc[NV];
         for (size_t j = 0; j < NV; ++j) acc[j] = bias[j];
         dot<NV>(pass.rows, i, pass.w, acc);
@@ -169,7 +195,7 @@ void dual_squared_hinge(const DualPass& pass) {
             moved |= step[j] != zero;
         }
         if (!any(moved)) continue;
-        add_row<NV>(pass.rows, i, step, pass.w);
+        add_row<NV>(pass.rows, i, step, pass.w, next);
         if (pass.learn_bias)
             for (size_t j = 0; j < NV; ++j) bias[j] += step[j];
     }
@@ -210,7 +236,8 @@ void dual_logistic(const DualPass& pass) {
         pass.gradient_min[l] = 0;
     }
     for (size_t t = 0; t < pass.rows.n_rows; ++t) {
-        const size_t i = pass.order[t];
+        const size_t i = pass.order[t], next = pass.order[std::min(t + 1, pass.rows.n_rows - 1)];
+        fetch_row<NV>(pass, next);
         Vec acc[NV];
         for (size_t j = 0; j < NV; ++j) acc[j] = load(pass.bias + j * kVector);
         dot<NV>(pass.rows, i, pass.w, acc);
@@ -233,7 +260,7 @@ void dual_logistic(const DualPass& pass) {
         }
         Vec step[NV];
         for (size_t j = 0; j < NV; ++j) step[j] = load(delta + j * kVector);
-        add_row<NV>(pass.rows, i, step, pass.w);
+        add_row<NV>(pass.rows, i, step, pass.w, next);
         if (pass.learn_bias)
             for (size_t l = 0; l < B; ++l) pass.bias[l] += delta[l];
     }
@@ -259,7 +286,7 @@ void add_margins(const RowsView& rows, const uint32_t* row, size_t n, int64_t* c
         cursor[r] = end;
         Vec acc[NV];
         for (size_t j = 0; j < NV; ++j) acc[j] = load(out + r * stride + j * kVector);
-        sparse_dot<NV, false>(rows, begin, end, w, acc);
+        sparse_dot<NV>(rows, begin, end, w, acc);
         for (size_t j = 0; j < NV; ++j) store(out + r * stride + j * kVector, acc[j]);
     }
 }
@@ -273,7 +300,7 @@ void scatter(const RowsView& rows, const float* coef, float* w) {
             step[j] = load(coef + (i * NV + j) * kVector);
             moved |= step[j] != Vec{};
         }
-        if (any(moved)) add_row<NV>(rows, i, step, w);
+        if (any(moved)) add_row<NV>(rows, i, step, w, std::min(i + 1, rows.n_rows - 1));
     }
 }
 
@@ -293,14 +320,17 @@ void for_width(size_t width, Fn&& fn) {
     }
 }
 
-void lane_dots(const float* a, const float* b, size_t n, size_t width, double* out) {
-    typedef double Doubles __attribute__((vector_size(kVector * 8)));
-    for (size_t l = 0; l < width; l += kVector) {
-        Doubles sum = {};
-        for (size_t f = 0; f < n; ++f)
-            sum += __builtin_convertvector(load(a + f * width + l), Doubles) *
-                   __builtin_convertvector(load(b + f * width + l), Doubles);
-        for (size_t m = 0; m < kVector; ++m) out[l + m] = sum[m];
+// In single precision for a few features at a time, in double beyond.
+template <size_t NV>
+void lane_dots(const float* a, const float* b, size_t n, double* out) {
+    constexpr size_t B = NV * kVector, few = 16;
+    std::fill_n(out, B, 0.0);
+    for (size_t f = 0; f < n; f += few) {
+        Vec sum[NV] = {};
+        for (size_t e = f * B, end = std::min(n, f + few) * B; e < end; e += B)
+            for (size_t j = 0; j < NV; ++j) sum[j] += load(a + e + j * kVector) * load(b + e + j * kVector);
+        for (size_t j = 0; j < NV; ++j)
+            for (size_t l = 0; l < kVector; ++l) out[j * kVector + l] += sum[j][l];
     }
 }
 
@@ -312,15 +342,16 @@ void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* sc
         }
 }
 
-// Bytes become floats on the way; prefetching pays, as the panel is as large as a block has features.
+// Bytes become floats on the way. The panel has a row for each feature of a block: prefetching pays.
 template <size_t NV>
 void add_bytes(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
                float* out) {
+    constexpr size_t ahead = 8;
     Vec acc[NV];
     for (size_t j = 0; j < NV; ++j) acc[j] = load(out + j * kVector);
     for (size_t i = 0; i < n; ++i) {
         const int8_t* row = panel + size_t(place[i]) * width;
-        if (i + kAhead < n) __builtin_prefetch(panel + size_t(place[i + kAhead]) * width);
+        if (i + ahead < n) __builtin_prefetch(panel + size_t(place[i + ahead]) * width);
         const Vec v = broadcast(value[i]);
         for (size_t j = 0; j < NV; ++j) acc[j] += v * widen(row + j * kVector);
     }
@@ -363,7 +394,8 @@ const Kernels BONSAI_KERNELS = {
         },
     .scatter = [](const RowsView& rows, const float* coef, size_t width,
                   float* w) { for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); }); },
-    .lane_dots = lane_dots,
+    .lane_dots = [](const float* a, const float* b, size_t n, size_t width,
+                    double* out) { for_width(width, [&]<size_t NV>() { lane_dots<NV>(a, b, n, out); }); },
     .lane_axpy = lane_axpy,
     .add_bytes =
         [](const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,

@@ -99,9 +99,9 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     view_.value = value_.data();
 }
 
-void Slice::sort_rows() {
-    if (view_.dense) return;
-    const Columns columns(view_);
+Columns Slice::sort_rows() {
+    Columns columns(view_);
+    if (view_.dense) return columns;
     std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
     for (size_t f = 0; f < features_.size(); ++f)
         for (int64_t e = columns.ptr[f]; e < columns.ptr[f + 1]; ++e) {
@@ -109,6 +109,7 @@ void Slice::sort_rows() {
             index_[to] = static_cast<int32_t>(f);
             value_[to] = columns.value[e];
         }
+    return columns;
 }
 
 void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,

@@ -110,8 +110,8 @@ class Slice {
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
           Scratch& scratch);
 
-    // Sorts each row by local feature, which takes a transposed copy for the moment.
-    void sort_rows();
+    // Sorts each row by local feature; returns the same entries column by column.
+    Columns sort_rows();
 
     const RowsView& rows() const { return view_; }
     // local feature -> feature of `source`

@@ -45,10 +45,24 @@ void Pool::run(size_t n, const std::function<void(size_t, unsigned)>& fn) {
     std::unique_lock lock(mutex_);
     loops_.push_back(&loop);
     changed_.notify_all();
-    while (!loop.exhausted()) take_one(loop, lock, worker);
-    changed_.wait(lock, [&] { return loop.running == 0; });
+    while (true) {
+        if (!loop.exhausted())
+            take_one(loop, lock, worker);
+        else if (loop.running == 0)
+            break;
+        else if (Loop* inner = open_loop(&loop))
+            take_one(*inner, lock, worker);
+        else
+            changed_.wait(lock);
+    }
     loops_.erase(std::find(loops_.begin(), loops_.end(), &loop));
     if (loop.error) std::rethrow_exception(loop.error);
+}
+
+Pool::Loop* Pool::open_loop(const Loop* after) const {
+    for (auto loop = loops_.rbegin(); loop != loops_.rend() && *loop != after; ++loop)
+        if (!(*loop)->exhausted()) return *loop;
+    return nullptr;
 }
 
 void Pool::take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker) {
@@ -71,10 +85,8 @@ void Pool::work(unsigned worker) {
     current_worker() = worker;
     std::unique_lock lock(mutex_);
     while (true) {
-        auto open =
-            std::find_if(loops_.rbegin(), loops_.rend(), [](Loop* loop) { return !loop->exhausted(); });
-        if (open != loops_.rend()) {
-            take_one(**open, lock, worker);
+        if (Loop* loop = open_loop(nullptr)) {
+            take_one(*loop, lock, worker);
         } else if (closing_) {
             return;
         } else {

@@ -41,9 +41,10 @@ class Pool {
     Control& control() const { return control_; }
 
     // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The
-    // first exception ends the loop and is rethrown here. May be called from inside fn; idle workers take the
-    // innermost loop first, and a worker that waits for its own loop never starts foreign work, so buffers
-    // may be kept per worker by any function that does not itself call `run` while it holds them.
+    // first exception ends the loop and is rethrown here. May be called from inside fn. Idle workers take the
+    // innermost loop first; one that waits for the rest of its own loop helps with loops that were begun
+    // after it, but never with an outer one. So buffers may be kept per worker by the tasks of an outermost
+    // loop.
     void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
 
   private:
@@ -57,6 +58,8 @@ class Pool {
     };
 
     void work(unsigned worker);
+    // The innermost loop that has tasks left, of those begun after `after`.
+    Loop* open_loop(const Loop* after) const;
     void take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
     static unsigned& current_worker();
 

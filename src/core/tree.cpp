@@ -27,56 +27,86 @@ struct Growing {
     Partition partition;  // no cluster: a leaf
 };
 
-void split(const RowsView& vectors, Growing& node, const TreeParams& params, const Kernels& kernels,
-           Pool& pool, Slice::Scratch& scratch) {
-    Slice slice(vectors, node.labels, {}, scratch);
-    slice.sort_rows();
-    node.partition =
-        partition_rows(slice.rows(), params.kmeans, Rng(derive(node.key, kForClustering)), kernels, pool);
+// The vectors of a node's labels, ready to be clustered.
+struct Members {
+    Members(const RowsView& vectors, std::span<const uint32_t> labels)
+        : slice(vectors, labels, {}, scratch), columns(slice.sort_rows()) {
+        scratch = {};
+    }
+    Slice::Scratch scratch;
+    Slice slice;
+    Columns columns;
+};
+
+void split(const Members& members, Growing& node, const TreeParams& params, const Kernels& kernels,
+           Pool& pool) {
+    node.partition = partition_rows(members.slice.rows(), members.columns, params.kmeans,
+                                    Rng(derive(node.key, kForClustering)), kernels, pool);
     // No progress (all vectors alike, for instance): the node stays a leaf of this size.
     if (node.partition.n_clusters < 2) node.partition = {};
 }
 
+// Appends the nodes of a level to their tree, and replaces them by those of the next level.
+void descend(std::vector<Growing>& level, size_t& n_numbered, Tree& out, Control& control) {
+    std::vector<Growing> next;
+    for (auto& node : level) {
+        out.is_leaf.push_back(node.partition.n_clusters == 0);
+        if (out.is_leaf.back()) {
+            out.children.insert(out.children.end(), node.labels.begin(), node.labels.end());
+            control.done += node.labels.size();
+        } else {
+            const size_t first = next.size();
+            for (size_t c = 0; c < node.partition.n_clusters; ++c) {
+                out.children.push_back(static_cast<int32_t>(n_numbered++));
+                next.push_back({{}, derive(node.key, c), {}});
+            }
+            for (size_t i = 0; i < node.labels.size(); ++i)
+                next[first + node.partition.cluster[i]].labels.push_back(node.labels[i]);
+            node = {};
+        }
+        out.child_ptr.push_back(static_cast<int64_t>(out.children.size()));
+    }
+    level = std::move(next);
+}
+
 }  // namespace
 
-Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree,
-                const TreeParams& params, const Kernels& kernels, Pool& pool) {
-    Tree out;
-    out.child_ptr.push_back(0);
-    std::vector<Growing> level(1);
-    level[0] = {{labels.begin(), labels.end()}, root_key(params.seed, tree), {}};
-    size_t n_numbered = 1;
-    for (size_t depth = 1; !level.empty(); ++depth) {
-        std::vector<size_t> large;
-        for (size_t v = 0; v < level.size(); ++v)
-            if (level[v].labels.size() > params.max_leaf && depth != params.max_depth) large.push_back(v);
-        std::stable_sort(large.begin(), large.end(),
-                         [&](size_t a, size_t b) { return level[a].labels.size() > level[b].labels.size(); });
-        pool.run(large.size(), [&](size_t task, unsigned) {
-            Slice::Scratch scratch;
-            split(vectors, level[large[task]], params, kernels, pool, scratch);
-        });
-        std::vector<Growing> next;
-        for (auto& node : level) {
-            out.is_leaf.push_back(node.partition.n_clusters == 0);
-            if (out.is_leaf.back()) {
-                out.children.insert(out.children.end(), node.labels.begin(), node.labels.end());
-                pool.control().done += node.labels.size();
-            } else {
-                const size_t first = next.size();
-                for (size_t c = 0; c < node.partition.n_clusters; ++c) {
-                    out.children.push_back(static_cast<int32_t>(n_numbered++));
-                    next.push_back({{}, derive(node.key, c), {}});
-                }
-                for (size_t i = 0; i < node.labels.size(); ++i)
-                    next[first + node.partition.cluster[i]].labels.push_back(node.labels[i]);
-                node = {};
-            }
-            out.child_ptr.push_back(static_cast<int64_t>(out.children.size()));
-        }
-        level = std::move(next);
+std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
+                              const TreeParams& params, const Kernels& kernels, Pool& pool) {
+    pool.control().total = n_trees * labels.size();
+    std::vector<Tree> trees(n_trees);
+    std::vector<std::vector<Growing>> levels(n_trees);
+    std::vector<size_t> n_numbered(n_trees, 1);
+    for (size_t t = 0; t < n_trees; ++t) {
+        trees[t].child_ptr.push_back(0);
+        levels[t].push_back({{labels.begin(), labels.end()}, root_key(params.seed, t), {}});
     }
-    return out;
+    const auto is_large = [&](const Growing& node, size_t depth) {
+        return node.labels.size() > params.max_leaf && depth != params.max_depth;
+    };
+    for (size_t depth = 1; depth == 1 || std::any_of(levels.begin(), levels.end(),
+                                                     [](const auto& level) { return !level.empty(); });
+         ++depth) {
+        if (depth == 1 && n_trees > 0 && is_large(levels[0][0], depth)) {
+            // All roots hold the same labels. One after the other: each takes the memory of its centres, and
+            // is large enough for all threads.
+            const Members members(vectors, labels);
+            for (auto& level : levels) split(members, level[0], params, kernels, pool);
+        } else {
+            std::vector<Growing*> large;
+            for (auto& level : levels)
+                for (auto& node : level)
+                    if (is_large(node, depth)) large.push_back(&node);
+            std::stable_sort(large.begin(), large.end(), [](const Growing* a, const Growing* b) {
+                return a->labels.size() > b->labels.size();
+            });
+            pool.run(large.size(), [&](size_t task, unsigned) {
+                split(Members(vectors, large[task]->labels), *large[task], params, kernels, pool);
+            });
+        }
+        for (size_t t = 0; t < n_trees; ++t) descend(levels[t], n_numbered[t], trees[t], pool.control());
+    }
+    return trees;
 }
 
 }  // namespace bonsai

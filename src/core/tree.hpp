@@ -32,8 +32,8 @@ uint64_t root_key(uint64_t seed, size_t tree);
 std::vector<uint64_t> node_keys(std::span<const int64_t> child_ptr, std::span<const int32_t> children,
                                 std::span<const uint8_t> is_leaf, uint64_t root);
 
-// Tree number `tree` over the given labels (ascending), whose vectors are the rows of `vectors`.
-Tree build_tree(const RowsView& vectors, std::span<const uint32_t> labels, size_t tree,
-                const TreeParams& params, const Kernels& kernels, Pool& pool);
+// Trees over the given labels (ascending), whose vectors are the rows of `vectors`.
+std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
+                              const TreeParams& params, const Kernels& kernels, Pool& pool);
 
 }  // namespace bonsai

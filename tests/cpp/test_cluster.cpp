@@ -29,7 +29,7 @@ Partition partition(const Rows& rows, const KMeansParams& p, uint64_t key, unsig
                     const Kernels& kernels = kernels_named("")) {
     Control control;
     Pool pool(threads, control);
-    return partition_rows(rows.view(), p, Rng(key), kernels, pool);
+    return partition_rows(rows.view(), Columns(rows.view()), p, Rng(key), kernels, pool);
 }
 
 Rows dense(size_t n_features, std::vector<float> values) {
@@ -160,7 +160,9 @@ void test_interrupt() {
     Pool pool(2, control);
     control.stop = true;
     const Rows rows = random_unit_rows(50, 5, 1, 0);
-    CHECK_THROWS(partition_rows(rows.view(), params(4), Rng(1), kernels_named(""), pool), "interrupted");
+    CHECK_THROWS(
+        partition_rows(rows.view(), Columns(rows.view()), params(4), Rng(1), kernels_named(""), pool),
+        "interrupted");
 }
 
 // Breadth-first numbers, children after their parent and in a row, every label in one leaf.
@@ -173,8 +175,10 @@ void test_trees() {
         Control control;
         Pool pool(threads, control);
         const TreeParams p{.kmeans = params(3), .max_leaf = 4, .max_depth = 0, .seed = 8};
-        trees.push_back(build_tree(rows.view(), labels, 2, p, kernels_named(""), pool));
-        CHECK(control.done == labels.size());
+        auto built = build_trees(rows.view(), labels, 3, p, kernels_named(""), pool);
+        CHECK(control.done == 3 * labels.size());
+        CHECK(built[0].children != built[2].children);
+        trees.push_back(std::move(built[2]));
     }
     const Tree& tree = trees[0];
     for (const Tree& other : trees)
