@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "panel.hpp"
+
 namespace bonsai {
 namespace {
 
@@ -26,7 +28,7 @@ constexpr float kSlack = 1e-4f;
 // K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
 struct Centres {
     size_t k = 0;
-    std::vector<std::vector<float>> panel;
+    std::vector<Panel> panel;
     std::vector<float> inverse;  // 1 / norm; 0: the centre has vanished
 
     size_t n_panels() const { return (k + kMaxLanes - 1) / kMaxLanes; }
@@ -193,7 +195,7 @@ class KMeans {
                                                  std::min(sweep, open.size() - task * sweep));
             std::vector<uint32_t> ids;
             for (const uint32_t m : mine) ids.push_back(members_[m]);
-            std::vector<float> out(ids.size() * centres.stride());
+            Panel out(ids.size() * centres.stride());
             similarities(centres, ids, out.data());
             for (size_t r = 0; r < ids.size(); ++r) take_best(mine[r], out.data() + r * centres.stride());
         });
@@ -369,7 +371,7 @@ class KMeans {
             ++size[cluster_[row]];
             only[cluster_[row]] = row;
         }
-        std::vector<float> out(centres.stride());
+        Panel out(centres.stride());
         for (uint32_t c = 0; c < k_; ++c) {
             if (size[c] != 1) continue;
             similarities(centres, {&only[c], 1}, out.data());
@@ -421,7 +423,7 @@ class KMeans {
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row
     std::vector<float> own_, others_;            // for each member, bounds of its similarities
-    std::vector<float> similarity_;              // balanced only: members x centres
+    Panel similarity_;                           // balanced only: members x centres
     size_t k_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "newton.hpp"
+#include "panel.hpp"
 #include "random.hpp"
 
 namespace bonsai {
@@ -84,7 +85,7 @@ class DualPanel {
 
     // The logistic dual lives strictly inside (0, C).
     void start_inside() {
-        std::vector<float> coef(alpha_.size(), 0.0f);
+        Panel coef(alpha_.size(), 0.0f);
         for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
             const float start = static_cast<float>(std::min(1e-3 * diagonal_[i], 1e-8));
             for (size_t l = 0; l < lane_.size(); ++l) {
@@ -165,7 +166,7 @@ class DualPanel {
     }
 
     // In place: a narrower row never overtakes the one that it is read from.
-    void repack(std::vector<float>& panel, size_t n, const std::vector<uint32_t>& kept, size_t width) const {
+    void repack(Panel& panel, size_t n, const std::vector<uint32_t>& kept, size_t width) const {
         for (size_t r = 0; r < n; ++r) {
             const float* from = panel.data() + r * width_;
             float* to = panel.data() + r * width;
@@ -183,7 +184,8 @@ class DualPanel {
     uint64_t active_;             // lanes that still move; padding never does
     std::vector<uint32_t> lane_;  // lane of the panel -> class, counted from first_
     std::vector<uint64_t> positive_;
-    std::vector<float> w_, alpha_, bias_, diagonal_, inv_q_;
+    Panel w_, alpha_, bias_;
+    std::vector<float> diagonal_, inv_q_;
     Solution solution_;
 };
 

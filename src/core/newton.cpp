@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "panel.hpp"
+
 namespace bonsai {
 namespace {
 
@@ -107,12 +109,12 @@ class NewtonPanel {
         }
     }
 
-    void norms(const std::vector<float>& panel, Lanes& out) const {
+    void norms(const Panel& panel, Lanes& out) const {
         kernels_.lane_dots(panel.data(), panel.data(), size_, width_, out);
         for (size_t l = 0; l < width_; ++l) out[l] = std::sqrt(out[l]);
     }
 
-    void margins_of(const std::vector<float>& panel, std::vector<float>& out) const {
+    void margins_of(const Panel& panel, Panel& out) const {
         kernels_.margins(problem_.rows, 0, problem_.rows.n_rows, panel.data(), width_, out.data(), width_);
         if (!params_.learn_bias) return;
         const float* bias = panel.data() + problem_.rows.n_features * width_;
@@ -121,7 +123,7 @@ class NewtonPanel {
     }
 
     // out = panel + X^T coef
-    void with_scattered(const std::vector<float>& panel, std::vector<float>& out) {
+    void with_scattered(const Panel& panel, Panel& out) {
         out = panel;
         kernels_.scatter(problem_.rows, coef_.data(), width_, out.data());
         if (!params_.learn_bias) return;
@@ -149,7 +151,7 @@ class NewtonPanel {
         }
     }
 
-    void objective(const std::vector<float>& margin, const std::vector<float>& w, Lanes& f) const {
+    void objective(const Panel& margin, const Panel& w, Lanes& f) const {
         kernels_.lane_dots(w.data(), w.data(), size_, width_, f);
         for (size_t l = 0; l < width_; ++l) f[l] *= 0.5;
         add_losses([&](size_t at) { return double{margin[at]}; }, f);
@@ -261,8 +263,8 @@ class NewtonPanel {
     const Kernels& kernels_;
     size_t first_, n_, width_, size_;
     std::vector<uint64_t> positive_;
-    std::vector<float> w_, g_, s_, r_, d_, h_;
-    std::vector<float> margin_, step_margin_, curvature_, coef_;  // n_rows x width
+    Panel w_, g_, s_, r_, d_, h_;
+    Panel margin_, step_margin_, curvature_, coef_;  // n_rows x width
 };
 
 }  // namespace
