@@ -208,7 +208,9 @@ def build_tree(
     root = Node(np.array(sorted(labels), dtype=np.int64), key)
     nodes = [root]
     for node in nodes:
-        if len(node.labels) <= max_leaf or node.level == max_depth:
+        last = max_depth is not None and node.level >= max_depth
+        overfull = max_depth != 1 and len(node.labels) >= 100 * max_leaf
+        if len(node.labels) <= max_leaf or (last and not overfull):
             continue
         rng = Rng(derive(node.key, CLUSTERING))
         kmeans_params = kmeans_tol, kmeans_max_iter, kmeans_init, balanced

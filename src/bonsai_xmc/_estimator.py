@@ -53,6 +53,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     max_depth : int ≥ 1, optional
         Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all (one-vs-rest).
         Default: none, split until `max_leaf`. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
+        From 2 on, leaves of 100 × `max_leaf` labels or more are split nevertheless.
     balanced : bool, default=False
         Whether the children of a node get equally many labels (up to one). False in the paper; true in
         Parabel.
@@ -321,7 +322,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         )
 
     def _rows(self, X: Any) -> _inputs.CoreRows:
-        check_is_fitted(self)
+        if not hasattr(self, "feature_names_in_"):  # names are compared with those of X
+            ready = _inputs.ready_csr(X, self.n_features_in_)
+            if ready is not None:
+                return ready
         X = self._checked(X)
         return _inputs.as_csr(X) if sp.issparse(X) else _inputs.as_float32(X)
 
@@ -329,6 +333,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row."""
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         beam = 0 if self.beam is None else self.beam
+        self._require_fitted()
         rows = self._rows(X)
         return self._forest.top_k(rows, k, beam, self.loss, bool(self.normalize), self._threads(), watch)
 
@@ -346,8 +351,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         ids, scores = self._search(X, self._checked_k(k))
         return ids, np.exp(scores)
 
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():  # scikit-learn's own check takes its time to say yes
+            check_is_fitted(self)
+
     def _checked_k(self, k: int) -> int:
-        check_is_fitted(self)
+        self._require_fitted()
         if not isinstance(k, int | np.integer) or isinstance(k, bool):
             raise ValueError(f"k is {k!r}, but must be a whole number")
         if k < 1:
@@ -370,7 +379,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
 
         The order within equal scores, which `top_k` decides by the margins, is not visible here.
         """
-        check_is_fitted(self)
+        self._require_fitted()
         ids, scores = self._search(X, min(self.keep, len(self.classes_)))
         found = ids >= 0
         indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])

@@ -21,6 +21,11 @@ std::vector<uint64_t> node_keys(std::span<const int64_t> child_ptr, std::span<co
 
 namespace {
 
+// A leaf costs its labels times its rows. Clustering sometimes leaves one that holds a good part of all
+// labels; from so many times `max_leaf` on it is split whatever its depth, unless the root was meant to be
+// the leaf.
+constexpr size_t kOverfull = 100;
+
 struct Growing {
     std::vector<uint32_t> labels;
     uint64_t key;
@@ -82,7 +87,9 @@ std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t>
         levels[t].push_back({{labels.begin(), labels.end()}, root_key(params.seed, t), {}});
     }
     const auto is_large = [&](const Growing& node, size_t depth) {
-        return node.labels.size() > params.max_leaf && depth != params.max_depth;
+        const bool last = params.max_depth > 0 && depth >= params.max_depth;
+        const bool overfull = params.max_depth > 1 && node.labels.size() / kOverfull >= params.max_leaf;
+        return node.labels.size() > params.max_leaf && (!last || overfull);
     };
     for (size_t depth = 1; depth == 1 || std::any_of(levels.begin(), levels.end(),
                                                      [](const auto& level) { return !level.empty(); });

@@ -22,7 +22,7 @@ struct Tree {
 struct TreeParams {
     KMeansParams kmeans;
     size_t max_leaf;   /// labels in a leaf
-    size_t max_depth;  /// levels of nodes, the root is level 1; 0: no limit
+    size_t max_depth;  /// levels of nodes, the root is level 1; 0: no limit. Overfull leaves go deeper
     uint64_t seed;
 };
 

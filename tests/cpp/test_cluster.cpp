@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "check.hpp"
 #include "core/tree.hpp"
@@ -165,6 +166,27 @@ void test_interrupt() {
         "interrupted");
 }
 
+// A depth limit holds, but not for leaves that hold more than a hundred times what they should.
+void test_overfull_leaves() {
+    const Rows rows = to_sparse(random_unit_rows(900, 20, 6, 0.05));
+    std::vector<uint32_t> labels(900);
+    std::iota(labels.begin(), labels.end(), 0u);
+    Control control;
+    Pool pool(2, control);
+    const auto largest_leaf = [&](size_t max_leaf, size_t max_depth) {
+        const TreeParams p{.kmeans = params(2), .max_leaf = max_leaf, .max_depth = max_depth, .seed = 8};
+        const Tree tree = build_trees(rows.view(), labels, 1, p, kernels_named(""), pool)[0];
+        int64_t most = 0;
+        for (size_t v = 0; v < tree.n_nodes(); ++v)
+            if (tree.is_leaf[v]) most = std::max(most, tree.child_ptr[v + 1] - tree.child_ptr[v]);
+        return most;
+    };
+    CHECK(largest_leaf(1, 1) == 900);
+    CHECK(largest_leaf(1, 2) < 100);
+    CHECK(largest_leaf(2, 2) < 200);
+    CHECK(largest_leaf(9, 2) >= 450);
+}
+
 // Breadth-first numbers, children after their parent and in a row, every label in one leaf.
 void test_trees() {
     const Rows rows = to_sparse(random_unit_rows(200, 20, 5, 0.05));
@@ -210,5 +232,6 @@ int main() {
     test_any_rows();
     test_interrupt();
     test_trees();
+    test_overfull_leaves();
     return check::report("cluster");
 }
