@@ -89,11 +89,8 @@ class Forest {
     // The weights of one feature in a block: (first, end), counted within the block; equal if it has none.
     // Safe on any contents.
     std::pair<size_t, size_t> find(size_t block, uint32_t feature) const {
-        const size_t at_bucket = feature >> a_.shift[block];
-        if (at_bucket + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]))
-            return {0, 0};
-        const uint32_t* bucket =
-            a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at_bucket));
+        const uint32_t* bucket = bucket_of(block, feature);
+        if (!bucket) return {0, 0};
         const size_t begin = bucket[0], end = std::min<size_t>(bucket[2], n_features_of(block));
         const uint32_t wanted = feature & ((uint32_t{1} << a_.shift[block]) - 1);
         const auto base = static_cast<size_t>(a_.low_base[block]);
@@ -108,6 +105,13 @@ class Forest {
   private:
     void check_structure() const;
     void check_block(size_t block, size_t n_children) const;
+
+    // Of a feature, or null if it lies beyond the last one.
+    const uint32_t* bucket_of(size_t block, uint32_t feature) const {
+        const size_t at = feature >> a_.shift[block];
+        if (at + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block])) return nullptr;
+        return a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at));
+    }
 
     template <class T, class Fn>
     void for_each_feature(size_t block, const T* low, Fn& fn) const {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
 constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
+constexpr size_t kFewVisits = 2;           // to a node: not worth unpacking it
 constexpr size_t kLookupCost = 8;          // of one look-up, in features to unpack
 
 float log_score(Loss loss, float margin) {
@@ -296,6 +297,7 @@ class Searcher {
             const float* bias = a_.bias.data() + first + from;
             // Unpacking costs a pass over the block; each look-up without it reads a bucket.
             const bool unpacked =
+                visits.size() > kFewVisits &&
                 lookups * kLookupCost > forest_.n_features_of(b) + forest_.n_weights_of(b) / 2;
             if (unpacked) unpack(b, width);
             for (size_t i = 0; i < visits.size(); ++i) {

@@ -1,0 +1,258 @@
+"""How near the kernels come to what the machine can do: `python -m benchmarks.roofline`.
+
+Builds `roofline.cpp`, runs it on one thread (half a minute) and prints a table; the numbers go to
+`benchmarks/results/roofline.json` and a picture to `docs/img/roofline.svg`. `BONSAI_ISA` chooses the
+instruction set, as everywhere.
+
+Panels have 64 lanes, rows have the features of texts: some in every row, most in few. What a kernel moves is
+the panel it reads and writes, and sums that it keeps in memory; the rows themselves do not count. Frequent
+features stay in the nearer caches, so that a kernel may move more than the level can where its panel lives.
+Panels begin 16 bytes beyond a line of the cache, where malloc puts large ones; the column "aligned" has
+GFLOP/s of the same work on panels that begin on a line.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "bench"
+RESULT = ROOT / "benchmarks" / "results" / "roofline.json"
+PICTURE = ROOT / "docs" / "img" / "roofline.svg"
+LEVELS = ("L1", "L2", "L3", "DRAM")
+SPLIT = 0.85  # of the time: an aligned panel that takes less says that split lines are what costs
+NEAR = 1.6  # times what the model allows: up to here its largest part is what bounds a kernel
+FLAT = 1.3  # times the time on the smallest panel: up to here memory is not what bounds a kernel
+SWEEP_ROWS = 2048  # of k-means
+PLOTTED_NONZEROS = 100
+# Okabe and Ito's colours, which colour-blind people can tell apart; shapes say the same.
+STYLES = {
+    "dual_squared_hinge": ("#D55E00", "o"),
+    "scatter": ("#0072B2", "s"),
+    "margins": ("#009E73", "^"),
+    "add_margins": ("#CC79A7", "D"),
+    "add_bytes": ("#000000", "v"),
+}
+
+
+def build() -> Path:
+    """With the tools of the environment that runs this, as `make cpptest` does."""
+    tools = Path(sys.executable).parent
+    options = [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", "-DBONSAI_BENCH=ON", "-DBONSAI_MODULE=OFF"]
+    cmake = str(tools / "cmake")
+    configure = [cmake, "-S", str(ROOT), "-B", str(BUILD), "-G", "Ninja", *options]
+    for command in (configure, [cmake, "--build", str(BUILD), "--target", "roofline"]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return BUILD / "roofline"
+
+
+class Machine:
+    """Ceilings: operations per second, and bytes per second of a level for one way to visit it."""
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.peak: float = raw["peak"]
+        self.caches: dict[str, int] = raw["caches"]
+        self._rates = {(b["level"], b["chunk"], b["random"]): b for b in raw["bandwidth"]}
+
+    def rate(self, level: str, chunk: int = 256, *, random: bool, update: bool = False) -> float:
+        return float(self._rates[level, chunk, random]["update" if update else "read"])
+
+    def level_of(self, size: float) -> str:
+        """The nearest level that holds so many bytes."""
+        return next((level for level in LEVELS[:-1] if size <= self.caches[level]), LEVELS[-1])
+
+
+def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
+    """Seconds that a run keeps each resource busy, if caches hold the most frequent features."""
+    seconds = {"arithmetic": run["flop"] / machine.peak}
+    # After the product with a row, the panel rows that are to be updated lie near; `add_margins` updates the
+    # sums of a sweep of rows instead.
+    touched = SWEEP_ROWS if run["kernel"] == "add_margins" else run["nonzeros"]
+    near = machine.level_of(run["chunk"] * touched)
+    again = run["read_bytes"] > 0
+    below = 0.0
+    for level in LEVELS:
+        share = run["within"].get(level, 1.0) - below
+        below += share
+        seconds[level] = share * run["read_bytes"] / machine.rate(level, run["chunk"], random=True)
+        updates = float(level == near) if again else share
+        seconds[level] += updates * run["update_bytes"] / machine.rate(level, random=True, update=True)
+    in_order = run["kernel"] != "dual_squared_hinge"
+    rows = machine.rate(machine.level_of(run["row_bytes"]), random=not in_order)
+    seconds["rows"] = run["row_bytes"] / rows
+    return seconds
+
+
+def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> str:
+    """A word for what a kernel waits for; `smallest` is the same work on the smallest panel.
+
+    The word is about an aligned panel. Vectors that reach over the end of a line come before it where they
+    cost more than a little.
+    """
+    taken = run["aligned_seconds"]
+    parts = model(run, machine)
+    arithmetic = parts.pop("arithmetic")
+    if taken < NEAR * arithmetic:
+        word = "arithmetic"
+    elif taken < NEAR * sum(parts.values()):
+        word = max(parts, key=lambda part: parts[part])
+    else:
+        word = "instructions" if taken < FLAT * smallest["aligned_seconds"] else "latency"
+    return f"split lines, {word}" if taken < SPLIT * run["seconds"] else word
+
+
+def evaluate(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> dict[str, Any]:
+    """The run with what the table shows."""
+    moved = run["read_bytes"] + run["update_bytes"]
+    level = machine.level_of(run["features"] * run["chunk"])
+    at_level = run["read_bytes"] / machine.rate(level, run["chunk"], random=True)
+    at_level += run["update_bytes"] / machine.rate(level, random=True, update=True)
+    return run | {
+        "gflops": run["flop"] / run["seconds"] / 1e9,
+        "aligned_gflops": run["flop"] / run["aligned_seconds"] / 1e9,
+        "gbytes": moved / run["seconds"] / 1e9,
+        "intensity": run["flop"] / moved,
+        "of_peak": run["flop"] / run["seconds"] / machine.peak,
+        "level": level,
+        "of_level": at_level / run["seconds"],
+        "bound": bound(run, smallest, machine),
+    }
+
+
+def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) -> str:
+    lines = [
+        f"One thread, {raw['isa']}: {machine.peak / 1e9:.0f} GFLOP/s in single precision.",
+        "",
+        "| GB/s | in order: read | read + write | 256 B at random: read | read + write | 64 B: read |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for level in LEVELS:
+        rates = [
+            machine.rate(level, random=random, update=update)
+            for random in (False, True)
+            for update in (False, True)
+        ]
+        rates.append(machine.rate(level, 64, random=True))
+        lines.append(f"| {level} | " + " | ".join(f"{rate / 1e9:.0f}" for rate in rates) + " |")
+    lines += [
+        "",
+        "| kernel | non-zeros | features | GFLOP/s | aligned | GB/s | FLOP/byte | of peak | panel in "
+        "| of that level | bound by |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | --- |",
+    ]
+    for run in sorted(runs, key=lambda run: (list(STYLES).index(run["kernel"]), run["nonzeros"])):
+        lines.append(
+            f"| `{run['kernel']}` | {run['nonzeros']} | {run['features']:,} | {run['gflops']:.1f} "
+            f"| {run['aligned_gflops']:.1f} | {run['gbytes']:.0f} | {run['intensity']:.2f} "
+            f"| {run['of_peak']:.0%} | {run['level']} | {run['of_level']:.0%} | {run['bound']} |"
+        )
+    lines += ["", "| `Forest::find`: features of the block | KB | found | million/s | ns |"]
+    lines.append("| ---: | ---: | ---: | ---: | ---: |")
+    for find in raw["find"]:
+        rate = find["per_second"]
+        lines.append(
+            f"| {find['features']:,} | {find['block_bytes'] / 1e3:.0f} | {find['found']:.0%} "
+            f"| {rate / 1e6:.0f} | {1e9 / rate:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path: Path) -> None:
+    """The roofline: 900 pixels wide, the same bytes for the same numbers."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    plt.rcParams.update({"svg.hashsalt": "roofline", "font.size": 10.5, "axes.axisbelow": True})
+    figure, axes = plt.subplots(figsize=(9.375, 5.8), layout="constrained")
+    left, right, bottom, top = 0.1, 8.0, 2.0, 1.8 * machine.peak / 1e9
+    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, top))
+    peak = machine.peak / 1e9
+    axes.plot([peak / (machine.rate("L1", random=False) / 1e9), right], [peak, peak], color="0.25", lw=1.6)
+    axes.text(right * 0.96, peak * 1.05, f"peak {peak:.0f} GFLOP/s ({raw['isa']})", ha="right", va="bottom")
+    labels = []
+    for level, line in zip(LEVELS, ("-", "--", "-.", ":"), strict=True):
+        rate = machine.rate(level, random=False) / 1e9
+        start = max(left, bottom / rate)
+        axes.plot([start, peak / rate], [start * rate, peak], color="0.45", lw=1.3, ls=line)
+        label = axes.text(start * 1.04, start * 1.04 * rate * 1.05, f"{level} {rate:.0f} GB/s", fontsize=9.5)
+        labels.append(label)
+    shown = [run for run in runs if run["nonzeros"] == PLOTTED_NONZEROS]
+    sizes = sorted({run["features"] for run in shown})
+    area = {features: 28.0 + 34.0 * i for i, features in enumerate(sizes)}
+    for kernel, (colour, shape) in STYLES.items():
+        mine = [run for run in shown if run["kernel"] == kernel]
+        x, y = [run["intensity"] for run in mine], [run["gflops"] for run in mine]
+        axes.plot(x, y, color=colour, lw=0.8, alpha=0.6)
+        axes.scatter(
+            x,
+            y,
+            s=[area[run["features"]] for run in mine],
+            color=colour,
+            marker=shape,
+            edgecolors="white",
+            linewidths=0.8,
+            zorder=3,
+        )
+    kernels = [
+        Line2D([], [], color=colour, marker=shape, ls="", ms=8, label=kernel)
+        for kernel, (colour, shape) in STYLES.items()
+    ]
+    panels = [
+        Line2D([], [], color="0.5", marker="o", ls="", ms=area[n] ** 0.5, label=f"{n:,} features")
+        for n in sizes
+    ]
+    first = axes.legend(handles=kernels, title="kernel", loc="lower right", bbox_to_anchor=(0.77, 0.01))
+    axes.add_artist(first)
+    axes.legend(handles=panels, title="panel of 64 lanes", loc="lower right", bbox_to_anchor=(1.0, 0.01))
+    ticks_x, ticks_y = (0.1, 0.25, 0.5, 1, 2, 4, 8), (2, 5, 10, 20, 50, 100)
+    axes.set_xticks(ticks_x, [f"{tick:g}" for tick in ticks_x])
+    axes.set_yticks(ticks_y, [f"{tick:g}" for tick in ticks_y])
+    axes.minorticks_off()
+    axes.grid(color="0.92")
+    axes.set_xlabel("arithmetic intensity (FLOP per byte of panel traffic)")
+    axes.set_ylabel("GFLOP/s")
+    axes.set_title(f"Kernels on one thread, rows with {PLOTTED_NONZEROS} non-zeros; lines: reading in order")
+    figure.canvas.draw()  # only now the axes have their size
+    box = axes.get_window_extent()
+    slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
+    for label in labels:  # along their lines
+        label.set(rotation=math.degrees(math.atan(slope)), rotation_mode="anchor", color="0.25")
+        label.set_in_layout(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None}, facecolor="white")
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--again", action="store_true", help="show the last results without measuring")
+    if parser.parse_args().again:
+        raw = json.loads(RESULT.read_text())
+    else:
+        output = subprocess.run([str(build())], check=True, capture_output=True, text=True, env=os.environ)
+        raw = json.loads(output.stdout)
+    machine = Machine(raw)
+    work = lambda run: (run["kernel"], run["nonzeros"])
+    smallest: dict[tuple[str, int], dict[str, Any]] = {}
+    for run in sorted(raw["kernels"], key=lambda run: run["features"]):
+        smallest.setdefault(work(run), run)
+    runs = [evaluate(run, smallest[work(run)], machine) for run in raw["kernels"]]
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps(raw | {"kernels": runs}, indent=1) + "\n")
+    print(tables(raw, runs, machine))
+    try:
+        draw(raw, runs, machine, PICTURE)
+    except ImportError:
+        print("(no picture: matplotlib is not installed)")
+
+
+if __name__ == "__main__":
+    main()
