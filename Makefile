@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*) $(wildcard src/*.?pp) CMakeLists.txt pyproject.toml
-CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp)
+CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp) $(wildcard benchmarks/*.?pp)
 
 .PHONY: demo test pytest cpptest lint format sanitize bench clean
 

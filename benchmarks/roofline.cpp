@@ -14,6 +14,7 @@
 
 #include "core/kernels.hpp"
 #include "core/model.hpp"
+#include "core/panel.hpp"
 #include "core/random.hpp"
 
 using namespace bonsai;
@@ -88,21 +89,9 @@ double best_short(const std::function<void()>& work) {
     return best(many) / static_cast<double>(calls);
 }
 
-// Memory that begins on a line of the cache, or 16 bytes beyond: there malloc puts what it gets page by page.
+// The memory of panels, as the product has it.
 template <class T>
-class Buffer {
-  public:
-    Buffer(size_t n, bool aligned) : memory_(n + 2 * kLine / sizeof(T)), at_(memory_.data()) {
-        at_ += (kLine - reinterpret_cast<uintptr_t>(at_) % kLine) % kLine / sizeof(T);
-        if (!aligned) at_ += 16 / sizeof(T);
-    }
-    T* data() { return at_; }
-
-  private:
-    static constexpr size_t kLine = 64;
-    std::vector<T> memory_;
-    T* at_;
-};
+using Buffer = std::vector<T, PanelAllocator<T>>;
 
 // --- The machine ----------------------------------------------------------------------------------
 
@@ -146,7 +135,7 @@ void print_bandwidth(const Level& level, size_t chunk, bool random, bool last) {
     std::vector<uint32_t> order(n);
     std::iota(order.begin(), order.end(), 0u);
     if (random) Rng(1).shuffle(order);
-    Buffer<char> memory(level.probe_bytes, true);
+    Buffer<char> memory(level.probe_bytes);
     const auto read = chunk == 64 ? probes().read64 : probes().read256;
     const auto update = chunk == 64 ? probes().update64 : probes().update256;
     const double reading =
@@ -214,8 +203,7 @@ struct Work {
     double row_bytes;  // what belongs to the rows, visited once: features, values and what is kept for each
 };
 
-// All measurements of one shape of rows. A panel lies where the allocator puts it, as in training, or
-// aligned.
+// All measurements of one shape of rows.
 class Bench {
   public:
     Bench(size_t n_features, size_t nonzeros)
@@ -226,22 +214,19 @@ class Bench {
           total_(static_cast<double>(kRows * nonzeros)) {}
 
     void print(bool last) {
-        print("dual_squared_hinge", kRowBytes, [&](bool aligned) { return dual(aligned); });
-        print("margins", kRowBytes, [&](bool aligned) { return margins(aligned); });
-        print("scatter", kRowBytes, [&](bool aligned) { return scatter(aligned); });
-        print("add_margins", kRowBytes, [&](bool aligned) { return add_margins(aligned); });
-        print("add_bytes", kLanes, [&](bool aligned) { return add_bytes(aligned); }, last);
+        print("dual_squared_hinge", kRowBytes, [&] { return dual(); });
+        print("margins", kRowBytes, [&] { return margins(); });
+        print("scatter", kRowBytes, [&] { return scatter(); });
+        print("add_margins", kRowBytes, [&] { return add_margins(); });
+        print("add_bytes", kLanes, [&] { return add_bytes(); }, last);
     }
 
   private:
-    void print(const char* kernel, size_t chunk, const std::function<Work(bool)>& measure,
-               bool last = false) {
-        const Work work = measure(false);
-        const double aligned = measure(true).seconds;
+    void print(const char* kernel, size_t chunk, const std::function<Work()>& measure, bool last = false) {
+        const Work work = measure();
         std::printf("  {\"kernel\": \"%s\", \"features\": %zu, \"nonzeros\": %zu, \"chunk\": %zu, ", kernel,
                     n_features_, nonzeros_, chunk);
-        std::printf("\"seconds\": %.6g, \"aligned_seconds\": %.6g, \"flop\": %.6g, ", work.seconds, aligned,
-                    work.flop);
+        std::printf("\"seconds\": %.6g, \"flop\": %.6g, ", work.seconds, work.flop);
         std::printf("\"read_bytes\": %.6g, \"update_bytes\": %.6g, \"row_bytes\": %.6g, \"within\": {",
                     work.read_bytes, work.update_bytes, work.row_bytes);
         // The share of visits to the most frequent features, as many as each cache holds.
@@ -258,10 +243,11 @@ class Bench {
     }
 
     // A pass of dual coordinate descent, after a first one from zero; rows that move nothing are not updated.
-    Work dual(bool aligned) {
-        Buffer<float> w(n_features_ * kLanes, aligned), alpha(kRows * kLanes, aligned);
-        std::vector<float> bias(kLanes), high(kLanes), low(kLanes), old(kRows * kLanes);
-        const std::vector<float> inv_q(kRows, 1.2f / 2.5f), diagonal(kRows, 0.5f);
+    Work dual() {
+        Buffer<float> w(n_features_ * kLanes), alpha(kRows * kLanes);
+        std::vector<float> bias(kLanes, -0.9f), high(kLanes), low(kLanes), sum(kLanes), support(kLanes),
+            old(kRows * kLanes);
+        const std::vector<float> inv_q(kRows, 1 / 1.5f), diagonal(kRows, 0.5f);
         std::vector<uint64_t> positive(kRows, ~uint64_t{0});
         std::vector<uint32_t> order(kRows);
         std::iota(order.begin(), order.end(), 0u);
@@ -275,12 +261,14 @@ class Bench {
                             .diagonal = diagonal.data(),
                             .active = ~uint64_t{0},
                             .width = kLanes,
-                            .learn_bias = true,
+                            .learn_bias = false,
                             .w = w.data(),
                             .bias = bias.data(),
                             .alpha = alpha.data(),
                             .gradient_max = high.data(),
-                            .gradient_min = low.data()};
+                            .gradient_min = low.data(),
+                            .alpha_sum = sum.data(),
+                            .support = support.data()};
         kernels().dual_squared_hinge(pass);
         double seconds = INFINITY, moved = 0;
         for (int r = 0; r < kRepeats; ++r) {
@@ -298,16 +286,16 @@ class Bench {
                 row_bytes(2 * kRowBytes)};
     }
 
-    Work margins(bool aligned) {
-        Buffer<float> w(n_features_ * kLanes, aligned), out(kRows * kLanes, aligned);
+    Work margins() {
+        Buffer<float> w(n_features_ * kLanes), out(kRows * kLanes);
         std::fill_n(w.data(), n_features_ * kLanes, 0.5f);
         const double seconds = best(
             [&] { kernels().margins(shuffled_.view(), 0, kRows, w.data(), kLanes, out.data(), kLanes); });
         return {seconds, 2 * kLanes * total_, kRowBytes * total_, 0, row_bytes(kRowBytes)};
     }
 
-    Work scatter(bool aligned) {
-        Buffer<float> w(n_features_ * kLanes, aligned);
+    Work scatter() {
+        Buffer<float> w(n_features_ * kLanes);
         const std::vector<float> coef(kRows * kLanes, 1e-3f);
         const double seconds =
             best([&] { kernels().scatter(shuffled_.view(), coef.data(), kLanes, w.data()); });
@@ -315,13 +303,13 @@ class Bench {
     }
 
     // A block of features at a time, for a sweep of rows, as k-means does it (cluster.cpp: the same sizes).
-    Work add_margins(bool aligned) {
+    Work add_margins() {
         constexpr size_t sweep = 2048, block = 384 * 1024 / kRowBytes, max_blocks = 12;
         const RowsView rows = sorted_.view();
         const auto end_of = [&](size_t b) {
             return b == max_blocks ? n_features_ : std::min(n_features_, (b + 1) * block);
         };
-        Buffer<float> w(n_features_ * kLanes, aligned), out(sweep * kLanes, aligned);
+        Buffer<float> w(n_features_ * kLanes), out(sweep * kLanes);
         std::fill_n(w.data(), n_features_ * kLanes, 0.5f);
         std::vector<uint32_t> ids(kRows);
         std::iota(ids.begin(), ids.end(), 0u);
@@ -348,8 +336,8 @@ class Bench {
     }
 
     // Prediction from an unpacked block of 64 children, whose every feature has a place.
-    Work add_bytes(bool aligned) {
-        Buffer<int8_t> panel(n_features_ * kLanes, aligned);
+    Work add_bytes() {
+        Buffer<int8_t> panel(n_features_ * kLanes);
         std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});
         const std::vector<uint32_t> place(sorted_.index.begin(), sorted_.index.end());
         alignas(64) float out[kLanes] = {};

@@ -7,8 +7,6 @@ instruction set, as everywhere.
 Panels have 64 lanes, rows have the features of texts: some in every row, most in few. What a kernel moves is
 the panel it reads and writes, and sums that it keeps in memory; the rows themselves do not count. Frequent
 features stay in the nearer caches, so that a kernel may move more than the level can where its panel lives.
-Panels begin 16 bytes beyond a line of the cache, where malloc puts large ones; the column "aligned" has
-GFLOP/s of the same work on panels that begin on a line.
 """
 
 import argparse
@@ -25,7 +23,6 @@ BUILD = ROOT / "build" / "bench"
 RESULT = ROOT / "benchmarks" / "results" / "roofline.json"
 PICTURE = ROOT / "docs" / "img" / "roofline.svg"
 LEVELS = ("L1", "L2", "L3", "DRAM")
-SPLIT = 0.85  # of the time: an aligned panel that takes less says that split lines are what costs
 NEAR = 1.6  # times what the model allows: up to here its largest part is what bounds a kernel
 FLAT = 1.3  # times the time on the smallest panel: up to here memory is not what bounds a kernel
 SWEEP_ROWS = 2048  # of k-means
@@ -89,21 +86,15 @@ def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
 
 
 def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> str:
-    """A word for what a kernel waits for; `smallest` is the same work on the smallest panel.
-
-    The word is about an aligned panel. Vectors that reach over the end of a line come before it where they
-    cost more than a little.
-    """
-    taken = run["aligned_seconds"]
+    """A word for what a kernel waits for; `smallest` is the same work on the smallest panel."""
+    taken = run["seconds"]
     parts = model(run, machine)
     arithmetic = parts.pop("arithmetic")
     if taken < NEAR * arithmetic:
-        word = "arithmetic"
-    elif taken < NEAR * sum(parts.values()):
-        word = max(parts, key=lambda part: parts[part])
-    else:
-        word = "instructions" if taken < FLAT * smallest["aligned_seconds"] else "latency"
-    return f"split lines, {word}" if taken < SPLIT * run["seconds"] else word
+        return "arithmetic"
+    if taken < NEAR * sum(parts.values()):
+        return max(parts, key=lambda part: parts[part])
+    return "instructions" if taken < FLAT * smallest["seconds"] else "latency"
 
 
 def evaluate(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> dict[str, Any]:
@@ -114,7 +105,6 @@ def evaluate(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) ->
     at_level += run["update_bytes"] / machine.rate(level, random=True, update=True)
     return run | {
         "gflops": run["flop"] / run["seconds"] / 1e9,
-        "aligned_gflops": run["flop"] / run["aligned_seconds"] / 1e9,
         "gbytes": moved / run["seconds"] / 1e9,
         "intensity": run["flop"] / moved,
         "of_peak": run["flop"] / run["seconds"] / machine.peak,
@@ -141,14 +131,14 @@ def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) ->
         lines.append(f"| {level} | " + " | ".join(f"{rate / 1e9:.0f}" for rate in rates) + " |")
     lines += [
         "",
-        "| kernel | non-zeros | features | GFLOP/s | aligned | GB/s | FLOP/byte | of peak | panel in "
+        "| kernel | non-zeros | features | GFLOP/s | GB/s | FLOP/byte | of peak | panel in "
         "| of that level | bound by |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | --- |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | --- |",
     ]
     for run in sorted(runs, key=lambda run: (list(STYLES).index(run["kernel"]), run["nonzeros"])):
         lines.append(
             f"| `{run['kernel']}` | {run['nonzeros']} | {run['features']:,} | {run['gflops']:.1f} "
-            f"| {run['aligned_gflops']:.1f} | {run['gbytes']:.0f} | {run['intensity']:.2f} "
+            f"| {run['gbytes']:.0f} | {run['intensity']:.2f} "
             f"| {run['of_peak']:.0%} | {run['level']} | {run['of_level']:.0%} | {run['bound']} |"
         )
     lines += ["", "| `Forest::find`: features of the block | KB | found | million/s | ns |"]

@@ -262,13 +262,13 @@ def objective(w, b, X, y, C=1.0, sample_weight=None, bias="learn", loss="squared
 def solve_dual_squared_hinge(
     X, y, C, sample_weight, tol, max_iter, bias, rng
 ) -> tuple[np.ndarray, float, int]:
-    """Dual coordinate descent, over-relaxed: (w, b, passes)."""
+    """Dual coordinate descent, the bias moved between the passes: (w, b, passes)."""
     learn, s = bias == "learn", weights_of(X, sample_weight)
-    w, b = np.zeros(X.shape[1]), 0.0 if learn else float(bias)
+    w, b = np.zeros(X.shape[1]), (s @ y) / s.sum() if learn else float(bias)
     alpha, diagonal = np.zeros(len(X)), 1 / (2 * C * s)
-    Q = (X * X).sum(axis=1) + (1 if learn else 0) + diagonal
-    order, n_iter, spread = list(range(len(X))), 0, np.inf
-    while spread > tol and n_iter < max_iter:
+    Q = (X * X).sum(axis=1) + diagonal
+    order, n_iter, spread, move = list(range(len(X))), 0, np.inf, 0.0
+    while max(spread, abs(move)) > tol and n_iter < max_iter:
         n_iter += 1
         rng.shuffle(order)
         projected = []
@@ -277,10 +277,12 @@ def solve_dual_squared_hinge(
             PG = min(G, 0.0) if alpha[i] == 0 else G
             projected.append(PG)
             if PG != 0:
-                before, alpha[i] = alpha[i], max(alpha[i] - 1.2 * G / Q[i], 0.0)
+                before, alpha[i] = alpha[i], max(alpha[i] - G / Q[i], 0.0)
                 w += (alpha[i] - before) * y[i] * X[i]
-                b += (alpha[i] - before) * y[i] if learn else 0.0
         spread = max([0, *projected]) - min([0, *projected])  # of equal gradients too: they should be 0
+        if learn:
+            move = (alpha @ y - b) / (1 + 2 * (1 / Q)[alpha > 0].sum())
+            b += move
     return w, float(b), n_iter
 
 

@@ -279,21 +279,24 @@ PAIR, SIGNS = np.eye(2), np.array([1.0, -1.0])
 
 
 def test_passes_by_hand():
-    # Q = 1 + 1 + ½. First row: G = −1, α = 1.2 · .4. Second: its margin is b = .48, G = −1.48, α = 1.2 · .592
-    in_order, swapped = Scripted(1), Scripted(0)
-    w, b, n_iter = solve_dual_squared_hinge(PAIR, SIGNS, 1.0, None, 1.5, 20, "learn", in_order)
-    np.testing.assert_allclose([*w, b], [0.48, -0.7104, -0.2304])
-    assert n_iter == 1  # 0 − (−1.48) ≤ 1.5
-    w, b, n_iter = solve_dual_squared_hinge(PAIR, SIGNS, 1.0, None, 1.5, 20, "learn", swapped)
-    np.testing.assert_allclose([*w, b], [0.7104, -0.48, 0.2304])
+    # Q = 1 + ½, b = 0. First row: G = −1, α = ⅔. Second: its margin is ⅔, G = −5/3, α = 10/9. Σyα = −4/9,
+    # and b moves by −4/9 / (1 + 2 · 2 / Q)
+    X, in_order, swapped = np.array([[1.0], [1.0]]), Scripted(1), Scripted(0)
+    w, b, n_iter = solve_dual_squared_hinge(X, SIGNS, 1.0, None, 1.7, 20, "learn", in_order)
+    np.testing.assert_allclose([*w, b], [-4 / 9, -4 / 33])
+    assert n_iter == 1  # 0 − (−5/3) ≤ 1.7
+    w, b, n_iter = solve_dual_squared_hinge(X, SIGNS, 1.0, None, 1.7, 20, "learn", swapped)
+    np.testing.assert_allclose([*w, b], [4 / 9, 4 / 33])
     # The second pass starts from the first one's order: swapped, then left alone
-    w, b, n_iter = solve_dual_squared_hinge(PAIR, SIGNS, 1.0, None, 1e-9, 2, "learn", Scripted(0, 1))
-    np.testing.assert_allclose([*w, b], [0.68591616, -0.724992, -0.03907584])
+    w, b, n_iter = solve_dual_squared_hinge(X, SIGNS, 1.0, None, 1e-9, 2, "learn", Scripted(0, 1))
+    np.testing.assert_allclose([*w, b], [80 / 891, 1104 / 9801])
     assert n_iter == 2  # the passes ran out
-    # Opposite rows: the second's margin is 0 again, so both gradients are −1; equal ones are not small ones
-    opposite = np.array([[1.0], [-1.0]])
-    w, b, n_iter = solve_dual_squared_hinge(opposite, SIGNS, 1.0, None, 1.0, 20, "learn", Scripted(1))
-    assert (w[0], b, n_iter) == (0.96, 0.0, 1)
+    # Two positives: b begins at 1, where no gradient is left, and has to come down first
+    ones = np.ones(2)
+    w, b, n_iter = solve_dual_squared_hinge(PAIR, ones, 1.0, None, 0.5, 1, "learn", Scripted(1))
+    np.testing.assert_allclose([*w, b, n_iter], [0, 0, 0, 1])
+    w, b, n_iter = solve_dual_squared_hinge(PAIR, ones, 1.0, None, 0.5, 2, "learn", Scripted(1, 1))
+    np.testing.assert_allclose([*w, b, n_iter], [2 / 3, 2 / 3, 4 / 11, 2])
 
 
 def test_two_rows_in_closed_form():

@@ -22,21 +22,24 @@ inline size_t panel_width(size_t n) {
     return n > kMaxLanes ? kMaxLanes : (n + kLaneStep - 1) / kLaneStep * kLaneStep;
 }
 
-// One pass of dual coordinate descent over the rows, in the given order, for all lanes of a panel.
+// One pass of dual coordinate descent over the rows, in the given order, for all lanes of a panel. For the
+// squared hinge the bias is given, and stays; for the logistic loss it may be learnt on the way.
 struct DualPass {
     RowsView rows;
     const uint32_t* order;     // n_rows row numbers
     const uint64_t* positive;  // for each row, bit l: row is a positive of lane l
-    const float* inv_q;        // for each row, 1 / Q_ii, relaxed
+    const float* inv_q;        // for each row, 1 / Q_ii
     const float* diagonal;     // for each row: 1 / (2 C_i) for the squared hinge, C_i for the logistic loss
     uint64_t active;           // lanes that still move
     size_t width;              // B
-    bool learn_bias;
-    float* w;             // n_features x B
-    float* bias;          // B: learnt, or held fixed
-    float* alpha;         // n_rows x B
-    float* gradient_max;  // B, out: extremes of 0 and the projected gradients of this pass
-    float* gradient_min;  // B
+    bool learn_bias;           // logistic only
+    float* w;                  // n_features x B
+    float* bias;               // B
+    float* alpha;              // n_rows x B
+    float* gradient_max;       // B, out: extremes of 0 and the projected gradients of this pass
+    float* gradient_min;       // B
+    float* alpha_sum;          // B, out, squared hinge only: sum of y_i alpha_i after the pass
+    float* support;            // B, out, squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
 };
 
 struct Kernels {

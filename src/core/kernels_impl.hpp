@@ -163,7 +163,7 @@ template <size_t NV>
 void dual_squared_hinge(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
     const Vec zero = {}, one = broadcast(1.0f);
-    Vec bias[NV], high[NV], low[NV];
+    Vec bias[NV], high[NV], low[NV], alpha_sum[NV] = {}, support[NV] = {};
     Mask active[NV];
     for (size_t j = 0; j < NV; ++j) {
         bias[j] = load(pass.bias + j * kVector);
@@ -191,16 +191,17 @@ void dual_squared_hinge(const DualPass& pass) {
             next = next > zero ? next : zero;
             next = active[j] & (projected != zero) ? next : a;
             store(alpha + j * kVector, next);
+            alpha_sum[j] += sign * next;
+            support[j] += next > zero ? inv_q : zero;
             step[j] = (next - a) * sign;
             moved |= step[j] != zero;
         }
         if (!any(moved)) continue;
         add_row<NV>(pass.rows, i, step, pass.w, next);
-        if (pass.learn_bias)
-            for (size_t j = 0; j < NV; ++j) bias[j] += step[j];
     }
     for (size_t j = 0; j < NV; ++j) {
-        store(pass.bias + j * kVector, bias[j]);
+        store(pass.alpha_sum + j * kVector, alpha_sum[j]);
+        store(pass.support + j * kVector, support[j]);
         store(pass.gradient_max + j * kVector, high[j]);
         store(pass.gradient_min + j * kVector, low[j]);
     }

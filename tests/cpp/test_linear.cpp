@@ -207,12 +207,14 @@ struct PassState {
         const double by = (to - alpha[i * width + l]) * sign(i, l);
         alpha[i * width + l] = static_cast<float>(to);
         for (size_t f = 0; f < d; ++f) w[f * width + l] += static_cast<float>(by * rows.at(i, f));
-        if (learn_bias) bias[l] += static_cast<float>(by);
+        if (learn_bias && logistic) bias[l] += static_cast<float>(by);
     }
 
     void run(const Kernels& k, const RowsView& view) {
         high.assign(width, 99.0f);
         low.assign(width, 99.0f);
+        alpha_sum.assign(width, 0.0f);
+        support.assign(width, 0.0f);
         const DualPass pass{.rows = view,
                             .order = order.data(),
                             .positive = positive.data(),
@@ -225,7 +227,9 @@ struct PassState {
                             .bias = bias.data(),
                             .alpha = alpha.data(),
                             .gradient_max = high.data(),
-                            .gradient_min = low.data()};
+                            .gradient_min = low.data(),
+                            .alpha_sum = alpha_sum.data(),
+                            .support = support.data()};
         (logistic ? k.dual_logistic : k.dual_squared_hinge)(pass);
     }
 
@@ -259,6 +263,13 @@ struct PassState {
             }
             high[l] = static_cast<float>(most);
             low[l] = static_cast<float>(least);
+            double sum = 0, weight = 0;
+            for (size_t i = 0; i < n && !logistic; ++i) {
+                sum += sign(i, l) * alpha[i * width + l];
+                weight += alpha[i * width + l] > 0 ? inv_q[i] : 0.0;
+            }
+            alpha_sum[l] = static_cast<float>(sum);
+            support[l] = static_cast<float>(weight);
         }
     }
 
@@ -268,7 +279,7 @@ struct PassState {
     uint64_t active = ~uint64_t{0};
     std::vector<uint32_t> order;
     std::vector<uint64_t> positive;
-    std::vector<float> inv_q, diagonal, w, bias, alpha, high, low;
+    std::vector<float> inv_q, diagonal, w, bias, alpha, high, low, alpha_sum, support;
 };
 
 bool all_close(const std::vector<float>& a, const std::vector<float>& b, double tol) {
@@ -288,7 +299,7 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
             state.active = repeat == 2 ? only_some : ~uint64_t{0};
             const PassState before = state;
             PassState expected = state;
-            expected.high = expected.low = std::vector<float>(width);
+            expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
             expected.run_plainly();
             state.run(k, view);
             CHECK(all_close(state.alpha, expected.alpha, 3e-4));
@@ -296,6 +307,8 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
             CHECK(all_close(state.bias, expected.bias, 3e-4));
             CHECK(all_close(state.high, expected.high, 2e-3));
             CHECK(all_close(state.low, expected.low, 2e-3));
+            CHECK(all_close(state.alpha_sum, expected.alpha_sum, 2e-3));
+            CHECK(all_close(state.support, expected.support, 2e-3));
             bool still = true, moved = true;
             for (size_t l = 0; l < width; ++l) {
                 const bool changed = state.alpha[3 * width + l] != before.alpha[3 * width + l] ||
