@@ -22,8 +22,10 @@ constexpr size_t kMaxBlocks = 12;
 constexpr size_t kFeatureBlocks =
     64;  // fixed, not a number of threads: partial sums are added block by block
 constexpr uint32_t kNone = ~uint32_t{0};
-// Similarities are float sums; a bound must clear them by more than their rounding before it may decide.
-constexpr float kSlack = 1e-4f;
+constexpr size_t kMaxByteLanes = 128;
+// Rounding to bytes leaves similarities with an error of a known standard deviation. Two that differ by more
+// than so many of these are in the right order; nearer ones are computed in full.
+constexpr float kSureDeviations = 12.0f;
 
 // K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
 struct Centres {
@@ -42,6 +44,21 @@ struct Centres {
     float& at(size_t feature, size_t centre) {
         const size_t p = centre / kMaxLanes;
         return panel[p][feature * width(p) + centre % kMaxLanes];
+    }
+};
+
+// Unit centres in bytes, feature by feature with a scale for each: a quarter of the memory to read, and most
+// rows need no more to find their centre.
+struct ByteCentres {
+    size_t n_features = 0;
+    size_t stride = 0;                                  // lanes of all centres, padding included
+    std::vector<int8_t, PanelAllocator<int8_t>> bytes;  // parts of up to 128 lanes, each n_features x lanes
+    std::vector<float> scale;                           // parts x n_features
+
+    size_t n_parts() const { return (stride + kMaxByteLanes - 1) / kMaxByteLanes; }
+    size_t lanes(size_t part) const { return std::min(kMaxByteLanes, stride - part * kMaxByteLanes); }
+    int8_t* row(size_t part, size_t f) {
+        return bytes.data() + part * kMaxByteLanes * n_features + f * lanes(part);
     }
 };
 
@@ -130,8 +147,6 @@ class KMeans {
 
     // Lloyd's iterations. `centres` end as those that the last assignment was made with.
     void iterate(Centres& centres, std::vector<double>& objective) {
-        own_.assign(members_.size(), -INFINITY);
-        others_.assign(members_.size(), INFINITY);
         if (params_.balanced) similarity_.resize(members_.size() * centres.stride());
         Centres next(k_, rows_.n_features);
         for (int iteration = 1;; ++iteration) {
@@ -144,7 +159,6 @@ class KMeans {
             const bool stalled = iteration > 1 && objective.back() - objective[iteration - 2] < params_.tol;
             if (stalled || iteration == params_.max_iter) return;
             keep_place(centres, next);
-            if (!params_.balanced) loosen_bounds(centres, next, old_dot);
             std::swap(centres, next);
         }
     }
@@ -182,29 +196,41 @@ class KMeans {
             }
     }
 
-    // A row is looked at again only if another centre may have come nearer than its own (Hamerly's bounds,
-    // for similarities: own_ from below, others_ from above).
     void assign(const Centres& centres) {
-        std::vector<uint32_t> open;  // members
-        for (size_t m = 0; m < members_.size(); ++m)
-            if (own_[m] - others_[m] <= kSlack) open.push_back(static_cast<uint32_t>(m));
+        std::vector<uint32_t> open = members_;
+        if (!rows_.dense) {
+            round_centres(centres);
+            std::vector<uint8_t> unsure(members_.size(), 0);
+            for_each_task([&](size_t begin, size_t end) {
+                Rounded scratch(bytes_.stride);
+                for (size_t m = begin; m < end; ++m)
+                    unsure[m] = !assign_rounded(centres, members_[m], scratch);
+            });
+            open.clear();
+            for (size_t m = 0; m < members_.size(); ++m)
+                if (unsure[m]) open.push_back(members_[m]);
+        }
         // Enough sweeps for every thread, each long enough to pay for reading the centres.
         const size_t sweep = std::clamp<size_t>(open.size() / (2 * pool_.threads()) + 1, 64, kRowsPerSweep);
         pool_.run((open.size() + sweep - 1) / sweep, [&](size_t task, unsigned) {
-            const std::span<const uint32_t> mine(open.data() + task * sweep,
-                                                 std::min(sweep, open.size() - task * sweep));
-            std::vector<uint32_t> ids;
-            for (const uint32_t m : mine) ids.push_back(members_[m]);
+            const std::span<const uint32_t> ids(open.data() + task * sweep,
+                                                std::min(sweep, open.size() - task * sweep));
             Panel out(ids.size() * centres.stride());
             similarities(centres, ids, out.data());
-            for (size_t r = 0; r < ids.size(); ++r) take_best(mine[r], out.data() + r * centres.stride());
+            for (size_t r = 0; r < ids.size(); ++r)
+                cluster_[ids[r]] = best_two(out.data() + r * centres.stride()).best;
         });
     }
 
-    void take_best(size_t m, const float* similarity) {
-        size_t best = 0;
+    struct BestTwo {
+        uint32_t best;
+        float gap;
+    };
+    // The most similar centre, the first of equals, and how far the next one lies behind.
+    BestTwo best_two(const float* similarity) const {
+        uint32_t best = 0;
         float second = -INFINITY;
-        for (size_t c = 1; c < k_; ++c) {
+        for (uint32_t c = 1; c < k_; ++c) {
             if (similarity[c] > similarity[best]) {
                 second = similarity[best];
                 best = c;
@@ -212,31 +238,59 @@ class KMeans {
                 second = std::max(second, similarity[c]);
             }
         }
-        cluster_[members_[m]] = static_cast<uint32_t>(best);
-        own_[m] = similarity[best];
-        others_[m] = second;
+        return {best, similarity[best] - second};
     }
 
-    // |x . c' - x . c| <= |c' - c| for a unit x: each bound gives way by how far its centres have moved.
-    void loosen_bounds(const Centres& before, const Centres& after, const std::vector<double>& old_dot) {
-        std::vector<float> drift(k_, 0.0f);
-        for (size_t c = 0; c < k_; ++c) {
-            if (after.inverse[c] == 0) continue;
-            const double cosine = old_dot[c] * before.inverse[c] * after.inverse[c];
-            // The norms are floats: a cosine may be too large by a few 1e-7, and a drift must never be too
-            // small.
-            drift[c] = static_cast<float>(std::sqrt(std::max(0.0, 2.0 - 2.0 * cosine) + 1e-6));
-        }
-        std::vector<float> order = drift;
-        std::sort(order.begin(), order.end(), std::greater<>());
-        const float largest = order[0], next = order[std::min<size_t>(1, k_ - 1)];
-        for_each_task([&](size_t begin, size_t end) {
-            for (size_t m = begin; m < end; ++m) {
-                const float own = drift[cluster_[members_[m]]];
-                own_[m] -= own;
-                others_[m] += own == largest ? next : largest;
+    void round_centres(const Centres& centres) {
+        bytes_.n_features = rows_.n_features;
+        bytes_.stride = centres.stride();
+        bytes_.bytes.resize(rows_.n_features * bytes_.stride);
+        bytes_.scale.resize(rows_.n_features * bytes_.n_parts());
+        Panel inverse(bytes_.stride, 0.0f);
+        std::copy(centres.inverse.begin(), centres.inverse.end(), inverse.begin());
+        pool_.run(blocks_.size() - 1, [&](size_t b, unsigned) {
+            Panel row(bytes_.stride);
+            for (size_t f = blocks_[b]; f < blocks_[b + 1]; ++f) {
+                for (size_t p = 0; p < centres.n_panels(); ++p)
+                    std::copy_n(centres.panel[p].data() + f * centres.width(p), centres.width(p),
+                                row.data() + p * kMaxLanes);
+                for (size_t part = 0; part < bytes_.n_parts(); ++part) {
+                    const size_t first = part * kMaxByteLanes;
+                    bytes_.scale[part * rows_.n_features + f] = kernels_.to_bytes(
+                        row.data() + first, inverse.data() + first, bytes_.lanes(part), bytes_.row(part, f));
+                }
             }
         });
+    }
+
+    struct Rounded {
+        explicit Rounded(size_t stride) : similarity(stride) {}
+        Panel similarity;
+        std::vector<float> value;
+    };
+    // False if two centres are too near to each other to be told apart in bytes.
+    bool assign_rounded(const Centres& centres, uint32_t row, Rounded& scratch) {
+        const auto begin = static_cast<size_t>(rows_.ptr[row]), n = rows_.row_size(row);
+        scratch.value.resize(n);
+        std::fill(scratch.similarity.begin(), scratch.similarity.end(), 0.0f);
+        double variance = 0;
+        for (size_t part = 0; part < bytes_.n_parts(); ++part) {
+            const float* scale = bytes_.scale.data() + part * rows_.n_features;
+            double squares = 0;
+            for (size_t e = 0; e < n; ++e) {
+                const float v = scratch.value[e] = rows_.value[begin + e] * scale[rows_.index[begin + e]];
+                squares += double{v} * v;
+            }
+            variance = std::max(variance, squares / 12);  // of a rounding to whole numbers
+            kernels_.add_bytes(bytes_.row(part, 0), bytes_.lanes(part),
+                               reinterpret_cast<const uint32_t*>(rows_.index + begin), scratch.value.data(),
+                               n, scratch.similarity.data() + part * kMaxByteLanes);
+        }
+        for (size_t c = 0; c < k_; ++c)
+            if (centres.inverse[c] == 0) scratch.similarity[c] = -INFINITY;
+        const BestTwo found = best_two(scratch.similarity.data());
+        cluster_[row] = found.best;
+        return found.gap > kSureDeviations * static_cast<float>(std::sqrt(2 * variance)) + 1e-5f;
     }
 
     // Rows that lose most by not getting their best centre choose first.
@@ -422,8 +476,8 @@ class KMeans {
     std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row
-    std::vector<float> own_, others_;            // for each member, bounds of its similarities
-    Panel similarity_;                           // balanced only: members x centres
+    ByteCentres bytes_;
+    Panel similarity_;  // balanced only: members x centres
     size_t k_ = 0;
 };
 

@@ -63,6 +63,9 @@ struct Kernels {
     // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128
     void (*add_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
                       float* out);
+    // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
+    // all 0 for a scale of 0. width a multiple of 16
+    float (*to_bytes)(const float* row, const float* factor, size_t width, int8_t* out);
     // bit l of the result: |w[l]| > threshold
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };

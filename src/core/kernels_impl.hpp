@@ -359,6 +359,29 @@ void add_bytes(const int8_t* panel, size_t width, const uint32_t* place, const f
     for (size_t j = 0; j < NV; ++j) store(out + j * kVector, acc[j]);
 }
 
+float to_bytes(const float* row, const float* factor, size_t width, int8_t* out) {
+    Vec most = {};
+    for (size_t l = 0; l < width; l += kVector) {
+        const Vec v = load(row + l) * load(factor + l), size = v < Vec{} ? -v : v;
+        most = size > most ? size : most;
+    }
+    float largest = 0;
+    for (size_t l = 0; l < kVector; ++l) largest = std::max(largest, most[l]);
+    const float scale = largest / 127;
+    if (!(1 / scale < INFINITY)) {  // zero, or too small to divide by
+        std::fill_n(out, width, int8_t{0});
+        return 0;
+    }
+    constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
+    for (size_t l = 0; l < width; l += kVector) {
+        const Vec rounded = load(row + l) * load(factor + l) * broadcast(1 / scale) + broadcast(shift);
+        int32_t whole[kVector];
+        std::memcpy(whole, &rounded, sizeof whole);
+        for (size_t m = 0; m < kVector; ++m) out[l + m] = static_cast<int8_t>(whole[m]);
+    }
+    return scale;
+}
+
 uint64_t above(const float* w, size_t width, float threshold) {
     uint64_t bits = 0;
     for (size_t l = 0; l < width; l += kVector) {
@@ -405,6 +428,7 @@ const Kernels BONSAI_KERNELS = {
                 for_width(std::min(kMaxLanes, width - l),
                           [&]<size_t NV>() { add_bytes<NV>(panel + l, width, place, value, n, out + l); });
         },
+    .to_bytes = to_bytes,
     .above = above,
 };
 

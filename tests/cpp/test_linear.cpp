@@ -143,6 +143,40 @@ void test_margins_and_scatter(const Kernels& k, size_t width) {
     }
 }
 
+// Rows to bytes and back, and sums over rows of bytes; up to 128 lanes.
+void test_bytes(const Kernels& k, size_t width) {
+    Rng rng(width + 2);
+    const size_t n = 23, used = 50;
+    auto rows = random_panel(n * width, rng);
+    const auto factor = random_panel(width, rng), value = random_panel(used, rng);
+    std::fill_n(rows.begin(), width, 0.0f);
+    std::vector<int8_t> bytes(n * width, 99);
+    bool good = true;
+    for (size_t r = 0; r < n; ++r) {
+        const float scale = k.to_bytes(&rows[r * width], factor.data(), width, &bytes[r * width]);
+        int most = 0;
+        for (size_t c = 0; c < width; ++c) {
+            const double exact = double{rows[r * width + c]} * factor[c];
+            good &= std::abs(exact - double{scale} * bytes[r * width + c]) <= 0.5001 * scale + 1e-7;
+            most = std::max(most, std::abs(int{bytes[r * width + c]}));
+        }
+        good &= r == 0 ? scale == 0 && most == 0 : scale > 0 && most == 127;
+    }
+    CHECK(good);
+    std::vector<uint32_t> place(used);
+    for (auto& p : place) p = static_cast<uint32_t>(rng.below(n));
+    auto out = random_panel(width, rng);
+    const auto before = out;
+    k.add_bytes(bytes.data(), width, place.data(), value.data(), used, out.data());
+    good = true;
+    for (size_t c = 0; c < width; ++c) {
+        double sum = before[c];
+        for (size_t i = 0; i < used; ++i) sum += double{value[i]} * bytes[place[i] * width + c];
+        good &= close(out[c], sum, 1e-3);
+    }
+    CHECK(good);
+}
+
 void test_lane_loops(const Kernels& k, size_t width) {
     Rng rng(width + 1);
     const size_t n = 37;
@@ -527,6 +561,8 @@ int main() {
         for (const size_t width : kWidths) {
             test_margins_and_scatter(*k, width);
             test_lane_loops(*k, width);
+            test_bytes(*k, width);
+            test_bytes(*k, width + 64);
             for (const bool logistic : {false, true})
                 for (const bool learn_bias : {false, true}) test_dual_pass(*k, width, logistic, learn_bias);
         }
