@@ -380,16 +380,16 @@ void print_find(size_t used, bool last) {
     made.bias.assign(kBlockChildren, 0.0f);
     made.scale.assign(kBlockChildren, 1.0f);
     made.block_ptr = {0, 1};
-    made.weight_ptr = made.bucket_ptr = {0};
-    made.open_block(used, n_features);
+    made.bucket_ptr = made.record_ptr = {0};
+    std::vector<uint32_t> features, ptr = {0};
+    std::vector<uint8_t> child;
     for (const int32_t f : numbered(Zipf(n_features, 9).draw(used))) {
-        const size_t n = 1 + rng.below(8);
-        const std::vector<StoredWeight> weight(n, 3);
-        std::vector<uint8_t> child(n);
-        std::iota(child.begin(), child.end(), static_cast<uint8_t>(rng.below(kBlockChildren - n)));
-        made.add_feature(static_cast<uint32_t>(f), weight, child);
+        const size_t n = 1 + rng.below(8), first = rng.below(kBlockChildren - n);
+        for (size_t c = 0; c < n; ++c) child.push_back(static_cast<uint8_t>(first + c));
+        features.push_back(static_cast<uint32_t>(f));
+        ptr.push_back(static_cast<uint32_t>(child.size()));
     }
-    made.close_block(n_features);
+    made.add_block(features, ptr, child, std::vector<StoredWeight>(child.size(), 3));
     const ForestArrays arrays{.tree_ptr = made.tree_ptr,
                               .child_ptr = made.child_ptr,
                               .children = made.children,
@@ -397,15 +397,11 @@ void print_find(size_t used, bool last) {
                               .bias = made.bias,
                               .scale = made.scale,
                               .block_ptr = made.block_ptr,
-                              .weight_ptr = made.weight_ptr,
                               .bucket_ptr = made.bucket_ptr,
+                              .record_ptr = made.record_ptr,
                               .shift = made.shift,
-                              .low_base = made.low_base,
                               .buckets = made.buckets,
-                              .low8 = made.low8,
-                              .low16 = made.low16,
-                              .weights = made.weights,
-                              .weight_child = made.weight_child};
+                              .records = made.records};
     const Forest forest(arrays, n_features, kBlockChildren);
     forest.verify();
     Zipf zipf(n_features, 11);
@@ -417,17 +413,18 @@ void print_find(size_t used, bool last) {
     size_t hits = 0;
     const double seconds = best([&] {
         hits = 0;
-        size_t at = 0;
+        uintptr_t places = 0;
+        const PackedBlock block = forest.block(0);
         for (const int32_t f : wanted) {
-            const auto [begin, end] = forest.find(0, static_cast<uint32_t>(f));
-            hits += begin != end;
-            at ^= begin;
+            const FeatureWeights found = block.find(static_cast<uint32_t>(f));
+            hits += found.n > 0;
+            places ^= reinterpret_cast<uintptr_t>(found.weight);
         }
-        sink = static_cast<float>(at);
+        sink = static_cast<float>(places);
     });
     const auto n = static_cast<double>(wanted.size());
-    std::printf("  {\"features\": %zu, \"weights\": %zu, \"block_bytes\": %zu, ", used, made.weights.size(),
-                made.buckets.size() * 4 + made.low8.size() + made.low16.size() * 2 + made.weights.size() * 2);
+    std::printf("  {\"features\": %zu, \"weights\": %zu, \"block_bytes\": %zu, ", used, child.size(),
+                made.buckets.size() * 4 + made.records.size());
     std::printf("\"per_second\": %.6g, \"found\": %.4f}%s\n", n / seconds, static_cast<double>(hits) / n,
                 last ? "" : ",");
 }

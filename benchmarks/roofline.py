@@ -141,7 +141,7 @@ def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) ->
             f"| {run['gbytes']:.0f} | {run['intensity']:.2f} "
             f"| {run['of_peak']:.0%} | {run['level']} | {run['of_level']:.0%} | {run['bound']} |"
         )
-    lines += ["", "| `Forest::find`: features of the block | KB | found | million/s | ns |"]
+    lines += ["", "| `PackedBlock::find`: features of the block | KB | found | million/s | ns |"]
     lines.append("| ---: | ---: | ---: | ---: | ---: |")
     for find in raw["find"]:
         rate = find["per_second"]

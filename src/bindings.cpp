@@ -202,15 +202,11 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     arrays["bias"] = to_numpy(std::move(f.bias));
     arrays["scale"] = to_numpy(std::move(f.scale));
     arrays["block_ptr"] = to_numpy(std::move(f.block_ptr));
-    arrays["weight_ptr"] = to_numpy(std::move(f.weight_ptr));
     arrays["bucket_ptr"] = to_numpy(std::move(f.bucket_ptr));
+    arrays["record_ptr"] = to_numpy(std::move(f.record_ptr));
     arrays["shift"] = to_numpy(std::move(f.shift));
-    arrays["low_base"] = to_numpy(std::move(f.low_base));
     arrays["buckets"] = to_numpy(std::move(f.buckets));
-    arrays["low8"] = to_numpy(std::move(f.low8));
-    arrays["low16"] = to_numpy(std::move(f.low16));
-    arrays["weights"] = to_numpy(std::move(f.weights));
-    arrays["weight_child"] = to_numpy(std::move(f.weight_child));
+    arrays["records"] = to_numpy(std::move(f.records));
     numbers["n_classifiers"] = report.n_classifiers;
     numbers["n_unconverged"] = report.n_unconverged;
     numbers["max_iter"] = report.max_iter;
@@ -230,15 +226,11 @@ struct PyForest {
                 .bias = get("bias", float{}),
                 .scale = get("scale", float{}),
                 .block_ptr = get("block_ptr", int64_t{}),
-                .weight_ptr = get("weight_ptr", int64_t{}),
                 .bucket_ptr = get("bucket_ptr", int64_t{}),
+                .record_ptr = get("record_ptr", int64_t{}),
                 .shift = get("shift", uint8_t{}),
-                .low_base = get("low_base", int64_t{}),
                 .buckets = get("buckets", uint32_t{}),
-                .low8 = get("low8", uint8_t{}),
-                .low16 = get("low16", uint16_t{}),
-                .weights = get("weights", StoredWeight{}),
-                .weight_child = get("weight_child", uint8_t{})};
+                .records = get("records", uint8_t{})};
     }
 
     // The weights of a node as (child, feature, value).
@@ -250,16 +242,15 @@ struct PyForest {
         for (int64_t b = a.block_ptr[node]; b < a.block_ptr[node + 1]; ++b) {
             const auto shift =
                 static_cast<uint32_t>(b - a.block_ptr[node]) * static_cast<uint32_t>(kBlockChildren);
-            std::vector<uint32_t> starts;
-            forest.weight_starts(static_cast<size_t>(b), starts);
-            forest.for_each_feature(static_cast<size_t>(b), [&](size_t i, uint32_t feature) {
-                for (size_t w = starts[i]; w < starts[i + 1]; ++w) {
-                    const auto at = static_cast<size_t>(a.weight_ptr[b]) + w;
-                    const uint32_t child = shift + (a.weight_child[at] & ~kLastWeight);
+            forest.block(static_cast<size_t>(b)).for_each_feature([&](size_t feature, FeatureWeights found) {
+                if (feature >= forest.n_features()) return;
+                for (size_t w = 0; w < found.n; ++w) {
+                    const uint32_t child = shift + (found.child[w] & ~kLastWeight);
                     if (child >= a.child_ptr[node + 1] - a.child_ptr[node]) continue;
                     children.push_back(child);
-                    features.push_back(feature);
-                    values.push_back(a.scale[static_cast<size_t>(a.child_ptr[node]) + child] * a.weights[at]);
+                    features.push_back(static_cast<uint32_t>(feature));
+                    values.push_back(a.scale[static_cast<size_t>(a.child_ptr[node]) + child] *
+                                     found.weight[w]);
                 }
             });
         }

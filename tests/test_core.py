@@ -435,20 +435,21 @@ def stored_classifiers(arrays, v, n_features):
     W = np.zeros((len(scale), n_features))
     for number, block in enumerate(range(*arrays["block_ptr"][v : v + 2])):
         shift = int(arrays["shift"][block])
-        low = arrays["low8" if shift <= 8 else "low16"][arrays["low_base"][block] :]
-        buckets = arrays["buckets"].reshape(-1, 2)[slice(*arrays["bucket_ptr"][block : block + 2])]
-        e = arrays["weight_ptr"][block]
-        for bucket, ((first, first_weight), (end, _)) in enumerate(pairwise(buckets.tolist())):
-            assert arrays["weight_ptr"][block] + first_weight == e
-            for f in (low[first:end].astype(int) + (bucket << shift)).tolist():
-                last = False
-                while not last:
-                    child = BLOCK * number + int(arrays["weight_child"][e] & (LAST - 1))
-                    assert W[child, f] == 0
-                    W[child, f] = arrays["weights"][e] * scale[child]
-                    last = bool(arrays["weight_child"][e] & LAST)
-                    e += 1
-        assert e == arrays["weight_ptr"][block + 1]
+        records = arrays["records"][slice(*arrays["record_ptr"][block : block + 2])]
+        offsets = arrays["buckets"][slice(*arrays["bucket_ptr"][block : block + 2])]
+        assert offsets[0] == 0 and offsets[-1] == len(records)
+        for bucket, (begin, end) in enumerate(pairwise(offsets.tolist())):
+            if begin == end:
+                continue
+            n, body = int(records[begin]), records[begin + 1 : end].tobytes()
+            low = np.frombuffer(body, "<u1" if shift <= 8 else "<u2", n)
+            child, weight = np.frombuffer(body[low.nbytes :], np.uint8).reshape(2, -1)
+            (ends,) = np.nonzero(child & LAST)
+            assert len(ends) == n and ends[-1] == len(child) - 1
+            features = np.repeat((bucket << shift) + low.astype(int), np.diff(ends, prepend=-1))
+            at = BLOCK * number + (child & (LAST - 1)).astype(int), features
+            assert not W[at].any() and len(set(zip(*at, strict=True))) == len(child)
+            W[at] = weight.view(np.int8) * scale[at[0]]
     return W, scale, bias
 
 
@@ -557,9 +558,9 @@ def random_tree(rng, labels, most_children, level=1):
 
 def pack(forest, scale=2.0**-3):
     """The arrays of reference nodes whose weights are whole multiples of the scale."""
-    pointers = ("tree_ptr", "child_ptr", "block_ptr", "weight_ptr", "bucket_ptr")
-    plain = ("children", "is_leaf", "bias", "shift", "low_base", "buckets", "low8", "low16")
-    a = {name: [0] for name in pointers} | {name: [] for name in (*plain, "weights", "weight_child")}
+    pointers = ("tree_ptr", "child_ptr", "block_ptr", "bucket_ptr", "record_ptr")
+    plain = ("children", "is_leaf", "bias", "shift", "buckets", "records")
+    a = {name: [0] for name in pointers} | {name: [] for name in plain}
     for root in forest:
         nodes = reference.breadth_first(root)
         for number, node in enumerate(nodes):
@@ -574,29 +575,34 @@ def pack(forest, scale=2.0**-3):
             a["block_ptr"].append(len(a["shift"]))
         a["tree_ptr"].append(len(a["is_leaf"]))
     a["scale"] = [scale] * len(a["children"])
-    types = {"children": np.int32, "buckets": np.uint32, "low16": np.uint16, "weights": np.int8}
-    types |= dict.fromkeys(("is_leaf", "shift", "low8", "weight_child"), np.uint8)
+    types = {"children": np.int32, "buckets": np.uint32}
+    types |= dict.fromkeys(("is_leaf", "shift", "records"), np.uint8)
     types |= {"bias": np.float32, "scale": np.float32}
     return {name: np.array(values, dtype=types.get(name, np.int64)) for name, values in a.items()}
 
 
 def pack_block(a, W):
+    used = np.flatnonzero(W.any(axis=0))
     shift = (5 * len(a["shift"]) + 2) % 17  # any will do; each in turn
-    low = a["low8" if shift <= 8 else "low16"]
-    first_low, first_weight = len(low), len(a["weights"])
+    while len(used) and np.bincount(used >> shift).max() > 255:
+        shift -= 1
+    records = bytearray()
     for bucket in range(((W.shape[1] - 1) >> shift) + 1):
-        a["buckets"] += [len(low) - first_low, len(a["weights"]) - first_weight]
-        begin = bucket << shift
-        for f in begin + np.flatnonzero(W[:, begin : begin + (1 << shift)].any(axis=0)):
+        a["buckets"].append(len(records))
+        low, child, weight = bytearray(), bytearray(), bytearray()
+        for f in used[used >> shift == bucket].tolist():
             of_children = np.flatnonzero(W[:, f])
-            low.append(f - begin)
-            a["weights"] += W[of_children, f].tolist()
-            a["weight_child"] += [*of_children[:-1].tolist(), LAST + of_children[-1]]
-    a["buckets"] += [len(low) - first_low, len(a["weights"]) - first_weight]
+            low += (f - (bucket << shift)).to_bytes(1 if shift <= 8 else 2, "little")
+            child += bytes([*of_children[:-1], LAST + of_children[-1]])
+            weight += W[of_children, f].astype(np.int8).tobytes()
+        if low:
+            n = len(low) if shift <= 8 else len(low) // 2
+            records += bytes([n]) + low + child + weight
+    a["buckets"].append(len(records))
     a["shift"].append(shift)
-    a["low_base"].append(first_low)
-    a["weight_ptr"].append(len(a["weights"]))
-    a["bucket_ptr"].append(len(a["buckets"]) // 2)
+    a["records"] += records
+    a["bucket_ptr"].append(len(a["buckets"]))
+    a["record_ptr"].append(len(a["records"]))
 
 
 def lattice_forest(rng, n_labels, n_features, n_trees, most_children=5, density=0.3):
@@ -662,7 +668,7 @@ def test_nodes_of_several_blocks(beam):
         node.W = rng.integers(-127, 128, (n, 20)) / 8 * (rng.random((n, 20)) < 0.3)
         node.b = rng.integers(-16, 17, n) / 8
     arrays = pack(forest)
-    assert len(arrays["low8"]) and len(arrays["low16"])
+    assert set(arrays["shift"] <= 8) == {True, False}  # lower bits of one byte, and of two
     _core.Forest(arrays, 20, 900).verify()
     X = rng.integers(-1, 2, (10, 20)).astype(np.float32)
     check_prediction(arrays, X, 900, beam, normalize=False)

@@ -365,7 +365,7 @@ def test_files_that_are_not_there(tmp_path):
         lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 60", ': "x"')),
         lambda arrays, metadata: arrays.pop("label_counts"),
         lambda arrays, metadata: arrays.update(label_counts=np.zeros(3, np.int64)),
-        lambda arrays, metadata: arrays.pop("forest.weights"),
+        lambda arrays, metadata: arrays.pop("forest.records"),
         lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"][:-1]}),
         lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"].astype(np.float64)}),
         lambda arrays, metadata: arrays.update({"forest.children": arrays["forest.children"] + 100}),

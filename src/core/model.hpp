@@ -7,25 +7,26 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace bonsai {
 
 // Weights are stored in blocks: the classifiers of up to 128 children of a node, feature by feature. A weight
-// is a signed byte times its classifier's scale. Beside it, one byte holds the child within the block and, in
-// its top bit, whether this is the feature's last weight; so a feature costs no count. A block's features,
-// ascending, are cut into buckets by their upper bits; of each feature only the lower bits are kept, in one
-// or two bytes. Looking a feature up reads one bucket of about 16, however large the block is.
+// is a signed byte times its classifier's scale. A block's features are cut into buckets by their upper bits,
+// and all that a bucket holds stands in one record of bytes:
+//     number of features | lower bits of each, in one byte or two | children | weights
+// An empty bucket has no bytes at all. There is a child for each weight, feature by feature; its top bit
+// tells the feature's last weight, so that a feature costs no count. Looking a feature up reads the bucket's
+// offset and its record: two places in memory, however large the block is.
 using StoredWeight = int8_t;
 inline constexpr int kWeightMax = 127;
 inline constexpr size_t kBlockChildren = 128;
 inline constexpr uint8_t kLastWeight = 0x80;
-inline constexpr uint64_t kLastOfEight = 0x8080808080808080ULL;
-inline constexpr unsigned kByteShift = 8;  // lower bits that fit into one byte
+inline constexpr size_t kRecordFeatures = 255;  // at most, so that a byte holds their number
+inline constexpr unsigned kByteShift = 8;       // lower bits that fit into one byte
 inline constexpr unsigned kMaxShift = 16;
 
-// All trees, one after the other; nodes numbered through. T trees, N nodes, C children, B blocks, E weights.
+// All trees, one after the other; nodes numbered through. T trees, N nodes, C children, B blocks.
 struct ForestArrays {
     std::span<const int64_t> tree_ptr;    // T + 1: first node of each tree
     std::span<const int64_t> child_ptr;   // N + 1: first child of each node
@@ -34,24 +35,162 @@ struct ForestArrays {
     std::span<const float> bias;          // C
     std::span<const float> scale;         // C
     std::span<const int64_t> block_ptr;   // N + 1: first block of each node
-    std::span<const int64_t> weight_ptr;  // B + 1: first weight of each block
-    std::span<const int64_t>
-        bucket_ptr;                     // B + 1: first bucket of each block; the last one only marks the end
-    std::span<const uint8_t> shift;     // B: bucket = feature >> shift
-    std::span<const int64_t> low_base;  // B: first of the block's lower bits, in low8 (shift <= 8) or low16
-    std::span<const uint32_t>
-        buckets;  // two for each bucket: its first feature and first weight in the block
-    std::span<const uint8_t> low8;
-    std::span<const uint16_t> low16;
-    std::span<const StoredWeight> weights;  // E
-    std::span<const uint8_t> weight_child;  // E: child within the block, + kLastWeight
+    std::span<const int64_t> bucket_ptr;  // B + 1: first bucket of each block; its last one marks the end
+    std::span<const int64_t> record_ptr;  // B + 1: first byte of each block's records
+    std::span<const uint8_t> shift;       // B: bucket = feature >> shift
+    std::span<const uint32_t> buckets;    // where each bucket's record begins, counted within the block
+    std::span<const uint8_t> records;
+};
+
+// The weights of one feature in a block; none if the block lacks it.
+struct FeatureWeights {
+    const uint8_t* child = nullptr;  // within the block, + kLastWeight on the last one
+    const StoredWeight* weight = nullptr;
+    size_t n = 0;
+};
+
+// What a bucket holds.
+struct Record {
+    const uint8_t* low = nullptr;  // of each feature, little-endian
+    size_t n = 0;                  // features
+    const uint8_t* child = nullptr;
+    const StoredWeight* weight = nullptr;
+    size_t n_weights = 0;
+};
+
+// One block, ready to be looked into. Whatever the bytes are, nothing is read beyond the block.
+class PackedBlock {
+  public:
+    PackedBlock(std::span<const uint32_t> offsets, std::span<const uint8_t> records, unsigned shift)
+        : offsets_(offsets.data()),
+          n_buckets_(offsets.size() - 1),
+          records_(records),
+          shift_(shift),
+          low_bytes_(shift <= kByteShift ? 1 : 2) {}
+
+    size_t n_bytes() const { return records_.size(); }
+
+    FeatureWeights find(uint32_t feature) const {
+        const size_t bucket = feature >> shift_;
+        if (bucket >= n_buckets_) return {};
+        const Record r = record(offsets_[bucket], offsets_[bucket + 1]);
+        const uint32_t wanted = feature & ((uint32_t{1} << shift_) - 1);
+        const size_t at = low_bytes_ == 1 ? position<uint8_t>(r, wanted) : position<uint16_t>(r, wanted);
+        if (at >= r.n) return {};
+        const size_t first = skip_features(r, 0, at);
+        return {r.child + first, r.weight + first, skip_features(r, first, 1) - first};
+    }
+
+    // Ask the memory for what `find` will read: some look-ups ahead first for the offset, then for the
+    // record.
+    void expect_offset(uint32_t feature) const {
+        if (const size_t bucket = feature >> shift_; bucket < n_buckets_)
+            __builtin_prefetch(offsets_ + bucket);
+    }
+    void expect_record(uint32_t feature) const {
+        if (const size_t bucket = feature >> shift_; bucket < n_buckets_)
+            __builtin_prefetch(records_.data() + std::min<size_t>(offsets_[bucket], records_.size()));
+    }
+
+    // Calls fn(number of the bucket, record) for each bucket that is not empty. The records do not overlap,
+    // so that all of them together have no more features than the block has bytes.
+    template <class Fn>
+    void for_each_record(Fn&& fn) const {
+        uint32_t begin = 0;
+        for (size_t bucket = 0; bucket < n_buckets_; ++bucket) {
+            begin = std::max(begin, offsets_[bucket]);
+            const Record r = record(begin, offsets_[bucket + 1]);
+            if (r.n > 0) fn(bucket, r);
+            begin = std::max(begin, offsets_[bucket + 1]);
+        }
+    }
+
+    // Calls fn(feature, its weights) for each feature, ascending.
+    template <class Fn>
+    void for_each_feature(Fn&& fn) const {
+        for_each_record([&](size_t bucket, const Record& r) {
+            for (size_t i = 0, first = 0, end; i < r.n; ++i, first = end) {
+                end = skip_features(r, first, 1);
+                fn(feature(bucket, r, i), FeatureWeights{r.child + first, r.weight + first, end - first});
+            }
+        });
+    }
+
+    // The i-th feature of a bucket.
+    size_t feature(size_t bucket, const Record& r, size_t i) const {
+        return (bucket << shift_) + (low_bytes_ == 1 ? r.low[i] : load<uint16_t>(r.low + 2 * i));
+    }
+
+    // Throws std::invalid_argument unless every offset, feature and child is as it must be.
+    void verify(size_t n_features, size_t n_children) const;
+
+  private:
+    template <class T>
+    static T load(const uint8_t* bytes) {
+        T value;
+        std::memcpy(&value, bytes, sizeof value);
+        return value;
+    }
+
+    // The record in bytes begin … end of the block; without features where these cannot hold one.
+    Record record(size_t begin, size_t end) const {
+        end = std::min(end, records_.size());
+        if (begin >= end) return {};
+        const uint8_t* bytes = records_.data() + begin;
+        const size_t n = bytes[0], length = end - begin, head = 1 + n * low_bytes_;
+        if (head > length) return {};
+        const size_t n_weights = (length - head) / 2;
+        const uint8_t* child = bytes + head;
+        return {bytes + 1, n, child, reinterpret_cast<const StoredWeight*>(child + n_weights), n_weights};
+    }
+
+    // Where `wanted` stands among a record's lower bits, all different; n or beyond if it does not. A word of
+    // eight bytes is compared at once: its lanes that are equal become zero, and of these the top bits are
+    // set. Words may reach into the children, which come after the lower bits.
+    template <class T>
+    static size_t position(const Record& r, uint32_t wanted) {
+        constexpr size_t lanes = sizeof(uint64_t) / sizeof(T), bits = 8 * sizeof(T);
+        constexpr uint64_t ones = ~uint64_t{0} / ((uint64_t{1} << bits) - 1), tops = ones << (bits - 1);
+        const size_t within = r.n + 2 * r.n_weights / sizeof(T);
+        size_t at = 0;
+        for (; at < r.n && at + lanes <= within; at += lanes) {
+            const uint64_t word = load<uint64_t>(r.low + at * sizeof(T)) ^ (wanted * ones);
+            if (const uint64_t equal = ~(((word & ~tops) + ~tops) | word) & tops)
+                return at + static_cast<size_t>(std::countr_zero(equal)) / bits;
+        }
+        while (at < r.n && load<T>(r.low + at * sizeof(T)) != wanted) ++at;
+        return at;
+    }
+
+    // The weight where the n-th feature after the one that begins at `weight` begins, or the end of the
+    // record. The top bits mark where features end. Words may reach into the weights, which come after the
+    // children: as many features as there should be end before them.
+    static size_t skip_features(const Record& r, size_t weight, size_t n) {
+        for (; n > 0 && weight + 8 <= 2 * r.n_weights; weight += 8) {
+            uint64_t word = load<uint64_t>(r.child + weight) & 0x8080808080808080ULL;
+            const size_t ends = (word >> 7) * 0x0101010101010101ULL >> 56;
+            if (ends >= n) {
+                while (--n > 0) word &= word - 1;
+                weight += static_cast<size_t>(std::countr_zero(word)) / 8 + 1;
+                return std::min(weight, r.n_weights);
+            }
+            n -= ends;
+        }
+        for (; n > 0 && weight < r.n_weights; ++weight) n -= r.child[weight] >> 7;
+        return std::min(weight, r.n_weights);
+    }
+
+    const uint32_t* offsets_;
+    size_t n_buckets_;
+    std::span<const uint8_t> records_;
+    unsigned shift_;
+    size_t low_bytes_;
 };
 
 class Forest {
   public:
-    // Proves what prediction relies on: everything but the contents of buckets and lower bits, which are read
-    // with bounds checked, and of weight_child, which cannot point beyond a block. Throws
-    // std::invalid_argument.
+    // Proves what prediction relies on: everything but the contents of buckets and records, which are read
+    // with bounds checked. Takes time for each node, child and block. Throws std::invalid_argument.
     Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels);
 
     const ForestArrays& arrays() const { return a_; }
@@ -61,115 +200,18 @@ class Forest {
     // Children of the widest node, at least 1.
     size_t max_children() const { return max_children_; }
 
+    PackedBlock block(size_t b) const {
+        const auto part = [b](auto all, std::span<const int64_t> ptr) {
+            return all.subspan(static_cast<size_t>(ptr[b]), static_cast<size_t>(ptr[b + 1] - ptr[b]));
+        };
+        return {part(a_.buckets, a_.bucket_ptr), part(a_.records, a_.record_ptr), a_.shift[b]};
+    }
+
     // Checks the contents too: every feature, offset and child in range. Linear in the size of the model.
     void verify() const;
 
-    size_t n_features_of(size_t block) const {
-        return a_.buckets[2 * static_cast<size_t>(a_.bucket_ptr[block + 1] - 1)];
-    }
-    size_t n_weights_of(size_t block) const {
-        return static_cast<size_t>(a_.weight_ptr[block + 1] - a_.weight_ptr[block]);
-    }
-
-    // starts[i] = first weight of the block's i-th feature, counted within the block; the last one is their
-    // end.
-    void weight_starts(size_t block, std::vector<uint32_t>& starts) const;
-
-    // Calls fn(i, feature) for each feature of a block, ascending. Safe on any contents: what is out of range
-    // is left out.
-    template <class Fn>
-    void for_each_feature(size_t block, Fn&& fn) const {
-        const auto base = static_cast<size_t>(a_.low_base[block]);
-        if (a_.shift[block] <= kByteShift)
-            for_each_feature(block, a_.low8.data() + base, fn);
-        else
-            for_each_feature(block, a_.low16.data() + base, fn);
-    }
-
-    // The weights of one feature in a block: (first, end), counted within the block; equal if it has none.
-    // Safe on any contents.
-    std::pair<size_t, size_t> find(size_t block, uint32_t feature) const {
-        const uint32_t* bucket = bucket_of(block, feature);
-        if (!bucket) return {0, 0};
-        const size_t begin = bucket[0], end = std::min<size_t>(bucket[2], n_features_of(block));
-        const uint32_t wanted = feature & ((uint32_t{1} << a_.shift[block]) - 1);
-        const auto base = static_cast<size_t>(a_.low_base[block]);
-        const size_t at = a_.shift[block] <= kByteShift
-                              ? position(a_.low8.subspan(base), begin, end, static_cast<uint8_t>(wanted))
-                              : position(a_.low16.subspan(base), begin, end, static_cast<uint16_t>(wanted));
-        if (at >= end) return {0, 0};
-        const size_t first = skip_features(block, bucket[1], at - begin);
-        return {first, skip_features(block, first, 1)};
-    }
-
   private:
     void check_structure() const;
-    void check_block(size_t block, size_t n_children) const;
-
-    // Of a feature, or null if it lies beyond the last one.
-    const uint32_t* bucket_of(size_t block, uint32_t feature) const {
-        const size_t at = feature >> a_.shift[block];
-        if (at + 1 >= static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block])) return nullptr;
-        return a_.buckets.data() + 2 * (a_.bucket_ptr[block] + static_cast<int64_t>(at));
-    }
-
-    template <class T, class Fn>
-    void for_each_feature(size_t block, const T* low, Fn& fn) const {
-        const uint32_t* bucket = a_.buckets.data() + 2 * a_.bucket_ptr[block];
-        const auto n_buckets = static_cast<size_t>(a_.bucket_ptr[block + 1] - a_.bucket_ptr[block]) - 1;
-        const size_t n_features = n_features_of(block);
-        const unsigned shift = a_.shift[block];
-        for (size_t b = 0; b < n_buckets; ++b) {
-            const size_t end = std::min<size_t>(bucket[2 * b + 2], n_features);
-            for (size_t at = bucket[2 * b]; at < end; ++at) {
-                const size_t feature = (b << shift) | low[at];
-                if (feature < n_features_) fn(at, static_cast<uint32_t>(feature));
-            }
-        }
-    }
-
-    // Where `wanted` stands among values[begin..end), all different; `end` or beyond if it does not. A word
-    // of eight bytes is compared at once: its lanes that are equal become zero, and of these the top bits are
-    // set.
-    template <class T>
-    static size_t position(std::span<const T> values, size_t begin, size_t end, T wanted) {
-        constexpr size_t lanes = sizeof(uint64_t) / sizeof(T), bits = 8 * sizeof(T);
-        constexpr uint64_t ones = ~uint64_t{0} / ((uint64_t{1} << bits) - 1), tops = ones << (bits - 1);
-        size_t at = begin;
-        for (; at + lanes <= values.size() && at < end; at += lanes) {
-            uint64_t word;
-            std::memcpy(&word, values.data() + at, sizeof word);
-            word ^= wanted * ones;
-            if (const uint64_t equal = ~(((word & ~tops) + ~tops) | word) & tops)
-                return at + static_cast<size_t>(std::countr_zero(equal)) / bits;
-        }
-        while (at < end && values[at] != wanted) ++at;
-        return at;
-    }
-
-    // The weight where the n-th feature after the one that begins at `weight` begins, or the end of the
-    // block. The top bits mark where features end.
-    size_t skip_features(size_t block, size_t weight, size_t n) const {
-        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
-        const size_t n_weights = n_weights_of(block);
-        for (uint64_t word; n > 0 && weight + 8 <= n_weights; weight += 8) {
-            std::memcpy(&word, child + weight, sizeof word);
-            word &= kLastOfEight;
-            const size_t ends = (word >> 7) * 0x0101010101010101ULL >> 56;
-            if (ends >= n) {
-                while (--n > 0) word &= word - 1;
-                return weight + static_cast<size_t>(std::countr_zero(word)) / 8 + 1;
-            }
-            n -= ends;
-        }
-        for (; n > 0 && weight < n_weights; ++weight) n -= child[weight] >> 7;
-        return weight;
-    }
-
-    uint32_t low(size_t block, size_t at) const {
-        const size_t i = static_cast<size_t>(a_.low_base[block]) + at;
-        return a_.shift[block] <= kByteShift ? a_.low8[i] : a_.low16[i];
-    }
 
     ForestArrays a_;
     size_t n_features_;
@@ -183,20 +225,15 @@ struct OwnedForest {
     std::vector<int32_t> children;
     std::vector<uint8_t> is_leaf;
     std::vector<float> bias, scale;
-    std::vector<int64_t> block_ptr, weight_ptr, bucket_ptr;
+    std::vector<int64_t> block_ptr, bucket_ptr, record_ptr;
     std::vector<uint8_t> shift;
-    std::vector<int64_t> low_base;
     std::vector<uint32_t> buckets;
-    std::vector<uint8_t> low8;
-    std::vector<uint16_t> low16;
-    std::vector<StoredWeight> weights;
-    std::vector<uint8_t> weight_child;
+    std::vector<uint8_t> records;
 
-    // Appends an empty block.
-    void open_block(size_t n_features_used, size_t n_features);
-    // Appends a feature to the block that was opened last; features ascend, each has at least one weight.
-    void add_feature(uint32_t feature, std::span<const StoredWeight> weight, std::span<const uint8_t> child);
-    void close_block(size_t n_features);
+    // Appends a block. Features ascend; weights ptr[i] … ptr[i + 1], at least one, are those of the i-th,
+    // each with its child within the block.
+    void add_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
+                   std::span<const uint8_t> child, std::span<const StoredWeight> weight);
 };
 
 }  // namespace bonsai

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
 constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
 constexpr size_t kFewVisits = 2;           // to a node: not worth unpacking it
-constexpr size_t kLookupCost = 8;          // of one look-up, in features to unpack
+constexpr size_t kLookupCost = 24;         // of one look-up, in bytes to unpack
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
@@ -296,37 +296,47 @@ class Searcher {
             const float* scale = a_.scale.data() + first + from;
             const float* bias = a_.bias.data() + first + from;
             // Unpacking costs a pass over the block; each look-up without it reads a bucket.
-            const bool unpacked =
-                visits.size() > kFewVisits &&
-                lookups * kLookupCost > forest_.n_features_of(b) + forest_.n_weights_of(b) / 2;
-            if (unpacked) unpack(b, width);
+            const PackedBlock packed = forest_.block(b);
+            const bool unpacked = visits.size() > kFewVisits && lookups * kLookupCost > packed.n_bytes();
+            if (unpacked) unpack(packed, width);
             for (size_t i = 0; i < visits.size(); ++i) {
                 alignas(64) float margin[kBlockChildren] = {};
-                unpacked ? add_unpacked(visits[i].row, margin) : add_packed(visits[i].row, b, margin);
+                unpacked ? add_unpacked(visits[i].row, margin) : add_packed(visits[i].row, packed, margin);
                 for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
                 fn(i, from, std::span<const float>(margin, width));
             }
-            if (unpacked) forest_.for_each_feature(b, [&](size_t, uint32_t f) { slot_[f] = 0; });
+            if (unpacked) forget_slots();
         }
     }
 
     // A block with all its zeros: panel_[place * panel_width_ + child]. slot_[f] is the place of feature f,
     // plus one. Safe on any contents: what is out of range has no place, or lands in another child's.
-    void unpack(size_t block, size_t n_children) {
-        const size_t n = forest_.n_features_of(block), n_weights = forest_.n_weights_of(block);
-        panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
+    void unpack(const PackedBlock& block, size_t n_children) {
+        const size_t width = panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
         slot_.resize(forest_.n_features(), 0);
-        forest_.for_each_feature(block,
-                                 [&](size_t i, uint32_t f) { slot_[f] = static_cast<uint32_t>(i) + 1; });
-        panel_.assign(n * panel_width_ + kBlockChildren, 0);
-        const StoredWeight* weight = a_.weights.data() + a_.weight_ptr[block];
-        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
-        StoredWeight* row = panel_.data();
-        const StoredWeight* end = row + n * panel_width_;
-        for (size_t w = 0; w < n_weights && row < end; ++w) {
-            row[child[w] & ~kLastWeight] = weight[w];
-            row += child[w] & kLastWeight ? panel_width_ : 0;
-        }
+        placed_.clear();
+        size_t n_places = 0;
+        block.for_each_record([&](size_t bucket, const Record& r) {
+            const size_t needed = (n_places + r.n) * width + kBlockChildren;
+            if (panel_.size() < needed) panel_.resize(needed);
+            StoredWeight* row = panel_.data() + n_places * width;
+            StoredWeight* const end = row + r.n * width;
+            std::fill(row, end, StoredWeight{0});
+            for (size_t w = 0; w < r.n_weights && row < end; ++w) {
+                row[r.child[w] & ~kLastWeight] = r.weight[w];
+                row += r.child[w] & kLastWeight ? width : 0;
+            }
+            for (size_t i = 0; i < r.n; ++i) {
+                ++n_places;
+                const size_t f = block.feature(bucket, r, i);
+                if (f >= slot_.size()) continue;
+                slot_[f] = static_cast<uint32_t>(n_places);
+                placed_.push_back(static_cast<uint32_t>(f));
+            }
+        });
+    }
+    void forget_slots() {
+        for (const uint32_t f : placed_) slot_[f] = 0;
     }
 
     // Both add the row's features in the same order: scores do not depend on the row's companions.
@@ -344,14 +354,19 @@ class Searcher {
         kernels_.add_bytes(panel_.data(), panel_width_, places_.data(), values_.data(), n, margin);
     }
     // The seven bits of a child cannot point beyond the 128 margins: no file can make this write elsewhere.
-    void add_packed(size_t row, size_t block, float* margin) const {
-        const StoredWeight* weight = a_.weights.data() + a_.weight_ptr[block];
-        const uint8_t* child = a_.weight_child.data() + a_.weight_ptr[block];
-        for (size_t e = block_.ptr[row]; e < block_.ptr[row + 1]; ++e) {
-            const auto [first, end] = forest_.find(block, block_.feature[e]);
-            const float v = block_.value[e];
-            for (size_t w = first; w < end; ++w)
-                margin[child[w] & ~kLastWeight] += v * static_cast<float>(weight[w]);
+    void add_packed(size_t row, const PackedBlock& block, float* margin) const {
+        constexpr size_t ahead = 8;
+        const std::span<const uint32_t> features(block_.feature.data() + block_.ptr[row],
+                                                 block_.ptr[row + 1] - block_.ptr[row]);
+        const float* value = block_.value.data() + block_.ptr[row];
+        for (size_t step = 0; step < features.size() + 2 * ahead; ++step) {
+            if (step < features.size()) block.expect_offset(features[step]);
+            if (step >= ahead && step - ahead < features.size()) block.expect_record(features[step - ahead]);
+            if (step < 2 * ahead) continue;
+            const FeatureWeights found = block.find(features[step - 2 * ahead]);
+            const float v = value[step - 2 * ahead];
+            for (size_t w = 0; w < found.n; ++w)
+                margin[found.child[w] & ~kLastWeight] += v * static_cast<float>(found.weight[w]);
         }
     }
 
@@ -481,6 +496,7 @@ class Searcher {
     std::vector<float> margins_;       // of the labels of leaves_
     std::vector<StoredWeight> panel_;  // a block, see unpack
     std::vector<uint32_t> slot_;       // 0 between blocks
+    std::vector<uint32_t> placed_;     // the features that have one
     size_t panel_width_ = 0;
     std::vector<uint32_t> places_;
     std::vector<float> values_;

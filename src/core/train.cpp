@@ -137,45 +137,40 @@ std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<
 
 // Appends one block: the weights of `panels`, quantised, feature by feature in the given order.
 void pack_block(std::span<Solution> panels, size_t first_class, std::span<const uint32_t> features,
-                std::span<const uint32_t> order, size_t n_features, OwnedForest& out) {
+                std::span<const uint32_t> order, OwnedForest& out) {
     const auto quantise = [&](const Weight& w) {
         const float scale = out.scale[w.cls];
         return static_cast<StoredWeight>(scale > 0 ? std::lrint(w.value / scale) : 0);
     };
-    std::vector<uint32_t> ptr(features.size() + 1,
-                              0);  // first weight of each local feature, after counting them
+    std::vector<uint32_t> next(features.size(), 0);  // of each local feature: first its number of weights
     for (const Solution& panel : panels)
-        for (const Weight& w : panel.weights) ptr[w.feature + 1] += quantise(w) != 0;
-    size_t n_used = 0;
-    for (size_t f = 0; f < features.size(); ++f) {
-        n_used += ptr[f + 1] > 0;
-        ptr[f + 1] += ptr[f];
+        for (const Weight& w : panel.weights) next[w.feature] += quantise(w) != 0;
+    std::vector<uint32_t> used, ptr = {0};
+    for (const uint32_t f : order) {
+        if (next[f] == 0) continue;
+        used.push_back(features[f]);
+        ptr.push_back(ptr.back() + next[f]);
+        next[f] = ptr[ptr.size() - 2];  // from here on the place of its next one
     }
     std::vector<StoredWeight> weight(ptr.back());
     std::vector<uint8_t> child(ptr.back());
-    std::vector<uint32_t> at(ptr.begin(), ptr.end() - 1);
     for (Solution& panel : panels) {
         for (const Weight& w : panel.weights) {
             const StoredWeight q = quantise(w);
             if (q == 0) continue;
-            weight[at[w.feature]] = q;
-            child[at[w.feature]++] = static_cast<uint8_t>(w.cls - first_class);
+            weight[next[w.feature]] = q;
+            child[next[w.feature]++] = static_cast<uint8_t>(w.cls - first_class);
         }
         panel.weights = {};
     }
-    out.open_block(n_used, n_features);
-    for (const uint32_t f : order)
-        if (const size_t n = ptr[f + 1] - ptr[f]; n > 0)
-            out.add_feature(features[f], {weight.data() + ptr[f], n}, {child.data() + ptr[f], n});
-    out.close_block(n_features);
+    out.add_block(used, ptr, child, weight);
 }
 
-PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes,
-                size_t n_features) {
+PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
     PackedNode node;
     OwnedForest& part = node.part;
     part.scale.assign(n_classes, 0.0f);
-    part.weight_ptr = part.bucket_ptr = {0};
+    part.bucket_ptr = part.record_ptr = {0};
     for (const Solution& panel : panels) {
         part.bias.insert(part.bias.end(), panel.bias.begin(), panel.bias.end());
         for (const int n : panel.n_iter) node.max_iter = std::max(node.max_iter, n);
@@ -187,7 +182,7 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
     constexpr size_t per_block = kBlockChildren / kMaxLanes;
     for (size_t p = 0; p < panels.size(); p += per_block)
         pack_block({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
-                   order, n_features, part);
+                   order, part);
     return node;
 }
 
@@ -203,7 +198,7 @@ PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params
                                 pool.control());
         pool.control().done += job.cost / panels.size();
     });
-    return pack(panels, slice.features(), job.n_classes, data.n_features());
+    return pack(panels, slice.features(), job.n_classes);
 }
 
 template <class T>
@@ -219,18 +214,11 @@ void append_shifted(std::vector<int64_t>& to, std::span<const int64_t> from, int
 void append(OwnedForest& forest, const OwnedForest& part) {
     append(forest.bias, part.bias);
     append(forest.scale, part.scale);
-    append_shifted(forest.weight_ptr, std::span(part.weight_ptr).subspan(1), forest.weight_ptr.back());
     append_shifted(forest.bucket_ptr, std::span(part.bucket_ptr).subspan(1), forest.bucket_ptr.back());
-    for (size_t b = 0; b < part.shift.size(); ++b) {
-        const size_t base = part.shift[b] <= kByteShift ? forest.low8.size() : forest.low16.size();
-        forest.low_base.push_back(part.low_base[b] + static_cast<int64_t>(base));
-    }
+    append_shifted(forest.record_ptr, std::span(part.record_ptr).subspan(1), forest.record_ptr.back());
     append(forest.shift, part.shift);
     append(forest.buckets, part.buckets);
-    append(forest.low8, part.low8);
-    append(forest.low16, part.low16);
-    append(forest.weights, part.weights);
-    append(forest.weight_child, part.weight_child);
+    append(forest.records, part.records);
     forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
 }
 
@@ -289,7 +277,7 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
     });
 
     OwnedForest forest;
-    forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.weight_ptr = forest.bucket_ptr = {0};
+    forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.bucket_ptr = forest.record_ptr = {0};
     for (const TreeView& tree : trees) {
         const int64_t shift = forest.child_ptr.back();
         for (size_t v = 0; v < tree.is_leaf.size(); ++v)
@@ -298,6 +286,10 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
         forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
         forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
     }
+    // Nearly all of a model: growing step by step would hold it three times over.
+    size_t n_bytes = 0;
+    for (const PackedNode& node : nodes) n_bytes += node.part.records.size();
+    forest.records.reserve(n_bytes);
     for (PackedNode& node : nodes) {
         report.n_classifiers += node.part.bias.size();
         report.n_unconverged += node.n_unconverged;

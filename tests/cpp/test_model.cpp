@@ -27,31 +27,28 @@ ForestArrays view(const OwnedForest& f) {
             .bias = f.bias,
             .scale = f.scale,
             .block_ptr = f.block_ptr,
-            .weight_ptr = f.weight_ptr,
             .bucket_ptr = f.bucket_ptr,
+            .record_ptr = f.record_ptr,
             .shift = f.shift,
-            .low_base = f.low_base,
             .buckets = f.buckets,
-            .low8 = f.low8,
-            .low16 = f.low16,
-            .weights = f.weights,
-            .weight_child = f.weight_child};
+            .records = f.records};
 }
 
 void add_block(OwnedForest& f, size_t n_children, size_t n_used, Rng& rng) {
-    f.open_block(n_used, kFeatures);
-    std::vector<uint32_t> features = rng.sample(kFeatures, n_used);
+    std::vector<uint32_t> features = rng.sample(kFeatures, n_used), ptr = {0};
     std::sort(features.begin(), features.end());
-    for (const uint32_t feature : features) {
-        std::vector<StoredWeight> weight;
-        std::vector<uint8_t> child;
-        for (size_t c = rng.below(n_children); child.empty() || c < n_children; c += 1 + rng.below(40)) {
+    std::vector<uint8_t> child;
+    std::vector<StoredWeight> weight;
+    for (size_t i = 0; i < n_used; ++i) {
+        size_t c = rng.below(n_children);
+        do {
             child.push_back(static_cast<uint8_t>(c));
             weight.push_back(static_cast<StoredWeight>(static_cast<int>(rng.below(255)) - 127));
-        }
-        f.add_feature(feature, weight, child);
+            c += 1 + rng.below(40);
+        } while (c < n_children);
+        ptr.push_back(static_cast<uint32_t>(child.size()));
     }
-    f.close_block(kFeatures);
+    f.add_block(features, ptr, child, weight);
 }
 
 void add_node(OwnedForest& f, const std::vector<int32_t>& children, bool leaf, Rng& rng) {
@@ -73,7 +70,7 @@ void add_node(OwnedForest& f, const std::vector<int32_t>& children, bool leaf, R
 OwnedForest make_forest(uint64_t key) {
     Rng rng(key);
     OwnedForest f;
-    f.tree_ptr = f.child_ptr = f.block_ptr = f.weight_ptr = f.bucket_ptr = {0};
+    f.tree_ptr = f.child_ptr = f.block_ptr = f.bucket_ptr = f.record_ptr = {0};
     const auto range = [](int32_t begin, int32_t end) {
         std::vector<int32_t> labels;
         for (int32_t l = begin; l < end; ++l) labels.push_back(l);
@@ -124,25 +121,19 @@ void test_structure() {
     REFUSES(f.block_ptr[2] = -1, "block_ptr");
     REFUSES(f.block_ptr.pop_back(), "block_ptr");
     REFUSES(f.shift.pop_back(), "block_ptr");
-    REFUSES(f.weight_ptr[1] = std::numeric_limits<int64_t>::max(), "weight_ptr");
-    REFUSES(f.weights.pop_back(), "weight_ptr");
-    REFUSES(f.weight_ptr.push_back(f.weight_ptr.back()), "weight_ptr");
+    REFUSES(f.record_ptr[1] = std::numeric_limits<int64_t>::max(), "record_ptr");
+    REFUSES(f.record_ptr[1] = -1, "record_ptr");
+    REFUSES(f.record_ptr[0] = 1, "record_ptr");
+    REFUSES(f.records.pop_back(), "record_ptr");
+    REFUSES(f.records.clear(), "record_ptr");
+    REFUSES(f.record_ptr.push_back(f.record_ptr.back()), "record_ptr");
     REFUSES(f.bucket_ptr[3] = 0, "bucket_ptr");
     REFUSES(f.bucket_ptr[3] = f.bucket_ptr[4], "a block without buckets");
-    REFUSES(f.buckets.push_back(0), "buckets");
+    REFUSES(f.buckets.push_back(0), "bucket_ptr");
     REFUSES(f.buckets.clear(), "bucket_ptr");
-    REFUSES(f.weight_child.push_back(0), "buckets and weight_child");
     REFUSES(f.bias.pop_back(), "bias and scale");
     REFUSES(f.scale.push_back(1), "bias and scale");
-    REFUSES(f.low_base.pop_back(), "low_base");
-    REFUSES(f.low_base[3] = -1, "low_base");
-    REFUSES(f.low_base[0] = static_cast<int64_t>(f.low8.size()), "low_base");
-    REFUSES(f.low_base[0] = std::numeric_limits<int64_t>::max(), "low_base");
-    REFUSES(f.low8.pop_back(), "low_base");
-    REFUSES(f.low16.pop_back(), "low_base");
     REFUSES(f.shift[0] = 17, "shift");
-    REFUSES(f.shift[0] = 16, "low_base");  // the lower bits would be looked for among those of two bytes
-    REFUSES(f.buckets[2 * f.bucket_ptr[1] - 2] = 0xffffffff, "low_base");  // features of the first block
 }
 
 void test_nodes() {
@@ -166,37 +157,84 @@ void test_nodes() {
     CHECK(model.n_features() == kFeatures && model.n_labels() == kLabels);
 }
 
-// Among the last block's weights, the end of the first feature that has more than one.
-size_t first_end(const OwnedForest& f) {
-    for (auto w = static_cast<size_t>(f.weight_ptr[f.shift.size() - 1]);; ++w)
-        if (!(f.weight_child[w] & kLastWeight) && f.weight_child[w + 1] & kLastWeight) return w + 1;
+// Where the parts of a record stand among all bytes, and its bucket among all.
+struct Place {
+    size_t bucket, begin, low, child, weight;
+};
+// A block's first record of several features, the first of which has several weights.
+Place first_record(const OwnedForest& f, size_t block) {
+    const size_t low_bytes = f.shift[block] <= kByteShift ? 1 : 2;
+    for (auto b = static_cast<size_t>(f.bucket_ptr[block]);; ++b) {
+        const size_t begin = static_cast<size_t>(f.record_ptr[block]) + f.buckets[b];
+        const size_t end = begin + f.buckets[b + 1] - f.buckets[b];
+        if (begin == end || f.records[begin] < 2) continue;
+        const size_t child = begin + 1 + f.records[begin] * low_bytes;
+        if (f.records[child] & kLastWeight) continue;
+        return {b, begin, begin + 1, child, child + (end - child) / 2};
+    }
 }
 
-// What prediction bears and `verify` finds.
+// What prediction bears and `verify` finds. In block 0 lower bits take one byte, in block 4 two.
 void test_contents() {
-    const auto refuses = [](auto change, const char* why) {
-        const OwnedForest forest = changed(change);
+    const auto refuses = [](size_t block, auto change, const char* why) {
+        OwnedForest forest = make_forest(1);
+        change(forest, first_record(forest, block));
         use(forest, false);
         CHECK_THROWS(use(forest), why);
     };
-    refuses([](OwnedForest& f) { std::swap(f.low8[0], f.low8[1]); }, "features out of order");
-    refuses([](OwnedForest& f) { f.low8[1] = f.low8[0]; }, "features out of order");
-    refuses([](OwnedForest& f) { f.low16.back() = 0xffff; }, "a feature out of range");
-    refuses([](OwnedForest& f) { f.weight_child[0] = 2; }, "a weight of a child out of range");
-    refuses([](OwnedForest& f) { f.weight_child.back() &= 0x7f; }, "a feature without an end");
-    refuses([](OwnedForest& f) { f.buckets[0] = 1; }, "buckets");
-    refuses([](OwnedForest& f) { f.buckets[1] = 1; }, "buckets");
-    refuses([](OwnedForest& f) { f.buckets[3] += 1; }, "buckets");
-    refuses([](OwnedForest& f) { f.buckets.back() -= 1; }, "buckets");
-    // one end fewer, or one more, among the last block's weights than it has features
-    refuses([](OwnedForest& f) { f.weight_child[first_end(f)] ^= kLastWeight; }, "buckets");
-    refuses([](OwnedForest& f) { f.weight_child[first_end(f) - 1] ^= kLastWeight; }, "buckets");
+    const auto everywhere = [&](auto change, const char* why) {
+        for (const size_t block : {0u, 4u}) refuses(block, change, why);
+    };
+    const OwnedForest made = make_forest(1);
+    CHECK(made.shift[0] <= kByteShift && made.shift[4] > kByteShift);
+    using Arrays = OwnedForest;
+    const char *order = "features out of order", *range = "a feature out of range";
+    refuses(0, [](Arrays& f, Place p) { std::swap(f.records[p.low], f.records[p.low + 1]); }, order);
+    refuses(0, [](Arrays& f, Place p) { f.records[p.low + 1] = f.records[p.low]; }, order);
+    refuses(0, [](Arrays& f, Place p) { f.records[p.low] |= 1 << f.shift[0]; }, range);
+    refuses(
+        4,
+        [](Arrays& f, Place p) {
+            std::swap_ranges(&f.records[p.low], &f.records[p.low + 2], &f.records[p.low + 2]);
+        },
+        order);
+    refuses(4, [](Arrays& f, Place p) { std::copy_n(&f.records[p.low], 2, &f.records[p.low + 2]); }, order);
+    refuses(4, [](Arrays& f, Place p) { f.records[p.low + 1] = 0xff; }, range);
+    CHECK_THROWS(Forest(view(made), kFeatures / 2, kLabels).verify(), range);
+
+    everywhere([](Arrays& f, Place p) { f.records[p.begin] = 0; }, "the length of a record");
+    everywhere([](Arrays& f, Place p) { f.records[p.begin] = 255; }, "the length of a record");
+    refuses(0, [](Arrays& f, Place p) { f.records[p.begin] -= 1; }, "the length of a record");
+    refuses(
+        0, [](Arrays& f, Place p) { f.buckets[p.bucket + 1] = f.buckets[p.bucket] + 1; },
+        "the length of a record");
+
+    const char* child = "a weight of a child out of range";
+    refuses(0, [](Arrays& f, Place p) { f.records[p.child] = 2; }, child);
+    refuses(0, [](Arrays& f, Place p) { f.records[p.weight - 1] = kLastWeight + 2; }, child);
+
+    // one end fewer, or one more, than there are features; as many, but none at the end
+    const char* fit = "features and weights that do not fit";
+    everywhere([](Arrays& f, Place p) { f.records[p.child] |= kLastWeight; }, fit);
+    everywhere([](Arrays& f, Place p) { f.records[p.weight - 1] &= 0x7f; }, fit);
+    everywhere(
+        [](Arrays& f, Place p) {
+            f.records[p.child] |= kLastWeight;
+            f.records[p.weight - 1] &= 0x7f;
+        },
+        fit);
+
+    everywhere([](Arrays& f, Place p) { f.buckets[p.bucket + 1] = 0xffffffff; }, "buckets");
+    refuses(0, [](Arrays& f, Place) { f.buckets[0] = 1; }, "buckets");
+    refuses(0, [](Arrays& f, Place) { f.buckets[1] = f.buckets[2] + 1; }, "buckets");
+    refuses(0, [](Arrays& f, Place) { f.buckets.back() -= 1; }, "buckets");
+    refuses(0, [](Arrays& f, Place) { f.buckets.back() += 1; }, "buckets");
 }
 
 constexpr uint8_t kThreeChildren[] = {0, 1, 2};
 
 // A forest whose last block has the given features, each with one to three weights that tell which it is.
-OwnedForest with_block(const std::vector<uint32_t>& features, size_t n_features) {
+OwnedForest with_block(const std::vector<uint32_t>& features) {
     OwnedForest f = make_forest(1);
     f.tree_ptr.push_back(7);
     f.children.insert(f.children.end(), {3, 4, 5});
@@ -204,44 +242,65 @@ OwnedForest with_block(const std::vector<uint32_t>& features, size_t n_features)
     f.is_leaf.push_back(1);
     f.bias.resize(f.children.size(), 0.0f);
     f.scale.resize(f.children.size(), 1.0f);
-    f.open_block(features.size(), n_features);
+    std::vector<uint32_t> ptr = {0};
+    std::vector<uint8_t> child;
+    std::vector<StoredWeight> weight;
     for (const uint32_t feature : features) {
-        const std::vector<StoredWeight> weight(1 + feature % 3, static_cast<StoredWeight>(feature % 100 + 1));
-        f.add_feature(feature, weight, std::span(kThreeChildren).first(weight.size()));
+        child.insert(child.end(), kThreeChildren, kThreeChildren + 1 + feature % 3);
+        weight.resize(child.size(), static_cast<StoredWeight>(static_cast<int>(feature % 200) - 100));
+        ptr.push_back(static_cast<uint32_t>(child.size()));
     }
-    f.close_block(n_features);
+    f.add_block(features, ptr, child, weight);
     f.block_ptr.push_back(static_cast<int64_t>(f.shift.size()));
     return f;
 }
 
-// Every way to look a feature up gives what was put in.
+// Every way to look a feature up gives what was put in. Returns the block's shift.
+unsigned test_block(const std::vector<uint32_t>& features, size_t n_features) {
+    const OwnedForest f = with_block(features);
+    const Forest model(view(f), std::max(n_features, kFeatures), kLabels);
+    model.verify();
+    const PackedBlock block = model.block(f.shift.size() - 1);
+    std::vector<size_t> listed;
+    bool good = true;
+    block.for_each_feature([&](size_t feature, FeatureWeights weights) {
+        listed.push_back(feature);
+        const FeatureWeights found = block.find(static_cast<uint32_t>(feature));
+        good &= found.child == weights.child && found.weight == weights.weight && found.n == weights.n;
+        good &= weights.n == 1 + feature % 3;
+        for (size_t w = 0; w < weights.n; ++w) {
+            good &= weights.child[w] == (w + 1 < weights.n ? w : w | kLastWeight);
+            good &= weights.weight[w] == static_cast<int>(feature % 200) - 100;
+        }
+    });
+    CHECK(good);
+    CHECK(std::equal(listed.begin(), listed.end(), features.begin(), features.end()));
+    for (uint32_t feature = 0; feature < std::min<size_t>(n_features, 5000); ++feature)
+        good &= (block.find(feature).n > 0) == std::binary_search(features.begin(), features.end(), feature);
+    good &= block.find(static_cast<uint32_t>(n_features)).n == 0;
+    good &= block.find(std::numeric_limits<uint32_t>::max()).n == 0;
+    CHECK(good);
+    return f.shift.back();
+}
+
 void test_lookup(size_t n_features, size_t n_used) {
     Rng rng(n_features + n_used);
     std::vector<uint32_t> features = rng.sample(n_features, n_used);
     std::sort(features.begin(), features.end());
-    const OwnedForest f = with_block(features, n_features);
-    const size_t block = f.shift.size() - 1;
-    const StoredWeight* weights = f.weights.data() + f.weight_ptr[block];
-    const Forest model(view(f), std::max(n_features, kFeatures), kLabels);
-    model.verify();
-    CHECK(model.n_features_of(block) == n_used);
-    std::vector<uint32_t> starts, listed;
-    model.weight_starts(block, starts);
-    bool good = starts.size() == n_used + 1;
-    model.for_each_feature(block, [&](size_t i, uint32_t feature) {
-        good &= i == listed.size();
-        listed.push_back(feature);
-        good &= model.find(block, feature) == std::pair<size_t, size_t>(starts[i], starts[i + 1]);
-        good &= starts[i + 1] - starts[i] == 1 + feature % 3;
-        good &= weights[starts[i]] == static_cast<StoredWeight>(feature % 100 + 1);
-    });
-    CHECK(good);
-    CHECK(listed == features);
-    for (uint32_t feature = 0; feature < std::min<size_t>(n_features, 5000); ++feature) {
-        const auto [first, end] = model.find(block, feature);
-        good &= (first < end) == std::binary_search(features.begin(), features.end(), feature);
-    }
-    CHECK(good);
+    test_block(features, n_features);
+}
+
+// A record holds at most 255 features: where they crowd, buckets are narrower than their number asks for.
+void test_crowded_buckets() {
+    const auto crowd = [](uint32_t n) {
+        std::vector<uint32_t> features(n);
+        for (uint32_t f = 0; f < n; ++f) features[f] = f;
+        features.push_back(1000000);
+        return test_block(features, 1000001);
+    };
+    const unsigned roomy = crowd(255);
+    CHECK(roomy > kByteShift);
+    CHECK(crowd(256) == 7 && crowd(300) == 7 && crowd(1000) == 7);
 }
 
 struct Input {
@@ -360,25 +419,31 @@ void scramble(std::vector<T>& values, Rng& rng) {
     }
 }
 
-// The constructor does not look at these contents: whatever they are, prediction stays inside its arrays.
+// The constructor does not look at these contents: whatever they are, nothing reads or writes beyond the
+// arrays.
 void test_garbage_contents() {
     Rng rng(12);
     const Input input(3);
-    for (int round = 0; round < 60; ++round) {
+    for (int round = 0; round < 90; ++round) {
         OwnedForest forest = make_forest(rng.next());
-        const OwnedForest before = forest;
-        if (round % 5 != 0) scramble(forest.buckets, rng);
-        if (round % 5 != 1) scramble(forest.low8, rng);
-        if (round % 5 != 2) scramble(forest.low16, rng);
-        if (round % 5 != 3) scramble(forest.weight_child, rng);
-        if (round % 5 != 4) scramble(forest.weights, rng);
-        for (size_t b = 0; b < forest.shift.size(); ++b) {  // each block's number of features is proven
-            const auto last = static_cast<size_t>(2 * forest.bucket_ptr[b + 1] - 2);
-            forest.buckets[last] = before.buckets[last];
-        }
+        if (round % 3 != 0) scramble(forest.buckets, rng);
+        if (round % 3 != 1) scramble(forest.records, rng);
+        if (round % 2 != 0)
+            for (uint8_t& s : forest.shift) s = static_cast<uint8_t>(rng.below(kMaxShift + 1));
         const OwnedForest exact = forest;
         const Forest model(view(exact), kFeatures, kLabels);
         predict_every_way(model, input, rng);
+        for (size_t b = 0; b < exact.shift.size(); ++b) {
+            const PackedBlock block = model.block(b);
+            size_t n = 0, sum = 0;
+            block.for_each_feature([&](size_t, FeatureWeights found) {
+                ++n;
+                for (size_t w = 0; w < found.n; ++w)
+                    sum += found.child[w] ^ static_cast<uint8_t>(found.weight[w]);
+            });
+            CHECK(n <= block.n_bytes() && sum <= 255 * block.n_bytes());
+        }
+        CHECK_THROWS(model.verify(), "the model is inconsistent");
     }
 }
 
@@ -412,7 +477,7 @@ void test_one_number_changed() {
     int refused = 0, accepted = 0;
     for (int round = 0; round < 600; ++round) {
         OwnedForest f = make_forest(round % 7);
-        switch (round % 16) {
+        switch (round % 12) {
             case 0:
                 hit(f.tree_ptr, rng);
                 break;
@@ -435,31 +500,19 @@ void test_one_number_changed() {
                 hit(f.block_ptr, rng);
                 break;
             case 7:
-                hit(f.weight_ptr, rng);
+                hit(f.bucket_ptr, rng);
                 break;
             case 8:
-                hit(f.bucket_ptr, rng);
+                hit(f.record_ptr, rng);
                 break;
             case 9:
                 hit(f.shift, rng);
                 break;
             case 10:
-                hit(f.low_base, rng);
-                break;
-            case 11:
                 hit(f.buckets, rng);
                 break;
-            case 12:
-                hit(f.low8, rng);
-                break;
-            case 13:
-                hit(f.low16, rng);
-                break;
-            case 14:
-                hit(f.weights, rng);
-                break;
             default:
-                hit(f.weight_child, rng);
+                hit(f.records, rng);
         }
         const OwnedForest exact = f;
         try {
@@ -483,6 +536,7 @@ int main() {
     for (const size_t n_features : {1u, 2u, 255u, 256u, 257u, 3000u, 70000u, 1500000u})
         for (const size_t n_used : {0u, 1u, 7u, 200u, 2900u, 20000u})
             if (n_used <= n_features) test_lookup(n_features, n_used);
+    test_crowded_buckets();
     test_prediction();
     test_interrupt();
     test_garbage_contents();
