@@ -32,8 +32,8 @@ def estimate(X: Any, labels: _inputs.Labels, model: Any, threads: int) -> dict[s
         vectors = vector_entries * _CSR_ENTRY if model.representation != "output" else 0.0
         if model.representation != "input":
             vectors += pairs * pairs / max(1, n_rows) * _CSR_ENTRY
-    # Each tree under way holds the vectors twice, by rows and by columns, and its centres twice, old and new.
-    growing = min(threads, model.n_trees) * 2 * (vectors + n_features * model.branching * 4)
+    # One root after the other: the vectors again by rows and by columns; centres, old, new and in bytes.
+    growing = 2 * vectors + n_features * model.branching * (4 + 4 + 1)
     # The root's slice, and for each thread a panel of weights and the dual variables of all rows.
     panels = threads * _LANES * 4 * (n_features + n_rows)
     n_trees = model.n_trees if model.tree is None else len(_inputs.tree_list(model.tree))
