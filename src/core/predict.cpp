@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
 constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
 constexpr size_t kFewVisits = 2;           // to a node: not worth unpacking it
+constexpr size_t kWalkCost = 16;           // of one look-up, in bytes of a block to walk through
 constexpr size_t kLookupCost = 24;         // of one look-up, in bytes to unpack
 
 float log_score(Loss loss, float margin) {
@@ -301,7 +302,13 @@ class Searcher {
             if (unpacked) unpack(packed, width);
             for (size_t i = 0; i < visits.size(); ++i) {
                 alignas(64) float margin[kBlockChildren] = {};
-                unpacked ? add_unpacked(visits[i].row, margin) : add_packed(visits[i].row, packed, margin);
+                const size_t row = visits[i].row, n_lookups = block_.ptr[row + 1] - block_.ptr[row];
+                if (unpacked)
+                    add_unpacked(row, margin);
+                else if (n_lookups * kWalkCost > packed.n_bytes())
+                    add_walked(row, packed, margin);
+                else
+                    add_packed(row, packed, margin);
                 for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
                 fn(i, from, std::span<const float>(margin, width));
             }
@@ -339,7 +346,7 @@ class Searcher {
         for (const uint32_t f : placed_) slot_[f] = 0;
     }
 
-    // Both add the row's features in the same order: scores do not depend on the row's companions.
+    // All three add the row's features in the same order: scores do not depend on the row's companions.
     void add_unpacked(size_t row, float* margin) {
         const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
         places_.resize(end - begin);
@@ -368,6 +375,25 @@ class Searcher {
             for (size_t w = 0; w < found.n; ++w)
                 margin[found.child[w] & ~kLastWeight] += v * static_cast<float>(found.weight[w]);
         }
+    }
+
+    // For a block that is not much larger than the row: through all its features instead of looking up the
+    // row's.
+    void add_walked(size_t row, const PackedBlock& block, float* margin) {
+        const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
+        row_value_.resize(forest_.n_features(), 0.0f);
+        for (size_t e = begin; e < end; ++e) row_value_[block_.feature[e]] = block_.value[e];
+        block.for_each_record([&](size_t bucket, const Record& r) {
+            for (size_t i = 0, w = 0; i < r.n; ++i) {
+                const size_t f = block.feature(bucket, r, i);
+                const float v = f < row_value_.size() ? row_value_[f] : 0.0f;
+                for (bool last = false; !last && w < r.n_weights; ++w) {
+                    last = r.child[w] & kLastWeight;
+                    if (v != 0.0f) margin[r.child[w] & ~kLastWeight] += v * static_cast<float>(r.weight[w]);
+                }
+            }
+        });
+        for (size_t e = begin; e < end; ++e) row_value_[block_.feature[e]] = 0.0f;
     }
 
     // The best children so far of all nodes of a level, as a heap with the worst on top.
@@ -498,6 +524,7 @@ class Searcher {
     std::vector<uint32_t> slot_;       // 0 between blocks
     std::vector<uint32_t> placed_;     // the features that have one
     size_t panel_width_ = 0;
+    std::vector<float> row_value_;  // of each feature, 0 between visits
     std::vector<uint32_t> places_;
     std::vector<float> values_;
     std::vector<float> scores_;     // of one row's labels
