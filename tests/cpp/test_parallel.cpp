@@ -92,6 +92,28 @@ void test_no_foreign_work_while_waiting() {
     }
 }
 
+// Two tasks of an inner loop that only end when both have begun: the thread that has nothing left of the
+// outer loop must come to help.
+void test_help_with_inner_loops() {
+    using namespace std::chrono_literals;
+    Control control;
+    Pool pool(2, control);
+    std::atomic<int> begun = 0;
+    std::atomic<bool> alone = false;
+    pool.run(2, [&](size_t task, unsigned) {
+        if (task == 0) return;
+        pool.run(2, [&](size_t, unsigned) {
+            ++begun;
+            const auto patience = std::chrono::steady_clock::now() + 20s;
+            while (begun < 2 && !alone) {
+                if (std::chrono::steady_clock::now() > patience) alone = true;
+                std::this_thread::yield();
+            }
+        });
+    });
+    CHECK(!alone);
+}
+
 void test_exceptions() {
     for (const unsigned threads : kThreadCounts) {
         Control control;
@@ -209,6 +231,7 @@ int main() {
     test_workers_are_exclusive();
     test_nested_loops();
     test_no_foreign_work_while_waiting();
+    test_help_with_inner_loops();
     test_exceptions();
     test_caught_inside();
     test_stop();
