@@ -1,6 +1,6 @@
 """The family on real data: mean and standard deviation over seeds, as a Markdown table.
 
-    python -m benchmarks.variants                 # all of the README's table; about half an hour on two cores
+    python -m benchmarks.variants                 # all of the README's table; about ten minutes on two cores
     python -m benchmarks.variants --data eurlex57k --variants bonsai-i dismec --seeds 1
 
 Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md). Finished runs are kept in
