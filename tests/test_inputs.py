@@ -9,7 +9,16 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import LabelTree
-from bonsai_xmc._inputs import as_csr, as_float32, as_label_vectors, as_labels, as_rows, as_trees, tree_list
+from bonsai_xmc._inputs import (
+    as_csr,
+    as_float32,
+    as_label_vectors,
+    as_labels,
+    as_rows,
+    as_trees,
+    ready_csr,
+    tree_list,
+)
 
 MAX = np.finfo(np.float32).max
 
@@ -58,6 +67,48 @@ def test_csr_of_unsorted_entries_duplicates_and_zeros():
     assert_rows(as_rows(X), SPARSE)
     for before, after in zip(parts, (X.data, X.indices, X.indptr), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_ready_rows_are_borrowed():
+    for family in (sp.csr_array, sp.csr_matrix):
+        X = family(SPARSE.astype(np.float32))
+        rows = ready_csr(X, X.shape[1])
+        assert_rows(rows, SPARSE)
+        assert rows[1] is X.indices
+        assert rows[2] is X.data
+
+
+def not_ready():
+    X = sp.csr_array(SPARSE.astype(np.float32))
+    yield "another type", sp.csr_array(SPARSE)
+    yield "another format", X.tocsc()
+    yield "dense", SPARSE.astype(np.float32)
+    yield "no rows", X[:0]
+    yield (
+        "wide indices",
+        sp.csr_array((X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)), X.shape),
+    )
+    for value in (np.nan, np.inf):
+        spoilt = X.copy()
+        spoilt.data[-1] = value
+        yield str(value), spoilt
+    full = np.flatnonzero(np.diff(X.indptr) > 1)[0]
+    turned = X.copy()
+    of_row = slice(X.indptr[full], X.indptr[full + 1])
+    turned.indices[of_row], turned.data[of_row] = X.indices[of_row][::-1], X.data[of_row][::-1]
+    turned.has_canonical_format = turned.has_sorted_indices = False
+    yield "out of order", turned
+    yield "with gaps", sp.csr_array((np.repeat(X.data, 2)[::2], X.indices, X.indptr), X.shape, copy=False)
+
+
+@pytest.mark.parametrize("X", [pytest.param(X, id=name) for name, X in not_ready()])
+def test_other_rows_are_not_ready(X):
+    assert ready_csr(X, SPARSE.shape[1]) is None
+
+
+def test_ready_rows_have_the_right_width():
+    X = sp.csr_array(SPARSE.astype(np.float32))
+    assert ready_csr(X, SPARSE.shape[1] + 1) is None
 
 
 def test_csr_drops_duplicates_that_cancel_and_values_that_underflow():

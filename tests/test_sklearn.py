@@ -87,10 +87,10 @@ def test_checks_that_hold_for_indicators(name):
 
 def test_weights_are_equivalent_to_repetition_as_far_as_float32_goes(monkeypatch):
     close = lambda x, y, err_msg: np.testing.assert_allclose(
-        x.toarray(), y.toarray(), atol=5e-5, err_msg=err_msg
+        x.toarray(), y.toarray(), atol=1e-5, err_msg=err_msg
     )
     monkeypatch.setattr(estimator_checks, "assert_allclose_dense_sparse", close)
-    model = Bonsai(tol=1e-6, max_iter=1000, prune=0.0)
+    model = Bonsai(tol=1e-7, max_iter=1000, prune=0.0)
     estimator_checks.check_sample_weight_equivalence_on_dense_data("Bonsai", model)
     estimator_checks.check_sample_weight_equivalence_on_sparse_data("Bonsai", model)
 

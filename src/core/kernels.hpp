@@ -55,7 +55,7 @@ struct Kernels {
                         size_t feature_end, const float* w, size_t width, float* out, size_t stride);
     // w[f, l] += sum over rows of value[i, f] * coef[i, l]; coef is n_rows x width
     void (*scatter)(const RowsView& rows, const float* coef, size_t width, float* w);
-    // out[l] = sum over f of a[f, l] * b[f, l]; n features
+    // out[l] = sum over f of a[f, l] * b[f, l], in double; n features
     void (*lane_dots)(const float* a, const float* b, size_t n, size_t width, double* out);
     // y[f, l] = scale[l] * y[f, l] + step[l] * x[f, l]
     void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale,

@@ -321,18 +321,16 @@ void for_width(size_t width, Fn&& fn) {
     }
 }
 
-// In single precision for a few features at a time, in double beyond.
 template <size_t NV>
 void lane_dots(const float* a, const float* b, size_t n, double* out) {
-    constexpr size_t B = NV * kVector, few = 16;
-    std::fill_n(out, B, 0.0);
-    for (size_t f = 0; f < n; f += few) {
-        Vec sum[NV] = {};
-        for (size_t e = f * B, end = std::min(n, f + few) * B; e < end; e += B)
-            for (size_t j = 0; j < NV; ++j) sum[j] += load(a + e + j * kVector) * load(b + e + j * kVector);
+    constexpr size_t B = NV * kVector;
+    typedef double Doubles __attribute__((vector_size(kVector * 8)));
+    Doubles sum[NV] = {};
+    for (size_t e = 0; e < n * B; e += B)
         for (size_t j = 0; j < NV; ++j)
-            for (size_t l = 0; l < kVector; ++l) out[j * kVector + l] += sum[j][l];
-    }
+            sum[j] += __builtin_convertvector(load(a + e + j * kVector), Doubles) *
+                      __builtin_convertvector(load(b + e + j * kVector), Doubles);
+    std::memcpy(out, sum, sizeof sum);
 }
 
 void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* scale, const float* step) {

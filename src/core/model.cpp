@@ -41,8 +41,6 @@ unsigned shift_for(std::span<const uint32_t> features) {
 Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels)
     : a_(arrays), n_features_(n_features), n_labels_(n_labels) {
     check_structure();
-    for (size_t v = 0; v < a_.is_leaf.size(); ++v)
-        max_children_ = std::max(max_children_, static_cast<size_t>(a_.child_ptr[v + 1] - a_.child_ptr[v]));
 }
 
 void Forest::check_structure() const {

@@ -197,8 +197,6 @@ class Forest {
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
-    // Children of the widest node, at least 1.
-    size_t max_children() const { return max_children_; }
 
     PackedBlock block(size_t b) const {
         const auto part = [b](auto all, std::span<const int64_t> ptr) {
@@ -216,7 +214,6 @@ class Forest {
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;
-    size_t max_children_ = 1;
 };
 
 // The arrays of a forest under construction.

@@ -194,7 +194,7 @@ void test_lane_loops(const Kernels& k, size_t width) {
             good &= close(y[f * width + l],
                           double{scale[l]} * a[f * width + l] + double{step[l]} * b[f * width + l]);
         }
-        good &= close(dots[l], dot, 1e-5);
+        good &= close(dots[l], dot, 1e-12);
     }
     CHECK(good);
 
