@@ -16,6 +16,7 @@
 #include "core/model.hpp"
 #include "core/parallel.hpp"
 #include "core/predict.hpp"
+#include "core/ranker.hpp"
 #include "core/represent.hpp"
 #include "core/train.hpp"
 #include "core/tree.hpp"
@@ -178,22 +179,7 @@ nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees,
     return out;
 }
 
-nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, uint64_t seed, unsigned threads,
-                   nb::object progress) {
-    std::vector<TreeView> views;
-    for (nb::handle tree : trees) {
-        const auto parts = nb::cast<nb::tuple>(tree);
-        views.push_back({span(nb::cast<In<int64_t>>(parts[0], false)),
-                         span(nb::cast<In<int32_t>>(parts[1], false)),
-                         span(nb::cast<In<uint8_t>>(parts[2], false))});
-    }
-    const LinearParams linear = linear_params(params);
-    const Kernels& kernels = bonsai::kernels();
-    OwnedForest f;
-    TrainReport report;
-    run_watched(threads, progress, [&](Pool& pool) {
-        f = train_forest(dataset.data, views, seed, linear, kernels, pool, report);
-    });
+nb::tuple trained(OwnedForest f, const TrainReport& report) {
     nb::dict arrays, numbers;
     arrays["tree_ptr"] = to_numpy(std::move(f.tree_ptr));
     arrays["child_ptr"] = to_numpy(std::move(f.child_ptr));
@@ -213,9 +199,42 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     return nb::make_tuple(arrays, numbers);
 }
 
+nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, uint64_t seed, bool bare,
+                   unsigned threads, nb::object progress) {
+    std::vector<TreeView> views;
+    for (nb::handle tree : trees) {
+        const auto parts = nb::cast<nb::tuple>(tree);
+        views.push_back({span(nb::cast<In<int64_t>>(parts[0], false)),
+                         span(nb::cast<In<int32_t>>(parts[1], false)),
+                         span(nb::cast<In<uint8_t>>(parts[2], false))});
+    }
+    const LinearParams linear = linear_params(params);
+    const Kernels& kernels = bonsai::kernels();
+    OwnedForest f;
+    TrainReport report;
+    run_watched(threads, progress, [&](Pool& pool) {
+        f = train_forest(dataset.data, views, seed, linear, bare, kernels, pool, report);
+    });
+    return trained(std::move(f), report);
+}
+
+nb::tuple py_train_ranker(const PyDataset& dataset, In<uint32_t> labels, nb::dict params, uint64_t seed,
+                          unsigned threads, nb::object progress) {
+    const LinearParams linear = linear_params(params);
+    for (size_t i = 0; i < labels.size(); ++i)
+        if (labels.data()[i] >= dataset.data.n_labels()) throw std::invalid_argument("an unknown label");
+    const Kernels& kernels = bonsai::kernels();
+    OwnedForest f;
+    TrainReport report;
+    run_watched(threads, progress, [&](Pool& pool) {
+        f = train_ranker(dataset.data, span(labels), seed, linear, kernels, pool, report);
+    });
+    return trained(std::move(f), report);
+}
+
 struct PyForest {
-    PyForest(nb::dict arrays, size_t n_features, size_t n_labels)
-        : keep(arrays), forest(read(arrays), n_features, n_labels) {}
+    PyForest(nb::dict arrays, size_t n_features, size_t n_labels, bool bare)
+        : keep(arrays), forest(read(arrays), n_features, n_labels, bare) {}
 
     static ForestArrays read(const nb::dict& a) {
         const auto get = [&]<class T>(const char* name, T) { return span(nb::cast<In<T>>(a[name], false)); };
@@ -259,15 +278,21 @@ struct PyForest {
     }
 
     nb::tuple top_k(nb::object x, size_t k, size_t beam, const std::string& loss, bool normalize,
-                    unsigned threads, nb::object progress) const {
+                    unsigned threads, nb::object progress, const PyForest* ranker, float path_power) const {
+        if (forest.is_bare() != (ranker != nullptr) || (ranker && !ranker->forest.is_one_leaf()) ||
+            (ranker && ranker->forest.n_labels() != forest.n_labels()) ||
+            (ranker && ranker->forest.n_features() != forest.n_features()))
+            throw std::invalid_argument("trees without classifiers at their leaves need a ranker that fits");
         const RowsIn rows(x);
         if (rows.view.n_features != forest.n_features())
             throw std::invalid_argument("another number of features");
-        const PredictParams params{.loss = loss_named(loss), .beam = beam, .k = k, .normalize = normalize};
+        const PredictParams params{
+            .loss = loss_named(loss), .beam = beam, .k = k, .normalize = normalize, .path_power = path_power};
         std::vector<int32_t> ids(rows.view.n_rows * k);
         std::vector<float> scores(ids.size());
         const auto work = [&](Pool& pool) {
-            predict_top_k(forest, rows.view, params, pool, ids.data(), scores.data());
+            predict_top_k(forest, ranker ? &ranker->forest : nullptr, rows.view, params, pool, ids.data(),
+                          scores.data());
         };
         constexpr size_t few = 16;  // starting a thread would cost more than the answer
         if (rows.view.n_rows <= few) {
@@ -336,16 +361,19 @@ NB_MODULE(_core, m) {
              "label_ptr"_a.noconvert(), "labels"_a.noconvert(), "n_labels"_a, "weights"_a.noconvert(),
              "normalize"_a);
     nb::class_<PyForest>(m, "Forest")
-        .def(nb::init<nb::dict, size_t, size_t>(), "arrays"_a, "n_features"_a, "n_labels"_a)
+        .def(nb::init<nb::dict, size_t, size_t, bool>(), "arrays"_a, "n_features"_a, "n_labels"_a,
+             "bare"_a = false)
         .def("weights", &PyForest::weights, "node"_a)
         .def("verify", [](const PyForest& f) { f.forest.verify(); })
         .def("top_k", &PyForest::top_k, "x"_a, "k"_a, "beam"_a, "loss"_a, "normalize"_a, "threads"_a,
-             "progress"_a = nb::none());
+             "progress"_a = nb::none(), "ranker"_a = nb::none(), "path_power"_a = 0.0f);
     m.def("label_vectors", py_label_vectors, "dataset"_a, "kind"_a, "threads"_a, "progress"_a = nb::none());
     m.def("build_trees", py_build_trees, "vectors"_a, "labels"_a.noconvert(), "n_trees"_a, "params"_a,
           "seed"_a, "threads"_a, "progress"_a = nb::none());
-    m.def("train", py_train, "dataset"_a, "trees"_a, "params"_a, "seed"_a, "threads"_a,
+    m.def("train", py_train, "dataset"_a, "trees"_a, "params"_a, "seed"_a, "bare"_a, "threads"_a,
           "progress"_a = nb::none());
+    m.def("train_ranker", py_train_ranker, "dataset"_a, "labels"_a.noconvert(), "params"_a, "seed"_a,
+          "threads"_a, "progress"_a = nb::none());
     m.def("partition", py_partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", py_solve, "dataset"_a, "params"_a, "key"_a);
     bind_textio(m);

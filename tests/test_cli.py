@@ -87,7 +87,7 @@ def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
     assert first.startswith("about ") and "of memory to train, about " in first
     names = [line.split("  ")[0] for line in table]
     assert names == [
-        "model", "rows", "features", "labels", "tree 1", "tree 2", "tree 3",
+        "model", "rows", "features", "labels", "ranked by", "tree 1", "tree 2", "tree 3",
         "reading", "label vectors", "trees", "classifiers", "saving", "total",
     ]  # fmt: skip
     assert bonsai.error == ""
@@ -113,7 +113,7 @@ def test_quiet_training_prints_nothing(bonsai, tmp_path):
 
 
 def test_verbose_training_prints_a_line_for_each_phase(bonsai, tmp_path):
-    bonsai("train", "train.txt", "-o", tmp_path / "m", "--verbose", 1)
+    bonsai("train", "train.txt", "-o", tmp_path / "m", "--verbose", 1, "--preset", "bonsai-i")
     assert [line[:14].strip() for line in bonsai.error.splitlines()] == [
         "label vectors",
         "trees",
@@ -142,13 +142,24 @@ def test_every_parameter_has_an_option():
         ("--bias=-1", {"bias": -1.0}),
         ("--bias=learn", {"bias": "learn"}),
         ("--beam=none", {"beam": None}),
-        ("--random-state=9", {"random_state": 9}),
+        ("--ranker=all", {"ranker": "all"}),
+        ("--search=trees", {"search": "trees"}),
+        ("--path-power=0.1", {"path_power": 0.1}),
+        ("--bias=auto", {"bias": "auto"}),
+        ("--tol=0.01", {"tol": 0.01}),
     ],
 )
 def test_options_become_parameters(option, expected):
     args = _arguments.make_parser().parse_args(["train", "x", "-o", "y", option])
     model = _cli._estimator(args)
     assert model.get_params() == Bonsai(**expected).get_params()
+
+
+@pytest.mark.parametrize("options", [[], ["--random-state=9"], ["--n-jobs=1", "--keep=7"]])
+def test_without_a_choice_of_method_the_best_is_taken(options):
+    args = _arguments.make_parser().parse_args(["train", "x", "-o", "y", *options])
+    given = {name: value for name, value in vars(args).items() if name in _arguments.PARAMETERS}
+    assert _cli._estimator(args).get_params() == Bonsai.preset("best", **given).get_params()
 
 
 def test_options_win_over_the_parameter_file_which_wins_over_the_preset(tmp_path):

@@ -472,7 +472,7 @@ def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, 
     tree_params = kmeans_params(branching) | {"max_leaf": branching, "max_depth": 0}
     present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
     trees = _core.build_trees(vectors, present, n_trees, tree_params, seed, 1)
-    arrays, report = _core.train(dataset, trees, linear_params(**{"prune": 0.1} | params), seed, 2)
+    arrays, report = _core.train(dataset, trees, linear_params(**{"prune": 0.1} | params), seed, False, 2)
     return trees, arrays, report
 
 

@@ -202,6 +202,9 @@ WRONG = {
     "max_iter": (*WHOLE, None),
     "prune": (-0.1, "much", None, np.nan),
     "bias": ("learned", None, np.nan, np.inf, True),
+    "ranker": ("leaf", None, 1),
+    "search": ("beam", None, 1),
+    "path_power": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
     "beam": WHOLE,
     "keep": (*WHOLE, None),
@@ -240,7 +243,7 @@ def test_every_parameter_has_wrong_values_here():
         ({"kmeans_init": "k"}, "kmeans_init is 'k', but must be one of 'random', 'k-means++'"),
         ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
         ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),
-        ({"bias": "fixed"}, "bias is 'fixed', but must be 'learn' or a number"),
+        ({"bias": "fixed"}, "bias is 'fixed', but must be 'auto' or 'learn' or a number"),
         ({"threshold": 2}, "threshold is 2, but must be a number from 0 to 1"),
         ({"C": 0}, "C is 0, but must be a number above 0"),
         ({"prune": -1}, "prune is -1, but must be a number of at least 0"),
@@ -264,7 +267,7 @@ def test_unknown_names_of_parameters_and_presets():
     with says("Invalid parameter 'depth' for estimator Bonsai"):
         Bonsai().set_params(depth=3)
     with says(
-        "unknown preset 'annexml'; there are 'bonsai-i', 'bonsai-o', 'bonsai-io', 'parabel', 'parabel-o', "
+        "unknown preset 'annexml'; there are 'best', 'bonsai-i', 'bonsai-o', 'bonsai-io', 'parabel', 'parabel-o', "
     ):
         Bonsai.preset("annexml")
     with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):

@@ -134,7 +134,7 @@ def test_presets_learn(many_labels, name):
     X, Y = many_labels
     model = Bonsai.preset(name).fit(X, Y)
     assert model.score(X, Y) > 0.99
-    assert len(model.trees_) == (1 if name == "dismec" else 3)
+    assert len(model.trees_) == (1 if name in ("best", "dismec") else 3)
     for tree in model.trees_:
         np.testing.assert_array_equal(tree.labels(), np.arange(250))
         if name.startswith("bonsai"):
@@ -169,7 +169,7 @@ def test_presets_are_the_papers_settings():
         "balanced": {"representation": "input", "balanced": True},
         "dismec": {"n_trees": 1, "max_depth": 1, "prune": 0.01, "beam": None},
     }
-    assert PRESETS.keys() == expected.keys()
+    assert PRESETS.keys() == expected.keys() | {"best"}
     for name, settings in expected.items():
         params = Bonsai.preset(name).get_params()
         assert {key: params[key] for key in paper | settings} == paper | settings

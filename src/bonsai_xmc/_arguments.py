@@ -36,7 +36,13 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
     "tol": (float, "tolerance of the solver"),
     "max_iter": (int, "most passes of the solver"),
     "prune": (float, "drop weights of at most this size"),
-    "bias": (_or("learn", "learn", float), "of the classifiers: a fixed number, or learn"),
+    "bias": (
+        _or("auto", "auto", _or("learn", "learn", float)),
+        "of the classifiers: a fixed number, learn, or auto",
+    ),
+    "ranker": (("node", "all", "auto"), "classifiers that rank: of the leaves, or against all rows"),
+    "search": (("trees", "exact", "auto"), "with --ranker all: labels that trees find, or all labels"),
+    "path_power": (float, "power of the path's score, where trees find and a ranker ranks"),
     "normalize": (bool, "divide each row by its Euclidean norm"),
     "beam": (_or("none", None, int), "nodes that a row follows at each level; none: all of them"),
     "keep": (int, "most labels of a row in predict_proba"),
@@ -81,7 +87,11 @@ def _add_train(add: Add) -> None:
     add("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
     add("--n-features", type=int, metavar="N", help="number of features, if TRAIN does not say")
     add("--n-labels", type=int, metavar="N", help="number of labels, if TRAIN does not say")
-    add("--preset", choices=PRESETS, help="a member of the family, with the paper's settings")
+    add(
+        "--preset",
+        choices=PRESETS,
+        help="best (the default if no parameter is given), or a member of the paper's family",
+    )
     add(
         "--params",
         metavar="FILE",
@@ -110,6 +120,11 @@ def _add_evaluate(add: Add) -> None:
         "--train",
         metavar="TRAIN",
         help="training labels for propensities (default: those that the model saw)",
+    )
+    add(
+        "--exact",
+        action="store_true",
+        help="look at all labels; found@k tells how many of the best the model's own search finds",
     )
     add("--by-frequency", action="store_true", help="split by head, torso and tail labels, too")
     add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")

@@ -26,6 +26,7 @@ from bonsai_xmc._params import RULES, check_params
 from bonsai_xmc._progress import ProgressBar
 
 _REPRESENTATIONS = ("input", "output", "joint")
+_NO_CHOICE = {"random_state", "n_jobs", "verbose", "keep", "threshold"}  # say nothing about the method
 _ZIP = b"PK\x03\x04"  # what .npz files begin with
 
 
@@ -114,12 +115,18 @@ def _predict(args: argparse.Namespace) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    predictions, Y, Y_train = (_with_predictions if _is_one_matrix(args.model) else _with_model)(args)
+    found: dict[str, float] = {}
+    if _is_one_matrix(args.model):
+        if args.exact:
+            raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
+        predictions, Y, Y_train = _with_predictions(args)
+    else:
+        predictions, Y, Y_train, found = _with_model(args)
     if args.train is not None:
         Y_train = _load_labels(args, args.train, Y.shape[1], "trn")
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
-    result = metrics.evaluate(predictions, Y, Y_train, args.k, **options)
+    result = metrics.evaluate(predictions, Y, Y_train, args.k, **options) | found
     print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
 
 
@@ -133,12 +140,24 @@ def _with_predictions(args: argparse.Namespace) -> tuple[Any, Any, Any]:
     return args.model, _load_labels(args, args.labels or args.data, n_labels, args.split), None
 
 
-def _with_model(args: argparse.Namespace) -> tuple[Any, Any, Any]:
+def _with_model(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, float]]:
+    """The same for a model; with ``--exact`` also the share of the best labels that its search finds."""
     model = _load_model(args)
     columns = {"n_features": model.n_features_in_, "n_labels": len(model.classes_)}
     X, Y = datasets.load_xc(args.data, args.labels, **_text_options(args), **columns)
     ids, _ = _top_k(args, model, X, max(args.k))
-    return ids, Y, _same_frequencies(model.label_counts_, model.n_rows_fit_)
+    found = {}
+    if args.exact:
+        exact, _ = model._search(X, model._checked_k(max(args.k)), args.progress, exact=True)
+        found = {f"found@{k}": _overlap(ids[:, :k], exact[:, :k]) for k in sorted(set(args.k))}
+        ids = exact
+    return ids, Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+
+
+def _overlap(found: Any, wanted: Any) -> float:
+    """Percentage of the labels in `wanted` that are in the same row of `found`."""
+    hits = ((wanted[:, :, None] == found[:, None, :]) & (wanted >= 0)[:, :, None]).any(axis=2)
+    return 100.0 * float(hits.sum()) / max(1, int((wanted >= 0).sum()))
 
 
 def _info(args: argparse.Namespace) -> None:
@@ -161,7 +180,10 @@ def _info(args: argparse.Namespace) -> None:
 
 
 def _estimator(args: argparse.Namespace) -> Bonsai:
-    """The estimator that preset, parameter file and options describe, the later of these winning."""
+    """The estimator that preset, parameter file and options describe, the later of these winning.
+
+    Without any of them the preset "best".
+    """
     given = {} if args.params is None else _read_params(args.params)
     given |= {name: value for name, value in vars(args).items() if name in PARAMETERS}
     if isinstance(given.get("tree"), str):
@@ -169,7 +191,10 @@ def _estimator(args: argparse.Namespace) -> Bonsai:
     source = given.get("representation")
     if isinstance(source, str) and os.path.exists(source) and source not in _REPRESENTATIONS:
         given["representation"] = _load_vectors(source)
-    model = Bonsai(**given) if args.preset is None else Bonsai.preset(args.preset, **given)
+    preset = args.preset
+    if preset is None and given.keys() <= _NO_CHOICE:
+        preset = "best"
+    model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
     check_params(model.get_params(deep=False))
     return model
 
@@ -314,12 +339,21 @@ def _describe(path: str, model: Bonsai) -> dict[str, Any]:
         "labels": len(model.classes_),
         "labels_with_rows": int(np.count_nonzero(model.label_counts_)),
         "named": bool(model.classes_.dtype == object),
+        "ranker": model.ranker_,
+        "search": model.search_,
         "trees": [
             {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
             for tree in model.trees_
         ],
         "params": json.loads(file.metadata["params"]),
     }
+
+
+_RANKED_BY = {
+    ("node", "trees"): "the classifiers of the leaves",
+    ("all", "exact"): "one classifier for each label, trained against all rows; all labels are looked at",
+    ("all", "trees"): "one classifier for each label, trained against all rows; trees find the candidates",
+}
 
 
 def _rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -330,6 +364,7 @@ def _rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("rows", f"{report['rows']:,}"),
         ("features", f"{report['features']:,}"),
         ("labels", labels + (", with names" if report["named"] else "")),
+        ("ranked by", _RANKED_BY[report["ranker"], report["search"]]),
         *(
             (f"tree {number}", f"{tree['nodes']:,} nodes, {tree['leaves']:,} leaves, depth {tree['depth']}")
             for number, tree in enumerate(report["trees"], 1)

@@ -29,6 +29,10 @@ Progress = Callable[[str, float, float], None]
 _MANY_UNCONVERGED = 0.1
 # Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
 _MANY_EMPTY = 0.5
+# Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which looking at all
+# of them takes about as long as a beam search.
+_MOST_PAIRS = 1e12
+_MOST_EXACT = 50_000
 # Neither belongs to the model: the same data and seed give the same file whatever they are.
 _NOT_SAVED = ("n_jobs", "verbose")
 
@@ -80,9 +84,19 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     prune : float ≥ 0, default=0.1
         Weights |w| ≤ prune are dropped. The paper uses 0.1 for trees and 0.01 for DiSMEC. Dense rows such as
         embeddings spread their weights and need less.
-    bias : "learn" or float, default="learn"
-        Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. Never
-        pruned.
+    bias : "auto", "learn" or float, default="auto"
+        Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. "auto"
+        learns it at the nodes of trees, and holds it at −1 for classifiers against all rows, which is as
+        accurate and much faster. Never pruned.
+    ranker : {"node", "all", "auto"}, default="node"
+        What labels are ranked by: classifiers trained on the rows of a leaf, as in the paper, or one for each
+        label, trained against all rows ("all": one-vs-rest, more accurate, above all on rare labels). "auto"
+        takes "all" unless labels × entries of X are so many that it would take long.
+    search : {"trees", "exact", "auto"}, default="auto"
+        With `ranker="all"`: rank the labels of the leaves that the beam ends in, or all labels. "auto"
+        takes "exact" up to 50,000 labels.
+    path_power : float ≥ 0, default=0.0
+        With `ranker="all"` and `search="trees"`: the path's score to this power multiplies the label's own.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam : int ≥ 1 or None, default=10
@@ -113,6 +127,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Training rows.
     n_features_in_ : int
         Features.
+    ranker_, search_ : str
+        What `ranker` and `search` came to.
     seed_ : int
         The seed that was used.
     timings_ : dict
@@ -152,7 +168,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         tol: float = 0.1,
         max_iter: int = 20,
         prune: float = 0.1,
-        bias: str | float = "learn",
+        bias: str | float = "auto",
+        ranker: str = "node",
+        search: str = "auto",
+        path_power: float = 0.0,
         normalize: bool = True,
         beam: int | None = 10,
         keep: int = 100,
@@ -178,6 +197,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.max_iter = max_iter
         self.prune = prune
         self.bias = bias
+        self.ranker = ranker
+        self.search = search
+        self.path_power = path_power
         self.normalize = normalize
         self.beam = beam
         self.keep = keep
@@ -188,8 +210,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """A member of the family with the paper's settings; any parameter can be given to change it.
+        """A named setting; any parameter can be given to change it.
 
+        ``"best"`` is the most accurate for its cost at the size of the data: one-vs-rest where it is
+        affordable (see `ranker` and `search`), else ``"bonsai-i"``. The others are the paper's:
         ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (three levels at most: pass ``max_depth=2`` for the
         paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two balanced children,
         leaves of at most 100 labels), ``"balanced"`` (100 balanced children), ``"dismec"`` (no tree:
@@ -235,22 +259,21 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         dataset = _core.Dataset(
             _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
-        trees = self._grow(dataset, labels, counts > 0, progress)
-        arrays, report = self._timed(
-            "classifiers", progress, _core.train, dataset, trees, self._linear_params(), self.seed_
-        )
+        self._resolve(X, counts)
+        arrays, ranker, report = self._train(dataset, labels, counts > 0, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
         self.n_rows_fit_ = X.shape[0]
         self.n_iter_ = max(1, report["max_iter"])
         self.isa_ = _core.isa()
-        self._adopt(arrays)
+        self._adopt(arrays, ranker)
         n, unconverged = report["n_classifiers"], report["n_unconverged"]
-        empty = int(np.count_nonzero(arrays["scale"] == 0))
-        if self.prune > 0 and empty > _MANY_EMPTY * n and np.count_nonzero(counts) > 1:
+        rankers = arrays if ranker is None else ranker
+        empty = int(np.count_nonzero(rankers["scale"] == 0))
+        if self.prune > 0 and empty > _MANY_EMPTY * len(rankers["scale"]) and np.count_nonzero(counts) > 1:
             warnings.warn(
-                f"prune={self.prune} leaves {empty:,} of {n:,} classifiers without any weight; "
-                "rows with many small entries, such as embeddings, need a smaller one",
+                f"prune={self.prune} leaves {empty:,} of {len(rankers['scale']):,} classifiers without any "
+                "weight; rows with many small entries, such as embeddings, need a smaller one",
                 stacklevel=3,
             )
         if unconverged > _MANY_UNCONVERGED * n:
@@ -261,6 +284,41 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
         return self
+
+    def _resolve(self, X: Any, counts: Array) -> None:
+        """What is most accurate for its cost: sets `ranker_` and `search_`."""
+        n_labels = int(np.count_nonzero(counts))
+        affordable = _inputs.is_sparse(X) and n_labels * X.nnz <= _MOST_PAIRS
+        self.ranker_ = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
+        exact = self.ranker_ == "all" and n_labels <= _MOST_EXACT
+        self.search_ = ("exact" if exact else "trees") if self.search == "auto" else self.search
+        if self.ranker_ == "node":
+            self.search_ = "trees"
+
+    def _train(
+        self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
+    ) -> tuple[dict[str, Array], dict[str, Array] | None, dict[str, int]]:
+        """Arrays of the trees, of the ranker behind them if there is one, and counts of both."""
+        order = np.flatnonzero(has_rows).astype(np.uint32)
+        arrays, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
+        if self.search_ == "trees":
+            trees = self._grow(dataset, labels, has_rows, progress)
+            bare = self.ranker_ == "all"
+            arrays, report = self._timed(
+                "classifiers", progress, _core.train, dataset, trees, self._linear_params(), self.seed_, bare
+            )
+            if not bare:
+                return arrays, None, report
+            order = _leaf_order(trees[0])
+        ranker, more = self._timed(
+            "ranker", progress, _core.train_ranker, dataset, order, self._linear_params(-1.0), self.seed_
+        )
+        merged = {
+            "n_classifiers": report["n_classifiers"] + more["n_classifiers"],
+            "n_unconverged": report["n_unconverged"] + more["n_unconverged"],
+            "max_iter": max(report["max_iter"], more["max_iter"]),
+        }
+        return (ranker, None, merged) if arrays is None else (arrays, ranker, merged)
 
     def _grow(
         self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
@@ -287,8 +345,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "trees", progress, _core.build_trees, vectors, present, self.n_trees, params, self.seed_
         )
 
-    def _linear_params(self) -> dict[str, Any]:
-        learn = isinstance(self.bias, str)
+    def _linear_params(self, auto_bias: float | None = None) -> dict[str, Any]:
+        """`auto_bias` is what a bias of "auto" is held at; None: it is learnt."""
+        bias = auto_bias if self.bias == "auto" else self.bias
+        learn = bias is None or isinstance(bias, str)
         return {
             "loss": self.loss,
             "solver": self.solver,
@@ -296,7 +356,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "tol": float(self.tol),
             "max_iter": self.max_iter,
             "learn_bias": learn,
-            "fixed_bias": 0.0 if learn else float(self.bias),
+            "fixed_bias": 0.0 if bias is None or isinstance(bias, str) else float(bias),
             "prune": float(self.prune),
         }
 
@@ -312,9 +372,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             return _core.available_threads()
         return self.n_jobs if self.n_jobs > 0 else max(1, _core.available_threads() + 1 + self.n_jobs)
 
-    def _adopt(self, arrays: dict[str, Array]) -> None:
-        self._arrays = arrays
-        self._forest = _core.Forest(arrays, self.n_features_in_, len(self.classes_))
+    def _adopt(self, arrays: dict[str, Array], ranker: dict[str, Array] | None) -> None:
+        size = self.n_features_in_, len(self.classes_)
+        self._arrays, self._ranker_arrays = arrays, ranker
+        self._forest = _core.Forest(arrays, *size, ranker is not None)
+        self._ranker = None if ranker is None else _core.Forest(ranker, *size)
 
     def _checked(self, X: Any, fitting: bool = False) -> Any:
         return validate_data(
@@ -329,13 +391,22 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         X = self._checked(X)
         return _inputs.as_csr(X) if sp.issparse(X) else _inputs.as_float32(X)
 
-    def _search(self, X: Any, k: int, progress: Progress | None = None) -> tuple[Array, Array]:
-        """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row."""
+    def _search(
+        self, X: Any, k: int, progress: Progress | None = None, exact: bool = False
+    ) -> tuple[Array, Array]:
+        """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row.
+
+        `exact` looks at all labels, whatever `search_` and `beam` say.
+        """
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
-        beam = 0 if self.beam is None else self.beam
+        beam = 0 if exact or self.beam is None else self.beam
         self._require_fitted()
         rows = self._rows(X)
-        return self._forest.top_k(rows, k, beam, self.loss, bool(self.normalize), self._threads(), watch)
+        forest, ranker = self._forest, self._ranker
+        if exact and ranker is not None:
+            forest, ranker = ranker, None
+        options = (self.loss, bool(self.normalize), self._threads(), watch, ranker, float(self.path_power))
+        return forest.top_k(rows, k, beam, *options)
 
     def top_k(self, X: Any, k: int = 5) -> tuple[Array, Array]:
         """The k best labels of each row, best first.
@@ -455,6 +526,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """Write the model to one file: a safetensors container, replaced atomically."""
         check_is_fitted(self)
         arrays = {f"forest.{name}": array for name, array in self._arrays.items()}
+        arrays |= {f"ranker.{name}": array for name, array in (self._ranker_arrays or {}).items()}
         arrays["label_counts"] = self.label_counts_
         if self.classes_.dtype == object:
             encoded = [str(name).encode() for name in self.classes_]
@@ -479,7 +551,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "params": json.dumps(
                 {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
             ),
-            "fitted": json.dumps(numbers | {"n_iter": self.n_iter_, "isa": self.isa_}),
+            "fitted": json.dumps(
+                numbers
+                | {"n_iter": self.n_iter_, "isa": self.isa_, "ranker": self.ranker_, "search": self.search_}
+            ),
         }
 
     @classmethod
@@ -496,6 +571,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             model = cls._from_file(file)
             if verify:
                 model._forest.verify()
+                if model._ranker is not None:
+                    model._ranker.verify()
             return model
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, _modelfile.FormatError):
@@ -520,22 +597,26 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         if model.label_counts_.shape != (n_labels,):
             raise ValueError("the label counts do not fit the labels")
         model.classes_ = _names(arrays, n_labels) if "names" in arrays else np.arange(n_labels)
-        model._adopt(
-            {key.removeprefix("forest."): a for key, a in arrays.items() if key.startswith("forest.")}
-        )
+        model.ranker_, model.search_ = str(fitted["ranker"]), str(fitted["search"])
+        parts = {
+            part: {key.removeprefix(part): a for key, a in arrays.items() if key.startswith(part)}
+            for part in ("forest.", "ranker.")
+        }
+        model._adopt(parts["forest."], parts["ranker."] or None)
         if given_tree:
             model.tree = model.trees_
         return model
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        state.pop("_forest", None)  # rebuilt from the arrays
+        for name in ("_forest", "_ranker"):  # rebuilt from the arrays
+            state.pop(name, None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_arrays" in state:
-            self._adopt(state["_arrays"])
+            self._adopt(state["_arrays"], state["_ranker_arrays"])
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_forest")
@@ -548,6 +629,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _leaf_order(tree: Any) -> Array:
+    """The labels of a tree, leaf by leaf: those that belong together stand together."""
+    ptr, children, is_leaf = tree
+    leaves = np.flatnonzero(is_leaf)
+    return np.concatenate([children[ptr[v] : ptr[v + 1]] for v in leaves]).astype(np.uint32)
 
 
 def _names(arrays: dict[str, Array], n_labels: int) -> Array:

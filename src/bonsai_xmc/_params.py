@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 PRESETS: dict[str, dict[str, Any]] = {
+    "best": {"ranker": "auto", "prune": 0.05, "max_depth": 3},
     "bonsai-i": {"representation": "input", "max_depth": 3},
     "bonsai-o": {"representation": "output", "max_depth": 3},
     "bonsai-io": {"representation": "joint", "max_depth": 3},
@@ -66,10 +67,13 @@ RULES: Mapping[str, Rule] = {
     "C": _positive,
     "loss": _one_of("squared_hinge", "logistic"),
     "solver": _one_of("dual", "newton"),
+    "ranker": _one_of("node", "all", "auto"),
+    "search": _one_of("trees", "exact", "auto"),
+    "path_power": _not_negative,
     "tol": _positive,
     "max_iter": _whole(1),
     "prune": _not_negative,
-    "bias": _or("learn", _number(lambda v: True, "a number")),
+    "bias": _or("auto", _or("learn", _number(lambda v: True, "a number"))),
     "normalize": _flag(),
     "beam": _or(None, _whole(1)),
     "keep": _whole(1),
@@ -85,6 +89,8 @@ def check_params(params: Mapping[str, Any]) -> None:
         if not holds(value):
             shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
             raise ValueError(f"{name} is {shown}, but must be {text}")
+    if params["ranker"] == "node" and params["search"] == "exact":
+        raise ValueError("search='exact' needs ranker='all'; with ranker='node', beam=None follows all nodes")
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")

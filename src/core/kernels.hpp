@@ -42,6 +42,17 @@ struct DualPass {
     float* support;            // B, out, squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
 };
 
+// Sparse rows in fixed point, and a panel of kMaxLanes lanes to multiply them with.
+struct FixedPass {
+    const int64_t* ptr;  // n_rows + 1
+    const int32_t* index;
+    const int16_t* value;    // of 2^15
+    const uint32_t* place;   // feature -> row of the panel; one row of it is all zeros
+    const int16_t* panel;    // n_places x kMaxLanes
+    const float* threshold;  // kMaxLanes
+    const float* factor;     // n_rows: what the thresholds are multiplied by
+};
+
 struct Kernels {
     const char* name;
     void (*dual_squared_hinge)(const DualPass&);
@@ -66,6 +77,9 @@ struct Kernels {
     // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
     // all 0 for a scale of 0. width a multiple of 16
     float (*to_bytes)(const float* row, const float* factor, size_t width, int8_t* out);
+    // out[r], bit l: the sum over row i = rows[r] of round(value * panel / 2^15) is above threshold[l] *
+    // factor[i]. Whole numbers: the same on every machine, as long as sums stay within 16 bits.
+    void (*rows_above)(const FixedPass&, const uint32_t* rows, size_t n, uint64_t* out);
     // bit l of the result: |w[l]| > threshold
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };

@@ -380,6 +380,63 @@ float to_bytes(const float* row, const float* factor, size_t width, int8_t* out)
     return scale;
 }
 
+// 16-bit lanes, twice as many in a register.
+typedef int16_t Shorts __attribute__((vector_size(kVector * 4)));
+
+Shorts load(const int16_t* p) {
+    Shorts v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+// round(a * b / 2^15), and sums that stop at the ends of the range.
+Shorts multiply(Shorts a, Shorts b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Shorts>(
+        _mm512_mulhrs_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Shorts>(
+        _mm256_mulhrs_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#else
+    Shorts v;
+    for (size_t l = 0; l < 2 * kVector; ++l) v[l] = static_cast<int16_t>((a[l] * b[l] + 0x4000) >> 15);
+    return v;
+#endif
+}
+
+void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
+    constexpr size_t lanes = 2 * kVector, NV = kMaxLanes / lanes, ahead = 12;
+    const int32_t* index = pass.index;
+    const int16_t* value = pass.value;
+    const uint32_t* place = pass.place;
+    const int16_t* panel = pass.panel;
+    for (size_t r = 0; r < n; ++r) {
+        const size_t i = rows[r];
+        Shorts sum[NV] = {};
+        const int64_t last = pass.ptr[i + 1];
+        for (int64_t e = pass.ptr[i]; e < last; ++e) {
+            if (e + int64_t{ahead} < last) {
+                const int16_t* later = panel + size_t(place[index[e + int64_t{ahead}]]) * kMaxLanes;
+                __builtin_prefetch(later);
+                __builtin_prefetch(later + 32);
+            }
+            const int16_t* row = panel + size_t(place[index[e]]) * kMaxLanes;
+            const Shorts v = value[e] - Shorts{};
+            for (size_t j = 0; j < NV; ++j) sum[j] += multiply(load(row + j * lanes), v);
+        }
+        uint64_t bits = 0;
+        const float factor = pass.factor[i];
+        for (size_t j = 0; j < NV; ++j) {
+            Shorts bar;
+            for (size_t l = 0; l < lanes; ++l)
+                bar[l] = static_cast<int16_t>(std::min(pass.threshold[j * lanes + l] * factor, 32767.0f));
+            const Shorts over = sum[j] > bar;
+            if (!any(reinterpret_cast<Mask>(over))) continue;
+            for (size_t l = 0; l < lanes; ++l) bits |= uint64_t(over[l] & 1) << (j * lanes + l);
+        }
+        out[r] = bits;
+    }
+}
+
 uint64_t above(const float* w, size_t width, float threshold) {
     uint64_t bits = 0;
     for (size_t l = 0; l < width; l += kVector) {
@@ -427,6 +484,7 @@ const Kernels BONSAI_KERNELS = {
                           [&]<size_t NV>() { add_bytes<NV>(panel + l, width, place, value, n, out + l); });
         },
     .to_bytes = to_bytes,
+    .rows_above = rows_above,
     .above = above,
 };
 

@@ -38,9 +38,12 @@ unsigned shift_for(std::span<const uint32_t> features) {
 
 }  // namespace
 
-Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels)
-    : a_(arrays), n_features_(n_features), n_labels_(n_labels) {
+Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool bare)
+    : a_(arrays), n_features_(n_features), n_labels_(n_labels), bare_(bare) {
     check_structure();
+    if (!is_one_leaf()) return;
+    place_.assign(n_labels, kNowhere);
+    for (size_t c = 0; c < a_.children.size(); ++c) place_[a_.children[c]] = static_cast<uint32_t>(c);
 }
 
 void Forest::check_structure() const {
@@ -69,7 +72,7 @@ void Forest::check_structure() const {
                         "a bias or scale that is no number");
             }
             require(static_cast<size_t>(a_.block_ptr[v + 1] - a_.block_ptr[v]) ==
-                        (n + kBlockChildren - 1) / kBlockChildren,
+                        (bare_ && a_.is_leaf[v] ? 0 : (n + kBlockChildren - 1) / kBlockChildren),
                     "blocks that do not fit a node's children");
         }
     }
@@ -81,7 +84,7 @@ void Forest::check_structure() const {
 
 void Forest::verify() const {
     for (size_t v = 0; v < a_.is_leaf.size(); ++v) {
-        size_t left = static_cast<size_t>(a_.child_ptr[v + 1] - a_.child_ptr[v]);
+        size_t left = n_children(v);
         for (int64_t b = a_.block_ptr[v]; b < a_.block_ptr[v + 1]; ++b) {
             const size_t n_children = std::min(left, kBlockChildren);
             block(static_cast<size_t>(b)).verify(n_features_, n_children);

@@ -26,6 +26,8 @@ inline constexpr size_t kRecordFeatures = 255;  // at most, so that a byte holds
 inline constexpr unsigned kByteShift = 8;       // lower bits that fit into one byte
 inline constexpr unsigned kMaxShift = 16;
 
+inline constexpr uint32_t kNowhere = ~uint32_t{0};
+
 // All trees, one after the other; nodes numbered through. T trees, N nodes, C children, B blocks.
 struct ForestArrays {
     std::span<const int64_t> tree_ptr;    // T + 1: first node of each tree
@@ -191,12 +193,20 @@ class Forest {
   public:
     // Proves what prediction relies on: everything but the contents of buckets and records, which are read
     // with bounds checked. Takes time for each node, child and block. Throws std::invalid_argument.
-    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels);
+    // `bare`: leaves have no classifiers, the trees only lead to them.
+    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool bare = false);
 
     const ForestArrays& arrays() const { return a_; }
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
+    bool is_bare() const { return bare_; }
+    size_t n_children(size_t node) const {
+        return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
+    }
+    // Of a forest that is one leaf: where a label stands among its children, or kNowhere.
+    bool is_one_leaf() const { return a_.is_leaf.size() == 1 && a_.is_leaf[0]; }
+    uint32_t place(uint32_t label) const { return place_[label]; }
 
     PackedBlock block(size_t b) const {
         const auto part = [b](auto all, std::span<const int64_t> ptr) {
@@ -214,6 +224,8 @@ class Forest {
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;
+    bool bare_;
+    std::vector<uint32_t> place_;
 };
 
 // The arrays of a forest under construction.

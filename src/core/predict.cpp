@@ -176,8 +176,9 @@ struct Block {
 // One worker's search; the buffers live as long as the call.
 class Searcher {
   public:
-    Searcher(const Forest& forest, const PredictParams& params)
+    Searcher(const Forest& forest, const Forest* ranker, const PredictParams& params)
         : forest_(forest),
+          ranker_(ranker),
           a_(forest.arrays()),
           params_(params),
           beam_width_(params.beam == 0 ? std::numeric_limits<size_t>::max() : params.beam),
@@ -194,26 +195,10 @@ class Searcher {
         for (size_t t = 0; t < forest_.n_trees(); ++t) search_tree(t);
         std::stable_sort(arrivals_.begin(), arrivals_.end(),
                          [](const Visit& a, const Visit& b) { return a.row < b.row; });
-        // As many rows at once as have room for the margins of their labels.
-        for (size_t row = 0, at = 0; row < block_.size();) {
-            const size_t first_row = row, first = at;
-            for (size_t n = 0; row < block_.size(); ++row) {
-                size_t after = at, more = 0;
-                for (; after < arrivals_.size() && arrivals_[after].row == row; ++after)
-                    more += n_children(arrivals_[after].node);
-                if (row > first_row && (n + more) * sizeof(float) > kMarginBytes) break;
-                at = after;
-                n += more;
-            }
-            score_labels({arrivals_.begin() + first, arrivals_.begin() + at});
-            size_t leaf = first;
-            for (size_t r = first_row; r < row; ++r) {
-                const size_t from = leaf;
-                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
-                rank({leaves_.begin() + from - first, leaves_.begin() + leaf - first},
-                     ids + (begin + r) * params_.k, scores + (begin + r) * params_.k);
-            }
-        }
+        if (ranker_)
+            rank_by_ranker(ids + begin * params_.k, scores + begin * params_.k);
+        else
+            rank_by_leaves(ids + begin * params_.k, scores + begin * params_.k);
     }
 
   private:
@@ -261,6 +246,29 @@ class Searcher {
         }
     }
 
+    void rank_by_leaves(int32_t* ids, float* scores) {
+        // As many rows at once as have room for the margins of their labels.
+        for (size_t row = 0, at = 0; row < block_.size();) {
+            const size_t first_row = row, first = at;
+            for (size_t n = 0; row < block_.size(); ++row) {
+                size_t after = at, more = 0;
+                for (; after < arrivals_.size() && arrivals_[after].row == row; ++after)
+                    more += n_children(arrivals_[after].node);
+                if (row > first_row && (n + more) * sizeof(float) > kMarginBytes) break;
+                at = after;
+                n += more;
+            }
+            score_labels({arrivals_.begin() + first, arrivals_.begin() + at});
+            size_t leaf = first;
+            for (size_t r = first_row; r < row; ++r) {
+                const size_t from = leaf;
+                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
+                rank({leaves_.begin() + from - first, leaves_.begin() + leaf - first}, ids + r * params_.k,
+                     scores + r * params_.k);
+            }
+        }
+    }
+
     // The margins of the labels of all leaves that a few rows have arrived at: leaves_, in the same order.
     void score_labels(std::span<const Visit> arrivals) {
         leaves_.clear();
@@ -287,33 +295,38 @@ class Searcher {
     // fn(i, c, margins of the children from the c-th on) for each visit i, block by block.
     template <class Fn>
     void score_children(size_t node, std::span<const Visit> visits, Fn&& fn) {
-        const auto first = static_cast<size_t>(a_.child_ptr[node]);
         const size_t n = n_children(node);
+        for (size_t from = 0; from < n; from += kBlockChildren) score_block(forest_, node, from, visits, fn);
+    }
+
+    // The same for the block that holds the children from `from` on.
+    template <class Fn>
+    void score_block(const Forest& forest, size_t node, size_t from, std::span<const Visit> visits, Fn&& fn) {
+        const ForestArrays& a = forest.arrays();
+        const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
+        const size_t width = std::min(kBlockChildren, static_cast<size_t>(a.child_ptr[node + 1]) - first);
+        const float* scale = a.scale.data() + first;
+        const float* bias = a.bias.data() + first;
         size_t lookups = 0;
         for (const Visit& v : visits) lookups += block_.ptr[v.row + 1] - block_.ptr[v.row];
-        for (size_t from = 0; from < n; from += kBlockChildren) {
-            const size_t b = static_cast<size_t>(a_.block_ptr[node]) + from / kBlockChildren;
-            const size_t width = std::min(kBlockChildren, n - from);
-            const float* scale = a_.scale.data() + first + from;
-            const float* bias = a_.bias.data() + first + from;
-            // Unpacking costs a pass over the block; each look-up without it reads a bucket.
-            const PackedBlock packed = forest_.block(b);
-            const bool unpacked = visits.size() > kFewVisits && lookups * kLookupCost > packed.n_bytes();
-            if (unpacked) unpack(packed, width);
-            for (size_t i = 0; i < visits.size(); ++i) {
-                alignas(64) float margin[kBlockChildren] = {};
-                const size_t row = visits[i].row, n_lookups = block_.ptr[row + 1] - block_.ptr[row];
-                if (unpacked)
-                    add_unpacked(row, margin);
-                else if (n_lookups * kWalkCost > packed.n_bytes())
-                    add_walked(row, packed, margin);
-                else
-                    add_packed(row, packed, margin);
-                for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
-                fn(i, from, std::span<const float>(margin, width));
-            }
-            if (unpacked) forget_slots();
+        // Unpacking costs a pass over the block; each look-up without it reads a bucket.
+        const PackedBlock packed =
+            forest.block(static_cast<size_t>(a.block_ptr[node]) + from / kBlockChildren);
+        const bool unpacked = visits.size() > kFewVisits && lookups * kLookupCost > packed.n_bytes();
+        if (unpacked) unpack(packed, width);
+        for (size_t i = 0; i < visits.size(); ++i) {
+            alignas(64) float margin[kBlockChildren] = {};
+            const size_t row = visits[i].row, n_lookups = block_.ptr[row + 1] - block_.ptr[row];
+            if (unpacked)
+                add_unpacked(row, margin);
+            else if (n_lookups * kWalkCost > packed.n_bytes())
+                add_walked(row, packed, margin);
+            else
+                add_packed(row, packed, margin);
+            for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
+            fn(i, from, std::span<const float>(margin, width));
         }
+        if (unpacked) forget_slots();
     }
 
     // A block with all its zeros: panel_[place * panel_width_ + child]. slot_[f] is the place of feature f,
@@ -429,6 +442,114 @@ class Searcher {
             ranked_.push_back({standing.largest + std::log(standing.sum) - log_trees,
                                standing.margin / static_cast<double>(end - begin), label});
         }
+        write_best(ids, scores);
+    }
+
+    // A block of the ranker that holds a candidate of a row; its margins are the n-th of margins_.
+    struct Need {
+        uint32_t block;
+        uint32_t row;
+    };
+
+    // As many rows at once as have room for the margins of the blocks that hold their candidates.
+    void rank_by_ranker(int32_t* ids, float* scores) {
+        constexpr size_t room = kMarginBytes / (kBlockChildren * sizeof(float));
+        const size_t n_blocks = (ranker_->n_children(0) + kBlockChildren - 1) / kBlockChildren;
+        margins_at_.resize(n_blocks, kNowhere);
+        for (size_t row = 0, at = 0; row < block_.size();) {
+            const size_t first_row = row, first = at;
+            needs_.clear();
+            needs_ptr_.assign(1, 0);
+            for (; row < block_.size(); ++row) {
+                if (row > first_row && needs_.size() + n_blocks > room) break;
+                const size_t from = at;
+                while (at < arrivals_.size() && arrivals_[at].row == row) ++at;
+                for_each_candidate({&arrivals_[from], at - from}, [&](uint32_t, uint32_t place, float) {
+                    if (uint32_t& seen = margins_at_[place / kBlockChildren]; seen == kNowhere) {
+                        seen = 0;
+                        needs_.push_back(
+                            {static_cast<uint32_t>(place / kBlockChildren), static_cast<uint32_t>(row)});
+                    }
+                });
+                for (size_t n = needs_ptr_.back(); n < needs_.size(); ++n)
+                    margins_at_[needs_[n].block] = kNowhere;
+                needs_ptr_.push_back(needs_.size());
+            }
+            score_needs();
+            for (size_t r = first_row, leaf = first; r < row; ++r) {
+                const size_t from = leaf;
+                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
+                const size_t begin = needs_ptr_[r - first_row], end = needs_ptr_[r - first_row + 1];
+                for (size_t n = begin; n < end; ++n) margins_at_[needs_[n].block] = static_cast<uint32_t>(n);
+                rank_candidates({&arrivals_[from], leaf - from}, ids + r * params_.k, scores + r * params_.k);
+                for (size_t n = begin; n < end; ++n) margins_at_[needs_[n].block] = kNowhere;
+            }
+        }
+    }
+
+    // fn(label, its place in the ranker, score of the leaf) for all labels of leaves that the ranker knows.
+    template <class Fn>
+    void for_each_candidate(std::span<const Visit> leaves, Fn&& fn) const {
+        for (const Visit& leaf : leaves)
+            for (int64_t c = a_.child_ptr[leaf.node]; c < a_.child_ptr[leaf.node + 1]; ++c) {
+                const auto label = static_cast<uint32_t>(a_.children[c]);
+                if (const uint32_t place = ranker_->place(label); place != kNowhere)
+                    fn(label, place, leaf.score);
+            }
+    }
+
+    void score_needs() {
+        margins_.resize(needs_.size() * kBlockChildren);
+        order_.clear();
+        for (size_t n = 0; n < needs_.size(); ++n)
+            order_.push_back({needs_[n].block, static_cast<uint32_t>(n)});
+        std::sort(order_.begin(), order_.end());
+        visits_.clear();
+        for (const auto& [block, n] : order_) visits_.push_back({block, needs_[n].row, 0.0f});
+        for_each_node(visits_, [&](size_t block, size_t begin, size_t end) {
+            score_block(*ranker_, 0, block * kBlockChildren, {&visits_[begin], end - begin},
+                        [&](size_t i, size_t, std::span<const float> margins) {
+                            std::copy(margins.begin(), margins.end(),
+                                      margins_.begin() + order_[begin + i].second * kBlockChildren);
+                        });
+        });
+    }
+
+    // By the label's own score times the path's, the mean over trees, to the given power.
+    void rank_candidates(std::span<const Visit> leaves, int32_t* ids, float* scores) {
+        float top = -std::numeric_limits<float>::infinity();
+        for (const Visit& leaf : leaves) top = std::max(top, leaf.score);
+        candidates_.clear();
+        for_each_candidate(leaves, [&](uint32_t label, uint32_t place, float score) {
+            float& total = totals_[label];
+            if (total == 0) candidates_.push_back({label, place});
+            total += std::max(std::exp(score - top), std::numeric_limits<float>::min());
+        });
+        const float mean = top - static_cast<float>(std::log(static_cast<double>(forest_.n_trees())));
+        scores_.clear();
+        for (const auto& [label, place] : candidates_) {
+            const float margin =
+                margins_[margins_at_[place / kBlockChildren] * kBlockChildren + place % kBlockChildren];
+            const float path = params_.path_power > 0 ? std::log(totals_[label]) + mean : 0.0f;
+            scores_.push_back(log_score(params_.loss, margin) + params_.path_power * path);
+            totals_[label] = 0;
+        }
+        largest_.clear(params_.k);
+        largest_.offer(scores_);
+        ranked_.clear();
+        for (size_t c = 0; c < candidates_.size(); ++c) {
+            if (scores_[c] < largest_.least()) continue;
+            const auto [label, place] = candidates_[c];
+            ranked_.push_back(
+                {scores_[c],
+                 margins_[margins_at_[place / kBlockChildren] * kBlockChildren + place % kBlockChildren],
+                 label});
+        }
+        write_best(ids, scores);
+    }
+
+    // The k best of ranked_.
+    void write_best(int32_t* ids, float* scores) {
         const size_t n = std::min(params_.k, ranked_.size());
         std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
         for (size_t r = 0; r < params_.k; ++r) {
@@ -509,6 +630,7 @@ class Searcher {
     }
 
     const Forest& forest_;
+    const Forest* ranker_;  // or null: labels are ranked by the leaves' classifiers
     const ForestArrays& a_;
     const PredictParams& params_;
     const size_t beam_width_;
@@ -533,12 +655,16 @@ class Searcher {
     std::unique_ptr<float[], decltype(&std::free)> totals_;  // for each label, 0 between rows
     std::vector<Entry> entries_;
     std::vector<Ranked> ranked_;
+    std::vector<Need> needs_;
+    std::vector<size_t> needs_ptr_;     // the first need of each row
+    std::vector<uint32_t> margins_at_;  // for each block of the ranker, kNowhere between rows
+    std::vector<std::pair<uint32_t, uint32_t>> candidates_;  // label, place in the ranker
 };
 
 }  // namespace
 
-void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams& params, Pool& pool,
-                   int32_t* ids, float* scores) {
+void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
+                   Pool& pool, int32_t* ids, float* scores) {
     // Small batches are cut finer, so that every thread has work.
     const size_t rows = std::min(kRowsPerTask, x.n_rows / (2 * size_t{pool.threads()}) + 1);
     std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
@@ -546,7 +672,7 @@ void predict_top_k(const Forest& forest, const RowsView& x, const PredictParams&
     pool.control().total = x.n_rows;
     pool.run((x.n_rows + rows - 1) / rows, [&](size_t task, unsigned worker) {
         auto& searcher = searchers[worker];
-        if (!searcher) searcher = std::make_unique<Searcher>(forest, params);
+        if (!searcher) searcher = std::make_unique<Searcher>(forest, ranker, params);
         const size_t begin = task * rows, end = std::min(x.n_rows, begin + rows);
         searcher->run(x, begin, end, ids, scores);
         pool.control().done += end - begin;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "pack.hpp"
 #include "random.hpp"
 #include "tree.hpp"
 
@@ -44,13 +45,6 @@ struct Job {
     std::vector<uint32_t> class_of;  // for each of them, the child that it belongs to
     size_t n_classes;
     uint64_t cost;  // rows x classes, roughly
-};
-
-// What a node contributes to the forest. Packed at once: the panels are gone by then.
-struct PackedNode {
-    OwnedForest part;  // bias, scale and blocks
-    size_t n_unconverged = 0;
-    int max_iter = 0;
 };
 
 // Buffers of one worker, of the size of the label, row and feature spaces.
@@ -123,69 +117,6 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
     return problem;
 }
 
-// Local features that any classifier uses, ascending by their number in X.
-std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<const uint32_t> features) {
-    std::vector<uint8_t> used(features.size(), 0);
-    for (const Solution& panel : panels)
-        for (const Weight& w : panel.weights) used[w.feature] = 1;
-    std::vector<uint32_t> order;
-    for (uint32_t f = 0; f < features.size(); ++f)
-        if (used[f]) order.push_back(f);
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return features[a] < features[b]; });
-    return order;
-}
-
-// Appends one block: the weights of `panels`, quantised, feature by feature in the given order.
-void pack_block(std::span<Solution> panels, size_t first_class, std::span<const uint32_t> features,
-                std::span<const uint32_t> order, OwnedForest& out) {
-    const auto quantise = [&](const Weight& w) {
-        const float scale = out.scale[w.cls];
-        return static_cast<StoredWeight>(scale > 0 ? std::lrint(w.value / scale) : 0);
-    };
-    std::vector<uint32_t> next(features.size(), 0);  // of each local feature: first its number of weights
-    for (const Solution& panel : panels)
-        for (const Weight& w : panel.weights) next[w.feature] += quantise(w) != 0;
-    std::vector<uint32_t> used, ptr = {0};
-    for (const uint32_t f : order) {
-        if (next[f] == 0) continue;
-        used.push_back(features[f]);
-        ptr.push_back(ptr.back() + next[f]);
-        next[f] = ptr[ptr.size() - 2];  // from here on the place of its next one
-    }
-    std::vector<StoredWeight> weight(ptr.back());
-    std::vector<uint8_t> child(ptr.back());
-    for (Solution& panel : panels) {
-        for (const Weight& w : panel.weights) {
-            const StoredWeight q = quantise(w);
-            if (q == 0) continue;
-            weight[next[w.feature]] = q;
-            child[next[w.feature]++] = static_cast<uint8_t>(w.cls - first_class);
-        }
-        panel.weights = {};
-    }
-    out.add_block(used, ptr, child, weight);
-}
-
-PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
-    PackedNode node;
-    OwnedForest& part = node.part;
-    part.scale.assign(n_classes, 0.0f);
-    part.bucket_ptr = part.record_ptr = {0};
-    for (const Solution& panel : panels) {
-        part.bias.insert(part.bias.end(), panel.bias.begin(), panel.bias.end());
-        for (const int n : panel.n_iter) node.max_iter = std::max(node.max_iter, n);
-        for (const uint8_t converged : panel.converged) node.n_unconverged += !converged;
-        for (const Weight& w : panel.weights)
-            part.scale[w.cls] = std::max(part.scale[w.cls], std::abs(w.value) / kWeightMax);
-    }
-    const auto order = used_features(panels, features);
-    constexpr size_t per_block = kBlockChildren / kMaxLanes;
-    for (size_t p = 0; p < panels.size(); p += per_block)
-        pack_block({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
-                   order, part);
-    return node;
-}
-
 PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels,
                  Pool& pool, Scratch& scratch) {
     const auto rows = rows_of_node(data, job, scratch);
@@ -201,25 +132,12 @@ PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params
     return pack(panels, slice.features(), job.n_classes);
 }
 
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-}
-
-// `from` holds pointers that begin at 0; in `to` they go on from where its last one ended.
-void append_shifted(std::vector<int64_t>& to, std::span<const int64_t> from, int64_t shift) {
-    for (const int64_t p : from) to.push_back(p + shift);
-}
-
-void append(OwnedForest& forest, const OwnedForest& part) {
-    append(forest.bias, part.bias);
-    append(forest.scale, part.scale);
-    append_shifted(forest.bucket_ptr, std::span(part.bucket_ptr).subspan(1), forest.bucket_ptr.back());
-    append_shifted(forest.record_ptr, std::span(part.record_ptr).subspan(1), forest.record_ptr.back());
-    append(forest.shift, part.shift);
-    append(forest.buckets, part.buckets);
-    append(forest.records, part.records);
-    forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
+PackedNode without_classifiers(size_t n_classes) {
+    PackedNode node;
+    node.part.bias.assign(n_classes, 0.0f);
+    node.part.scale.assign(n_classes, 0.0f);
+    node.part.bucket_ptr = node.part.record_ptr = {0};
+    return node;
 }
 
 }  // namespace
@@ -250,7 +168,7 @@ void check_tree(const TreeView& tree, size_t n_labels) {
 }
 
 OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                         const LinearParams& params, const Kernels& kernels, Pool& pool,
+                         const LinearParams& params, bool bare, const Kernels& kernels, Pool& pool,
                          TrainReport& report) {
     for (const TreeView& tree : trees) check_tree(tree, data.n_labels());
     std::vector<Job> jobs = list_jobs(data, trees, seed);
@@ -259,6 +177,7 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
     std::vector<size_t> order(jobs.size());
     for (size_t j = 0; j < jobs.size(); ++j) {
         order[j] = j;
+        if (bare && trees[jobs[j].tree].is_leaf[jobs[j].node]) jobs[j].cost = 0;
         pool.control().total += jobs[j].cost;
     }
     // Large nodes first: the small ones fill the gaps at the end.
@@ -272,7 +191,9 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
     std::vector<PackedNode> nodes(jobs.size());
     pool.run(jobs.size(), [&](size_t o, unsigned worker) {
         Job& job = jobs[order[o]];
-        nodes[order[o]] = solve(data, job, params, kernels, pool, scratch[worker]);
+        nodes[order[o]] = bare && trees[job.tree].is_leaf[job.node]
+                              ? without_classifiers(job.n_classes)
+                              : solve(data, job, params, kernels, pool, scratch[worker]);
         job.labels = job.class_of = {};
     });
 
@@ -291,10 +212,11 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
     for (const PackedNode& node : nodes) n_bytes += node.part.records.size();
     forest.records.reserve(n_bytes);
     for (PackedNode& node : nodes) {
-        report.n_classifiers += node.part.bias.size();
+        if (!node.part.shift.empty()) report.n_classifiers += node.part.bias.size();
         report.n_unconverged += node.n_unconverged;
         report.max_iter = std::max(report.max_iter, node.max_iter);
         append(forest, node.part);
+        forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
         node = {};
     }
     return forest;

@@ -33,7 +33,9 @@ struct TrainReport {
 void check_tree(const TreeView& tree, size_t n_labels);
 
 // Trains all classifiers of all nodes on the rows that have a label of the node (the root: on all rows).
+// `bare`: none for the leaves.
 OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                         const LinearParams& params, const Kernels& kernels, Pool& pool, TrainReport& report);
+                         const LinearParams& params, bool bare, const Kernels& kernels, Pool& pool,
+                         TrainReport& report);
 
 }  // namespace bonsai

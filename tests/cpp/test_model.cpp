@@ -331,7 +331,7 @@ Found predict(const Forest& model, const RowsView& rows, const PredictParams& pa
                 std::vector<float>(rows.n_rows * params.k, 9.0f)};
     Control control;
     Pool pool(threads, control);
-    predict_top_k(model, rows, params, pool, found.ids.data(), found.scores.data());
+    predict_top_k(model, nullptr, rows, params, pool, found.ids.data(), found.scores.data());
     CHECK(control.done == rows.n_rows);
     return found;
 }
@@ -348,7 +348,7 @@ void test_prediction() {
     const Input input(2);
     for (const size_t beam : {0u, 1u, 2u}) {
         const PredictParams params{
-            .loss = Loss::squared_hinge, .beam = beam, .k = kLabels, .normalize = true};
+            .loss = Loss::squared_hinge, .beam = beam, .k = kLabels, .normalize = true, .path_power = 0};
         const Found found = predict(model, input.rows.view(), params);
         CHECK(ids_in_range(found));
         CHECK(found.ids[0] == -1 && found.scores[0] == -INFINITY);
@@ -381,8 +381,8 @@ void test_interrupt() {
     Control control;
     Pool pool(2, control);
     control.stop = true;
-    const PredictParams params{.loss = Loss::logistic, .beam = 1, .k = 1, .normalize = true};
-    CHECK_THROWS(predict_top_k(model, input.rows.view(), params, pool, ids.data(), scores.data()),
+    const PredictParams params{.loss = Loss::logistic, .beam = 1, .k = 1, .normalize = true, .path_power = 0};
+    CHECK_THROWS(predict_top_k(model, nullptr, input.rows.view(), params, pool, ids.data(), scores.data()),
                  "interrupted");
 }
 
@@ -390,7 +390,7 @@ void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     const Rows& rows = input.rows;
     for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
         const PredictParams params{
-            .loss = loss, .beam = rng.below(4), .k = 1 + rng.below(kLabels), .normalize = rng.below(2) == 1};
+            .loss = loss, .beam = rng.below(4), .k = 1 + rng.below(kLabels), .normalize = rng.below(2) == 1, .path_power = 0};
         CHECK(ids_in_range(predict(model, rows.view(), params)));
         // a single row: features are searched instead of tabled
         RowsView one = rows.view();

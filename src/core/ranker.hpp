@@ -1,0 +1,20 @@
+// One classifier for each label, trained against all rows.
+#pragma once
+
+#include <span>
+
+#include "linear.hpp"
+#include "matrix.hpp"
+#include "model.hpp"
+#include "parallel.hpp"
+#include "train.hpp"
+
+namespace bonsai {
+
+// A forest of one tree with one leaf, whose children are `labels` in the order given. With a squared hinge,
+// the dual solver, sparse rows and a bias held at -1 or below, rows that have nothing to do with a label cost
+// little; else it is what `train_forest` makes of such a tree.
+OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, uint64_t seed,
+                         const LinearParams& params, const Kernels& kernels, Pool& pool, TrainReport& report);
+
+}  // namespace bonsai
