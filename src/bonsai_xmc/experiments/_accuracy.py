@@ -65,7 +65,7 @@ def _measured(bench: Bench, systems: Mapping[str, Factory]) -> Runs:
     return {name: bench.measure(name, factory) for name, factory in systems.items()}
 
 
-def _seeds(bench: Bench) -> str:
+def seeds_text(bench: Bench) -> str:
     return f"{bench.source.note} Mean ± standard deviation over {bench.seeds} seed(s)"
 
 
@@ -100,7 +100,7 @@ def precision(bench: Bench) -> Result:
                 ["P@1", "P@5"],
             ),
         ],
-        _seeds(bench) + "; DiSMEC has no tree to draw and is run once.",
+        seeds_text(bench) + "; DiSMEC has no tree to draw and is run once.",
         lambda: _plots.dots(runs, [at("P")]),
         f"Dots of P@1, P@3 and P@5 of {', '.join(map(title_of, runs))} on {bench.source.name}",
     )
@@ -143,7 +143,7 @@ def tail(bench: Bench) -> Result:
             pairwise_table(runs, at("PSP")),
         ],
         _against(runs, [("bonsai-i", "parabel"), ("bonsai-i", "dismec")], ["PSP@1", "PSP@5"]),
-        f"{_seeds(bench)}. Propensities with A = {A}, B = {B}.",
+        f"{seeds_text(bench)}. Propensities with A = {A}, B = {B}.",
         lambda: _plots.dots(runs, [at("PSP"), at("PSnDCG")]),
         f"Dots of PSP and PSnDCG at 1, 3 and 5 on {bench.source.name}",
     )
@@ -167,7 +167,7 @@ def coverage(bench: Bench) -> Result:
         ],
         _against(runs, [("bonsai-i", "parabel")], at("C"))
         + _against(runs, [("bonsai-i", "parabel")], at("CC")),
-        _seeds(bench) + ".",
+        seeds_text(bench) + ".",
         lambda: _plots.dots(runs, [at("C"), at("CC")]),
         f"Dots of coverage at 1, 3 and 5 on {bench.source.name}",
     )
@@ -201,7 +201,7 @@ def output_space(bench: Bench) -> Result:
             ),
         ],
         findings,
-        _seeds(bench) + ". Bonsai-i and Parabel, which cluster in the input space, for comparison.",
+        seeds_text(bench) + ". Bonsai-i and Parabel, which cluster in the input space, for comparison.",
         lambda: _plots.dots(runs | others, [at("P"), at("PSP")]),
         f"Dots of P@k and PSP@k of Bonsai-o beside Parabel-o on {bench.source.name}",
     )
@@ -267,84 +267,10 @@ def balance(bench: Bench) -> Result:
             + difference(runs, spread_out, both, "PSP@5")
             + ".",
         ],
-        _seeds(bench)
+        seeds_text(bench)
         + "; three trees each, labels by their rows. “100, unbalanced” is Bonsai-i, “2, balanced” Parabel.",
         lambda: _plots.dots(runs, [at("P"), at("PSP")]),
         f"Dots of P@k and PSP@k for two or a hundred children, balanced or not, on {bench.source.name}",
-    )
-
-
-def cost(bench: Bench) -> Result:
-    """Section 4.6 and the abstract: time."""
-    runs = {name: bench.measure(name, factory, timed=True) for name, factory in bench.systems.items()}
-    mean = lambda name, key: mean_and_sd([run[key] for run in runs[name]])[0]
-    rows, numbers = [], []
-    for name, of in runs.items():
-        work = [sum(sum(t["work"].values()) for t in run["trees"]) for run in of if "trees" in run]
-        ratios = [
-            f"{mean(name, 'fit_s') / mean(base, 'fit_s'):.2f}" if base in runs else "–"
-            for base in ("parabel", "dismec")
-        ]
-        rows.append(
-            [
-                title_of(name),
-                spread([run["fit_s"] for run in of], 1),
-                *ratios,
-                spread([run["fit_cpu_s"] for run in of], 1),
-                f"{sum(work) / len(work) / 1e6:,.0f}" if work else "–",
-                spread([run["predict_ms"] for run in of], 3),
-                spread([run["one_row_ms"] for run in of], 2),
-            ]
-        )
-        numbers += [
-            {
-                "system": name,
-                "seed": seed,
-                **{k: run[k] for k in ("fit_s", "fit_cpu_s", "predict_ms", "one_row_ms", "threads")},
-            }
-            | {f"{phase}, s": seconds for phase, seconds in run.get("phases_s", {}).items()}
-            for seed, run in enumerate(of)
-        ]
-    findings = []
-    for a, b in (("bonsai-i", "parabel"), ("dismec", "bonsai-i")):
-        if a in runs and b in runs:
-            ratio = mean(a, "fit_s") / mean(b, "fit_s")
-            findings.append(f"{title_of(a)} trains {ratio:.2f} times as long as {title_of(b)}.")
-    for name in ("bonsai-i", "parabel"):
-        if name in runs and "trees" in runs[name][0]:
-            parts = {
-                part: sum(t["work"][part] for run in runs[name] for t in run["trees"]) / len(runs[name]) / 1e6
-                for part in ("root", "inner", "leaves")
-            }
-            findings.append(
-                f"{title_of(name)}, millions of row × classifier pairs: root {parts['root']:,.0f}, "
-                f"other inner nodes {parts['inner']:,.0f}, leaves {parts['leaves']:,.0f}."
-            )
-    columns = [
-        "",
-        "training, s",
-        "÷ Parabel",
-        "÷ DiSMEC",
-        "training, CPU s",
-        "row × classifier, millions",
-        "prediction, ms a row",
-        "one row alone, ms",
-    ]
-    note = bench.when([run for of in runs.values() for run in of])
-    return Result(
-        numbers,
-        [
-            Table(
-                "Time",
-                columns,
-                rows,
-                note + " Row × classifier pairs are those of all trees, whatever the machine.",
-            )
-        ],
-        findings,
-        _seeds(bench) + ". Predictions in one batch, and alone (median of 50 rows).",
-        lambda: _plots.times(runs),
-        f"Training and prediction times on {bench.source.name}",
     )
 
 
@@ -380,15 +306,6 @@ def _published_coverage() -> list[Table]:
 def _published_output_space() -> list[Table]:
     rows = [[NAMES[d], title_of(n), *v] for d, systems in OUTPUT_SPACE.items() for n, v in systems.items()]
     return [published_table("Figure 6", ["", "", "P@3", "P@5", "PSP@3", "PSP@5"], rows)]
-
-
-def _published_time() -> list[Table]:
-    rows = [
-        ["Bonsai ÷ Parabel, training", "2–3 (WikiLSHTC-325K: three hours to one, on three cores)"],
-        ["one-vs-rest ÷ Bonsai, training", "about 200 (Amazon-3M)"],
-        ["prediction of Bonsai", "“typically in milli-seconds”"],
-    ]
-    return [published_table("Section 4.6 and abstract", ["", ""], rows)]
 
 
 EXPERIMENTS = {
@@ -429,13 +346,5 @@ EXPERIMENTS = {
         "shallow trees matter more than the representation.",
         output_space,
         _published_output_space,
-    ),
-    "time": Experiment(
-        "Time",
-        "section 4.6, abstract",
-        "Bonsai trains two to three times as long as Parabel, and is 200 times faster to train than "
-        "one-vs-rest on Amazon-3M; a prediction takes milliseconds.",
-        cost,
-        _published_time,
     ),
 }

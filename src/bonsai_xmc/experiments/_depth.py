@@ -10,10 +10,10 @@ import numpy as np
 from bonsai_xmc import Bonsai
 
 from . import _beam, _plots
-from ._accuracy import at, values
+from ._accuracy import at
 from ._bench import CUTOFFS, Bench, preset
 from ._published import DEPTH, NAMES, STEP_PROBABILITY
-from ._results import Experiment, Result, Table, p_text, published_table, signed, spread, title_of
+from ._results import Experiment, Result, Table, p_text, printed, published_table, signed, spread, title_of
 from ._statistics import mean_and_sd, paired_t_test
 
 DEPTHS = (2, 3, 4, 5, 6)
@@ -139,7 +139,7 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
         ]
         row += [spread([run[count] for run in of], 0)]
         row += [spread([run[curve][key] for run in of]) for key in keys]
-        row += [f"{v:g}" for v in published[d][0]] if d in published else ["–"] * 3 * bool(published)
+        row += [printed(v) for v in published[d][0]] if d in published else ["–"] * 3 * bool(published)
         rows.append(row)
     return Table(CURVES[curve].capitalize(), columns, rows)
 
@@ -278,5 +278,3 @@ EXPERIMENTS = {
         propagation,
     ),
 }
-
-__all__ = ["EXPERIMENTS", "branching_for", "depth", "propagation", "values"]

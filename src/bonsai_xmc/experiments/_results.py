@@ -116,6 +116,15 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
+def printed(value: float) -> str:
+    """A published number with one decimal or two.
+
+    >>> printed(83.0), printed(73.57), printed(81.627)
+    ('83.0', '73.57', '81.63')
+    """
+    return f"{value:.2f}".removesuffix("0")
+
+
 def p_text(p: float) -> str:
     """A p-value to read.
 
@@ -154,7 +163,7 @@ def measured_table(
     rows = []
     for name in [*runs, *(name for name in published if name not in runs)]:
         ours = [spread([run["metrics"][key] for run in runs.get(name, ())]) for key in keys]
-        theirs = [f"{value:g}" for value in published[name]] if name in published else ["–"] * len(keys)
+        theirs = [printed(value) for value in published[name]] if name in published else ["–"] * len(keys)
         rows.append([title_of(name), *ours, *(theirs if published else [])])
     return Table(title, columns, rows, note)
 
@@ -163,8 +172,6 @@ def published_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = ""
 ) -> Table:
     """A table of the paper; missing numbers are None."""
-    cells = [
-        ["–" if cell is None else cell if isinstance(cell, str) else f"{cell:g}" for cell in row]
-        for row in rows
-    ]
+    text = lambda cell: "–" if cell is None else printed(cell) if isinstance(cell, float) else str(cell)
+    cells = [[text(cell) for cell in row] for row in rows]
     return Table(f"{title} {PUBLISHED}", list(columns), cells, note)

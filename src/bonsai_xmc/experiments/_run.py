@@ -12,12 +12,12 @@ from bonsai_xmc import __version__
 from bonsai_xmc._files import PathLike
 from bonsai_xmc._progress import ProgressBar
 
-from . import _accuracy, _depth, _labels, _plots, _report, _source
+from . import _accuracy, _cost, _depth, _labels, _plots, _report, _source
 from ._bench import Bench, Systems, paper_systems, threads_of
 from ._results import Experiment, Result
 from ._store import Store, write_json, write_text
 
-_ALL = _labels.EXPERIMENTS | _accuracy.EXPERIMENTS | _depth.EXPERIMENTS
+_ALL = _labels.EXPERIMENTS | _accuracy.EXPERIMENTS | _cost.EXPERIMENTS | _depth.EXPERIMENTS
 
 #: The experiments by name, in the order of the paper.
 EXPERIMENTS: dict[str, Experiment] = {
