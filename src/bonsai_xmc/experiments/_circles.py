@@ -8,6 +8,7 @@ import html
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -291,7 +292,6 @@ def draw(axes: Any, circles: Circles, levels: int | None = None) -> Any:
         linewidths=np.clip(0.6 * np.sqrt(circles.radius[order] / outer), 0.02, 0.5),
         rasterized=len(circles) > _RASTER,
     )
-    drawn.set_in_layout(False)  # its extent is that of the axes, and not known before it is drawn
     axes.add_collection(drawn)
     axes.set(xlim=(-1.01 * outer, 1.01 * outer), ylim=(-1.01 * outer, 1.01 * outer), aspect="equal")
     axes.set_axis_off()
@@ -344,10 +344,13 @@ def page(
     }
     # in ASCII, as a broken name could not be written in UTF-8; only "<" could end the element that holds it
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    template = files(__package__).joinpath("_circles.html").read_text(encoding="utf-8")
-    before, _, after = template.partition("%DATA%")
     heading = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    return before.replace("%TITLE%", heading) + text + after
+    parts = {"TITLE": heading, "STYLE": _template("css"), "SCRIPT": _template("js"), "DATA": text}
+    return re.sub("%([A-Z]+)%", lambda place: parts[place[1]], _template("html"))
+
+
+def _template(kind: str) -> str:
+    return files(__package__).joinpath(f"_circles.{kind}").read_text(encoding="utf-8")
 
 
 def _tree_data(name: str, tree: LabelTree, shown: Ints) -> dict[str, Any]:
