@@ -166,12 +166,12 @@ def test_an_interrupted_run_continues(tmp_path, fits):
     with pytest.raises(KeyboardInterrupt):
         experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
     units = sorted((tmp_path / "units").iterdir())
-    assert 3 <= len(units) <= 4
+    assert len(units) == 4, "what is finished is on the disk before anybody hears of it"
     assert all(path.suffix == ".json" and json.loads(path.read_text("utf-8")) for path in units)
     assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
     fits.clear()
     experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
-    assert len(fits) == 10 - len(units)
+    assert len(fits) == 6
 
 
 def test_a_failed_write_leaves_no_unit(tmp_path, monkeypatch):

@@ -66,6 +66,7 @@ def _measured(bench: Bench, systems: Mapping[str, Factory]) -> Runs:
 
 
 def seeds_text(bench: Bench) -> str:
+    """The beginning of a caption: the data, and what the figures are."""
     return f"{bench.source.note} Mean ± standard deviation over {bench.seeds} seed(s)"
 
 
@@ -111,7 +112,6 @@ def tail(bench: Bench) -> Result:
     runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.beside
     published = {name: (*psp, *ndcg) for name, (psp, ndcg) in TAIL.get(paper or "", {}).items()}
     A, B = bench.source.propensity
-    groups = at("R")
     by_group = Table(
         "Recall at 5 by label frequency",
         ["", "head", "torso", "tail (fewer than 5 rows)"],
@@ -119,8 +119,8 @@ def tail(bench: Bench) -> Result:
             [
                 title_of(name),
                 *(
-                    spread([r["metrics"].get(f"R@5 {g}", float("nan")) for r in of])
-                    for g in ("head", "torso", "tail")
+                    spread([r["metrics"][f"R@5 {group}"] for r in of if f"R@5 {group}" in r["metrics"]])
+                    for group in ("head", "torso", "tail")
                 ),
             ]
             for name, of in runs.items()
@@ -129,7 +129,7 @@ def tail(bench: Bench) -> Result:
         "labels that make up half of all occurrences.",
     )
     return Result(
-        _lines(runs, [*keys, *groups]),
+        _lines(runs, [*keys, *at("R")]),
         [
             measured_table(
                 "Propensity-scored metrics in percent",

@@ -67,6 +67,12 @@ class Bench:
         Threads for training and prediction.
     report : callable
         Takes a line for people who wait.
+    bar : ProgressBar, optional
+        Shows how far a training is.
+    experiment : str
+        What is under way, for the lines.
+    started : float
+        When the run began; what was made earlier is reused.
     """
 
     source: Source
@@ -78,6 +84,7 @@ class Bench:
     bar: ProgressBar | None = None
     experiment: str = ""
     started: float = field(default_factory=time.time)
+    _text: str = ""  # the unit under way
 
     def measure(self, name: str, factory: Factory, *, timed: bool = False) -> list[dict[str, Any]]:
         """Metrics and times of a system for each seed. `timed`: only times with these threads will do."""
@@ -118,18 +125,14 @@ class Bench:
             "propensity": self.source.propensity,
             **more,
         }
-        text = f"{self.source.name}  {self.experiment}  {name}  seed {seed}"
-        self._text = text
-
-        def run() -> dict[str, Any]:
-            begin = time.perf_counter()
-            result = compute(model)
+        self._text = f"{self.source.name}  {self.experiment}  {name}  seed {seed}"
+        begin, computed = time.perf_counter(), self.store.computed
+        result = self.store.get(description, lambda: {**compute(model), "made": time.time()}, fresh)
+        if self.store.computed > computed:
             if self.bar is not None:
                 self.bar.finish()
-            self.report(f"{text}  {time.perf_counter() - begin:.1f} s")
-            return {**result, "made": time.time()}
-
-        return self.store.get(description, run, fresh)
+            self.report(f"{self._text}  {time.perf_counter() - begin:.1f} s")
+        return result
 
     def fit(self, model: Any) -> None:
         """Fit on the training rows; members of the family show how far they are."""
