@@ -209,11 +209,11 @@ def output_space(bench: Bench) -> Result:
 
 #: {2, 100} children × {balanced, unbalanced}, and the footnote's k-means++.
 _BALANCE: dict[str, dict[str, Any]] = {
-    "2, balanced": {"branching": 2, "balanced": True, "max_leaf": 100},
-    "2, unbalanced": {"branching": 2, "balanced": False, "max_leaf": 100},
-    "100, balanced": {"branching": 100, "balanced": True},
-    "100, unbalanced": {"branching": 100, "balanced": False},
-    "100, unbalanced, k-means++": {"branching": 100, "balanced": False, "kmeans_init": "k-means++"},
+    "2 balanced": {"branching": 2, "balanced": True, "max_leaf": 100},
+    "2 unbalanced": {"branching": 2, "balanced": False, "max_leaf": 100},
+    "100 balanced": {"branching": 100, "balanced": True},
+    "100 unbalanced": {"branching": 100, "balanced": False},
+    "100 unbalanced, k-means++": {"branching": 100, "balanced": False, "kmeans_init": "k-means++"},
 }
 
 
@@ -228,7 +228,7 @@ def balance(bench: Bench) -> Result:
     two, hundred, even, both, spread_out = runs
     trees = Table(
         "Trees and cost",
-        ["", "levels", "nodes", "largest leaf", "clustering, s", "training, s"],
+        ["", "levels", "nodes", "largest leaf", "clustering, s", "training, CPU s"],
         [
             [
                 name,
@@ -236,7 +236,7 @@ def balance(bench: Bench) -> Result:
                 spread([float(sum(t["nodes"] for t in r["trees"])) for r in of], 0),
                 spread([float(max(t["largest_leaf"] for t in r["trees"])) for r in of], 0),
                 spread([r["phases_s"].get("trees", 0.0) for r in of]),
-                spread([r["fit_s"] for r in of], 1),
+                spread([r["fit_cpu_s"] for r in of], 1),
             ]
             for name, of in runs.items()
         ],
@@ -268,7 +268,7 @@ def balance(bench: Bench) -> Result:
             + ".",
         ],
         seeds_text(bench)
-        + "; three trees each, labels by their rows. “100, unbalanced” is Bonsai-i, “2, balanced” Parabel.",
+        + "; three trees each, labels by their rows. “100 unbalanced” is Bonsai-i, “2 balanced” Parabel.",
         lambda: _plots.dots(runs, [at("P"), at("PSP")]),
         f"Dots of P@k and PSP@k for two or a hundred children, balanced or not, on {bench.source.name}",
     )

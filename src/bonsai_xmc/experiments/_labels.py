@@ -103,6 +103,7 @@ def partition(bench: Bench) -> Result:
         arrays = bench.unit("tree", title.partition(":")[0], model, 0, lambda m: _tree_arrays(bench, m))
         arrays.pop("made", None)
         trees[title] = LabelTree(**arrays, names=names)
+    known = names or [f"label {label}" for label in range(len(counts))]
     numbers = [
         {"tree": title, "node": node.id, "level": node.level, "labels": node.size, "leaf": node.is_leaf}
         for title, tree in trees.items()
@@ -132,7 +133,7 @@ def partition(bench: Bench) -> Result:
         "labels and searches for one.",
         lambda: _plots.partitions(trees),
         f"Nested circles of the label trees of Bonsai and Parabel on {bench.source.name}",
-        {"html": _circles.page(trees, names or [f"label {i}" for i in range(len(counts))], counts)},
+        {"html": _circles.page(trees, known, counts, title=f"Label trees of {bench.source.name}")},
     )
 
 
