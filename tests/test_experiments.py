@@ -89,16 +89,17 @@ def test_numbers_agree_with_the_metrics(done):
 
 
 def test_depths_are_reached_and_classifiers_are_as_many(done):
-    equal_beam, equal_number, _ = result(done, "depth")["tables"]
+    equal_beam, equal_number, *_ = result(done, "depth")["tables"]
     assert [row[0] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"]
     assert [row[2] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"], "levels reached"
     count = equal_number["columns"].index("classifiers a row")
     counts = [float(row[count].split(" ")[0]) for row in equal_number["rows"]]
     assert all(number >= 0.8 * counts[0] for number in counts)
     # without early leaves there is nothing to drop
-    for line in (x for x in lines(done, "depth") if x["depth"] == "2" and x["curve"] != "equal"):
-        same = [x for x in lines(done, "depth") if (x["depth"], x["seed"]) == ("2", line["seed"])]
-        assert len({x["P@5"] for x in same}) == 1
+    shallow = [x for x in lines(done, "depth") if (x["depth"], x["seed"]) == ("2", "1")]
+    by_curve = {x["curve"]: x["P@5"] for x in shallow}
+    assert by_curve["metrics"] == by_curve["equal"] == by_curve["dropped"]
+    assert by_curve["single"] == by_curve["single dropped"] != by_curve["metrics"]
 
 
 def test_one_vs_rest_is_run_once_and_others_for_each_seed(done):
@@ -171,7 +172,7 @@ def test_an_interrupted_run_continues(tmp_path, fits):
     assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
     fits.clear()
     experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
-    assert len(fits) == 6
+    assert len(fits) == 16
 
 
 def test_a_failed_write_leaves_no_unit(tmp_path, monkeypatch):

@@ -169,6 +169,7 @@ _LINES = {
     "equal": ("--", "s", "equal number of classifiers"),
     "dropped": (":", "^", "early leaves dropped"),
 }
+_ONE_TREE = {"single dropped": ("-.", "v", "one tree, early leaves dropped")}
 
 
 def depth_curves(
@@ -201,7 +202,7 @@ def depth_curves(
         left.set_ylabel(f"{metric}@k (%)")
         left.set_title(f"ours: {metric}@k")
         _paper_change(right, paper, beside, ("P", "nDCG").index(metric), (1, 3, 5).index(cut))
-        for curve, (line, marker, title) in _LINES.items():
+        for curve, (line, marker, title) in (_LINES | _ONE_TREE).items():
             curve_mean = mean(curve, cut)
             right.plot(
                 depths,
