@@ -345,12 +345,13 @@ def page(
     # in ASCII, as a broken name could not be written in UTF-8; only "<" could end the element that holds it
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     heading = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    parts = {"TITLE": heading, "STYLE": _template("css"), "SCRIPT": _template("js"), "DATA": text}
-    return re.sub("%([A-Z]+)%", lambda place: parts[place[1]], _template("html"))
-
-
-def _template(kind: str) -> str:
-    return files(__package__).joinpath(f"_circles.{kind}").read_text(encoding="utf-8")
+    folder = files(__package__) / "_circles_page"
+    template, style, *scripts = (
+        folder.joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html", "style.css", "tree.js", "panel.js", "search.js")
+    )
+    parts = {"TITLE": heading, "STYLE": style, "SCRIPT": "\n".join(scripts), "DATA": text}
+    return re.sub("%([A-Z]+)%", lambda place: parts[place[1]], template)
 
 
 def _tree_data(name: str, tree: LabelTree, shown: Ints) -> dict[str, Any]:
