@@ -84,7 +84,7 @@ class Bench:
     bar: ProgressBar | None = None
     experiment: str = ""
     started: float = field(default_factory=time.time)
-    _text: str = ""  # the unit under way
+    _unit: str = ""  # what is under way, for the bar
 
     def measure(self, name: str, factory: Factory, *, timed: bool = False) -> list[dict[str, Any]]:
         """Metrics and times of a system for each seed. `timed`: only times with these threads will do."""
@@ -125,20 +125,21 @@ class Bench:
             "propensity": self.source.propensity,
             **more,
         }
-        self._text = f"{self.source.name}  {self.experiment}  {name}  seed {seed}"
+        self._unit = f"{name}, seed {seed}"
         begin, computed = time.perf_counter(), self.store.computed
         result = self.store.get(description, lambda: {**compute(model), "made": time.time()}, fresh)
         if self.store.computed > computed:
             if self.bar is not None:
                 self.bar.finish()
-            self.report(f"{self._text}  {time.perf_counter() - begin:.1f} s")
+            seconds = time.perf_counter() - begin
+            self.report(f"{self.source.name}  {self.experiment}  {self._unit}  {seconds:.1f} s")
         return result
 
     def fit(self, model: Any) -> None:
         """Fit on the training rows; members of the family show how far they are."""
         data, bar = self.source.data, self.bar
         if isinstance(model, Bonsai) and bar is not None:
-            watch = lambda phase, done, total: bar(f"{self._text}  {phase}", done, total)
+            watch = lambda phase, done, total: bar(f"{self._unit}: {phase}", done, total)
             model._fit(data.X_train, data.Y_train, progress=watch)
         else:
             model.fit(data.X_train, data.Y_train)

@@ -250,7 +250,7 @@ def propagation(bench: Bench) -> Result:
                 "Share of true labels whose whole path survives",
                 columns,
                 rows,
-                "Mean of a step: the share of all steps' product, that is, its root.",
+                "Mean of a step: the geometric mean over the steps of a path.",
             )
         ],
         [_survival_finding(runs, beam) for beam in (10, 1)],
