@@ -347,7 +347,8 @@ def test_survival_in_a_tree_made_by_hand():
     # row 0: label 0 ends in an early leaf that was kept, 2 is lost at once;
     # row 1: 1 is lost, 3 survives the first step only, 5 arrives
     assert survived.tolist() == [[True, True], [False, False], [False, False], [True, False], [True, True]]
-    assert _beam.early_labels(tree).tolist() == [0, 1]
+    assert _beam.early_labels(tree).tolist() == _beam.early_labels(tree, 3).tolist() == [0, 1]
+    assert _beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of overfull ones"
 
 
 def test_training_work_of_a_tree_made_by_hand():

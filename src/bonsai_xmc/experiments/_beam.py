@@ -162,10 +162,18 @@ def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array,
     return survived, labels
 
 
-def early_labels(tree: LabelTree) -> Array:
-    """Labels of the leaves that end before the deepest level."""
-    early = np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < tree.depth))
-    return np.concatenate([tree.labels(int(leaf)) for leaf in early]) if len(early) else np.empty(0, np.int32)
+def early_leaves(tree: LabelTree, max_depth: int | None = None) -> Array:
+    """Leaves that end before the deepest level, or before `max_depth`, which overfull leaves may exceed."""
+    deepest = tree.depth if max_depth is None else min(tree.depth, max_depth)
+    return np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < deepest))
+
+
+def early_labels(tree: LabelTree, max_depth: int | None = None) -> Array:
+    """The labels of early leaves."""
+    leaves = early_leaves(tree, max_depth)
+    return (
+        np.concatenate([tree.labels(int(leaf)) for leaf in leaves]) if len(leaves) else np.empty(0, np.int32)
+    )
 
 
 def without_early_leaves(model: Bonsai) -> Bonsai:
@@ -176,7 +184,7 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
     a = model._arrays
     bias = a["bias"].copy()
     for number, tree in enumerate(model.trees_):
-        nodes = np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < tree.depth)) + a["tree_ptr"][number]
+        nodes = early_leaves(tree, model.max_depth) + a["tree_ptr"][number]
         bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
     result = copy.copy(model)
     result._adopt({**a, "bias": bias})

@@ -121,6 +121,7 @@ def _measured(bench: Bench, target: float | None, model: Bonsai) -> dict[str, An
         model.beam = equal_beam
         equal = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
     trees = model.trees_
+    early = [len(_beam.early_labels(tree, model.max_depth)) / tree.n_labels for tree in trees]
     return {
         "branching": model.branching,
         "metrics": metrics,
@@ -130,7 +131,7 @@ def _measured(bench: Bench, target: float | None, model: Bonsai) -> dict[str, An
         "evaluated": evaluated,
         "equal_evaluated": search.run(equal_beam).evaluated,
         "depths": [tree.depth for tree in trees],
-        "early": float(np.mean([len(_beam.early_labels(tree)) / tree.n_labels for tree in trees])),
+        "early": float(np.mean(early)),
     }
 
 
