@@ -129,9 +129,9 @@ def partition(bench: Bench) -> Result:
         numbers,
         [Table("Labels of a node", columns, rows)],
         [],
-        f"{bench.source.note} Seed 0. Circle area: labels; darker: deeper. Depth counts splits; it is 2 and 6 "
-        "in the paper, more where a leaf had more than a hundred times K labels and was split again. The page "
-        "beside it zooms, names labels and searches for one.",
+        f"{bench.source.note} Seed 0. Circle area: labels; darker: deeper. Depth counts splits; it is 2 and "
+        "6 in the paper, more where a leaf had more than a hundred times K labels and was split again. The "
+        "page beside it zooms, names labels and searches for one.",
         lambda: _plots.partitions(trees),
         f"Nested circles of the label trees of Bonsai and Parabel on {bench.source.name}",
         {"html": _circles.page(trees, known, counts, title=f"Label trees of {bench.source.name}")},
