@@ -86,9 +86,10 @@ def depth(bench: Bench) -> Result:
         f"{bench.source.note} Three trees, labels by their rows, K the smallest number whose power of the "
         f"depth has room for all labels, {bench.seeds} seed(s). Depth counts levels of nodes with "
         "classifiers, the root being one, as the paper's example of K = 64 for 4,000 labels and depth two "
-        f"does. Classifiers are counted in the first tree, over {ROWS_COUNTED} test rows. An early leaf "
-        "ends above the deepest level of its tree; the original implementation loses its labels, and the "
-        "curves without them imitate that. In a forest another tree may still find them, in one tree none.",
+        "does; leaves of 100 K labels or more are split beyond it. Classifiers are counted in the first "
+        f"tree, over {ROWS_COUNTED} test rows. An early leaf ends above that depth; the original "
+        "implementation loses its labels, and the curves without them imitate that. In a forest another "
+        "tree may still find them, in one tree none.",
         lambda: _plots.depth_curves(runs, DEPTH, paper),
         f"P@k and nDCG@k against tree depth on {bench.source.name}, the paper's curves beside",
     )
@@ -152,7 +153,7 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
         row = [
             str(d),
             str(of[0]["branching"]),
-            "–".join(map(str, reached)),
+            ", ".join(map(str, reached)),
             spread([extra[1](run) for run in of], 1),
         ]
         row += [spread([run[count] for run in of], 0)]

@@ -277,5 +277,6 @@ def survival(runs: Runs, step: float) -> "Figure":
         axes.set_xticks(steps if longest < 12 else steps[::2])
     grid[0][0].set_ylabel("true labels still in the beam (%)")
     grid[0][0].set_ylim(0, 104)
-    grid[0][0].legend(frameon=False, fontsize=8, loc="lower left")
+    lines, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(lines, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels))
     return figure
