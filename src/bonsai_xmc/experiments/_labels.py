@@ -89,7 +89,7 @@ def powerlaw(bench: Bench) -> Result:
 #: Figure 3 counts splits: two of sixteen, or six of two; levels of nodes are one more.
 PARTITIONS: dict[str, dict[str, Any]] = {
     "Bonsai": {"branching": 16, "max_depth": 3},
-    "Parabel": {"branching": 2, "balanced": True, "max_leaf": 1, "max_depth": 7},
+    "Parabel": {"branching": 2, "balanced": True, "max_leaf": 100, "max_depth": 7},
 }
 
 
