@@ -270,10 +270,12 @@ def test_a_known_set_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'bonsai-xmc\[plots\]'"):
         experiments.run("powerlaw", DATA, tmp_path / "out")
+    assert _cli.main(["experiment", "powerlaw", "--data", DATA, "-o", str(tmp_path / "out")]) == 1
+    assert "bonsai: error: experiments draw with Matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
