@@ -14,7 +14,8 @@ from scipy import sparse
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from bonsai_xmc import datasets
+from bonsai_xmc import datasets, metrics
+from bonsai_xmc.datasets._repository import Statistics
 
 XC = "3 4 5\n0,4 1:0.5 3:-2\n 0:1e-3\n2\n"
 X = np.array([[0, 0.5, 0, -2], [0.001, 0, 0, 0], [0, 0, 0, 0]], np.float32)
@@ -457,6 +458,9 @@ def test_data_set_from_a_folder(tmp_path, monkeypatch):
     assert_same(data.X_test, X)
     assert_same(data.Y_train, Y)
     assert data.label_names == ["a", "b", "c", "d", "e"] and data.feature_names is None
+    write(folder / "labels.txt", "a\nb\n")
+    with pytest.raises(ValueError, match=r"labels\.txt has 2 lines, but there are 5 labels"):
+        datasets.load("bibtex")
     (folder / "Y_tst.npz").unlink()
     with pytest.raises(FileNotFoundError, match=r"Y_tst\.npz is missing: data set 'bibtex' needs X_trn\.npz"):
         datasets.load("bibtex")
@@ -488,9 +492,9 @@ def test_missing_and_unknown_data_sets(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="data set 'tatte' is unknown, there are eurlex57k"):
         datasets.load("tatte")
     with pytest.raises(
-        ValueError, match=r"load_xc\(path\) reads its files, make_xmc\('eurlex-4k'\) generates"
+        ValueError, match=r"load_xc\(path\) reads its files, make_xmc\('amazoncat-13k'\) generates"
     ):
-        datasets.find("eurlex-4k")
+        datasets.find("amazoncat-13k")
     # without the variable: beside the checkout, from any folder inside it
     monkeypatch.delenv("BONSAI_DATA", raising=False)
     (tmp_path / "shared" / "data" / "tate").mkdir(parents=True)
@@ -499,3 +503,150 @@ def test_missing_and_unknown_data_sets(tmp_path, monkeypatch):
     write(tmp_path / "checkout" / "pyproject.toml", "")
     monkeypatch.chdir(inside)
     assert datasets.find("tate") == Path(tmp_path / "shared" / "data" / "tate")
+
+
+# --- the paper's data sets ------------------------------------------------------------------------
+
+SHORT = "1 4 5\n3 0:1\n"  # a test file beside XC
+
+
+def put(folder, files):
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        write(folder / name, content)
+
+
+SPLIT = {
+    "trn_X_Xf.txt": "3 4\n1:0.5 3:-2\n0:0.001\n\n",
+    "trn_X_Y.txt": "3 5\n0:1 4:1\n\n2:1\n",
+    "tst_X_Xf.txt": "1 4\n0:1\n",
+    "tst_X_Y.txt": "1 5\n3:1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "files"),
+    [
+        ("eurlex-4k", "Eurlex", {"eurlex_train.txt": XC, "eurlex_test.txt": SHORT}),
+        ("wiki10-31k", "Wiki10", {"wiki10_train.txt": XC, "wiki10_test.txt": SHORT}),
+        ("wiki10-31k", "Wiki10.bow", {"train.txt": XC, "test.txt": SHORT}),
+        ("wikilshtc-325k", "WikiLSHTC", {"wikiLSHTC_train.txt": XC, "wikiLSHTC_test.txt": SHORT}),
+        (
+            "wikipedia-500k",
+            "WikipediaLarge-500K",
+            {"WikipediaLarge-500K_train.txt": XC, "WikipediaLarge-500K_test.txt": SHORT},
+        ),
+        ("amazon-670k", "Amazon", {"amazon_train.txt": XC, "amazon_test.txt": SHORT}),
+        ("amazon-670k", "Amazon-670K.bow", {"train.txt": XC, "test.txt": SHORT}),
+        ("amazon-3m", "Amazon-3M", {"amazon-3M_train.txt": XC, "amazon-3M_test.txt": SHORT}),
+        ("amazon-3m", "Amazon-3M.bow", SPLIT),
+    ],
+)
+def test_layouts_of_the_papers_sets(tmp_path, name, folder, files):
+    """Files as the archive holds them: in the set's own folder, in the archive's inside it, in that alone."""
+    for i, place in enumerate([name, f"{name}/{folder}", folder]):
+        root = tmp_path / str(i)
+        put(root / place, files)
+        assert datasets.find(name, root) == root / place
+        with pytest.warns(UserWarning, match=r"is not the .* of the paper \(Table 1\)"):
+            data = datasets.load(name, root)
+        assert_same(data.X_train, X)
+        assert_same(data.Y_train, Y)
+        assert_same(data.X_test, np.array([[1, 0, 0, 0]], np.float32))
+        assert_same(data.Y_test, np.array([[0, 0, 0, 1, 0]], np.float32))
+        assert data.label_names is None
+
+
+def test_quirks_of_the_papers_sets(tmp_path):
+    """Compressed files, repeated labels in any order, a test header with fewer columns, names."""
+    put(
+        tmp_path / "eurlex-4k",
+        {
+            "train.txt.gz": gzip.compress(XC.replace("0,4", "4,0,4").encode()),
+            "test.txt.gz": gzip.compress(b"1 1 4\n3 0:1\n"),
+            "labels.txt": "a\nb\nc\nd\ne\n",
+        },
+    )
+    with pytest.warns(UserWarning, match="3 training rows instead of 15,539, 1 test rows instead of 3,809"):
+        data = datasets.load("eurlex-4k", tmp_path, test="tst")
+    assert_same(data.Y_train, Y)
+    assert data.X_test.shape == (1, 4) and data.Y_test.shape == (1, 5)
+    assert data.label_names == list("abcde")
+    with pytest.raises(ValueError, match="eurlex-4k has no test part 'dev', only 'tst'"):
+        datasets.load("eurlex-4k", tmp_path, test="dev")
+
+
+@pytest.mark.parametrize("name", datasets.PAPER)
+def test_a_missing_set_of_the_paper(tmp_path, name):
+    about = datasets.PAPER[name]
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.load(name, tmp_path)
+    for part in (
+        f"data set {name!r} is not in {tmp_path}",
+        f'"BoW Features" of {about.title} from http://manikvarma.org/downloads/XC/XMLRepository.html',
+        f"put into {tmp_path / name} what",
+        f"{about.stem}_train.txt and {about.stem}_test.txt",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", SPLIT)
+def test_a_missing_file_of_a_set_of_the_paper(tmp_path, missing):
+    put(tmp_path / "amazon-3m", SPLIT)
+    (tmp_path / "amazon-3m" / missing).unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.load("amazon-3m", tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'amazon-3m' / missing} missing: fetch the")
+
+
+def test_a_missing_test_file_of_a_set_of_the_paper(tmp_path):
+    put(tmp_path / "Eurlex", {"eurlex_train.txt": XC})
+    with pytest.raises(FileNotFoundError, match=r"Eurlex/eurlex_test\.txt missing: fetch"):
+        datasets.load("eurlex-4k", tmp_path)
+
+
+def test_statistics_by_hand():
+    data = datasets.Dataset(csr_array(X), csr_array(Y), csr_array(X[:1]), csr_array(Y[:1]), None, None)
+    assert datasets.statistics(data) == (3, 1, 5, 4, 3 / 5, 3 / 3, 5 / 5, 5 / 4)
+
+
+def papers_figures(about):
+    """Statistics that agree with Table 1; the mean that it does not show is far off."""
+    shown = (about.points_per_label, about.labels_per_point)
+    means = (-1, -1, *shown) if about.counts_test else (*shown, -1, -1)
+    return Statistics(about.n_rows, about.n_test, about.n_labels, about.n_features, *means)
+
+
+@pytest.mark.parametrize("about", datasets.PAPER.values(), ids=datasets.PAPER)
+def test_each_figure_of_table_1_is_checked(about):
+    same = papers_figures(about)
+    assert about.differences(same) == []
+    for field in ("n_rows", "n_test", "n_labels", "n_features"):
+        more = same._replace(**{field: getattr(same, field) + 1})
+        (text,) = about.differences(more)
+        assert text.startswith(f"{getattr(same, field) + 1:,} ")
+        assert text.endswith(f" instead of {getattr(same, field):,}")
+    for field in ("points_per_label", "labels_per_point"):
+        shown = field + "_all" * about.counts_test
+        near, far = (same._replace(**{shown: getattr(same, shown) + by}) for by in (0.09, 0.2))
+        assert about.differences(near) == []
+        assert len(about.differences(far)) == 1
+
+
+def test_the_paper_and_the_generator_know_the_same_sets():
+    """Two lists of the same figures; the paper's number of rows of Amazon-670K is a misprint."""
+    for name, about in datasets.PAPER.items():
+        shape = datasets.SHAPES[name]
+        for field in ("n_rows", "n_test", "n_labels", "n_features"):
+            misprint = (name, field) == ("amazon-670k", "n_rows")
+            assert (getattr(shape, field) != getattr(about, field)) == misprint
+        assert abs(shape.labels_per_row - about.labels_per_point) <= 0.1
+        rows = shape.n_rows + about.counts_test * shape.n_test
+        assert rows * shape.labels_per_row / shape.n_labels == pytest.approx(about.points_per_label, rel=0.03)
+        assert about.propensity == metrics.PROPENSITY[name]
+    assert (
+        datasets.PAPER["amazon-670k"].differences(
+            papers_figures(datasets.PAPER["amazon-670k"])._replace(n_rows=490_449)
+        )
+        == []
+    )

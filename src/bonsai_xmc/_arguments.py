@@ -67,6 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("predict", "predict the best labels of each row", _add_predict),
         ("evaluate", "measure a model, or predictions, on rows whose labels are known", _add_evaluate),
         ("info", "say what a model is made of", _add_info),
+        ("experiment", "run experiments of the paper and write a report", _add_experiment),
     ):
         command = commands.add_parser(
             name, help=text, description=f"{text.capitalize()}.", allow_abbrev=False
@@ -143,6 +144,28 @@ def _add_info(add: Add) -> None:
     add("model", metavar="MODEL")
     add("--verify", action="store_true", help="check the checksums of all data")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
+
+
+def _add_experiment(add: Add) -> None:
+    add(
+        "names",
+        metavar="NAME",
+        nargs="+",
+        help="datasets, powerlaw, partition, precision, tail, balance, coverage, depth, output-space, "
+        "propagation, time, or all",
+    )
+    add(
+        "--data",
+        metavar="DATA",
+        nargs="+",
+        required=True,
+        help="a known data set (eurlex57k, amazon-670k, …), a folder with train and test files, TRAIN,TEST, "
+        "or generated:SHAPE*FRACTION, a stand-in of this shape",
+    )
+    add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, pictures and the report")
+    add("--seeds", type=int, metavar="N", help="seeds of each system (default: 5, quick 2)")
+    add("--quick", action="store_true", help="two seeds")
+    _add_parameter(add, "n_jobs", None)
 
 
 def _add_data(add: Add, name: str, split: str, labels: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The command line ``bonsai train | predict | evaluate | info``: options become calls, no more.
+"""The command line ``bonsai train | predict | evaluate | info | experiment``: options become calls, no more.
 
 Standard output holds results alone, standard error progress, warnings and at most one ``bonsai: error: …``.
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away.
@@ -32,7 +32,13 @@ _ZIP = b"PK\x03\x04"  # what .npz files begin with
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
-    commands = {"train": _train, "predict": _predict, "evaluate": _evaluate, "info": _info}
+    commands = {
+        "train": _train,
+        "predict": _predict,
+        "evaluate": _evaluate,
+        "info": _info,
+        "experiment": _experiment,
+    }
     args = make_parser().parse_args(argv)
     args.progress = ProgressBar(lines=False) if sys.stderr.isatty() and not args.quiet else None
     try:
@@ -48,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(args, "bonsai: interrupted", 130)
     except MemoryError as error:
         return _fail(args, f"bonsai: error: not enough memory ({_one_line(error)})", 1)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
     return 0
 
@@ -177,6 +183,26 @@ def _info(args: argparse.Namespace) -> None:
     if args.tree:
         for number, tree in enumerate(model.trees_, 1):
             print(f"\ntree {number}\n{tree.summary()}")
+
+
+def _experiment(args: argparse.Namespace) -> None:
+    from bonsai_xmc import experiments  # not needed by the other commands, and not small
+
+    def tell(line: str) -> None:
+        if not args.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    report = experiments.run(
+        args.names,
+        args.data,
+        args.output,
+        seeds=args.seeds,
+        quick=args.quick,
+        n_jobs=getattr(args, "n_jobs", None),
+        report=tell,
+        bar=args.progress,
+    )
+    print(json.dumps({"report": os.fspath(report)}) if args.json else report)
 
 
 def _estimator(args: argparse.Namespace) -> Bonsai:

@@ -10,11 +10,13 @@ Examples
 
 from ._matrices import SHAPES, make_xmc
 from ._named import find, load
+from ._repository import PAPER, statistics
 from ._text import load_sparse, load_xc, save_sparse, save_xc
 from ._texts import make_texts
 from ._types import Dataset, TextDataset
 
 __all__ = [
+    "PAPER",
     "SHAPES",
     "Dataset",
     "TextDataset",
@@ -26,4 +28,5 @@ __all__ = [
     "make_xmc",
     "save_sparse",
     "save_xc",
+    "statistics",
 ]

@@ -15,7 +15,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc._files import PathLike
 
+from . import _repository
 from ._matrices import SHAPES
+from ._repository import PAPER
 from ._types import Dataset
 
 ROOT_VARIABLE = "BONSAI_DATA"
@@ -36,7 +38,8 @@ def find(name: str, root: PathLike | None = None) -> Path:
     Parameters
     ----------
     name : str
-        "eurlex57k", "tibkat-core", "tate", "delicious" or "bibtex".
+        "eurlex57k", "tibkat-core", "tate", "delicious", "bibtex", or a data set of the paper: "eurlex-4k",
+        "wiki10-31k", "wikilshtc-325k", "wikipedia-500k", "amazon-670k", "amazon-3m".
     root : path, optional
         The folder that holds the folders of the data sets. Default: the environment variable ``BONSAI_DATA``,
         else ``shared/data`` beside the checkout (beside the current folder where there is none).
@@ -50,12 +53,16 @@ def find(name: str, root: PathLike | None = None) -> Path:
     >>> datasets.find("eurlex57k", root) == root / "eurlex57k"
     True
     """
-    if name not in _SOURCES:
+    if name not in _SOURCES and name not in PAPER:
         hint = ""
         if name in SHAPES:
             hint = f"; load_xc(path) reads its files, make_xmc({name!r}) generates data of its shape"
-        raise ValueError(f"data set {name!r} is unknown, there are {', '.join(_SOURCES)}{hint}")
-    folder = Path(root or os.environ.get(ROOT_VARIABLE) or _default_root()) / name
+        known = ", ".join([*_SOURCES, *PAPER])
+        raise ValueError(f"data set {name!r} is unknown, there are {known}{hint}")
+    base = Path(root or os.environ.get(ROOT_VARIABLE) or _default_root())
+    if name in PAPER:
+        return _repository.locate(PAPER[name], base)
+    folder = base / name
     if not folder.is_dir():
         raise FileNotFoundError(
             f"data set {name!r} is not at {folder}: put its files there ({', '.join(_files(name))}), "
@@ -69,6 +76,9 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
 
     Text is turned into TF-IDF features (sublinear, words of at least two rows) fitted on the training part,
     and labels that occur only in the test part of a text set are left out.
+
+    Nothing is downloaded. For a data set of the paper that is missing, the error says which files to fetch
+    from where; what is found is compared with ``datasets.PAPER``, and a difference is a warning.
 
     Parameters
     ----------
@@ -90,10 +100,14 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     ((4880, 1836), (4880, 159), ['2005', '2006'])
     """
     folder = find(name, root)
+    tests = ("tst",) if name in PAPER else _SOURCES[name].tests
+    part = tests[0] if test is None else test
+    if part not in tests:
+        raise ValueError(f"{name} has no test part {part!r}, only {', '.join(map(repr, tests))}")
+    if name in PAPER:
+        data = _repository.read(PAPER[name], folder)
+        return data._replace(label_names=_label_lines(folder, data.Y_train.shape[1]))
     source = _SOURCES[name]
-    part = source.tests[0] if test is None else test
-    if part not in source.tests:
-        raise ValueError(f"{name} has no test part {part!r}, only {', '.join(map(repr, source.tests))}")
     try:
         return source.read(source, folder, part)
     except FileNotFoundError as error:
@@ -118,14 +132,20 @@ def _files(name: str) -> list[str]:
 def _read_matrices(source: _Source, folder: Path, test: str) -> Dataset:
     files = [folder / f"{matrix}_{part}.npz" for part in ("trn", test) for matrix in "XY"]
     X_train, Y_train, X_test, Y_test = (csr_array(sparse.load_npz(file)) for file in files)
-    names = features = None
-    if (folder / "labels.txt").is_file():
-        # a name, or id and name with a tab between them
-        lines = (folder / "labels.txt").read_text("utf-8").splitlines()
-        names = [line.rpartition("\t")[2].removeprefix("TAG_") for line in lines]
+    features = None
     if (folder / "features.txt").is_file():
         features = (folder / "features.txt").read_text("utf-8").splitlines()
-    return Dataset(X_train, Y_train, X_test, Y_test, names, features)
+    return Dataset(X_train, Y_train, X_test, Y_test, _label_lines(folder, Y_train.shape[1]), features)
+
+
+def _label_lines(folder: Path, n_labels: int) -> list[str] | None:
+    """Names from labels.txt, a label a line: a name, or id and name with a tab between them."""
+    if not (folder / "labels.txt").is_file():
+        return None
+    lines = (folder / "labels.txt").read_text("utf-8").splitlines()
+    if len(lines) != n_labels:
+        raise ValueError(f"{folder / 'labels.txt'} has {len(lines)} lines, but there are {n_labels} labels")
+    return [line.rpartition("\t")[2].removeprefix("TAG_") for line in lines]
 
 
 def _read_records(source: _Source, folder: Path, test: str) -> Dataset:

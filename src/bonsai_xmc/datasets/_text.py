@@ -20,19 +20,20 @@ from bonsai_xmc._files import PathLike, opened, replacing_text
 from ._types import to_csr
 
 Base = Literal["auto", 0, 1]
+Layout = tuple[str, str | None]  # names of the files with features and labels, or of the one with both
 
 _FROM_FILE = -1  # the core's "as the text says"
 _MAX_COLUMNS = 2**31 - 1  # ids are 32-bit numbers
 _BLOCK_ROWS = 4096  # rows formatted at a time: bounds the memory that writing takes
 
 # Where a folder keeps the features and labels of a part; text files may end in .gz too.
-_LAYOUTS = (
+LAYOUTS: tuple[Layout, ...] = (
     ("{part}_X_Xf.txt", "{part}_X_Y.txt"),
     ("X_{part}.npz", "Y_{part}.npz"),
     ("X.{part}.npz", "Y.{part}.npz"),
     ("{long}.txt", None),
 )
-_LONG_NAMES = {"trn": "train", "tst": "test"}
+LONG_NAMES = {"trn": "train", "tst": "test"}
 
 
 def load_xc(
@@ -112,7 +113,7 @@ def load_xc(
     if Path(path).is_dir():
         if labels is not None:
             raise ValueError(f"{path} is a folder, so labels must not be given; it holds them itself")
-        path, labels = _find_part(Path(path), split)
+        path, labels = find_part(Path(path), split)
     if labels is not None and format in ("xc", "svmlight"):
         raise ValueError(f"format={format!r} is a single file; labels must not be given")
 
@@ -261,11 +262,11 @@ def _check_columns(name: str, value: int | None) -> None:
         raise ValueError(f"{name} must be between 1 and {_MAX_COLUMNS}, not {value}")
 
 
-def _find_part(folder: Path, part: str) -> tuple[Path, Path | None]:
+def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) -> tuple[Path, Path | None]:
     """The feature and label files of a part of a data set in a folder."""
     tried = []
-    for names in _LAYOUTS:
-        wanted = [name.format(part=part, long=_LONG_NAMES.get(part, part)) for name in names if name]
+    for names in layouts:
+        wanted = [name.format(part=part, long=LONG_NAMES.get(part, part)) for name in names if name]
         found = [p for name in wanted for p in (folder / name, folder / f"{name}.gz") if p.is_file()]
         if len(found) > len(wanted):
             names_found = ", ".join(p.name for p in found)

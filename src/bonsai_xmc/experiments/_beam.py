@@ -1,0 +1,213 @@
+"""The beam search of one tree, opened up: which nodes survive for which row. Slow and plain.
+
+What the core returns are labels; these experiments ask about the nodes on the way. The search here follows
+the same rules on the same stored weights, for a sample of rows, and the tests hold it against the core.
+"""
+
+import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+from bonsai_xmc import Bonsai, LabelTree
+
+Array = npt.NDArray[Any]
+
+
+def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
+    """Weights of all classifiers of a tree, one row for each entry of ``children`` (see docs/format.md)."""
+    a = model._arrays
+    first_node, end_node = a["tree_ptr"][tree : tree + 2]
+    first_child, end_child = a["child_ptr"][[first_node, end_node]]
+    blocks = np.arange(a["block_ptr"][first_node], a["block_ptr"][end_node])
+    block_node = np.repeat(
+        np.arange(first_node, end_node), np.diff(a["block_ptr"][first_node : end_node + 1])
+    )
+    # A block's place among those of its node tells its first child.
+    block_child = a["child_ptr"][block_node] + 128 * (blocks - a["block_ptr"][block_node]) - first_child
+
+    # One line for each record, that is, for each bucket that is not empty.
+    n_buckets = a["bucket_ptr"][blocks + 1] - a["bucket_ptr"][blocks] - 1
+    place = np.repeat(np.arange(len(blocks)), n_buckets)
+    bucket = _ranges(np.zeros(len(blocks), np.int64), n_buckets)
+    at = a["bucket_ptr"][blocks][place] + bucket
+    begin = a["record_ptr"][blocks][place] + a["buckets"][at]
+    length = a["buckets"][at + 1].astype(np.int64) - a["buckets"][at]
+    place, bucket, begin, length = (column[length > 0] for column in (place, bucket, begin, length))
+    shift = a["shift"][blocks][place].astype(np.int64)
+    width = np.where(shift <= 8, 1, 2)
+    records = np.asarray(a["records"])
+    n_features = records[begin].astype(np.int64)
+    n_weights = (length - 1 - n_features * width) // 2
+
+    low_at = np.repeat(begin + 1, n_features) + _ranges(0 * n_features, n_features) * np.repeat(
+        width, n_features
+    )
+    low = records[low_at].astype(np.int64)
+    wide = np.repeat(width, n_features) == 2
+    low[wide] += 256 * records[low_at[wide] + 1].astype(np.int64)
+    feature = (np.repeat(bucket, n_features) << np.repeat(shift, n_features)) + low
+
+    child_at = _ranges(begin + 1 + n_features * width, n_weights)
+    child = records[child_at].astype(np.int64)
+    weight = records[child_at + np.repeat(n_weights, n_weights)].view(np.int8)
+    last = child >= 128  # ends the weights of a feature
+    column = feature[np.cumsum(last) - last]
+    row = np.repeat(block_child[place], n_weights) + child % 128
+    shape = (int(end_child - first_child), model.n_features_in_)
+    return sp.csr_array((weight.astype(np.float32), (row, column)), shape=shape)
+
+
+def _ranges(starts: Array, lengths: Array) -> Array:
+    """starts[i], starts[i] + 1, … (lengths[i] of them), one after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+class Survival(NamedTuple):
+    """What a beam kept. `kept` says for each row and node whether the node was expanded."""
+
+    kept: npt.NDArray[np.bool_]
+    evaluated: float  # classifiers, mean over the rows
+
+
+class TreeSearch:
+    """Beam searches of some rows in one tree of a model, for any beam.
+
+    Parameters
+    ----------
+    model : fitted Bonsai
+    X : sparse matrix (n, n_features)
+        A sample: memory is O(n × nodes of the tree).
+    tree : int
+        Which tree of the model.
+    """
+
+    def __init__(self, model: Bonsai, X: Any, tree: int = 0) -> None:
+        if model.loss != "squared_hinge":
+            raise ValueError(f"the model's loss is {model.loss!r}; only 'squared_hinge' can be followed here")
+        a = model._arrays
+        part = slice(*a["child_ptr"][a["tree_ptr"][tree : tree + 2]])
+        rows = sp.csr_array(normalize(X) if model.normalize else X, dtype=np.float32)
+        self.tree: LabelTree = model.trees_[tree]
+        # The classifiers that lead to nodes; the root has none.
+        owner = np.repeat(np.arange(self.tree.n_nodes), np.diff(self.tree.arrays["child_ptr"]))
+        inner = np.flatnonzero(~self.tree.arrays["is_leaf"][owner])
+        products = (rows @ classifier_weights(model, tree)[inner].T).toarray()
+        self._margin = np.zeros((rows.shape[0], self.tree.n_nodes), np.float32)
+        self._margin[:, self.tree.arrays["children"][inner]] = (
+            products * a["scale"][part][inner] + a["bias"][part][inner]
+        )
+
+    def run(self, beam: int) -> Survival:
+        """Which nodes a beam of this width expands."""
+        tree, n_rows = self.tree, len(self._margin)
+        n_children = np.diff(tree.arrays["child_ptr"])
+        score = np.full(self._margin.shape, -np.inf)
+        score[:, 0] = 0
+        kept = np.zeros(score.shape, bool)
+        kept[:, 0] = True
+        evaluated = np.full(n_rows, float(n_children[0]))
+        for level in range(2, tree.depth + 1):
+            nodes = np.flatnonzero(tree.levels == level)
+            parents, margin = tree.parents[nodes], self._margin[:, nodes]
+            reached = score[:, parents] - np.maximum(0, 1 - margin.astype(np.float64)) ** 2
+            reached[~kept[:, parents]] = -np.inf
+            order = np.lexsort((np.broadcast_to(nodes, margin.shape), -margin, -reached), axis=-1)[:, :beam]
+            best = np.zeros(reached.shape, bool)
+            np.put_along_axis(best, order, True, axis=1)
+            best &= reached > -np.inf
+            kept[:, nodes], score[:, nodes] = best, reached
+            evaluated += best @ n_children[nodes]
+        return Survival(kept, float(evaluated.mean()))
+
+    def beam_for(self, evaluated: float, at_most: int = 1000) -> int:
+        """The narrowest beam with which rows see at least so many classifiers on average, or `at_most`."""
+        low, high = 1, 1
+        while high < at_most and self.run(high).evaluated < evaluated:
+            low, high = high + 1, min(at_most, 2 * high)
+        while low < high:
+            middle = (low + high) // 2
+            if self.run(middle).evaluated < evaluated:
+                low = middle + 1
+            else:
+                high = middle
+        return high
+
+
+def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array, Array]:
+    """For each (row, true label) and each level from 2 on, whether the label's path is still in the beam.
+
+    A path that has ended in an early leaf stays as it was there.
+
+    Returns
+    -------
+    survived : bool array of shape (pairs, depth − 1)
+    labels : int array of shape (pairs,)
+    """
+    leaf_of = np.full(Y.shape[1], -1)
+    owner = np.repeat(np.arange(tree.n_nodes), np.diff(tree.arrays["child_ptr"]))
+    entries = tree.arrays["is_leaf"][owner]
+    leaf_of[tree.arrays["children"][entries]] = owner[entries]
+    rows, labels = Y.nonzero()
+    rows, labels = rows[leaf_of[labels] >= 0], labels[leaf_of[labels] >= 0]
+    node = leaf_of[labels]
+    survived = np.empty((len(rows), max(0, tree.depth - 1)), bool)
+    for level in range(tree.depth, 1, -1):
+        survived[:, level - 2] = kept[rows, node]
+        node = np.where(tree.levels[node] == level, np.maximum(tree.parents[node], 0), node)
+    return survived, labels
+
+
+def early_leaves(tree: LabelTree, max_depth: int | None = None) -> Array:
+    """Leaves that end before the deepest level, or before `max_depth`, which overfull leaves may exceed."""
+    deepest = tree.depth if max_depth is None else min(tree.depth, max_depth)
+    return np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < deepest))
+
+
+def early_labels(tree: LabelTree, max_depth: int | None = None) -> Array:
+    """The labels of early leaves."""
+    leaves = early_leaves(tree, max_depth)
+    return (
+        np.concatenate([tree.labels(int(leaf)) for leaf in leaves]) if len(leaves) else np.empty(0, np.int32)
+    )
+
+
+def without_early_leaves(model: Bonsai) -> Bonsai:
+    """A copy that loses the labels of leaves above the last level, as the original implementation does.
+
+    Such a leaf still takes its place in the beam, but its labels get a score of 0.
+    """
+    a = model._arrays
+    bias = a["bias"].copy()
+    for number, tree in enumerate(model.trees_):
+        nodes = early_leaves(tree, model.max_depth) + a["tree_ptr"][number]
+        bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
+    result = copy.copy(model)
+    result._adopt({**a, "bias": bias})
+    return result
+
+
+def training_work(tree: LabelTree, Y: sp.csr_array) -> dict[str, float]:
+    """Σ over nodes of rows × classifiers, what training has to do: for the root, other nodes and leaves."""
+    n_children = np.diff(tree.arrays["child_ptr"])
+    owner = np.repeat(np.arange(tree.n_nodes), n_children)
+    entries = tree.arrays["is_leaf"][owner]
+    labels, node = tree.arrays["children"][entries], owner[entries]
+    ones = Y.astype(np.int32)
+    work = {"root": float(ones.shape[0] * n_children[0]), "inner": 0.0, "leaves": 0.0}
+    for level in range(tree.depth, 1, -1):
+        there = tree.levels[node] == level
+        below = sp.csr_array(
+            (np.ones(there.sum(), np.int32), (labels[there], node[there])), (ones.shape[1], tree.n_nodes)
+        )
+        n_rows = np.bincount(sp.csr_array(ones @ below).nonzero()[1], minlength=tree.n_nodes)
+        products = n_rows * n_children.astype(np.float64)
+        leaf = tree.arrays["is_leaf"]
+        work["leaves"] += float(products[leaf].sum())
+        work["inner"] += float(products[~leaf].sum())
+        node = np.where(there, np.maximum(tree.parents[node], 0), node)
+    return work

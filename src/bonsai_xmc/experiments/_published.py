@@ -1,0 +1,139 @@
+"""The paper's own numbers, from its tables and the sources of its figures. Nothing here is measured."""
+
+from bonsai_xmc.datasets import PAPER
+
+#: How the paper's data sets are called.
+NAMES = {name: about.title for name, about in PAPER.items()}
+
+#: Data sets with trees of "depth 1" in the paper, which are two levels of nodes here; the others have three.
+TWO_LEVELS = ("eurlex-4k", "wiki10-31k")
+
+# Table 2: P@1, P@3, P@5. Systems that did not scale to a set are absent.
+PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
+    "eurlex-4k": {
+        "bonsai-i": (83.0, 69.7, 58.4),
+        "bonsai-o": (82.5, 69.4, 58.1),
+        "bonsai-io": (82.9, 69.4, 58.0),
+        "SLEEC": (79.3, 64.3, 52.3),
+        "RobustXML": (78.7, 63.5, 51.4),
+        "FastXML": (71.4, 59.9, 50.4),
+        "parabel": (82.2, 68.7, 57.5),
+        "PD-Sparse": (76.4, 60.4, 49.7),
+        "dismec": (82.4, 68.5, 57.7),
+    },
+    "wiki10-31k": {
+        "bonsai-i": (84.7, 73.6, 64.7),
+        "bonsai-o": (84.70, 73.57, 64.81),
+        "bonsai-io": (84.8, 73.6, 64.8),
+        "SLEEC": (85.5, 73.6, 63.1),
+        "RobustXML": (85.5, 74.0, 63.8),
+        "FastXML": (82.5, 66.6, 56.7),
+        "parabel": (84.2, 72.5, 63.4),
+        "PD-Sparse": (73.8, 60.9, 50.4),
+        "dismec": (84.1, 74.6, 65.9),
+    },
+    "wikilshtc-325k": {
+        "bonsai-i": (66.6, 44.5, 33.0),
+        "bonsai-o": (63.4, 42.8, 32.0),
+        "bonsai-io": (65.8, 44.1, 32.7),
+        "SLEEC": (55.5, 33.8, 24.0),
+        "RobustXML": (53.5, 31.8, 29.9),
+        "FastXML": (49.3, 32.7, 24.0),
+        "parabel": (65.0, 43.2, 32.0),
+        "PD-Sparse": (58.2, 36.3, 28.7),
+        "dismec": (64.4, 42.5, 31.5),
+    },
+    "wikipedia-500k": {
+        "bonsai-i": (69.2, 49.8, 38.8),
+        "bonsai-o": (68.7, 48.8, 37.6),
+        "bonsai-io": (69.1, 49.7, 38.8),
+        "SLEEC": (48.2, 29.4, 21.2),
+        "RobustXML": (41.3, 30.1, 19.8),
+        "FastXML": (54.1, 35.5, 26.2),
+        "parabel": (68.7, 49.6, 38.6),
+        "dismec": (70.2, 50.6, 39.7),
+    },
+    "amazon-670k": {
+        "bonsai-i": (45.5, 40.3, 36.5),
+        "bonsai-o": (44.5, 39.8, 36.4),
+        "bonsai-io": (45.7, 40.6, 36.9),
+        "SLEEC": (35.0, 31.2, 28.5),
+        "RobustXML": (31.0, 28.0, 24.0),
+        "FastXML": (33.3, 29.3, 26.1),
+        "parabel": (44.9, 39.8, 36.0),
+        "dismec": (44.7, 39.7, 36.1),
+    },
+    "amazon-3m": {
+        "bonsai-i": (48.4, 45.6, 43.4),
+        "bonsai-o": (47.5, 44.7, 42.6),
+        "bonsai-io": (48.5, 45.5, 43.5),
+        "FastXML": (44.2, 40.8, 38.6),
+        "parabel": (47.5, 44.6, 42.5),
+        "dismec": (47.8, 44.9, 42.8),
+    },
+}
+
+# Figure 4: PSP@1, 3, 5, then PSnDCG@1, 3, 5. Its bars of 1 for PfastXML on Amazon-3M are
+# placeholders and left out.
+TAIL: dict[str, dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]]] = {
+    "wikilshtc-325k": {
+        "bonsai-i": ((28.19, 35.43, 39.78), (28.19, 33.20, 35.67)),
+        "parabel": ((26.76, 33.27, 37.34), (26.76, 31.26, 33.57)),
+        "PfastXML": ((25.4, 26.8, 28.3), (25.4, 26.4, 27.2)),
+        "FastXML": ((16.35, 20.99, 23.56), (16.35, 19.56, 21.02)),
+    },
+    "wikipedia-500k": {
+        "bonsai-i": ((27.80, 32.77, 36.26), (27.80, 31.31, 33.41)),
+        "parabel": ((26.75, 31.60, 34.92), (26.75, 30.18, 32.17)),
+        "PfastXML": ((22.2, 21.3, 21.6), (22.2, 21.6, 21.8)),
+        "FastXML": ((22.5, 21.8, 22.4), (22.5, 21.5, 22.1)),
+    },
+    "amazon-3m": {
+        "bonsai-i": ((13.76, 16.81, 19.05), (13.78, 16.05, 17.62)),
+        "parabel": ((12.81, 15.63, 17.76), (12.81, 14.90, 16.39)),
+        "FastXML": ((9.77, 11.69, 13.25), (9.77, 11.20, 12.29)),
+    },
+}
+
+# Table 3: C@1, 3, 5.
+COVERAGE: dict[str, dict[str, tuple[float, float, float]]] = {
+    "eurlex-4k": {"parabel": (31.46, 43.11, 54.38), "bonsai-i": (31.38, 44.09, 55.61)},
+    "wiki10-31k": {"parabel": (7.00, 5.77, 6.76), "bonsai-i": (7.52, 6.82, 8.01)},
+    "wikilshtc-325k": {"parabel": (22.73, 35.94, 43.18), "bonsai-i": (24.14, 38.49, 46.37)},
+    "amazon-670k": {"parabel": (32.73, 33.77, 38.82), "bonsai-i": (33.28, 34.76, 40.11)},
+    "amazon-3m": {"parabel": (21.16, 20.49, 21.81), "bonsai-i": (22.27, 21.89, 23.36)},
+}
+
+# Figure 5: by depth, P@1, 3, 5, then nDCG@1, 3, 5.
+DEPTH: dict[str, dict[int, tuple[tuple[float, float, float], tuple[float, float, float]]]] = {
+    "eurlex-4k": {
+        2: ((82.46, 69.00, 57.6), (82.459, 72.453, 66.66)),
+        3: ((81.627, 68.446, 57.10), (81.627, 71.849, 66.07)),
+        4: ((81.25, 68.039, 56.76), (81.25, 71.435, 65.70)),
+        5: ((72.29, 60.488, 50.27), (72.29, 63.51, 58.27)),
+        6: ((72.662, 61.089, 50.83), (72.662, 64.07, 58.845)),
+    },
+    "wiki10-31k": {
+        2: ((84.494, 73.622, 64.428), (84.494, 76.165, 69.164)),
+        3: ((84.484, 73.329, 64.205), (84.484, 75.939, 68.962)),
+        4: ((84.461, 73.308, 64.104), (84.461, 75.917, 68.888)),
+        5: ((84.396, 73.22, 64.092), (84.396, 75.831, 68.857)),
+        6: ((84.273, 73.092, 63.909), (84.273, 75.726, 68.702)),
+    },
+    "wikilshtc-325k": {
+        3: ((65.373, 43.36, 31.97), (65.373, 59.4, 59.05)),
+        4: ((64.881, 42.93, 31.65), (64.881, 58.82, 58.44)),
+        5: ((64.156, 42.46, 31.317), (64.156, 58.14, 57.75)),
+        6: ((57.174, 37.84, 27.913), (57.174, 51.73, 51.37)),
+    },
+}
+
+# Figure 6: P@3, P@5, PSP@3, PSP@5.
+OUTPUT_SPACE: dict[str, dict[str, tuple[float, float, float, float]]] = {
+    "wiki10-31k": {"bonsai-o": (73.57, 64.81, 13.43, 14.80), "parabel-o": (72.72, 63.65, 12.78, 13.92)},
+    "wikilshtc-325k": {"bonsai-o": (42.83, 31.93, 32.77, 37.39), "parabel-o": (39.27, 29.43, 27.65, 31.74)},
+    "amazon-670k": {"bonsai-o": (39.78, 36.39, 28.76, 33.09), "parabel-o": (37.02, 33.82, 26.11, 30.06)},
+}
+
+#: Section 2.4: the probability that the paper assumes for each step down the tree.
+STEP_PROBABILITY = 0.95

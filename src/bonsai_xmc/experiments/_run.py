@@ -1,0 +1,166 @@
+"""Running experiments: which, on what, and where everything goes."""
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bonsai_xmc import __version__
+from bonsai_xmc._files import PathLike
+from bonsai_xmc._progress import ProgressBar
+
+from . import _accuracy, _cost, _depth, _labels, _plots, _report, _source
+from ._bench import Bench, Systems, paper_systems, threads_of
+from ._results import Experiment, Result
+from ._store import Store, write_json, write_text
+
+_ALL = _labels.EXPERIMENTS | _accuracy.EXPERIMENTS | _cost.EXPERIMENTS | _depth.EXPERIMENTS
+
+#: The experiments by name, in the order of the paper.
+EXPERIMENTS: dict[str, Experiment] = {
+    name: _ALL[name]
+    for name in (
+        "datasets", "powerlaw", "partition", "precision", "tail", "balance", "coverage", "depth",
+        "output-space", "propagation", "time",
+    )
+}  # fmt: skip
+
+
+def run(
+    names: str | Iterable[str],
+    data: str | Iterable[str],
+    output: PathLike,
+    *,
+    seeds: int | None = None,
+    quick: bool = False,
+    n_jobs: int | None = None,
+    systems: Systems | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    bar: ProgressBar | None = None,
+) -> Path:
+    """Run experiments of the paper and write numbers, pictures and a report.
+
+    Everything that is computed is kept in `output` and reused by later runs with equal data, parameters and
+    seeds; so an interrupted run continues where it was. The report covers all that lies in the folder.
+
+    Parameters
+    ----------
+    names : str or several
+        Names in ``EXPERIMENTS``, or "all".
+    data : str or several
+        A name that ``datasets.load`` knows, a folder, two files as ``"TRAIN,TEST"``, or
+        ``"generated:SHAPE*FRACTION"``.
+    output : path
+        Folder to write to; made if it is not there.
+    seeds : int, optional
+        Number of seeds; default 5, quick 2.
+    quick : bool
+        Two seeds instead of five.
+    n_jobs : int, optional
+        Threads; default: all.
+    systems : mapping from name to callable(seed), optional
+        Further systems to compare in precision, tail, coverage and time: anything with ``fit(X, Y)`` and
+        ``top_k(X, k)``. One of a known name takes its place. What they compute is kept under their class and
+        parameters (``get_params``), or under class and name where there are none.
+    report : callable
+        Takes a line about each finished unit of work.
+    bar : ProgressBar, optional
+        Shows how far a training is.
+
+    Returns
+    -------
+    Path
+        The report: ``output/report.html``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from bonsai_xmc import experiments
+    >>> path = experiments.run("powerlaw", "generated:small*0.5", tempfile.mkdtemp(), seeds=1)
+    >>> path.name, (path.parent / "powerlaw").is_dir()
+    ('report.html', True)
+    """
+    names, data = _listed(names), _listed(data)
+    chosen = _chosen(names)
+    seeds = (2 if quick else 5) if seeds is None else seeds
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, but must be at least 1")
+    threads = threads_of(n_jobs)
+    for text in data:
+        _source.check(text)
+    _plots.require()
+    folder = Path(output)
+    store = Store(folder)
+    for text in data:
+        source = _source.load(text)
+        bench = Bench(
+            source,
+            paper_systems(source.paper) | dict(systems or {}),
+            seeds,
+            store,
+            threads,
+            report,
+            bar,
+        )
+        for name in chosen:
+            bench.experiment = name
+            _write(folder / name, name, bench, EXPERIMENTS[name].run(bench))
+            # After each, so that a run that is stopped leaves a report of what it has done.
+            _report.write(folder, EXPERIMENTS)
+            report(f"{text}  {name}  done")
+    report(f"{store.computed} units of work computed, {store.reused} reused")
+    return folder / "report.html"
+
+
+def _listed(value: str | Iterable[str]) -> list[str]:
+    listed = [value] if isinstance(value, str) else list(value)
+    if not listed:
+        raise ValueError("give at least one experiment and one data set")
+    return list(dict.fromkeys(listed))
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in EXPERIMENTS and name != "all":
+            raise ValueError(f"experiment {name!r} is unknown, there are {', '.join(EXPERIMENTS)} and all")
+    return [name for name in EXPERIMENTS if name in names or "all" in names]
+
+
+def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
+    """Numbers, picture and pages of a result, and last the JSON file, which the report is made from."""
+    folder.mkdir(exist_ok=True)
+    stem = folder / bench.source.slug
+    write_text(f"{stem}.csv", _csv(result.numbers))
+    if result.draw is not None:
+        _plots.save(result.draw, os.fspath(stem))
+    for ending, text in result.pages.items():
+        write_text(f"{stem}.{ending}", text)
+    content: dict[str, Any] = {
+        "experiment": name,
+        "data": bench.source.name,
+        "stand_in": bench.source.stand_in,
+        "seeds": bench.seeds,
+        "threads": bench.threads,
+        "version": __version__,
+        "caption": result.caption,
+        "findings": result.findings,
+        "tables": [asdict(table) for table in result.tables],
+        "slug": bench.source.slug,
+        "picture": result.draw is not None,
+        "alt": result.alt,
+        "pages": list(result.pages),
+        "numbers": result.numbers,
+    }
+    write_json(f"{stem}.json", content)
+
+
+def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for line in lines for key in line))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()

@@ -1,0 +1,125 @@
+"""The data that experiments run on: a known set, files of one's own, or generated ones of a known shape."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bonsai_xmc import datasets, metrics
+from bonsai_xmc.datasets import Dataset
+
+from . import _published
+from ._store import data_digest
+
+_GENERATED = "generated:"
+#: The paper's data set of the same origin, though with other rows and features.
+_RELATED = {"eurlex57k": "eurlex-4k"}
+
+
+class Source(NamedTuple):
+    """A data set, ready to run on.
+
+    Attributes
+    ----------
+    name : str
+        As the user wrote it.
+    slug : str
+        The same as part of a file name.
+    data : Dataset
+    digest : str
+        Of the matrices.
+    paper : str or None
+        The paper's data set that this is, or stands for.
+    stand_in : bool
+        Whether the data are generated.
+    propensity : (A, B)
+    """
+
+    name: str
+    slug: str
+    data: Dataset
+    digest: str
+    paper: str | None
+    stand_in: bool
+    propensity: tuple[float, float]
+
+    @property
+    def beside(self) -> str | None:
+        """The paper's data set whose numbers stand beside ours: the same one, or one of the same origin."""
+        return self.paper or _RELATED.get(self.name)
+
+    @property
+    def note(self) -> str:
+        """What a caption has to say about the data."""
+        X, Y, X_test = self.data.X_train, self.data.Y_train, self.data.X_test
+        size = (
+            f"{self.name}: {X.shape[0]:,} training and {X_test.shape[0]:,} test rows, "
+            f"{X.shape[1]:,} features, {Y.shape[1]:,} labels"
+        )
+        if self.stand_in:
+            shape = self.name.removeprefix(_GENERATED).partition("*")[0]
+            return f"{size}. Stand-in: generated data of the shape of {shape}, not the data set itself."
+        return size + "."
+
+
+def known_names() -> Sequence[str]:
+    """Data sets that `load` finds by name."""
+    return (*datasets._named._SOURCES, *datasets.PAPER)
+
+
+def check(text: str) -> None:
+    """Raise an error that helps if `text` names no data; reads nothing."""
+    if text.startswith(_GENERATED):
+        _generated_shape(text)
+    elif text in known_names():
+        datasets.find(text)
+    elif not all(os.path.exists(path) for path in text.split(",")):
+        raise ValueError(
+            f"data {text!r} is unknown: give one of {', '.join(known_names())}, a folder with its training "
+            f"and test files, two files as TRAIN,TEST, or {_GENERATED}SHAPE*FRACTION, where SHAPE is one of "
+            f"{', '.join(datasets.SHAPES)}"
+        )
+    elif os.path.isfile(text):
+        raise ValueError(f"{text} is one file; experiments need two, for training and test: TRAIN,TEST")
+
+
+def load(text: str) -> Source:
+    """The data that `text` names; see `check` for what that can be."""
+    check(text)
+    paper, stand_in, known = None, False, text
+    if text.startswith(_GENERATED):
+        shape, fraction = _generated_shape(text)
+        data, stand_in, known = datasets.make_xmc(shape, scale=fraction), True, shape
+    elif text in known_names():
+        data = datasets.load(text)
+    else:
+        data = _from_files(text)
+    if known in _published.NAMES:
+        paper = known
+    slug = re.sub(r"[^\w.-]+", "-", text.removeprefix("./")).strip("-.")
+    propensity = metrics.PROPENSITY.get(known, (0.55, 1.5))
+    return Source(text, slug, data, data_digest(data), paper, stand_in, propensity)
+
+
+def _generated_shape(text: str) -> tuple[str, float]:
+    shape, star, fraction = text.removeprefix(_GENERATED).partition("*")
+    if shape not in datasets.SHAPES:
+        raise ValueError(f"data {text!r}: shape {shape!r} is none of {', '.join(datasets.SHAPES)}")
+    try:
+        scale = float(fraction) if star else 1.0
+    except ValueError:
+        scale = 0.0
+    if not 0 < scale <= 1:
+        raise ValueError(f"data {text!r}: the fraction after * must be a number above 0 and up to 1")
+    return shape, scale
+
+
+def _from_files(text: str) -> Dataset:
+    if os.path.isdir(text):
+        X, Y = datasets.load_xc(text, split="trn")
+        held = datasets.load_xc(text, split="tst", n_features=X.shape[1], n_labels=Y.shape[1])
+    else:
+        train, test = text.split(",", 1)
+        X, Y = datasets.load_xc(train)
+        held = datasets.load_xc(test, n_features=X.shape[1], n_labels=Y.shape[1])
+    return Dataset(X, Y, *held, None, None)

@@ -1,0 +1,442 @@
+"""The paper's experiments: a small run of all, what is reused, what goes wrong, statistics by hand."""
+
+import csv
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from bonsai_xmc import Bonsai, LabelTree, _cli, datasets, experiments
+from bonsai_xmc.experiments import EXPERIMENTS, _beam, _published, _source
+from bonsai_xmc.experiments._depth import branching_for
+from bonsai_xmc.experiments._statistics import fit_power_law, holm, mean_and_sd, paired_t_test
+
+DATA = "generated:small*0.5"
+SLUG = "generated-small-0.5"
+PICTURES = set(EXPERIMENTS) - {"datasets"}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A folder with a finished run of everything; not to be changed."""
+    folder = tmp_path_factory.mktemp("experiments")
+    experiments.run("all", DATA, folder, seeds=2, n_jobs=1)
+    return folder
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """A list that gets the seed of each model that is trained."""
+    seeds, fit = [], Bonsai._fit
+
+    def counted(self, *args, **options):
+        seeds.append(self.random_state)
+        return fit(self, *args, **options)
+
+    monkeypatch.setattr(Bonsai, "_fit", counted)
+    return seeds
+
+
+def result(folder, name, slug=SLUG):
+    return json.loads((folder / name / f"{slug}.json").read_text("utf-8"))
+
+
+def lines(folder, name, slug=SLUG):
+    with open(folder / name / f"{slug}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- A run of everything --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_experiment_leaves_its_files(done, name):
+    endings = {"csv", "json"} | ({"png", "svg"} if name in PICTURES else set())
+    endings |= {"html"} if name == "partition" else set()
+    assert {path.suffix[1:] for path in (done / name).iterdir()} == endings
+    assert lines(done, name), "the numbers are there"
+    if name in PICTURES:
+        assert (done / name / f"{SLUG}.png").read_bytes().startswith(b"\x89PNG")
+        assert (done / name / f"{SLUG}.svg").read_text("utf-8").rstrip().endswith("</svg>")
+    content = result(done, name)
+    assert "Stand-in" in content["caption"] and content["stand_in"]
+    for table in content["tables"]:
+        assert table["rows"] and all(len(row) == len(table["columns"]) for row in table["rows"])
+
+
+def test_the_report_stands_alone(done):
+    page, text = ((done / f"report.{ending}").read_text("utf-8") for ending in ("html", "md"))
+    for name, experiment in EXPERIMENTS.items():
+        assert f'id="{name}"' in page and f"## {experiment.title}" in text
+    assert page.count("data:image/png;base64,") == len(PICTURES)
+    for foreign in ('src="http', "src='http", "<link", "<script", "@import"):
+        assert foreign not in page
+    assert page.count("A stand-in") == len(EXPERIMENTS)
+    assert "83" in page and "†" in page and "PD-Sparse" in page, "the paper's numbers stand beside ours"
+
+
+def test_numbers_agree_with_the_metrics(done):
+    data = datasets.make_xmc("small", scale=0.5)
+    model = Bonsai.preset("parabel", random_state=1).fit(data.X_train, data.Y_train)
+    ids, _ = model.top_k(data.X_test, 5)
+    truth = data.Y_test.toarray()
+    expected = 100 * np.mean([truth[row, best] for row, best in enumerate(ids[:, 0])])
+    (line,) = (x for x in lines(done, "precision") if (x["system"], x["seed"]) == ("parabel", "1"))
+    assert float(line["P@1"]) == pytest.approx(expected)
+
+
+def test_depths_are_reached_and_classifiers_are_as_many(done):
+    equal_beam, equal_number, *_ = result(done, "depth")["tables"]
+    assert [row[0] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"]
+    assert [row[2] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"], "levels reached"
+    count = equal_number["columns"].index("classifiers a row")
+    counts = [float(row[count].split(" ")[0]) for row in equal_number["rows"]]
+    assert all(number >= 0.8 * counts[0] for number in counts)
+    # without early leaves there is nothing to drop
+    shallow = [x for x in lines(done, "depth") if (x["depth"], x["seed"]) == ("2", "1")]
+    by_curve = {x["curve"]: x["P@5"] for x in shallow}
+    assert by_curve["metrics"] == by_curve["equal"] == by_curve["dropped"]
+    assert by_curve["single"] == by_curve["single dropped"] != by_curve["metrics"]
+
+
+def test_one_vs_rest_is_run_once_and_others_for_each_seed(done):
+    seeds = {}
+    for line in lines(done, "precision"):
+        seeds.setdefault(line["system"], []).append(line["seed"])
+    assert seeds.pop("dismec") == ["0"]
+    assert seeds == {name: ["0", "1"] for name in ("bonsai-i", "bonsai-o", "bonsai-io", "parabel")}
+
+
+# --- Reuse, interruption --------------------------------------------------------------------------
+
+
+def test_a_second_run_trains_nothing_and_writes_the_same(tmp_path, fits):
+    experiments.run(["precision", "tail", "coverage", "time"], DATA, tmp_path, seeds=2, n_jobs=1)
+    assert sorted(fits) == [0] * 5 + [1] * 4, "the four share their models; one-vs-rest has one"
+    before = (tmp_path / "precision" / f"{SLUG}.csv").read_bytes()
+    fits.clear()
+    said = []
+    experiments.run(["precision", "tail"], DATA, tmp_path, seeds=2, n_jobs=1, report=said.append)
+    assert fits == [] and said[-1] == "0 units of work computed, 18 reused"
+    assert (tmp_path / "precision" / f"{SLUG}.csv").read_bytes() == before
+    assert "Unique labels" in (tmp_path / "report.html").read_text("utf-8"), (
+        "earlier results stay in the report"
+    )
+    experiments.run("precision", DATA, tmp_path, seeds=3, n_jobs=1)
+    assert fits == [2] * 4, "only the new seed"
+
+
+def test_other_data_and_other_parameters_are_other_units(tmp_path, fits):
+    experiments.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1)
+    first = len(fits)
+    experiments.run("output-space", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1)
+    assert len(fits) == 2 * first
+    wide = {"bonsai-o": lambda seed: Bonsai.preset("bonsai-o", C=2.0, random_state=seed)}
+    experiments.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1, systems=wide)
+    assert len(fits) == 2 * first + 1
+
+
+def test_times_with_other_threads_are_measured_anew(tmp_path, fits):
+    experiments.run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
+    before = lines(tmp_path, "precision")
+    fits.clear()
+    experiments.run("precision", DATA, tmp_path, seeds=1, n_jobs=2)
+    assert fits == [], "accuracy does not depend on threads"
+    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=2)
+    assert len(fits) == 5
+    assert {line["threads"] for line in lines(tmp_path, "time")} == {"2"}
+    experiments.run("precision", DATA, tmp_path, seeds=1)
+    assert lines(tmp_path, "precision") == before
+
+
+def test_reused_times_are_said_to_be(tmp_path):
+    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    assert "reused" not in result(tmp_path, "time")["tables"][0]["note"]
+    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    assert "5 of 5 are reused" in result(tmp_path, "time")["tables"][0]["note"]
+
+
+def test_an_interrupted_run_continues(tmp_path, fits):
+    def stop_after_four(line):
+        if len(fits) == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
+    units = sorted((tmp_path / "units").iterdir())
+    assert len(units) == 4, "what is finished is on the disk before anybody hears of it"
+    assert all(path.suffix == ".json" and json.loads(path.read_text("utf-8")) for path in units)
+    assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
+    fits.clear()
+    experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
+    assert len(fits) == 16
+
+
+def test_a_failed_write_leaves_no_unit(tmp_path, monkeypatch):
+    from bonsai_xmc.experiments import _store
+
+    store = _store.Store(tmp_path)
+    with pytest.raises(TypeError, match="set cannot be stored"):
+        store.get({"kind": "x"}, lambda: {"value": {1}})
+    assert list(store.folder.iterdir()) == []
+    assert store.get({"kind": "x"}, lambda: {"value": np.float32(0.5)}) == {"value": 0.5}
+    assert store.get({"kind": "x"}, lambda: pytest.fail("it is there")) == {"value": 0.5}
+    monkeypatch.setattr(_store, "package_digest", lambda: "another core")
+    assert store.get({"kind": "x"}, lambda: {"value": 2}) == {"value": 2}
+
+
+# --- Other systems, other data --------------------------------------------------------------------
+
+
+class Popular:
+    """Always the most frequent labels: all that an experiment asks of a system."""
+
+    fitted = 0
+
+    def fit(self, X, Y):
+        Popular.fitted += 1
+        self.best = np.argsort(-np.asarray(Y.sum(axis=0)).ravel(), kind="stable")
+
+    def top_k(self, X, k):
+        return np.tile(self.best[:k], (X.shape[0], 1)), np.ones((X.shape[0], k))
+
+
+def test_any_object_with_fit_and_top_k_takes_part(tmp_path):
+    Popular.fitted = 0
+    systems = {"popular": lambda seed: Popular()}
+    names = ["precision", "tail", "coverage", "time"]
+    experiments.run(names, DATA, tmp_path, seeds=2, n_jobs=1, systems=systems)
+    assert Popular.fitted == 2, "once for each seed, for all four"
+    data = datasets.make_xmc("small", scale=0.5)
+    best = np.argmax(np.asarray(data.Y_train.sum(axis=0)).ravel())
+    expected = 100 * data.Y_test[:, [best]].toarray().mean()
+    found = [float(x["P@1"]) for x in lines(tmp_path, "precision") if x["system"] == "popular"]
+    assert found == pytest.approx([expected] * 2)
+    assert "popular" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_folders_and_pairs_of_files(tmp_path):
+    data = datasets.make_xmc("small", scale=0.2)
+    for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
+        datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
+    folder = _source.load(str(tmp_path))
+    pair = _source.load(f"{tmp_path}/train.txt,{tmp_path}/test.txt")
+    assert folder.digest == pair.digest and not folder.stand_in and folder.paper is None
+    assert folder.data.X_test.shape == data.X_test.shape
+
+
+def test_stand_ins_take_what_belongs_to_their_shape():
+    source = _source.load("generated:amazon-670k*0.001")
+    assert source.paper == source.beside == "amazon-670k"
+    assert source.propensity == (0.6, 2.6)
+    assert "Stand-in: generated data of the shape of amazon-670k" in source.note
+
+
+# --- Errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "data", "options", "message"),
+    [
+        ("precison", DATA, {}, "experiment 'precison' is unknown, there are datasets, .* and all"),
+        ([], DATA, {}, "at least one experiment"),
+        (
+            "tail",
+            "no-such-data",
+            {},
+            "data 'no-such-data' is unknown: give one of eurlex57k, .*generated:SHAPE",
+        ),
+        ("tail", "generated:tiny", {}, "shape 'tiny' is none of small, eurlex-4k"),
+        ("tail", "generated:small*2", {}, "fraction after"),
+        ("tail", "generated:small*x", {}, "fraction after"),
+        ("tail", __file__, {}, "one file; experiments need two"),
+        ("tail", DATA, {"seeds": 0}, "seeds is 0, but must be at least 1"),
+        ("tail", DATA, {"n_jobs": 0}, "n_jobs is 0, but must be"),
+    ],
+)
+def test_errors_help(tmp_path, names, data, options, message):
+    with pytest.raises(ValueError, match=message):
+        experiments.run(names, data, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_known_set_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="amazon-3m"):
+        experiments.run("tail", [DATA, "amazon-3m"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'bonsai-xmc\[plots\]'"):
+        experiments.run("powerlaw", DATA, tmp_path / "out")
+    assert _cli.main(["experiment", "powerlaw", "--data", DATA, "-o", str(tmp_path / "out")]) == 1
+    assert "bonsai: error: experiments draw with Matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_command_line(tmp_path, capsys):
+    arguments = ["experiment", "powerlaw", "datasets", "--data", DATA, "-o", str(tmp_path / "out"), "--quick"]
+    assert _cli.main([*arguments, "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"report": str(tmp_path / "out" / "report.html")}
+    assert f"{DATA}  powerlaw  done" in said.err
+    assert result(tmp_path / "out", "powerlaw")["seeds"] == 2
+    assert _cli.main([*arguments, "-q"]) == 0
+    assert capsys.readouterr().err == ""
+    assert _cli.main(["experiment", "powerlaws", "--data", DATA, "-o", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("bonsai: error: experiment 'powerlaws' is unknown")
+
+
+# --- Statistics by hand ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.7])
+def test_power_law_of_known_exponent(exponent):
+    ranks = np.arange(1, 5001)
+    law = fit_power_law(np.random.default_rng(0).permutation(1e6 * ranks**-exponent))
+    assert law.exponent == pytest.approx(exponent) and law.scale == pytest.approx(1e6)
+    assert law.r_squared == pytest.approx(1)
+    whole = fit_power_law(np.maximum(1, np.rint(1e7 * ranks**-exponent)))
+    assert whole.exponent == pytest.approx(exponent, rel=0.05), "whole numbers of rows change little"
+
+
+def test_power_law_ignores_labels_without_rows_and_needs_two():
+    assert fit_power_law([8, 4, 0, 0, 2]) == fit_power_law([2, 8, 4])
+    assert math.isnan(fit_power_law([3, 0]).exponent)
+
+
+def test_paired_test_of_known_numbers():
+    # differences 1, 2, 3: mean 2, sd 1, t = 2 √3; p of Student's t with two degrees of freedom in closed form
+    t = 2 * math.sqrt(3)
+    expected = 1 - t / math.sqrt(2 + t * t)
+    difference, p = paired_t_test([3.0, 4.0, 5.0], [2.0, 2.0, 2.0])
+    assert (difference, p) == (pytest.approx(2), pytest.approx(expected))
+    assert paired_t_test([3.0, 4.0, 5.0], [2.0]) == (difference, p), "one value stands for all"
+    assert paired_t_test([2.0, 2.0], [3.0, 4.0])[0] == -1.5
+    assert paired_t_test([1.0, 2.0], [1.0, 2.0]) == (0, 1)
+    assert math.isnan(paired_t_test([1.0], [2.0])[1])
+
+
+def test_holm_and_spread_of_known_numbers():
+    assert holm([0.04, 0.01, 0.9, 0.02]) == pytest.approx([0.08, 0.04, 0.9, 0.06])
+    assert holm([0.5, math.nan, 0.9])[::2] == [1.0, 1.0]
+    assert mean_and_sd([1.0, 2.0, 3.0]) == (2, 1)
+
+
+def test_branching_for_a_depth():
+    assert branching_for(2, 4000) == 64  # the paper's example
+    for n_labels in (7, 8, 9, 63, 64, 65, 4108, 24_473):
+        for depth in range(2, 7):
+            k = branching_for(depth, n_labels)
+            assert k**depth >= n_labels and (k == 2 or (k - 1) ** depth < n_labels)
+
+
+# --- The beam, opened up --------------------------------------------------------------------------
+
+
+def test_survival_in_a_tree_made_by_hand():
+    # root 0 → leaf 1 {0, 1}, node 2 → leaf 3 {2, 5}, leaf 4 {3}; label 4 is in no leaf
+    tree = LabelTree.from_nested([[0, 1], [[2, 5], [3]]])
+    kept = np.array([[1, 1, 0, 0, 0], [1, 0, 1, 1, 0]], bool)
+    Y = csr_array(np.array([[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]))
+    survived, labels = _beam.path_survival(tree, kept, Y)
+    assert labels.tolist() == [0, 2, 1, 3, 5]
+    # row 0: label 0 ends in an early leaf that was kept, 2 is lost at once;
+    # row 1: 1 is lost, 3 survives the first step only, 5 arrives
+    assert survived.tolist() == [[True, True], [False, False], [False, False], [True, False], [True, True]]
+    assert _beam.early_labels(tree).tolist() == _beam.early_labels(tree, 3).tolist() == [0, 1]
+    assert _beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of overfull ones"
+
+
+def test_training_work_of_a_tree_made_by_hand():
+    tree = LabelTree.from_nested([[0, 1], [[2, 5], [3]]])
+    Y = csr_array(np.array([[1, 1, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]))
+    # root: 4 rows × 2; node 2: rows 1, 2 × 2; leaves: {0, 1} 2 rows × 2, {2, 5} 1 × 2, {3} 1 × 1
+    assert _beam.training_work(tree, Y) == {"root": 8, "inner": 4, "leaves": 7}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"branching": 6},
+        {"branching": 2},
+        {"branching": 2, "balanced": True, "max_leaf": 10},
+        {"branching": 200, "max_leaf": 5},
+        {"normalize": False, "branching": 4, "max_depth": 3},
+    ],
+)
+def test_the_search_keeps_what_the_core_keeps(larger, params):
+    model = Bonsai(n_trees=1, beam=4, **params).fit(larger.X_train, larger.Y_train)
+    X = larger.X_test[:150]
+    search = _beam.TreeSearch(model, X)
+    found = search.run(4)
+    ids, _ = model.top_k(X, len(model.classes_))
+    leaves = np.flatnonzero(search.tree.arrays["is_leaf"])
+    for row, kept in enumerate(found.kept):
+        mine = {label for leaf in leaves[kept[leaves]] for label in search.tree.labels(leaf).tolist()}
+        assert mine == set(ids[row][ids[row] >= 0].tolist())
+    everything = search.run(10**6)
+    assert everything.kept.all() and everything.evaluated == len(search.tree.arrays["children"])
+
+
+def test_the_beam_for_a_number_of_classifiers_is_the_narrowest(larger):
+    model = Bonsai(n_trees=1, branching=5).fit(larger.X_train, larger.Y_train)
+    search = _beam.TreeSearch(model, larger.X_test[:50])
+    beam = search.beam_for(120)
+    assert search.run(beam).evaluated >= 120 > search.run(beam - 1).evaluated
+    assert search.beam_for(1e9, at_most=30) == 30
+
+
+def test_dropping_early_leaves_drops_just_these(larger):
+    model = Bonsai(n_trees=2, branching=5, max_depth=5).fit(larger.X_train, larger.Y_train)
+    X = larger.X_test[:100]
+    early = [set(_beam.early_labels(tree).tolist()) for tree in model.trees_]
+    gone = early[0] & early[1]
+    assert gone and set(model.top_k(X, 5)[0].ravel().tolist()) & gone
+    ids, scores = _beam.without_early_leaves(model).top_k(X, 50)
+    assert not set(ids[scores > 0].tolist()) & gone
+    assert set(ids[scores > 0].tolist()) & (early[0] ^ early[1]), "the other tree still finds a label"
+    balanced = Bonsai(n_trees=1, branching=2, balanced=True).fit(larger.X_train, larger.Y_train)
+    if not len(_beam.early_labels(balanced.trees_[0])):
+        same = _beam.without_early_leaves(balanced).top_k(X, 5)
+        assert np.array_equal(same[0], balanced.top_k(X, 5)[0])
+
+
+def test_only_the_squared_hinge_can_be_followed(fitted, generated):
+    model = Bonsai(loss="logistic", n_trees=1).fit(generated.X_train, generated.Y_train)
+    with pytest.raises(ValueError, match="only 'squared_hinge'"):
+        _beam.TreeSearch(model, generated.X_test)
+
+
+# --- The paper's numbers --------------------------------------------------------------------------
+
+
+def test_published_numbers_have_their_shape():
+    assert "PfastXML" not in _published.TAIL["amazon-3m"], "its bars of 1 are placeholders"
+    for table in (_published.PRECISION, _published.COVERAGE):
+        for systems in table.values():
+            for numbers in systems.values():
+                assert len(numbers) == 3 and min(numbers) > 0 and max(numbers) < 100
+    for curve in _published.DEPTH.values():
+        for precision, ndcg in curve.values():
+            assert list(precision) == sorted(precision, reverse=True) and ndcg[0] == pytest.approx(
+                precision[0], abs=0.01
+            )
+    for name in ("PRECISION", "TAIL", "COVERAGE", "DEPTH", "OUTPUT_SPACE"):
+        assert set(getattr(_published, name)) <= set(_published.NAMES)
+
+
+def test_the_paper_stands_beside_its_own_data_set(tmp_path):
+    experiments.run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
+    table = result(tmp_path, "precision", "generated-eurlex-4k-0.05")["tables"][0]
+    rows = {row[0]: row for row in table["rows"]}
+    assert rows["Bonsai-i"][table["columns"].index("P@1, EURLex-4K †")] == "83.0"
+    assert rows["SLEEC"][1:4] == ["–"] * 3 and rows["SLEEC"][4:] == ["79.3", "64.3", "52.3"]
+    statistics = result(tmp_path, "datasets", "generated-eurlex-4k-0.05")
+    assert statistics["tables"][0]["columns"][-1] == "Table 1, EURLex-4K †"
+    assert statistics["findings"] == [], "a stand-in is not held against the table"
