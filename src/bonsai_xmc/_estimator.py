@@ -372,7 +372,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             return _core.available_threads()
         return self.n_jobs if self.n_jobs > 0 else max(1, _core.available_threads() + 1 + self.n_jobs)
 
-    def _adopt(self, arrays: dict[str, Array], ranker: dict[str, Array] | None) -> None:
+    def _adopt(self, arrays: dict[str, Array], ranker: dict[str, Array] | None = None) -> None:
         size = self.n_features_in_, len(self.classes_)
         self._arrays, self._ranker_arrays = arrays, ranker
         self._forest = _core.Forest(arrays, *size, ranker is not None)
