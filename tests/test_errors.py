@@ -205,6 +205,7 @@ WRONG = {
     "ranker": ("leaf", None, 1),
     "search": ("beam", None, 1),
     "path_power": (-0.1, "much", None, np.nan),
+    "rare_power": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
     "beam": WHOLE,
     "keep": (*WHOLE, None),

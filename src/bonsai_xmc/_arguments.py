@@ -43,6 +43,7 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
     "ranker": (("node", "all", "auto"), "classifiers that rank: of the leaves, or against all rows"),
     "search": (("trees", "exact", "auto"), "with --ranker all: labels that trees find, or all labels"),
     "path_power": (float, "power of the path's score, where trees find and a ranker ranks"),
+    "rare_power": (float, "with --ranker all: C grows by this power as labels get rarer"),
     "normalize": (bool, "divide each row by its Euclidean norm"),
     "beam": (_or("none", None, int), "nodes that a row follows at each level; none: all of them"),
     "keep": (int, "most labels of a row in predict_proba"),

@@ -97,6 +97,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         takes "exact" up to 50,000 labels.
     path_power : float ≥ 0, default=0.0
         With `ranker="all"` and `search="trees"`: the path's score to this power multiplies the label's own.
+    rare_power : float ≥ 0, default=0.0
+        With `ranker="all"`: rare labels cost more. The C of a label with n rows is multiplied by (m / n) to
+        this power, m being the mean over labels. Needs sparse X and the default loss, solver and bias.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam : int ≥ 1 or None, default=10
@@ -172,6 +175,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         ranker: str = "node",
         search: str = "auto",
         path_power: float = 0.0,
+        rare_power: float = 0.0,
         normalize: bool = True,
         beam: int | None = 10,
         keep: int = 100,
@@ -200,6 +204,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.ranker = ranker
         self.search = search
         self.path_power = path_power
+        self.rare_power = rare_power
         self.normalize = normalize
         self.beam = beam
         self.keep = keep
@@ -260,7 +265,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
         self._resolve(X, counts)
-        arrays, ranker, report = self._train(dataset, labels, counts > 0, progress)
+        arrays, ranker, report = self._train(dataset, labels, counts, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
         self.n_rows_fit_ = X.shape[0]
@@ -289,6 +294,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """What is most accurate for its cost: sets `ranker_` and `search_`."""
         n_labels = int(np.count_nonzero(counts))
         affordable = _inputs.is_sparse(X) and n_labels * X.nnz <= _MOST_PAIRS
+        if self.ranker == "all" and self.rare_power > 0 and not _inputs.is_sparse(X):
+            raise ValueError("rare_power needs sparse X; pass scipy.sparse.csr_array(X), or rare_power=0")
         self.ranker_ = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
         exact = self.ranker_ == "all" and n_labels <= _MOST_EXACT
         self.search_ = ("exact" if exact else "trees") if self.search == "auto" else self.search
@@ -296,13 +303,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             self.search_ = "trees"
 
     def _train(
-        self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
+        self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
     ) -> tuple[dict[str, Array], dict[str, Array] | None, dict[str, int]]:
         """Arrays of the trees, of the ranker behind them if there is one, and counts of both."""
-        order = np.flatnonzero(has_rows).astype(np.uint32)
+        order = np.flatnonzero(counts).astype(np.uint32)
         arrays, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
         if self.search_ == "trees":
-            trees = self._grow(dataset, labels, has_rows, progress)
+            trees = self._grow(dataset, labels, counts > 0, progress)
             bare = self.ranker_ == "all"
             arrays, report = self._timed(
                 "classifiers", progress, _core.train, dataset, trees, self._linear_params(), self.seed_, bare
@@ -310,8 +317,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             if not bare:
                 return arrays, None, report
             order = _leaf_order(trees[0])
+        costs = np.empty(0, np.float32)
+        if self.rare_power > 0:
+            n = counts[order]
+            costs = np.power(n.mean() / n, self.rare_power, dtype=np.float64).astype(np.float32)
+        params = self._linear_params(-1.0)
         ranker, more = self._timed(
-            "ranker", progress, _core.train_ranker, dataset, order, self._linear_params(-1.0), self.seed_
+            "ranker", progress, _core.train_ranker, dataset, order, costs, params, self.seed_
         )
         merged = {
             "n_classifiers": report["n_classifiers"] + more["n_classifiers"],

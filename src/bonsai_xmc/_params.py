@@ -70,6 +70,7 @@ RULES: Mapping[str, Rule] = {
     "ranker": _one_of("node", "all", "auto"),
     "search": _one_of("trees", "exact", "auto"),
     "path_power": _not_negative,
+    "rare_power": _not_negative,
     "tol": _positive,
     "max_iter": _whole(1),
     "prune": _not_negative,
@@ -82,6 +83,10 @@ RULES: Mapping[str, Rule] = {
 }
 
 
+def _at_most_minus_one(bias: Any) -> bool:
+    return not isinstance(bias, str) and bias <= -1
+
+
 def check_params(params: Mapping[str, Any]) -> None:
     """Raise ValueError for the first parameter that breaks its rule."""
     for name, (holds, text) in RULES.items():
@@ -91,6 +96,10 @@ def check_params(params: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {shown}, but must be {text}")
     if params["ranker"] == "node" and params["search"] == "exact":
         raise ValueError("search='exact' needs ranker='all'; with ranker='node', beam=None follows all nodes")
+    if params["rare_power"] > 0 and (params["loss"] != "squared_hinge" or params["solver"] != "dual"):
+        raise ValueError("rare_power needs loss='squared_hinge' and solver='dual'")
+    if params["rare_power"] > 0 and not (params["bias"] == "auto" or _at_most_minus_one(params["bias"])):
+        raise ValueError(f"rare_power needs a bias held at −1 or below, but bias is {params['bias']!r}")
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")

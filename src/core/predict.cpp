@@ -592,9 +592,13 @@ class Searcher {
     // where they would overflow they are cut off, which keeps labels in play.
     void choose(std::span<const Leaf> leaves, float base) {
         const size_t n = scores_.size();
-        strengths_.assign(n, 0.0f);
+        const std::vector<float>* strengths = &strengths_;
         float least = 0.0f;
-        if (base > -std::numeric_limits<float>::infinity()) {
+        strengths_.assign(n, 0.0f);
+        if (forest_.n_trees() == 1) {  // no sums: a label has one score, and `base` is the k-th best
+            strengths = &scores_;
+            least = base;
+        } else if (base > -std::numeric_limits<float>::infinity()) {
             for (size_t i = 0; i < n; ++i) strengths_[i] = rough_exp(scores_[i] - base);
             float* total = totals_.get();
             for_each_label(leaves, [&](uint32_t label, size_t i) { total[label] += strengths_[i]; });
@@ -611,7 +615,7 @@ class Searcher {
             const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
             const float* margin = margins_.data() + leaf.first;
             for (size_t c = 0; c < n_children(leaf.node); ++c, ++i)
-                if (strengths_[i] >= least)
+                if ((*strengths)[i] >= least)
                     entries_.push_back({static_cast<uint32_t>(label[c]), scores_[i], margin[c]});
         }
     }

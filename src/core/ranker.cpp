@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
 
 #include "pack.hpp"
 #include "panel.hpp"
@@ -142,11 +143,13 @@ struct Scratch {
 // classifier gets wrong: they join the support. With a bias of -1 most rows never do.
 class RankerTrainer {
   public:
-    RankerTrainer(const Dataset& data, const RowsView& rows, std::span<const uint32_t> labels, uint64_t seed,
-                  const LinearParams& params, const Kernels& kernels, Pool& pool)
+    RankerTrainer(const Dataset& data, const RowsView& rows, std::span<const uint32_t> labels,
+                  std::span<const float> costs, uint64_t seed, const LinearParams& params,
+                  const Kernels& kernels, Pool& pool)
         : data_(data),
           rows_(rows),
           labels_(labels),
+          costs_(costs),
           key_(derive(seed, kForSolver)),
           params_(params),
           kernels_(kernels),
@@ -234,8 +237,7 @@ class RankerTrainer {
         for (size_t l = 0; l < group.size(); ++l) {
             Support& support = support_[group[l]];
             sum_up(support, s);
-            descend(support, derive(derive(key_, labels_[group[l]]), static_cast<uint64_t>(round)),
-                    max_passes, s);
+            descend(group[l], round, max_passes, s);
             take(support, s, s.weights[l]);
             if (const float scale = place(l, s); scale > 0)
                 threshold[l] = static_cast<float>(std::min(bar * scale, 1e30));
@@ -271,10 +273,12 @@ class RankerTrainer {
 
     // Algorithm 1 of Hsieh et al. (ICML 2008) with shrinking: a row of others that bears nothing and is right
     // goes. Should it be wrong again later, it will be found among all rows.
-    void descend(Support& support, uint64_t key, int max_passes, Scratch& s) const {
+    void descend(uint32_t l, int round, int max_passes, Scratch& s) {
+        Support& support = support_[l];
+        const double cost = params_.c * (costs_.empty() ? 1.0 : double{costs_[l]});
         s.order.resize(support.row.size());
         for (size_t m = 0; m < s.order.size(); ++m) s.order[m] = static_cast<uint32_t>(m);
-        Rng rng(key);
+        Rng rng(derive(derive(key_, labels_[l]), static_cast<uint64_t>(round)));
         support.converged = false;
         for (int pass = 0; pass < max_passes && !support.converged; ++pass) {
             rng.shuffle(s.order);
@@ -284,7 +288,7 @@ class RankerTrainer {
                 const uint32_t m = s.order[t], i = support.row[m];
                 if (t + 2 < s.order.size()) rows_.expect(support.row[s.order[t + 2]]);
                 const float y = support.sign(m), a = support.alpha[m];
-                const auto diagonal = static_cast<float>(0.5 / (params_.c * double{data_.weight(i)}));
+                const auto diagonal = static_cast<float>(0.5 / (cost * double{data_.weight(i)}));
                 const float g = y * (dot(rows_[i], s.w.data()) + params_.fixed_bias) - 1 + a * diagonal;
                 const bool rests = a == 0 && g >= 0;
                 if (!rests || m < support.n_own) s.order[kept++] = m;
@@ -370,6 +374,7 @@ class RankerTrainer {
     const Dataset& data_;
     const TwoForms rows_;
     std::span<const uint32_t> labels_;
+    std::span<const float> costs_;
     const uint64_t key_;
     const LinearParams& params_;
     const Kernels& kernels_;
@@ -386,10 +391,11 @@ bool can_train_ranker(const Dataset& data, const LinearParams& params) {
            params.fixed_bias <= -1 && !data.x().dense;
 }
 
-OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, uint64_t seed,
-                         const LinearParams& params, const Kernels& kernels, Pool& pool,
+OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
+                         uint64_t seed, const LinearParams& params, const Kernels& kernels, Pool& pool,
                          TrainReport& report) {
     if (!can_train_ranker(data, params)) {
+        if (!costs.empty()) throw std::invalid_argument("costs of labels");
         const std::vector<int64_t> child_ptr = {0, static_cast<int64_t>(labels.size())};
         const std::vector<int32_t> children(labels.begin(), labels.end());
         const std::vector<uint8_t> is_leaf = {1};
@@ -400,7 +406,7 @@ OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, 
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint32_t>(i);
     Slice::Scratch scratch;
     const Slice slice(data.x(), all, data.factors(), scratch);
-    RankerTrainer trainer(data, slice.rows(), labels, seed, params, kernels, pool);
+    RankerTrainer trainer(data, slice.rows(), labels, costs, seed, params, kernels, pool);
     trainer.solve();
     std::vector<PackedNode> blocks = trainer.pack_blocks(slice.features());
     OwnedForest forest;
