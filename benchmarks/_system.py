@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,24 +141,28 @@ def _padded(rows: list[Any], n_rows: int) -> Ids:
 # --- Ours -----------------------------------------------------------------------------------------
 
 
-def _train_ours(data: Path, model: Path, threads: int, seed: int) -> Trained:
+def _ours_system(preset: str) -> System:
+    return System(partial(_train_ours, preset), partial(_ours, preset))
+
+
+def _train_ours(preset: str, data: Path, model: Path, threads: int, seed: int) -> Trained:
     from bonsai_xmc import Bonsai
 
     X, Y = _matrix(data, "X_train"), _matrix(data, "Y_train")
     before = _memory("VmRSS")
-    estimator = Bonsai.preset("bonsai-i", n_jobs=threads, random_state=seed)
+    estimator = Bonsai.preset(preset, n_jobs=threads, random_state=seed)
     seconds, _ = _timed(estimator.fit, X, Y)
     return Trained(before, {"fit": seconds}, lambda: estimator.save(model / "model.bonsai"))
 
 
-def _ours(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
+def _ours(preset: str, data: Path, model: Path, threads: int) -> Iterator[Predictor]:
     from bonsai_xmc import Bonsai
 
     X, rows = _test_rows(data)
     seconds, estimator = _timed(Bonsai.load, model / "model.bonsai")
     estimator.set_params(n_jobs=threads)
     yield Predictor(
-        "bonsai-i",
+        preset,
         seconds,
         batch=lambda: estimator.top_k(X, k=K),
         single=lambda: estimator.set_params(n_jobs=1),
@@ -379,7 +384,8 @@ def _napkinxc_system(options: dict[str, Any]) -> System:
 
 
 SYSTEMS = {
-    "ours": System(_train_ours, _ours),
+    "ours": _ours_system("bonsai-i"),
+    "ours-best": _ours_system("best"),
     "omikuji": System(_train_omikuji, _omikuji),
     "pecos": System(_train_pecos, _pecos),
     "napkinxc": _napkinxc_system({}),

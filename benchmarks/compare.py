@@ -1,5 +1,7 @@
 """Ours beside omikuji, PECOS (XR-Linear) and napkinXC: same matrices, same threads, alternating, as tables.
 
+"ours" is `Bonsai.preset("bonsai-i")`, which the ratios refer to, "ours-best" `Bonsai.preset("best")`.
+
     python -m benchmarks.compare                                 # everything; several hours on two cores
     python -m benchmarks.compare --quick                         # eurlex57k, ours three times, omikuji once
     python -m benchmarks.compare --data delicious 'amazon-670k*0.1' --systems ours pecos --repeats 5
@@ -58,7 +60,7 @@ PACKAGES = {
     "napkinxc": ("napkinxc==0.7.2",),
 }
 ROWS = {
-    "ours": ("ours",),
+    "ours": ("ours", "ours-best"),
     "omikuji": ("omikuji",),
     "pecos": ("pecos",),
     "napkinxc": ("napkinxc", "napkinxc-l2"),
@@ -174,7 +176,7 @@ def last_line(log: Path) -> str:
 
 def process(task: str, row: str, folder: Path, work: Path, threads: int, seed: int, limit: float) -> Any:
     """The report of one process of a system; its output goes to a log file."""
-    python = Path(sys.executable) if row == "ours" else PEERS / "bin" / "python"
+    python = Path(sys.executable) if is_ours(row) else PEERS / "bin" / "python"
     report, log = work / f"{task}.json", folder / f"{work.name}.{task}.log"
     script = Path(__file__).parent / "_system.py"
     arguments = [task, row, folder, work / "model", threads, seed, report]
@@ -226,7 +228,7 @@ def run(name: str, folder: Path, row: str, seed: int, threads: int, limit: float
 
 def schedule(systems: list[str], repeats: int, peer_repeats: int) -> list[tuple[str, int]]:
     """Rows of the table with their seeds, in the order of running: ours spread evenly between the peers."""
-    ours = [("ours", seed) for seed in range(repeats)] if "ours" in systems else []
+    ours = [(row, seed) for seed in range(repeats) for row in ROWS["ours"]] if "ours" in systems else []
     peers = [
         (row, seed)
         for seed in range(peer_repeats)
@@ -239,6 +241,10 @@ def schedule(systems: list[str], repeats: int, peer_repeats: int) -> list[tuple[
     return [item for _, item in sorted(places, key=lambda place: place[0])]
 
 
+def is_ours(row: str) -> bool:
+    return row in ROWS["ours"]
+
+
 def reusable(known: Run | None, row: str, limit: float) -> bool:
     """Whether a result need not be measured again: same version, and complete or out of as much time."""
     if known is None or known["version"] != version(row):
@@ -248,7 +254,7 @@ def reusable(known: Run | None, row: str, limit: float) -> bool:
 
 def version(row: str) -> str:
     """What was measured: for ours a digest of the installed package, which an edit or a rebuild changes."""
-    if row != "ours":
+    if not is_ours(row):
         return PACKAGES[row.partition("-")[0]][-1]
     package = Path(bonsai_xmc.__file__).parent
     files = [f for f in sorted(package.rglob("*")) if f.suffix == ".py"] + [Path(bonsai_xmc._core.__file__)]
@@ -324,7 +330,7 @@ def remarks(runs: list[Run]) -> Iterator[str]:
     """What the columns have no place for."""
     dates = sorted(r["date"] for r in runs)
     yield f"- begun between {dates[0]} and {dates[-1]}"
-    if len({r["version"] for r in runs if r["system"] == "ours"}) > 1:
+    if len({r["version"] for r in runs if is_ours(r["system"])}) > 1:
         yield "- ours: the package changed between its runs"
     for r in runs:
         if "error" in r:

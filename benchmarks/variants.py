@@ -17,7 +17,7 @@ from typing import Any
 from bonsai_xmc import Bonsai, datasets, metrics
 
 RESULTS = Path(__file__).parent / "results" / "variants.json"
-VARIANTS = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
+VARIANTS = ("best", "bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
 WITHOUT_SEED = ("dismec",)  # no tree, hence nothing to draw but the order of the rows
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "best": {"ranker": "auto", "prune": 0.05, "max_depth": 3},
+    "best": {"ranker": "auto", "rare_power": 0.25, "prune": 0.05, "max_depth": 3},
     "bonsai-i": {"representation": "input", "max_depth": 3},
     "bonsai-o": {"representation": "output", "max_depth": 3},
     "bonsai-io": {"representation": "joint", "max_depth": 3},
