@@ -33,6 +33,8 @@ _MANY_EMPTY = 0.5
 # of them takes about as long as a beam search.
 _MOST_PAIRS = 1e12
 _MOST_EXACT = 50_000
+# What `ranker_` and `search_` can be; behind trees the ranker has tensors of its own.
+_WAYS = (("node", "trees"), ("all", "exact"), ("all", "trees"))
 # Neither belongs to the model: the same data and seed give the same file whatever they are.
 _NOT_SAVED = ("n_jobs", "verbose")
 
@@ -377,6 +379,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self._arrays, self._ranker_arrays = arrays, ranker
         self._forest = _core.Forest(arrays, *size, ranker is not None)
         self._ranker = None if ranker is None else _core.Forest(ranker, *size)
+        if ranker is not None and ranker["is_leaf"].tolist() != [1]:
+            raise ValueError("a ranker that is not one leaf")
 
     def _checked(self, X: Any, fitting: bool = False) -> Any:
         return validate_data(
@@ -602,7 +606,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             part: {key.removeprefix(part): a for key, a in arrays.items() if key.startswith(part)}
             for part in ("forest.", "ranker.")
         }
-        model._adopt(parts["forest."], parts["ranker."] or None)
+        ranker = parts["ranker."] or None
+        if (model.ranker_, model.search_) not in _WAYS or (
+            (model.ranker_, model.search_) == ("all", "trees")
+        ) != (ranker is not None):
+            raise ValueError(f"ranker {model.ranker_!r} and search {model.search_!r} do not fit its tensors")
+        model._adopt(parts["forest."], ranker)
         if given_tree:
             model.tree = model.trees_
         return model
