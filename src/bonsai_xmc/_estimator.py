@@ -261,7 +261,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         dataset = _core.Dataset(
             _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
-        self._resolve(X, counts)
+        self.ranker_, self.search_ = self._way(X, counts)
         arrays, ranker, report = self._train(dataset, labels, counts > 0, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
@@ -287,15 +287,15 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _resolve(self, X: Any, counts: Array) -> None:
-        """What is most accurate for its cost: sets `ranker_` and `search_`."""
+    def _way(self, X: Any, counts: Array) -> tuple[str, str]:
+        """What is most accurate for its cost: `ranker_` and `search_`."""
         n_labels = int(np.count_nonzero(counts))
         affordable = _inputs.is_sparse(X) and n_labels * X.nnz <= _MOST_PAIRS
-        self.ranker_ = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
-        exact = self.ranker_ == "all" and n_labels <= _MOST_EXACT
-        self.search_ = ("exact" if exact else "trees") if self.search == "auto" else self.search
-        if self.ranker_ == "node":
-            self.search_ = "trees"
+        ranker = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
+        if ranker == "node":
+            return ranker, "trees"
+        exact = "exact" if n_labels <= _MOST_EXACT else "trees"
+        return ranker, exact if self.search == "auto" else self.search
 
     def _train(
         self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
@@ -523,8 +523,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
         """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
         check_params(self.get_params(deep=False))
-        X = check_array(X, accept_sparse="csr")
-        return _memory.estimate(X, _inputs.as_labels(Y), self, self._threads())
+        X, labels = check_array(X, accept_sparse="csr"), _inputs.as_labels(Y)
+        way = self._way(X, np.bincount(labels.indices))
+        return _memory.estimate(X, labels, self, way, self._threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically."""
