@@ -389,8 +389,11 @@ void test_interrupt() {
 void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     const Rows& rows = input.rows;
     for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
-        const PredictParams params{
-            .loss = loss, .beam = rng.below(4), .k = 1 + rng.below(kLabels), .normalize = rng.below(2) == 1, .path_power = 0};
+        const PredictParams params{.loss = loss,
+                                   .beam = rng.below(4),
+                                   .k = 1 + rng.below(kLabels),
+                                   .normalize = rng.below(2) == 1,
+                                   .path_power = 0};
         CHECK(ids_in_range(predict(model, rows.view(), params)));
         // a single row: features are searched instead of tabled
         RowsView one = rows.view();
