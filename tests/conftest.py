@@ -1,10 +1,12 @@
 """Data that several test modules share, and the way to the real data sets."""
 
+import os
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc import Bonsai, _core, datasets
 from helpers import NAMES
 
 
@@ -70,3 +72,25 @@ def real_data():
         return datasets.load(name)
 
     return load
+
+
+def instruction_sets():
+    found, before = [], os.environ.get("BONSAI_ISA")
+    for name in ("portable", "avx2", "avx512"):
+        os.environ["BONSAI_ISA"] = name
+        try:
+            found.append(_core.isa())
+        except ValueError:  # this machine cannot run it
+            continue
+    os.environ.pop("BONSAI_ISA")
+    if before is not None:
+        os.environ["BONSAI_ISA"] = before
+    return found
+
+
+@pytest.fixture(params=instruction_sets())
+def isa(request, monkeypatch):
+    """The test runs on each instruction set of this machine."""
+    monkeypatch.setenv("BONSAI_ISA", request.param)
+    assert _core.isa() == request.param
+    return request.param

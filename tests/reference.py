@@ -14,6 +14,7 @@ import numpy as np
 
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 CLUSTERING, SOLVER = 2**32, 2**32 + 1  # words that set a node's generators apart from its children's keys
+SMALLEST = np.log(np.finfo(np.float32).tiny)
 
 
 def mix(z: int) -> int:
@@ -234,6 +235,11 @@ def flatten(root: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return child_ptr, np.array([e for es in entries for e in es], dtype=np.int32), is_leaf
 
 
+def one_leaf(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The flat tree without inner nodes: its classifiers are trained against all rows."""
+    return np.array([0, len(labels)]), np.array(labels, dtype=np.int32), np.array([True])
+
+
 def unflatten(child_ptr, children, is_leaf, key: int, v: int = 0, level: int = 1) -> Node:
     """A tree that is given instead of clustered; numbered breadth-first, each label has a training row."""
     entries = [int(e) for e in children[child_ptr[v] : child_ptr[v + 1]]]
@@ -354,11 +360,17 @@ def train(
 
 
 def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int, tuple[float, float]]:
-    """One tree's candidates: label → (log score, raw margin). The beam holds nodes, never labels."""
+    """One tree's candidates: label → (log score, raw margin). The beam holds nodes, never labels.
+
+    A leaf without classifiers gives its labels the score of the path, and no margin.
+    """
     found, expanded = {}, [(0.0, root)]
     while expanded:
         reached = []
         for path, node in expanded:
+            if node.W is None:
+                found.update(dict.fromkeys(node.labels.tolist(), (path, np.nan)))
+                continue
             margins = (node.W * x).sum(axis=1) + node.b
             scores = path - loss_of(margins, loss)
             if node.children:
@@ -370,25 +382,42 @@ def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int,
     return found
 
 
+def log_mean(scores: np.ndarray, n_trees: int) -> float:
+    """Of exp(score), a tree without one counting 0."""
+    top = scores.max()  # log-sum-exp: no score is lost by underflow
+    return float(top + np.log(np.exp(scores - top).sum() / n_trees))
+
+
 def shorten(x: np.ndarray) -> np.ndarray:
     """To 16 significant bits, half away from zero."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + np.uint32(0x80)) & np.uint32(0xFFFFFF00)).view(np.float32).astype(np.float64)
 
 
-def predict(forest, X, beam=10, loss="squared_hinge", normalize=True) -> list[list[tuple[int, float, float]]]:
-    """For each row all its candidates as (label, log score, margin), best first."""
+def predict(
+    forest, X, beam=10, loss="squared_hinge", normalize=True, ranker=None, path_power=0.0
+) -> list[list[tuple[int, float, float]]]:
+    """For each row all its candidates as (label, log score, margin), best first.
+
+    ranker: a leaf with a classifier for each label. The forest's leaves then have none: the trees lead to the
+    candidates, which the ranker's score ranks, times that of their path to the given power.
+    """
     ranked = []
     for x in dense(X):
         # Scaled in single precision, as halves must be rounded the same way.
         factor = np.float32(1 / np.linalg.norm(x)) if normalize and x.any() else np.float32(1)
         short = shorten(x.astype(np.float32) * factor)
         reached = [descend(root, short, beam, loss) for root in forest] if x.any() else []
+        own = {} if ranker is None else descend(ranker, short, None, loss)
+        best = max((score for of_tree in reached for score, _ in of_tree.values()), default=0.0)
         candidates = []
         for l in set().union(*reached):
             scores, margins = np.array([of_tree[l] for of_tree in reached if l in of_tree]).T
-            top = scores.max()  # log-sum-exp: no score is lost by underflow
-            score = top + np.log(np.exp(scores - top).sum() / len(forest))
-            candidates.append((l, float(score), float(margins.mean())))
+            if ranker is None:
+                candidates.append((l, log_mean(scores, len(forest)), float(margins.mean())))
+            elif l in own:
+                # A path counts as much as the least number above 0 beside the row's best one.
+                path = log_mean(np.maximum(scores, best + SMALLEST), len(forest))
+                candidates.append((l, float(own[l][0]) + path_power * path, float(own[l][1])))
         ranked.append(sorted(candidates, key=lambda c: (-c[1], -c[2], c[0])))
     return ranked

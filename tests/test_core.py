@@ -1,39 +1,28 @@
 """The compiled core against the NumPy reference, step by step, on each instruction set of this machine."""
 
-import os
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import reference
 from bonsai_xmc import _core
 from reference import Node, Rng, derive, unit_rows
-
-
-def instruction_sets():
-    found, before = [], os.environ.get("BONSAI_ISA")
-    for name in ("portable", "avx2", "avx512"):
-        os.environ["BONSAI_ISA"] = name
-        try:
-            found.append(_core.isa())
-        except ValueError:  # this machine cannot run it
-            continue
-    os.environ.pop("BONSAI_ISA")
-    if before is not None:
-        os.environ["BONSAI_ISA"] = before
-    return found
-
-
-@pytest.fixture(params=instruction_sets())
-def isa(request, monkeypatch):
-    monkeypatch.setenv("BONSAI_ISA", request.param)
-    assert _core.isa() == request.param
-    return request.param
-
+from stored import (
+    as_array,
+    as_rows,
+    lattice_forest,
+    linear_params,
+    make_data,
+    make_dataset,
+    make_weights,
+    pack,
+    stored_classifiers,
+    stored_forest,
+)
 
 on_each_isa = pytest.mark.usefixtures("isa")
 
@@ -42,51 +31,6 @@ def test_unknown_instruction_set(monkeypatch):
     monkeypatch.setenv("BONSAI_ISA", "mmx")
     with pytest.raises(ValueError, match="BONSAI_ISA=mmx is not one of portable, avx2, avx512"):
         _core.isa()
-
-
-# --- data ---
-
-
-def as_rows(A, dense=False):
-    """A as it crosses the boundary to the core."""
-    A = np.asarray(A, dtype=np.float32)
-    if dense:
-        return np.ascontiguousarray(A)
-    A = csr_array(A)
-    return A.indptr.astype(np.int64), A.indices.astype(np.int32), A.data, A.shape[1]
-
-
-def as_array(rows):
-    if not isinstance(rows, tuple):
-        return np.asarray(rows, dtype=np.float64)
-    indptr, indices, data, width = rows
-    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, width)).toarray().astype(np.float64)
-
-
-def make_data(seed, n=60, d=40, labels=12, density=0.25, values="normal"):
-    """Continuous, against near ties. Two rows have no features, one has no label, one label has no row."""
-    rng = np.random.default_rng(seed)
-    draw = rng.standard_normal if values == "normal" else lambda size: rng.random(size) + 0.1
-    X = random_array((n, d), density=density, rng=rng, data_sampler=lambda size: draw(size)).toarray()
-    Y = rng.random((n, labels)) < rng.uniform(0.05, 0.5, labels)
-    Y[0] = False
-    Y[1, : labels // 2] = True
-    Y[:, labels // 3] = False
-    X[[2, 3]] = 0
-    Y[2, 0] = True
-    return X.astype(np.float32), Y.astype(np.float64)
-
-
-def make_dataset(X, Y, weights=None, normalize=True, dense=False):
-    Y = csr_array(Y)
-    Y.eliminate_zeros()
-    weights = np.empty(0, np.float32) if weights is None else np.asarray(weights, dtype=np.float32)
-    indptr, indices = Y.indptr.astype(np.int64), Y.indices.astype(np.int32)
-    return _core.Dataset(as_rows(X, dense), indptr, indices, Y.shape[1], weights, normalize)
-
-
-def make_weights(n, seed=0):
-    return np.random.default_rng(seed).choice([0.25, 1.0, 3.0], n).astype(np.float32)
 
 
 # --- label vectors ---
@@ -279,20 +223,6 @@ def test_trees(params, dense):
 # --- solvers ---
 
 
-def linear_params(loss="squared_hinge", solver="dual", C=1.0, tol=0.1, max_iter=20, bias="learn", prune=-1.0):
-    learn = bias == "learn"
-    return {
-        "loss": loss,
-        "solver": solver,
-        "C": C,
-        "tol": tol,
-        "max_iter": max_iter,
-        "learn_bias": learn,
-        "fixed_bias": 0.0 if learn else bias,
-        "prune": prune,
-    }
-
-
 def signs(Y, label):
     return np.where(Y[:, label] > 0, 1.0, -1.0)
 
@@ -425,47 +355,6 @@ def test_labels_on_no_row_or_on_all(sign, solver, loss):
 # --- the forest: stored arrays and beam search ---
 
 
-BLOCK, LAST = 128, 0x80  # children in a block of weights; the bit that marks a feature's last weight
-
-
-def stored_classifiers(arrays, v, n_features):
-    """(classifiers × features weights, their scales, biases) of node v as the arrays hold them."""
-    children = slice(*arrays["child_ptr"][v : v + 2])
-    scale, bias = np.float64(arrays["scale"][children]), np.float64(arrays["bias"][children])
-    W = np.zeros((len(scale), n_features))
-    for number, block in enumerate(range(*arrays["block_ptr"][v : v + 2])):
-        shift = int(arrays["shift"][block])
-        records = arrays["records"][slice(*arrays["record_ptr"][block : block + 2])]
-        offsets = arrays["buckets"][slice(*arrays["bucket_ptr"][block : block + 2])]
-        assert offsets[0] == 0 and offsets[-1] == len(records)
-        for bucket, (begin, end) in enumerate(pairwise(offsets.tolist())):
-            if begin == end:
-                continue
-            n, body = int(records[begin]), records[begin + 1 : end].tobytes()
-            low = np.frombuffer(body, "<u1" if shift <= 8 else "<u2", n)
-            child, weight = np.frombuffer(body[low.nbytes :], np.uint8).reshape(2, -1)
-            (ends,) = np.nonzero(child & LAST)
-            assert len(ends) == n and ends[-1] == len(child) - 1
-            features = np.repeat((bucket << shift) + low.astype(int), np.diff(ends, prepend=-1))
-            at = BLOCK * number + (child & (LAST - 1)).astype(int), features
-            assert not W[at].any() and len(set(zip(*at, strict=True))) == len(child)
-            W[at] = weight.view(np.int8) * scale[at[0]]
-    return W, scale, bias
-
-
-def stored_forest(arrays, n_features):
-    """The reference's nodes with the weights that the arrays hold."""
-    forest = []
-    for first, end in zip(arrays["tree_ptr"][:-1], arrays["tree_ptr"][1:], strict=True):
-        ptr = arrays["child_ptr"][first : end + 1]
-        flat = (ptr - ptr[0], arrays["children"][ptr[0] : ptr[-1]], arrays["is_leaf"][first:end])
-        root = reference.unflatten(*flat, key=0)
-        for node in reference.breadth_first(root):
-            node.W, _, node.b = stored_classifiers(arrays, first + node.id, n_features)
-        forest.append(root)
-    return forest
-
-
 def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, **params):
     dataset = make_dataset(X, Y, weights, dense=dense)
     vectors = _core.label_vectors(dataset, "input", 1)
@@ -544,75 +433,6 @@ def test_prediction(beam, n_trees, loss, dense):
     assert max(depths) > 2
     expected = check_prediction(arrays, X, 45, beam, loss, threads=2, dense=dense)
     assert [row for row, candidates in enumerate(expected) if not candidates] == [2, 3]  # no features there
-
-
-def random_tree(rng, labels, most_children, level=1):
-    """A tree whose leaves lie at different levels; ids are set afterwards."""
-    node = Node(np.sort(labels), level=level)
-    if len(labels) > 2 and level < 5 and (level == 1 or rng.random() < 0.7):
-        cuts = np.sort(rng.choice(np.arange(1, len(labels)), rng.integers(1, most_children), replace=False))
-        parts = np.split(rng.permutation(labels), cuts)
-        node.children = [random_tree(rng, part, min(most_children, len(part)), level + 1) for part in parts]
-    return node
-
-
-def pack(forest, scale=2.0**-3):
-    """The arrays of reference nodes whose weights are whole multiples of the scale."""
-    pointers = ("tree_ptr", "child_ptr", "block_ptr", "bucket_ptr", "record_ptr")
-    plain = ("children", "is_leaf", "bias", "shift", "buckets", "records")
-    a = {name: [0] for name in pointers} | {name: [] for name in plain}
-    for root in forest:
-        nodes = reference.breadth_first(root)
-        for number, node in enumerate(nodes):
-            node.id = number
-        for node in nodes:
-            a["children"] += [child.id for child in node.children] or node.labels.tolist()
-            a["child_ptr"].append(len(a["children"]))
-            a["is_leaf"].append(not node.children)
-            a["bias"] += node.b.tolist()
-            for first in range(0, len(node.b), BLOCK):
-                pack_block(a, np.rint(node.W[first : first + BLOCK] / scale).astype(int))
-            a["block_ptr"].append(len(a["shift"]))
-        a["tree_ptr"].append(len(a["is_leaf"]))
-    a["scale"] = [scale] * len(a["children"])
-    types = {"children": np.int32, "buckets": np.uint32}
-    types |= dict.fromkeys(("is_leaf", "shift", "records"), np.uint8)
-    types |= {"bias": np.float32, "scale": np.float32}
-    return {name: np.array(values, dtype=types.get(name, np.int64)) for name, values in a.items()}
-
-
-def pack_block(a, W):
-    used = np.flatnonzero(W.any(axis=0))
-    shift = (5 * len(a["shift"]) + 2) % 17  # any will do; each in turn
-    while len(used) and np.bincount(used >> shift).max() > 255:
-        shift -= 1
-    records = bytearray()
-    for bucket in range(((W.shape[1] - 1) >> shift) + 1):
-        a["buckets"].append(len(records))
-        low, child, weight = bytearray(), bytearray(), bytearray()
-        for f in used[used >> shift == bucket].tolist():
-            of_children = np.flatnonzero(W[:, f])
-            low += (f - (bucket << shift)).to_bytes(1 if shift <= 8 else 2, "little")
-            child += bytes([*of_children[:-1], LAST + of_children[-1]])
-            weight += W[of_children, f].astype(np.int8).tobytes()
-        if low:
-            n = len(low) if shift <= 8 else len(low) // 2
-            records += bytes([n]) + low + child + weight
-    a["buckets"].append(len(records))
-    a["shift"].append(shift)
-    a["records"] += records
-    a["bucket_ptr"].append(len(a["buckets"]))
-    a["record_ptr"].append(len(a["records"]))
-
-
-def lattice_forest(rng, n_labels, n_features, n_trees, most_children=5, density=0.3):
-    """Weights and biases on a coarse grid: float32 adds them exactly, and ties abound."""
-    forest = [random_tree(rng, np.arange(n_labels), most_children) for _ in range(n_trees)]
-    for node in (node for root in forest for node in reference.breadth_first(root)):
-        n = len(node.children) or len(node.labels)
-        node.W = rng.integers(-8, 9, (n, n_features)) / 4 * (rng.random((n, n_features)) < density)
-        node.b = rng.integers(-4, 5, n) / 4
-    return forest
 
 
 @pytest.mark.parametrize("n_trees", [1, 2])

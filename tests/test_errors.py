@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from bonsai_xmc import Bonsai, FormatError, _modelfile
@@ -262,6 +263,19 @@ def test_messages_about_parameters(params, message):
         Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))
 
 
+def test_rare_power_needs_the_solver_that_knows_costs():
+    X, Y = np.eye(3), np.eye(3, dtype=int)
+    with says("rare_power needs loss='squared_hinge' and solver='dual'"):
+        Bonsai(rare_power=1, loss="logistic").fit(X, Y)
+    with says("rare_power needs loss='squared_hinge' and solver='dual'"):
+        Bonsai(rare_power=1, solver="newton").fit(X, Y)
+    for bias in ("learn", -0.5):
+        with says(f"rare_power needs a bias held at −1 or below, but bias is {bias!r}"):
+            Bonsai(rare_power=1, bias=bias).fit(X, Y)
+    with says("rare_power needs sparse X; pass scipy.sparse.csr_array(X), or rare_power=0"):
+        Bonsai(rare_power=1, ranker="all").fit(X, Y)
+
+
 def test_unknown_names_of_parameters_and_presets():
     with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
         Bonsai(depth=3)
@@ -391,9 +405,10 @@ EDGES = (0, 1, -1, 2**31 - 1, 2**32 - 1, 2**63 - 1, -(2**63), 1e38, float("nan")
 
 
 def use_damaged_models(path, X):
-    """Change single entries of the forest, with checksums that hold: an error or predictions, no crash."""
+    """Change single entries of the arrays, with checksums that hold: an error or predictions, no crash."""
     file = _modelfile.read(path)
-    forest = {name: array for name, array in file.arrays.items() if name.startswith("forest.") and len(array)}
+    parts = ("forest.", "ranker.")
+    forest = {name: array for name, array in file.arrays.items() if name.startswith(parts) and len(array)}
     rng = np.random.default_rng(0)
     used = 0
     for (name, array), edge in itertools.product(forest.items(), EDGES):
@@ -414,8 +429,10 @@ def use_damaged_models(path, X):
     assert used > 100
 
 
-def test_predictions_of_damaged_models_are_safe(fitted, generated, tmp_path):
-    fitted.save(tmp_path / "m")
+@pytest.mark.parametrize("options", [{}, {"ranker": "all", "search": "trees", "path_power": 1.0}])
+def test_predictions_of_damaged_models_are_safe(fitted, generated, tmp_path, options):
+    model = clone(fitted).set_params(**options).fit(generated.X_train, generated.Y_train)
+    model.save(tmp_path / "m")
     process = multiprocessing.get_context("spawn").Process(
         target=use_damaged_models, args=(tmp_path / "m", generated.X_test)
     )

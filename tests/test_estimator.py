@@ -331,7 +331,18 @@ def test_warning_where_pruning_leaves_nothing(blocks):
 # --- memory and progress ---
 
 
-@pytest.mark.parametrize("options", [{}, {"max_depth": 1, "n_trees": 1}, {"prune": 0.01, "n_trees": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_depth": 1, "n_trees": 1},
+        {"prune": 0.01, "n_trees": 1},
+        {"ranker": "all"},
+        {"ranker": "auto", "prune": 0.01},
+        {"ranker": "all", "search": "trees"},
+        {"ranker": "all", "search": "trees", "branching": 16},
+    ],
+)
 def test_the_estimate_of_the_model_size(larger, tmp_path, options):
     X, Y = larger.X_train, larger.Y_train
     model = Bonsai(**options)
@@ -340,6 +351,28 @@ def test_the_estimate_of_the_model_size(larger, tmp_path, options):
     actual = (tmp_path / "m").stat().st_size
     assert actual / 3 < estimate["model_bytes"] < actual * 3
     assert estimate["training_bytes"] > estimate["model_bytes"] + X.data.nbytes
+
+
+def test_the_estimate_of_what_each_way_takes(larger):
+    X, Y = larger.X_train, larger.Y_train
+    estimate = lambda **options: Bonsai(n_jobs=2, **options).memory_estimate(X, Y)
+    exact, trees, node = estimate(ranker="all"), estimate(ranker="all", search="trees"), estimate()
+    assert exact["model_bytes"] < trees["model_bytes"] < node["model_bytes"]
+    assert estimate(ranker="auto") == exact
+    assert estimate(ranker="all", search="trees", branching=1000) == estimate(
+        ranker="all", search="trees", max_depth=1, branching=1000
+    )
+    # Rows twice as they are, once beside their features, once in fixed point; then the model, twice
+    rows = X.nnz * (8 + 8 + 8 + 2)
+    of_a_thread = X.shape[1] * (4 + 4 + 128) + X.shape[0] * 8
+    assert exact["training_bytes"] == pytest.approx(rows + 2 * of_a_thread + 2 * exact["model_bytes"], abs=2)
+    panels = 64 * 4 * sum(X.shape)
+    for options in ({"loss": "logistic"}, {"solver": "newton"}, {"bias": "learn"}, {"bias": -0.5}):
+        other = estimate(ranker="all", **options)
+        expected = 2 * 8 * X.nnz + 2 * panels + 2 * exact["model_bytes"]
+        assert other["training_bytes"] == pytest.approx(expected, abs=2)
+    assert estimate(ranker="all", bias=-2)["training_bytes"] == exact["training_bytes"]
+    assert not hasattr(Bonsai(), "ranker_")
 
 
 @pytest.mark.real_data

@@ -33,6 +33,8 @@ _MANY_EMPTY = 0.5
 # of them takes about as long as a beam search.
 _MOST_PAIRS = 1e12
 _MOST_EXACT = 50_000
+# What `ranker_` and `search_` can be; behind trees the ranker has tensors of its own.
+_WAYS = (("node", "trees"), ("all", "exact"), ("all", "trees"))
 # Neither belongs to the model: the same data and seed give the same file whatever they are.
 _NOT_SAVED = ("n_jobs", "verbose")
 
@@ -264,7 +266,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         dataset = _core.Dataset(
             _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
-        self._resolve(X, counts)
+        self.ranker_, self.search_ = self._way(X, counts)
         arrays, ranker, report = self._train(dataset, labels, counts, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
@@ -290,17 +292,17 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _resolve(self, X: Any, counts: Array) -> None:
-        """What is most accurate for its cost: sets `ranker_` and `search_`."""
+    def _way(self, X: Any, counts: Array) -> tuple[str, str]:
+        """What is most accurate for its cost: `ranker_` and `search_`."""
         n_labels = int(np.count_nonzero(counts))
         affordable = _inputs.is_sparse(X) and n_labels * X.nnz <= _MOST_PAIRS
         if self.ranker == "all" and self.rare_power > 0 and not _inputs.is_sparse(X):
             raise ValueError("rare_power needs sparse X; pass scipy.sparse.csr_array(X), or rare_power=0")
-        self.ranker_ = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
-        exact = self.ranker_ == "all" and n_labels <= _MOST_EXACT
-        self.search_ = ("exact" if exact else "trees") if self.search == "auto" else self.search
-        if self.ranker_ == "node":
-            self.search_ = "trees"
+        ranker = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
+        if ranker == "node":
+            return ranker, "trees"
+        exact = "exact" if n_labels <= _MOST_EXACT else "trees"
+        return ranker, exact if self.search == "auto" else self.search
 
     def _train(
         self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
@@ -389,6 +391,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self._arrays, self._ranker_arrays = arrays, ranker
         self._forest = _core.Forest(arrays, *size, ranker is not None)
         self._ranker = None if ranker is None else _core.Forest(ranker, *size)
+        if ranker is not None and ranker["is_leaf"].tolist() != [1]:
+            raise ValueError("a ranker that is not one leaf")
 
     def _checked(self, X: Any, fitting: bool = False) -> Any:
         return validate_data(
@@ -531,8 +535,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
         """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
         check_params(self.get_params(deep=False))
-        X = check_array(X, accept_sparse="csr")
-        return _memory.estimate(X, _inputs.as_labels(Y), self, self._threads())
+        X, labels = check_array(X, accept_sparse="csr"), _inputs.as_labels(Y)
+        way = self._way(X, np.bincount(labels.indices))
+        return _memory.estimate(X, labels, self, way, self._threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically."""
@@ -614,7 +619,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             part: {key.removeprefix(part): a for key, a in arrays.items() if key.startswith(part)}
             for part in ("forest.", "ranker.")
         }
-        model._adopt(parts["forest."], parts["ranker."] or None)
+        ranker = parts["ranker."] or None
+        if (model.ranker_, model.search_) not in _WAYS or (
+            (model.ranker_, model.search_) == ("all", "trees")
+        ) != (ranker is not None):
+            raise ValueError(f"ranker {model.ranker_!r} and search {model.search_!r} do not fit its tensors")
+        model._adopt(parts["forest."], ranker)
         if given_tree:
             model.tree = model.trees_
         return model

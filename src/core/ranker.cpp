@@ -24,8 +24,10 @@ struct Support {
     std::vector<uint32_t> row;  // the label's own rows first, then others
     std::vector<float> alpha;
     size_t n_own = 0;
+    size_t n_known = 0;  // the rows after these have joined since the last descent
     int32_t n_iter = 0;
     bool converged = false;
+    bool settled = false;  // at once, and none of the rows that joined bears anything
 
     float sign(size_t m) const { return m < n_own ? 1.0f : -1.0f; }
 };
@@ -239,6 +241,8 @@ class RankerTrainer {
             sum_up(support, s);
             descend(group[l], round, max_passes, s);
             take(support, s, s.weights[l]);
+            // Rows that are right after all, by less than fixed point can tell, would be found again.
+            if (round > kRehearsals && support.settled) continue;
             if (const float scale = place(l, s); scale > 0)
                 threshold[l] = static_cast<float>(std::min(bar * scale, 1e30));
             for (const uint32_t row : support.row) s.bears[row] |= uint64_t{1} << l;
@@ -280,7 +284,8 @@ class RankerTrainer {
         for (size_t m = 0; m < s.order.size(); ++m) s.order[m] = static_cast<uint32_t>(m);
         Rng rng(derive(derive(key_, labels_[l]), static_cast<uint64_t>(round)));
         support.converged = false;
-        for (int pass = 0; pass < max_passes && !support.converged; ++pass) {
+        int pass = 0;
+        for (; pass < max_passes && !support.converged; ++pass) {
             rng.shuffle(s.order);
             float high = 0, low = 0;
             size_t kept = 0;
@@ -304,14 +309,17 @@ class RankerTrainer {
             ++support.n_iter;
             support.converged = high - low <= params_.tol;
         }
+        support.settled = support.converged && pass == 1;
         size_t kept = support.n_own;
         for (size_t m = kept; m < support.row.size(); ++m) {
             if (support.alpha[m] == 0) continue;
+            support.settled &= m < support.n_known;
             support.row[kept] = support.row[m];
             support.alpha[kept++] = support.alpha[m];
         }
         support.row.resize(kept);
         support.alpha.resize(kept);
+        support.n_known = kept;
     }
 
     // Moves the weights out of s.w: by the rows of the support, or through all features where that is less.

@@ -1,0 +1,358 @@
+"""Models that rank by one classifier for each label: the choice, files and copies, the command line."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from bonsai_xmc import Bonsai, FormatError, _cli, _core, _estimator, _modelfile, datasets
+from helpers import same_model
+from stored import stored_classifiers
+from test_copies import COPIES
+
+KINDS = {
+    "node": {"ranker": "node"},
+    "exact": {"ranker": "all", "search": "exact"},
+    "trees": {"ranker": "all", "search": "trees", "path_power": 0.5},
+}
+
+
+def make(generated, **options):
+    return Bonsai(branching=6, beam=3, **options).fit(generated.X_train, generated.Y_train)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, generated):
+    return make(generated, **KINDS[request.param])
+
+
+# --- the choice ---
+
+
+@pytest.mark.parametrize(
+    ("options", "pairs", "exact", "expected"),
+    [
+        ({"ranker": "auto"}, 1e12, 50_000, ("all", "exact")),
+        ({"ranker": "auto"}, 1e12, 56, ("all", "trees")),  # 57 labels have rows
+        ({"ranker": "auto"}, 1e12, 57, ("all", "exact")),
+        ({"ranker": "auto"}, 1e3, 50_000, ("node", "trees")),
+        ({"ranker": "auto", "search": "exact"}, 1e3, 50_000, ("node", "trees")),
+        ({"ranker": "auto", "search": "trees"}, 1e12, 50_000, ("all", "trees")),
+        ({"ranker": "auto", "search": "exact"}, 1e12, 1, ("all", "exact")),
+        ({"ranker": "all"}, 1e3, 50_000, ("all", "exact")),
+        ({"ranker": "all"}, 1e3, 1, ("all", "trees")),
+        ({"ranker": "node"}, 1e12, 50_000, ("node", "trees")),
+        ({"ranker": "node", "search": "trees"}, 1e12, 50_000, ("node", "trees")),
+        ({}, 1e12, 50_000, ("node", "trees")),
+    ],
+)
+def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expected):
+    monkeypatch.setattr(_estimator, "_MOST_PAIRS", pairs)
+    monkeypatch.setattr(_estimator, "_MOST_EXACT", exact)
+    model = make(generated, **options)
+    assert (model.ranker_, model.search_) == expected
+    assert (model._ranker is not None) == (expected == ("all", "trees"))
+    assert (
+        [tree.depth for tree in model.trees_] == [1]
+        if expected == ("all", "exact")
+        else len(model.trees_) == 3
+    )
+    explicit = make(generated, ranker=expected[0], search=expected[1])
+    assert same_model(model, explicit)
+    assert model.score(generated.X_test, generated.Y_test) > 0.5
+
+
+def test_the_limit_of_pairs_is_labels_times_entries(generated, monkeypatch):
+    pairs = 57 * generated.X_train.nnz
+    for most, expected in [(pairs, "all"), (pairs - 1, "node")]:
+        monkeypatch.setattr(_estimator, "_MOST_PAIRS", most)
+        assert make(generated, ranker="auto").ranker_ == expected
+
+
+def test_the_preset(generated):
+    model = Bonsai.preset("best").fit(generated.X_train, generated.Y_train)
+    assert (model.ranker_, model.search_) == ("all", "exact")
+    assert set(model._arrays["bias"]) == {-1.0}
+    assert model.timings_.keys() == {"ranker"}
+    dense = Bonsai.preset("best").fit(generated.X_train.toarray(), generated.Y_train)
+    assert (dense.ranker_, dense.search_) == ("node", "trees")
+
+
+def test_exact_search_needs_the_ranker(generated):
+    with pytest.raises(
+        ValueError, match=re.escape("search='exact' needs ranker='all'; with ranker='node', beam")
+    ):
+        make(generated, ranker="node", search="exact")
+    with pytest.raises(ValueError, match="search='exact' needs ranker='all'"):
+        Bonsai(search="exact").memory_estimate(generated.X_train, generated.Y_train)
+
+
+def test_biases(generated):
+    assert set(make(generated, **KINDS["trees"])._ranker_arrays["bias"]) == {-1.0}
+    routers = make(generated, **KINDS["trees"])._arrays
+    inner = np.repeat(routers["is_leaf"] == 0, np.diff(routers["child_ptr"]))
+    assert len(set(routers["bias"][inner])) > 10  # learnt
+    assert not routers["bias"][~inner].any() and not routers["scale"][~inner].any()  # there are none
+    held = make(generated, **KINDS["trees"], bias=-2)
+    assert set(held._ranker_arrays["bias"]) == set(held._arrays["bias"][inner]) == {-2.0}
+    assert len(set(make(generated, bias="auto")._arrays["bias"])) > 10
+
+
+@pytest.mark.parametrize("search", ["exact", "trees"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": "logistic", "prune": 0.01},
+        {"solver": "newton"},
+        {"bias": "learn"},
+        {"bias": -0.5},
+        {"loss": "logistic", "solver": "newton", "bias": "learn", "prune": 0.01},
+    ],
+)
+def test_what_the_panel_solver_does(generated, options, search):
+    """The same classifiers as those of a tree without inner nodes, in whatever order they are asked for."""
+    model = make(generated, ranker="all", search=search, tol=1e-3, max_iter=500, **options)
+    flat = make(generated, max_depth=1, n_trees=1, tol=1e-3, max_iter=500, **{"bias": -1.0} | options)
+    arrays = model._arrays if search == "exact" else model._ranker_arrays
+    W, _, b = stored_classifiers(arrays, 0, 300)
+    V, scale, c = stored_classifiers(flat._arrays, 0, 300)
+    place = {label: i for i, label in enumerate(flat._arrays["children"].tolist())}
+    order = [place[label] for label in arrays["children"].tolist()]
+    assert sorted(order) == list(range(57))
+    np.testing.assert_allclose(W, V[order], atol=float(scale.max()) + 1e-3)
+    np.testing.assert_allclose(b, c[order], atol=1e-3)
+    assert model.score(generated.X_test, generated.Y_test) > 0.4
+
+
+@pytest.mark.parametrize("search", ["exact", "trees"])
+def test_dense_rows(generated, search):
+    dense = np.float32(generated.X_train.toarray()) + np.float32(0.01)
+    options = {"ranker": "all", "search": search, "branching": 6, "prune": 0.0, "beam": None}
+    model = Bonsai(**options).fit(dense, generated.Y_train)
+    assert model.score(generated.X_test.toarray() + 0.01, generated.Y_test) > 0.5
+
+
+def test_own_trees_and_names(named):
+    X, Y = named
+    nested = [["木", "Ahorn", "a name without rows"], ["", "Bäume 🌳"], ["línea\nnueva", "a" * 300]]
+    model = Bonsai(tree=nested, ranker="all", search="trees", beam=1).fit(X, Y)
+    assert [model.classes_[i] for i in model._ranker_arrays["children"]] == [
+        "Ahorn", "木", "", "Bäume 🌳", "a" * 300, "línea\nnueva",
+    ]  # fmt: skip
+    assert model.score(X, Y) == 1.0
+    assert (np.count_nonzero(model.top_k(X, 3)[0] >= 0, axis=1) == 2).all()  # those of one leaf
+
+
+# --- copies, files, threads ---
+
+
+def test_same_bytes_for_any_threads(generated, tmp_path, model):
+    params = {key: value for key, value in model.get_params().items() if key != "n_jobs"}
+    files = set()
+    for n_jobs in (1, 2, 4, 2):
+        again = Bonsai(n_jobs=n_jobs, **params).fit(generated.X_train, generated.Y_train)
+        again.save(tmp_path / "m")
+        files.add((tmp_path / "m").read_bytes())
+    assert len(files) == 1
+    assert same_model(model, again)
+
+
+def test_other_seeds_give_about_the_same_classifiers(generated):
+    one, other = (
+        make(generated, **KINDS["exact"], random_state=seed, tol=0.01, max_iter=200) for seed in (0, 1)
+    )
+    assert not same_model(one, other)
+    W, V = (stored_classifiers(m._arrays, 0, 300)[0] for m in (one, other))
+    assert np.abs(W - V).max() < 0.15
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_copies(model, generated, tmp_path, way):
+    other = COPIES[way](model, tmp_path)
+    assert same_model(model, other)
+    assert (other.ranker_, other.search_) == (model.ranker_, model.search_)
+    for mine, theirs in zip(model.top_k(generated.X_test, 9), other.top_k(generated.X_test, 9), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_clones_are_not_fitted(model, generated):
+    other = clone(model)
+    assert other.get_params() == model.get_params()
+    assert not hasattr(other, "ranker_") and not hasattr(other, "search_")
+    assert same_model(other.fit(generated.X_train, generated.Y_train), model)
+
+
+def test_save_load_save_gives_the_same_bytes(model, tmp_path):
+    model.save(tmp_path / "first")
+    Bonsai.load(tmp_path / "first", verify=True).save(tmp_path / "second")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    names = {name.partition(".")[0] for name in _modelfile.read(tmp_path / "first").arrays}
+    assert names == {"forest", "label_counts"} | ({"ranker"} if model._ranker is not None else set())
+
+
+def fitted_as(ranker, search):
+    def change(arrays, metadata):
+        metadata["fitted"] = json.dumps(json.loads(metadata["fitted"]) | {"ranker": ranker, "search": search})
+
+    return change
+
+
+def without(prefix):
+    def change(arrays, metadata):
+        for name in [name for name in arrays if name.startswith(prefix)]:
+            del arrays[name]
+
+    return change
+
+
+def instead(name, of):
+    return lambda arrays, metadata: arrays.update({name: of(arrays[name])})
+
+
+def two_leaves(arrays, metadata):
+    """The ranker becomes a root with one leaf, consistent in itself."""
+    n = len(arrays["ranker.children"])
+    blocks = arrays["ranker.block_ptr"][1]
+    arrays["ranker.children"] = np.concatenate([np.array([1], np.int32), arrays["ranker.children"]])
+    arrays["ranker.is_leaf"] = np.array([0, 1], np.uint8)
+    arrays["ranker.tree_ptr"] = np.array([0, 2])
+    arrays["ranker.child_ptr"] = np.array([0, 1, n + 1])
+    arrays["ranker.block_ptr"] = np.array([0, 1, blocks + 1])
+    for name in ("bias", "scale"):
+        of = arrays[f"ranker.{name}"]
+        arrays[f"ranker.{name}"] = np.concatenate([np.zeros(1, of.dtype), of])
+    arrays["ranker.shift"] = np.concatenate([np.zeros(1, np.uint8), arrays["ranker.shift"]])
+    arrays["ranker.buckets"] = np.concatenate([np.zeros(1, np.uint32), arrays["ranker.buckets"]])
+    arrays["ranker.bucket_ptr"] = np.concatenate([[0], arrays["ranker.bucket_ptr"] + 1])
+    arrays["ranker.record_ptr"] = np.concatenate([[0], arrays["ranker.record_ptr"]])
+
+
+def swapped(arrays, metadata):
+    for name in [name.removeprefix("ranker.") for name in arrays if name.startswith("ranker.")]:
+        first, second = f"forest.{name}", f"ranker.{name}"
+        arrays[first], arrays[second] = arrays[second], arrays[first]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without("ranker."),  # leaves without classifiers, and nothing that ranks
+        without("forest."),
+        without("ranker.records"),
+        without("ranker.is_leaf"),
+        instead("ranker.children", lambda a: a[:-1]),
+        instead("ranker.children", lambda a: a + 4),
+        instead("ranker.children", lambda a: -a),
+        instead("ranker.children", lambda a: a.astype(np.int64)),
+        instead("ranker.bias", lambda a: a[:-1]),
+        instead("ranker.scale", lambda a: a * np.float32(np.inf)),
+        instead("ranker.child_ptr", lambda a: a + 1),
+        instead("ranker.block_ptr", lambda a: a + 1),
+        instead("ranker.bucket_ptr", lambda a: a[:-1]),
+        instead("ranker.records", lambda a: a[:-1]),
+        instead("ranker.is_leaf", lambda a: 0 * a),
+        instead("ranker.tree_ptr", lambda a: a[:1]),
+        two_leaves,
+        swapped,
+        fitted_as("node", "trees"),
+        fitted_as("all", "exact"),
+        fitted_as("leaf", "trees"),
+        fitted_as("all", "auto"),
+    ],
+)
+def test_files_that_do_not_fit_together(generated, tmp_path, change):
+    path = tmp_path / "m"
+    make(generated, **KINDS["trees"]).save(path)
+    file = _modelfile.read(path)
+    arrays, metadata = dict(file.arrays), dict(file.metadata)
+    change(arrays, metadata)
+    _modelfile.write(path, arrays, metadata)
+    for verify in (False, True):
+        with pytest.raises(FormatError, match="the model is inconsistent: "):
+            Bonsai.load(path, verify=verify)
+
+
+def test_two_leaves_are_consistent_but_for_their_use(generated):
+    """Otherwise the test above would not show that the number of leaves is looked at."""
+    ranker = make(generated, **KINDS["trees"])._ranker_arrays
+    arrays = {f"ranker.{name}": array for name, array in ranker.items()}
+    two_leaves(arrays, {})
+    _core.Forest({name.removeprefix("ranker."): array for name, array in arrays.items()}, 300, 60).verify()
+
+
+# --- the command line ---
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, generated):
+    path = tmp_path_factory.mktemp("ranker")
+    datasets.save_xc(path / "train.txt", generated.X_train, generated.Y_train)
+    datasets.save_xc(path / "test.txt", generated.X_test, generated.Y_test)
+    make(generated, **KINDS["trees"]).set_params(beam=1).save(path / "trees.bonsai")
+    make(generated, **KINDS["exact"]).save(path / "exact.bonsai")
+    make(generated).set_params(beam=1).save(path / "node.bonsai")
+    return path
+
+
+@pytest.fixture
+def bonsai(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+
+    def run(*args, code=0):
+        assert _cli.main([str(arg) for arg in args]) == code
+        run.error = ""
+        out, run.error = capsys.readouterr()
+        return out
+
+    return run
+
+
+def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
+    out = bonsai("train", "train.txt", "-o", tmp_path / "m")
+    assert "one classifier for each label, trained against all rows; all labels are looked at" in out
+    assert re.search(r"^ranker +[0-9]", out, re.MULTILINE)
+    report = json.loads(bonsai("train", "train.txt", "-o", tmp_path / "m", "--json"))
+    assert (report["ranker"], report["search"], report["params"]["ranker"]) == ("all", "exact", "auto")
+    monkeypatch.setattr(_estimator, "_MOST_EXACT", 1)
+    out = bonsai("train", "train.txt", "-o", tmp_path / "m")
+    assert "trained against all rows; trees find the candidates" in out
+    monkeypatch.setattr(_estimator, "_MOST_PAIRS", 1)
+    out = bonsai("train", "train.txt", "-o", tmp_path / "m")
+    assert re.search(r"^ranked by +the classifiers of the leaves$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_info(bonsai, kind):
+    out = bonsai("info", f"{kind}.bonsai", "--verify")
+    assert (
+        _cli._RANKED_BY["node" if kind == "node" else "all", "exact" if kind == "exact" else "trees"] in out
+    )
+    report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
+    assert report["ranker"] == ("node" if kind == "node" else "all")
+    assert len(report["trees"]) == (1 if kind == "exact" else 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluation_of_all_labels(bonsai, folder, generated, kind):
+    plain = json.loads(bonsai("evaluate", f"{kind}.bonsai", "test.txt", "--json"))
+    report = json.loads(bonsai("evaluate", f"{kind}.bonsai", "test.txt", "--exact", "--json"))
+    assert not [name for name in plain if name.startswith("found")]
+    assert plain.keys() | {"found@1", "found@3", "found@5"} == report.keys()
+    model = Bonsai.load(folder / f"{kind}.bonsai")
+    own, exact = (model._search(generated.X_test, 5, exact=flag)[0] for flag in (False, True))
+    for k in (1, 3, 5):
+        shared = [len(set(a[:k]) & set(b[:k]) - {-1}) for a, b in zip(own, exact, strict=True)]
+        assert report[f"found@{k}"] == pytest.approx(100 * np.sum(shared) / np.sum(exact[:, :k] >= 0))
+    assert (report["found@5"] == 100) == (kind == "exact")
+    table = bonsai("evaluate", f"{kind}.bonsai", "test.txt", "--exact")
+    assert re.search(rf"^found +[0-9.]+ +{report['found@3']:.2f} ", table, re.MULTILINE)
+
+
+def test_predictions_have_no_other_search(bonsai, tmp_path):
+    bonsai("predict", "trees.bonsai", "test.txt", "-o", tmp_path / "found")
+    assert bonsai("evaluate", tmp_path / "found", "test.txt", "--exact", code=1) == ""
+    assert (
+        bonsai.error == f"bonsai: error: --exact needs a model, but {tmp_path / 'found'} holds predictions\n"
+    )
