@@ -3,6 +3,7 @@
     python -m benchmarks.scale shapes                       # Amazon-670K and WikiLSHTC-325K, whole
     python -m benchmarks.scale shapes --shapes amazon-670k --scale 0.1
     python -m benchmarks.scale growth                       # one dimension at a time; a few minutes
+    python -m benchmarks.scale one-vs-rest                  # growth of ranker="all"; exact search or trees
 
 Generated data (`datasets.make_xmc`), three trees of Bonsai-i, each measurement in a process of its own.
 Results are kept in benchmarks/results/scale.json; `growth` draws docs/img/growth.svg. Peak memory is that of
@@ -30,13 +31,13 @@ N_PREDICTED = 20_000
 N_SINGLE = 500
 
 
-def measure(data_params: dict[str, Any], threads: int) -> dict[str, Any]:
+def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict[str, Any]) -> dict[str, Any]:
     """Train and predict once; to be run in a fresh process."""
     data = datasets.make_xmc(**data_params, random_state=0)
     before = _resident("VmRSS")
     _forget_peak()
     begin = time.perf_counter()
-    model = Bonsai.preset("bonsai-i", n_jobs=threads, random_state=0).fit(data.X_train, data.Y_train)
+    model = Bonsai.preset(preset, n_jobs=threads, random_state=0, **params).fit(data.X_train, data.Y_train)
     fit_s, phases = time.perf_counter() - begin, model.timings_
     peak = _resident("VmHWM")
     rows, truth = data.X_test[:N_PREDICTED], data.Y_test[:N_PREDICTED]
@@ -96,21 +97,23 @@ def _forget_peak() -> None:
         print("the peak of memory includes that of generating the data")
 
 
-def in_fresh_process(data_params: dict[str, Any], threads: int) -> dict[str, Any]:
+def in_fresh_process(*args: Any) -> dict[str, Any]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (data_params, threads))
+        return pool.apply(measure, args)
 
 
 def known_results() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def run(key: str, data_params: dict[str, Any], threads: int, fresh: bool) -> dict[str, Any]:
+def run(
+    key: str, data_params: dict[str, Any], threads: int, fresh: bool, preset: str = "bonsai-i", **params: Any
+) -> dict[str, Any]:
     """From the results if it is there, otherwise measured and added."""
     known = known_results()
     if fresh or key not in known:
         print(f"{key} …", flush=True)
-        result = in_fresh_process(data_params, threads)
+        result = in_fresh_process(data_params, threads, preset, params)
         known = known_results() | {key: result}
         RESULTS.write_text(json.dumps(known, indent=1))
     return known[key]
@@ -177,6 +180,46 @@ def growth(threads: int, fresh: bool) -> None:
     draw(curves)
 
 
+def one_vs_rest(threads: int, fresh: bool) -> None:
+    """Training of ranker="all" against rows and labels; prediction exact and behind trees against labels."""
+    for dimension, factors in (("n_rows", FACTORS), ("n_labels", (*FACTORS, 16))):
+        results: dict[str, list[dict[str, Any]]] = {}
+        for search in ("exact", "trees") if dimension == "n_labels" else ("exact",):
+            results[search] = [
+                run(
+                    f"one-vs-rest {search} {dimension} * {factor}, {threads} threads",
+                    BASE | {dimension: BASE[dimension] * factor, "n_test": 2_000},
+                    threads,
+                    fresh,
+                    "best",
+                    ranker="all",
+                    search=search,
+                )
+                for factor in factors
+            ]
+        exact = results["exact"]
+        print(
+            f"\n| {dimension[2:]} | " + " | ".join(f"{r[dimension[2:]]:,}" for r in exact) + " | exponent |"
+        )
+        print("| --- " * (len(factors) + 2) + "|")
+        rows = [("training s", "exact", lambda r: r["phases s"]["ranker"])]
+        for search in results:
+            name = "exact search" if search == "exact" else "behind three trees"
+            rows += [(f"{name}: µs a row", search, lambda r: 1e6 / r["rows/s"])]
+            rows += [(f"{name}: one row, p50 µs", search, lambda r: 1e3 * r["p50 ms"])]
+        for name, search, value in rows:
+            values = [value(r) for r in results[search]]
+            cells = " | ".join(f"{v:,.4g}" for v in values)
+            print(f"| {name} | {cells} | {exponent(factors, values):.2f} |")
+    largest = exact[-1]
+    entries = largest["rows"] * largest["features per row"]
+    pair = largest["phases s"]["ranker"] / (largest["labels"] * entries)
+    shape = datasets.SHAPES["amazon-670k"]
+    hours = pair * shape.n_labels * shape.n_rows * shape.features_per_row / 3600
+    print(f"\n{1e12 * pair:.2f} ps for each label and entry of X at {largest['labels']:,} labels.")
+    print(f"Amazon-670K, by this: {hours:.1f} hours")
+
+
 def _value(result: dict[str, Any], what: str) -> float:
     if what == "used MB":  # what fit adds to the data
         return float(result["peak MB"] - result["before MB"])
@@ -222,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["shapes", "growth"])
+    parser.add_argument("what", choices=["shapes", "growth", "one-vs-rest"])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=2)
@@ -231,6 +274,8 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     if args.what == "shapes":
         shapes(args.shapes, args.scale, args.threads, args.fresh)
+    elif args.what == "one-vs-rest":
+        one_vs_rest(args.threads, args.fresh)
     else:
         growth(args.threads, args.fresh)
 

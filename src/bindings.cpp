@@ -218,8 +218,8 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     return trained(std::move(f), report);
 }
 
-nb::tuple py_train_ranker(const PyDataset& dataset, In<uint32_t> labels, In<float> costs, nb::dict params,
-                          uint64_t seed, unsigned threads, nb::object progress) {
+nb::tuple py_train_ranker(const PyDataset& dataset, In<uint32_t> labels, In<float> costs, double learn_above,
+                          nb::dict params, uint64_t seed, unsigned threads, nb::object progress) {
     if (costs.size() != 0 && costs.size() != labels.size())
         throw std::invalid_argument("one cost for each label");
     const LinearParams linear = linear_params(params);
@@ -229,7 +229,8 @@ nb::tuple py_train_ranker(const PyDataset& dataset, In<uint32_t> labels, In<floa
     OwnedForest f;
     TrainReport report;
     run_watched(threads, progress, [&](Pool& pool) {
-        f = train_ranker(dataset.data, span(labels), span(costs), seed, linear, kernels, pool, report);
+        f = train_ranker(dataset.data, span(labels), span(costs), learn_above, seed, linear, kernels, pool,
+                         report);
     });
     return trained(std::move(f), report);
 }
@@ -375,7 +376,7 @@ NB_MODULE(_core, m) {
     m.def("train", py_train, "dataset"_a, "trees"_a, "params"_a, "seed"_a, "bare"_a, "threads"_a,
           "progress"_a = nb::none());
     m.def("train_ranker", py_train_ranker, "dataset"_a, "labels"_a.noconvert(), "costs"_a.noconvert(),
-          "params"_a, "seed"_a, "threads"_a, "progress"_a = nb::none());
+          "learn_above"_a, "params"_a, "seed"_a, "threads"_a, "progress"_a = nb::none());
     m.def("partition", py_partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", py_solve, "dataset"_a, "params"_a, "key"_a);
     bind_textio(m);

@@ -272,8 +272,8 @@ def test_rare_power_needs_the_solver_that_knows_costs():
     for bias in ("learn", -0.5):
         with says(f"rare_power needs a bias held at −1 or below, but bias is {bias!r}"):
             Bonsai(rare_power=1, bias=bias).fit(X, Y)
-    with says("rare_power needs sparse X; pass scipy.sparse.csr_array(X), or rare_power=0"):
-        Bonsai(rare_power=1, ranker="all").fit(X, Y)
+    with says("rare_power needs sparse X, but half of its entries or more are not 0"):
+        Bonsai(rare_power=1, ranker="all").fit(X + 1, Y)
 
 
 def test_unknown_names_of_parameters_and_presets():

@@ -37,7 +37,7 @@ def train(X, Y, weights=None, normalize=True, threads=2, order=None, seed=5, cos
     dataset = make_dataset(X, Y, weights, normalize)
     labels = np.array(order, dtype=np.uint32)
     costs = np.array(costs, dtype=np.float32)
-    arrays, report = _core.train_ranker(dataset, labels, costs, linear_params(**options), seed, threads)
+    arrays, report = _core.train_ranker(dataset, labels, costs, 1.0, linear_params(**options), seed, threads)
     _core.Forest(arrays, X.shape[1], Y.shape[1]).verify()
     assert arrays["children"].tolist() == list(order)
     W, scale, b = stored_classifiers(arrays, 0, X.shape[1])

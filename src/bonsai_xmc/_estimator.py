@@ -33,6 +33,8 @@ _MANY_EMPTY = 0.5
 # of them takes about as long as a beam search.
 _MOST_PAIRS = 1e12
 _MOST_EXACT = 50_000
+# Share of the rows above which a label's classifier needs a bias of its own.
+_FREQUENT = 0.02
 # What `ranker_` and `search_` can be; behind trees the ranker has tensors of its own.
 _WAYS = (("node", "trees"), ("all", "exact"), ("all", "trees"))
 # Neither belongs to the model: the same data and seed give the same file whatever they are.
@@ -89,7 +91,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     bias : "auto", "learn" or float, default="auto"
         Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. "auto"
         learns it at the nodes of trees, and holds it at −1 for classifiers against all rows, which is as
-        accurate and much faster. Never pruned.
+        accurate and much faster, but for labels of more than 2 % of the rows and for dense rows. Never
+        pruned.
     ranker : {"node", "all", "auto"}, default="node"
         What labels are ranked by: classifiers trained on the rows of a leaf, as in the paper, or one for each
         label, trained against all rows ("all": one-vs-rest, more accurate, above all on rare labels). "auto"
@@ -263,11 +266,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError("Y holds no label at all; there is nothing to learn")
         self.seed_ = _seed(self.random_state)
         self.timings_: dict[str, float] = {}
+        rows = _inputs.as_rows(X)
         dataset = _core.Dataset(
-            _inputs.as_rows(X), labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
+            rows, labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
         self.ranker_, self.search_ = self._way(X, counts)
-        arrays, ranker, report = self._train(dataset, labels, counts, progress)
+        arrays, ranker, report = self._train(dataset, isinstance(rows, tuple), labels, counts, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
         self.n_rows_fit_ = X.shape[0]
@@ -295,9 +299,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def _way(self, X: Any, counts: Array) -> tuple[str, str]:
         """What is most accurate for its cost: `ranker_` and `search_`."""
         n_labels = int(np.count_nonzero(counts))
-        affordable = _inputs.is_sparse(X) and n_labels * X.nnz <= _MOST_PAIRS
-        if self.ranker == "all" and self.rare_power > 0 and not _inputs.is_sparse(X):
-            raise ValueError("rare_power needs sparse X; pass scipy.sparse.csr_array(X), or rare_power=0")
+        dense = _inputs.is_dense_at_heart(X)
+        affordable = not dense and n_labels * _inputs.n_entries(X) <= _MOST_PAIRS
+        if self.ranker == "all" and self.rare_power > 0 and dense:
+            raise ValueError("rare_power needs sparse X, but half of its entries or more are not 0")
         ranker = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
         if ranker == "node":
             return ranker, "trees"
@@ -305,7 +310,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return ranker, exact if self.search == "auto" else self.search
 
     def _train(
-        self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
+        self, dataset: Any, sparse: bool, labels: _inputs.Labels, counts: Array, progress: Progress | None
     ) -> tuple[dict[str, Array], dict[str, Array] | None, dict[str, int]]:
         """Arrays of the trees, of the ranker behind them if there is one, and counts of both."""
         order = np.flatnonzero(counts).astype(np.uint32)
@@ -323,9 +328,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         if self.rare_power > 0:
             n = counts[order]
             costs = np.power(n.mean() / n, self.rare_power, dtype=np.float64).astype(np.float32)
-        params = self._linear_params(-1.0)
+        params = self._linear_params(-1.0 if sparse else None)
+        learn_above = _FREQUENT if self.bias == "auto" else 1.0
         ranker, more = self._timed(
-            "ranker", progress, _core.train_ranker, dataset, order, costs, params, self.seed_
+            "ranker", progress, _core.train_ranker, dataset, order, costs, learn_above, params, self.seed_
         )
         merged = {
             "n_classifiers": report["n_classifiers"] + more["n_classifiers"],

@@ -43,6 +43,15 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
+def n_entries(X: Any) -> int:
+    """Entries of a matrix, without zeros where that is known at once."""
+    return int(X.nnz) if is_sparse(X) else int(np.count_nonzero(X))
+
+
+def is_dense_at_heart(X: Any) -> bool:
+    return n_entries(X) >= DENSE_FROM * X.shape[0] * X.shape[1]
+
+
 def as_rows(X: Any) -> CoreRows:
     """Rows for training, of a matrix that `check_array` has seen: dense if dense at heart, otherwise CSR."""
     rows: CoreRows = as_csr(X) if is_sparse(X) else as_float32(X)

@@ -26,7 +26,7 @@ def estimate(
     """Bytes: {"training_bytes": …, "model_bytes": …}. `way`: what `ranker` and `search` come to."""
     ranker, search = way
     n_rows, n_features = X.shape
-    entries = X.nnz if _inputs.is_sparse(X) else int(np.count_nonzero(X))
+    entries = _inputs.n_entries(X)
     pairs = len(labels.indices)
     vector_entries = _label_vector_entries(X, labels)
     rows = entries * _CSR_ENTRY

@@ -146,7 +146,7 @@ struct Scratch {
 class RankerTrainer {
   public:
     RankerTrainer(const Dataset& data, const RowsView& rows, std::span<const uint32_t> labels,
-                  std::span<const float> costs, uint64_t seed, const LinearParams& params,
+                  std::span<const float> costs, double learn_above, uint64_t seed, const LinearParams& params,
                   const Kernels& kernels, Pool& pool)
         : data_(data),
           rows_(rows),
@@ -161,6 +161,12 @@ class RankerTrainer {
           support_(labels.size()),
           scratch_(pool.threads()) {
         for (size_t i = 0; i < all_.size(); ++i) all_[i] = static_cast<uint32_t>(i);
+        for (uint32_t l = 0; l < labels.size(); ++l)
+            (static_cast<double>(data.rows_of(labels[l]).size()) >
+                     learn_above * static_cast<double>(rows.n_rows)
+                 ? frequent_
+                 : rare_)
+                .push_back(l);
         for (Scratch& s : scratch_) {
             s.w.assign(rows.n_features, 0.0f);
             s.place.assign(rows.n_features, 0);
@@ -170,10 +176,9 @@ class RankerTrainer {
     }
 
     void solve() {
-        std::vector<uint32_t> open(labels_.size());
-        for (size_t l = 0; l < open.size(); ++l) open[l] = static_cast<uint32_t>(l);
-        pool_.control().total = open.size();
+        pool_.control().total = labels_.size();
         pool_.control().done = 0;
+        std::vector<uint32_t> open = rare_;
         for (int round = 0; round < kMaxRounds && !open.empty(); ++round) {
             std::vector<uint64_t> again((open.size() + kMaxLanes - 1) / kMaxLanes);
             pool_.run(again.size(), [&](size_t g, unsigned worker) {
@@ -192,13 +197,50 @@ class RankerTrainer {
         for (const uint32_t l : open) support_[l].converged = false;
     }
 
+    // The panel solver, on all rows, for labels that so many rows have that nearly every row matters to them.
+    // Those of similar frequency share a panel, and its mean cost.
+    void solve_frequent(const Slice& slice) {
+        if (frequent_.empty()) return;
+        std::stable_sort(frequent_.begin(), frequent_.end(), [&](uint32_t a, uint32_t b) {
+            return data_.rows_of(labels_[a]).size() > data_.rows_of(labels_[b]).size();
+        });
+        std::vector<uint32_t> class_of_label(data_.n_labels(), kNotHere);
+        for (uint32_t c = 0; c < frequent_.size(); ++c) class_of_label[labels_[frequent_[c]]] = c;
+        const Problem problem = build_problem(data_, all_, slice, class_of_label, frequent_.size(), key_);
+        std::vector<Solution> panels((frequent_.size() + kMaxLanes - 1) / kMaxLanes);
+        pool_.run(panels.size(), [&](size_t p, unsigned) {
+            const size_t first = p * kMaxLanes, n = std::min(kMaxLanes, frequent_.size() - first);
+            LinearParams params = params_;
+            params.learn_bias = true;
+            if (!costs_.empty()) {
+                double sum = 0;
+                for (size_t c = first; c < first + n; ++c) sum += costs_[frequent_[c]];
+                params.c *= sum / static_cast<double>(n);
+            }
+            panels[p] = solve_panel(problem, first, n, params, kernels_, pool_.control());
+            pool_.control().done += n;
+        });
+        learnt_.resize(labels_.size());
+        for (size_t c = 0; c < frequent_.size(); ++c) {
+            const Solution& panel = panels[c / kMaxLanes];
+            const size_t lane = c % kMaxLanes;
+            Learnt& learnt = learnt_[frequent_[c]];
+            learnt = {.weights = {},
+                      .bias = panel.bias[lane],
+                      .n_iter = panel.n_iter[lane],
+                      .converged = panel.converged[lane] != 0};
+        }
+        for (const Solution& panel : panels)
+            for (const Weight& w : panel.weights)
+                learnt_[frequent_[w.cls]].weights.push_back({w.feature, w.value});
+    }
+
     std::vector<PackedNode> pack_blocks(std::span<const uint32_t> features) {
         std::vector<PackedNode> blocks((labels_.size() + kBlockChildren - 1) / kBlockChildren);
         pool_.run(blocks.size(), [&](size_t b, unsigned worker) {
             const size_t first = b * kBlockChildren, n = std::min(kBlockChildren, labels_.size() - first);
             std::vector<Solution> panels((n + kMaxLanes - 1) / kMaxLanes);
-            for (size_t c = 0; c < n; ++c)
-                report(support_[first + c], c, panels[c / kMaxLanes], scratch_[worker]);
+            for (size_t c = 0; c < n; ++c) report(first + c, c, panels[c / kMaxLanes], scratch_[worker]);
             blocks[b] = pack(panels, features, n);
         });
         return blocks;
@@ -366,18 +408,34 @@ class RankerTrainer {
         return scale;
     }
 
-    // The weights of a finished classifier; its support is given up.
-    void report(Support& support, size_t cls, Solution& out, Scratch& s) const {
-        sum_up(support, s);
-        take(support, s, s.weights[0]);
-        for (const Entry& w : s.weights[0])
+    // The weights of a finished classifier; what it was made of is given up.
+    void report(size_t l, size_t cls, Solution& out, Scratch& s) {
+        Support& support = support_[l];
+        Learnt learnt{.weights = {},
+                      .bias = params_.fixed_bias,
+                      .n_iter = support.n_iter,
+                      .converged = support.converged};
+        if (!learnt_.empty() && learnt_[l].n_iter > 0) {
+            learnt = std::move(learnt_[l]);
+        } else {
+            sum_up(support, s);
+            take(support, s, learnt.weights);
+        }
+        for (const Entry& w : learnt.weights)
             if (std::abs(w.value) > params_.prune)
                 out.weights.push_back({w.feature, static_cast<uint32_t>(cls), w.value});
-        out.bias.push_back(params_.fixed_bias);
-        out.n_iter.push_back(support.n_iter);
-        out.converged.push_back(support.converged);
+        out.bias.push_back(learnt.bias);
+        out.n_iter.push_back(learnt.n_iter);
+        out.converged.push_back(learnt.converged);
         support = {};
     }
+
+    struct Learnt {
+        std::vector<Entry> weights;
+        float bias;
+        int32_t n_iter;
+        bool converged;
+    };
 
     const Dataset& data_;
     const TwoForms rows_;
@@ -388,6 +446,8 @@ class RankerTrainer {
     const Kernels& kernels_;
     Pool& pool_;
     std::vector<uint32_t> all_, sample_;
+    std::vector<uint32_t> rare_, frequent_;  // places of labels; those of frequent ones by falling frequency
+    std::vector<Learnt> learnt_;             // for each label, of frequent ones only; empty if there are none
     std::vector<Support> support_;
     std::vector<Scratch> scratch_;
 };
@@ -400,8 +460,8 @@ bool can_train_ranker(const Dataset& data, const LinearParams& params) {
 }
 
 OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
-                         uint64_t seed, const LinearParams& params, const Kernels& kernels, Pool& pool,
-                         TrainReport& report) {
+                         double learn_above, uint64_t seed, const LinearParams& params,
+                         const Kernels& kernels, Pool& pool, TrainReport& report) {
     if (!can_train_ranker(data, params)) {
         if (!costs.empty()) throw std::invalid_argument("costs of labels");
         const std::vector<int64_t> child_ptr = {0, static_cast<int64_t>(labels.size())};
@@ -414,8 +474,9 @@ OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, 
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint32_t>(i);
     Slice::Scratch scratch;
     const Slice slice(data.x(), all, data.factors(), scratch);
-    RankerTrainer trainer(data, slice.rows(), labels, costs, seed, params, kernels, pool);
+    RankerTrainer trainer(data, slice.rows(), labels, costs, learn_above, seed, params, kernels, pool);
     trainer.solve();
+    trainer.solve_frequent(slice);
     std::vector<PackedNode> blocks = trainer.pack_blocks(slice.features());
     OwnedForest forest;
     forest.tree_ptr = {0, 1};

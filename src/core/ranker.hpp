@@ -16,7 +16,7 @@ namespace bonsai {
 // below, rows that have nothing to do with a label cost little; else it is what `train_forest` makes of such
 // a tree, and costs are not possible: std::invalid_argument.
 OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
-                         uint64_t seed, const LinearParams& params, const Kernels& kernels, Pool& pool,
-                         TrainReport& report);
+                         double learn_above, uint64_t seed, const LinearParams& params,
+                         const Kernels& kernels, Pool& pool, TrainReport& report);
 
 }  // namespace bonsai

@@ -237,7 +237,7 @@ struct Topics {
         for (size_t l = 0; l < n_labels; ++l) order[l] = static_cast<uint32_t>(n_labels - 1 - l);
         Control control;
         Pool pool(threads, control);
-        OwnedForest forest = train_ranker(data, order, {}, seed, params, k, pool, report);
+        OwnedForest forest = train_ranker(data, order, {}, 1.0, seed, params, k, pool, report);
         CHECK(control.done == control.total && control.total > 0);
         return forest;
     }
@@ -314,7 +314,8 @@ void test_interrupt() {
     Pool pool(2, control);
     TrainReport report;
     const std::vector<uint32_t> order = {3, 1};
-    CHECK_THROWS(train_ranker(data, order, {}, 1, usual(), kernels_named(""), pool, report), "interrupted");
+    CHECK_THROWS(train_ranker(data, order, {}, 1.0, 1, usual(), kernels_named(""), pool, report),
+                 "interrupted");
 }
 
 }  // namespace
