@@ -82,7 +82,7 @@ def test_the_preset(generated):
 
 
 def test_frequent_labels_learn_their_bias(generated):
-    options = {"ranker": "all", "prune": 0.0, "tol": 0.01, "max_iter": 200}
+    options = {"ranker": "all", "prune": 0.0, "tol": 0.002, "max_iter": 500}
     model = make(generated, **options)
     n = np.asarray(generated.Y_train.sum(axis=0)).ravel()[model._arrays["children"]]
     bias, frequent = model._arrays["bias"], n > 0.02 * generated.X_train.shape[0]
