@@ -27,6 +27,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "img" / "growth.svg"
 SHAPES = ("amazon-670k", "wikilshtc-325k")
 BASE = {"n_rows": 20_000, "n_features": 20_000, "n_labels": 4_000}
 FACTORS = (1, 2, 4, 8)
+PHASES = ("label vectors", "trees", "classifiers", "ranker")
 N_PREDICTED = 20_000
 N_SINGLE = 500
 
@@ -119,15 +120,16 @@ def run(
     return known[key]
 
 
-def shapes(names: list[str], scale: float, threads: int, fresh: bool) -> None:
+def shapes(names: list[str], scale: float, preset: str, threads: int, fresh: bool) -> None:
     rows = []
     for name in names:
-        r = run(f"{name} * {scale:g}, {threads} threads", {"shape": name, "scale": scale}, threads, fresh)
+        key = f"{name} * {scale:g}, {threads} threads" + ("" if preset == "bonsai-i" else f", {preset}")
+        r = run(key, {"shape": name, "scale": scale}, threads, fresh, preset)
         cells = (
             name if scale == 1 else f"{name} * {scale:g}",
             f"{r['rows']:,} × {r['features']:,}",
             f"{r['labels']:,}",
-            *(f"{r['phases s'][phase]:,.0f}" for phase in ("label vectors", "trees", "classifiers")),
+            *(f"{r['phases s'].get(phase, 0):,.0f}" for phase in PHASES),
             f"{r['fit s']:,.0f}",
             *(f"{r[c]:,.0f}" if r[c] is not None else "–" for c in ("before MB", "peak MB", "model MB")),
             f"{r['load ms']:.1f}",
@@ -138,9 +140,10 @@ def shapes(names: list[str], scale: float, threads: int, fresh: bool) -> None:
         )
         rows.append("| " + " | ".join(cells) + " |")
     print(
-        f"\n{threads} threads\n\n| shape | rows × features | labels | label vectors s | trees s | "
-        "classifiers s | fit s | before MB | peak MB | model MB | load ms | rows/s | p50 ms | "
-        "p99 ms | P@1 |\n" + "| --- " * 15 + "|"
+        f"\n{preset}, {threads} threads\n\n| shape | rows × features | labels | "
+        + " | ".join(f"{phase} s" for phase in PHASES)
+        + " | fit s | before MB | peak MB | model MB | load ms | rows/s | p50 ms | "
+        "p99 ms | P@1 |\n" + "| --- " * 16 + "|"
     )
     print("\n".join(rows))
 
@@ -268,12 +271,13 @@ def main() -> None:
     parser.add_argument("what", choices=["shapes", "growth", "one-vs-rest"])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--preset", default="bonsai-i", help="for shapes (default: bonsai-i)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
     args = parser.parse_args()
     RESULTS.parent.mkdir(exist_ok=True)
     if args.what == "shapes":
-        shapes(args.shapes, args.scale, args.threads, args.fresh)
+        shapes(args.shapes, args.scale, args.preset, args.threads, args.fresh)
     elif args.what == "one-vs-rest":
         one_vs_rest(args.threads, args.fresh)
     else:

@@ -30,9 +30,9 @@ _MANY_UNCONVERGED = 0.1
 # Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
 _MANY_EMPTY = 0.5
 # Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which looking at all
-# of them takes about as long as a beam search.
+# of them takes no longer than a beam search (docs/performance.md).
 _MOST_PAIRS = 1e12
-_MOST_EXACT = 50_000
+_MOST_EXACT = 200_000
 # Share of the rows above which a label's classifier needs a bias of its own.
 _FREQUENT = 0.02
 # What `ranker_` and `search_` can be; behind trees the ranker has tensors of its own.
@@ -99,7 +99,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         takes "all" unless labels × entries of X are so many that it would take long.
     search : {"trees", "exact", "auto"}, default="auto"
         With `ranker="all"`: rank the labels of the leaves that the beam ends in, or all labels. "auto"
-        takes "exact" up to 50,000 labels.
+        takes "exact" up to 200,000 labels.
     path_power : float ≥ 0, default=0.0
         With `ranker="all"` and `search="trees"`: the path's score to this power multiplies the label's own.
     rare_power : float ≥ 0, default=0.0
