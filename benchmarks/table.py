@@ -4,7 +4,8 @@
     python -m benchmarks.compare --data eurlex57k tibkat-core --systems ours omikuji pecos --repeats 2
     python -m benchmarks.table
 
-Accuracy of ours is that of `variants`, everything else that of `compare`; what was not measured is "–".
+Accuracy of ours is that of `variants`, as are sizes of models that `compare` does not train; everything else
+is from `compare`; what was not measured is "–".
 """
 
 import json
@@ -66,6 +67,9 @@ def main() -> None:
             scores = accuracy(varied, name, system) if system in VARIANTS else None
             if scores is None:
                 scores = [f"{measured[m]['mean']:.2f}" if m in measured else "–" for m in MEASURES]
+            sizes = [run["model MB"] for key, run in varied.items() if key.startswith(f"{name} {system} ")]
+            if sizes:
+                measured = {"model MB": {"mean": mean(sizes)}} | measured
             costs = [form.format(measured[c]["mean"]) if c in measured else "–" for c, form in COSTS.items()]
             body.append([shown, *scores, *costs])
     print(markdown(["", *MEASURES, *COSTS], body))
