@@ -1,0 +1,77 @@
+"""What storing weights in eight bits costs: one-vs-rest with float32 weights and with stored ones.
+
+    python -m benchmarks.quantised                       # EURLEX57K, Delicious, Bibtex; a few minutes
+
+The same classifiers (squared hinge, C = 1, bias held at −1) are pruned and ranked by their margins twice,
+once as the solver left them and once as the model file has them: whole multiples of max |w| / 127 of each
+label.
+Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md), and memory for labels × features floats.
+"""
+
+import argparse
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+from bonsai_xmc import _core, _inputs, datasets, metrics
+
+DATA = ("eurlex57k", "delicious", "bibtex")
+MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
+SOLVER = {
+    "loss": "squared_hinge",
+    "solver": "dual",
+    "C": 1.0,
+    "tol": 0.1,
+    "max_iter": 20,
+    "learn_bias": False,
+    "fixed_bias": -1.0,
+    "prune": 0.0,
+}
+ROWS_AT_ONCE = 500
+
+
+def best(X: sp.csr_array, W: sp.csr_array) -> np.ndarray:
+    """The five labels with the largest margins; all biases are equal."""
+    found = []
+    for begin in range(0, X.shape[0], ROWS_AT_ONCE):
+        margins = (X[begin : begin + ROWS_AT_ONCE] @ W.T).toarray()
+        top = np.argpartition(-margins, 5, axis=1)[:, :5]
+        order = np.argsort(-np.take_along_axis(margins, top, axis=1), axis=1, kind="stable")
+        found.append(np.take_along_axis(top, order, axis=1))
+    return np.vstack(found).astype(np.int32)
+
+
+def stored(W: sp.csr_array) -> sp.csr_array:
+    scale = np.repeat(abs(W).max(axis=1).toarray().ravel() / 127, np.diff(W.indptr))
+    return sp.csr_array((np.rint(W.data / scale) * scale, W.indices, W.indptr), shape=W.shape)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=DATA)
+    parser.add_argument("--prune", nargs="+", type=float, default=[0.05, 0.02])
+    args = parser.parse_args()
+    print("| data, prune | weights | " + " | ".join(MEASURES) + " |\n" + "| --- " * (len(MEASURES) + 2) + "|")
+    for name in args.data:
+        data = datasets.load(name)
+        labels = _inputs.as_labels(data.Y_train)
+        rows = _inputs.as_rows(data.X_train.astype(np.float32))
+        if not isinstance(rows, tuple):
+            raise SystemExit(f"{name} has dense rows")
+        none = np.empty(0, np.float32)
+        dataset = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, none, True)
+        weights, _, _ = _core.solve(dataset, SOLVER, 0)
+        X = sp.csr_array(normalize(data.X_test))
+        for prune in args.prune:
+            kept = sp.csr_array(np.where(abs(weights) > prune, weights, 0))
+            for kind, W in (("float32", kept), ("stored", stored(kept))):
+                scores = metrics.evaluate(best(X, W), data.Y_test, Y_train=data.Y_train, dataset=name)
+                cells = " | ".join(f"{scores[measure]:.2f}" for measure in MEASURES)
+                print(f"| {name}, {prune:g} | {kind} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
