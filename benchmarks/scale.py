@@ -120,11 +120,15 @@ def run(
     return known[key]
 
 
-def shapes(names: list[str], scale: float, preset: str, threads: int, fresh: bool) -> None:
+def shapes(
+    names: list[str], scale: float, preset: str, ranker: str | None, threads: int, fresh: bool
+) -> None:
     rows = []
     for name in names:
         key = f"{name} * {scale:g}, {threads} threads" + ("" if preset == "bonsai-i" else f", {preset}")
-        r = run(key, {"shape": name, "scale": scale}, threads, fresh, preset)
+        params = {} if ranker is None else {"ranker": ranker}
+        key += "".join(f", {value}" for value in params.values())
+        r = run(key, {"shape": name, "scale": scale}, threads, fresh, preset, **params)
         cells = (
             name if scale == 1 else f"{name} * {scale:g}",
             f"{r['rows']:,} × {r['features']:,}",
@@ -272,12 +276,13 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--preset", default="bonsai-i", help="for shapes (default: bonsai-i)")
+    parser.add_argument("--ranker", help="for shapes: node or all, instead of what the preset chooses")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
     args = parser.parse_args()
     RESULTS.parent.mkdir(exist_ok=True)
     if args.what == "shapes":
-        shapes(args.shapes, args.scale, args.preset, args.threads, args.fresh)
+        shapes(args.shapes, args.scale, args.preset, args.ranker, args.threads, args.fresh)
     elif args.what == "one-vs-rest":
         one_vs_rest(args.threads, args.fresh)
     else:
