@@ -235,11 +235,6 @@ def flatten(root: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return child_ptr, np.array([e for es in entries for e in es], dtype=np.int32), is_leaf
 
 
-def one_leaf(labels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The flat tree without inner nodes: its classifiers are trained against all rows."""
-    return np.array([0, len(labels)]), np.array(labels, dtype=np.int32), np.array([True])
-
-
 def unflatten(child_ptr, children, is_leaf, key: int, v: int = 0, level: int = 1) -> Node:
     """A tree that is given instead of clustered; numbered breadth-first, each label has a training row."""
     entries = [int(e) for e in children[child_ptr[v] : child_ptr[v + 1]]]

@@ -204,7 +204,7 @@ class RankerTrainer {
         std::stable_sort(frequent_.begin(), frequent_.end(), [&](uint32_t a, uint32_t b) {
             return data_.rows_of(labels_[a]).size() > data_.rows_of(labels_[b]).size();
         });
-        std::vector<uint32_t> class_of_label(data_.n_labels(), kNotHere);
+        std::vector<uint32_t> class_of_label(data_.n_labels(), kNowhere);
         for (uint32_t c = 0; c < frequent_.size(); ++c) class_of_label[labels_[frequent_[c]]] = c;
         const Problem problem = build_problem(data_, all_, slice, class_of_label, frequent_.size(), key_);
         std::vector<Solution> panels((frequent_.size() + kMaxLanes - 1) / kMaxLanes);

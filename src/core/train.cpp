@@ -25,7 +25,7 @@ Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const
         if (data.weighted()) problem.weight.push_back(data.weight(rows[i]));
         const size_t begin = problem.classes.size();
         for (const int32_t label : data.labels_of(rows[i]))
-            if (class_of_label[label] != kNotHere) problem.classes.push_back(class_of_label[label]);
+            if (class_of_label[label] != kNowhere) problem.classes.push_back(class_of_label[label]);
         const auto first = problem.classes.begin() + static_cast<int64_t>(begin);
         std::sort(first, problem.classes.end());
         problem.classes.erase(std::unique(first, problem.classes.end()), problem.classes.end());
@@ -49,7 +49,7 @@ struct Job {
 
 // Buffers of one worker, of the size of the label, row and feature spaces.
 struct Scratch {
-    std::vector<uint32_t> class_of_label;  // kNotHere between jobs
+    std::vector<uint32_t> class_of_label;  // kNowhere between jobs
     std::vector<uint8_t> row_seen;         // 0 between jobs
     Slice::Scratch slice;
 };
@@ -113,7 +113,7 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
                      Scratch& scratch) {
     for (size_t i = 0; i < job.labels.size(); ++i) scratch.class_of_label[job.labels[i]] = job.class_of[i];
     Problem problem = build_problem(data, rows, slice, scratch.class_of_label, job.n_classes, job.key);
-    for (const uint32_t label : job.labels) scratch.class_of_label[label] = kNotHere;
+    for (const uint32_t label : job.labels) scratch.class_of_label[label] = kNowhere;
     return problem;
 }
 
@@ -185,7 +185,7 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
                      [&](size_t a, size_t b) { return jobs[a].cost > jobs[b].cost; });
     std::vector<Scratch> scratch(pool.threads());
     for (auto& s : scratch) {
-        s.class_of_label.assign(data.n_labels(), kNotHere);
+        s.class_of_label.assign(data.n_labels(), kNowhere);
         s.row_seen.assign(data.n_rows(), 0);
     }
     std::vector<PackedNode> nodes(jobs.size());

@@ -16,10 +16,8 @@ struct TreeView {
     std::span<const uint8_t> is_leaf;
 };
 
-inline constexpr uint32_t kNotHere = ~uint32_t{0};
-
 // The problem that all classifiers of a node share: `slice` holds `rows`, and class_of_label says which
-// classifier a label belongs to (kNotHere: none).
+// classifier a label belongs to (kNowhere: none).
 Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
                       std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key);
 
