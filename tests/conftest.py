@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, _core, datasets
+from bonsai_xmc import Bonsai, _cli, _core, datasets
 from helpers import NAMES
 
 
@@ -94,3 +94,18 @@ def isa(request, monkeypatch):
     monkeypatch.setenv("BONSAI_ISA", request.param)
     assert _core.isa() == request.param
     return request.param
+
+
+@pytest.fixture
+def bonsai(folder, capsysbinary, monkeypatch):
+    """Runs a command in the `folder` of a test module; gives its standard output, after the expected exit code."""
+    monkeypatch.chdir(folder)
+
+    def run(*args, code=0):
+        assert _cli.main([str(arg) for arg in args]) == code
+        run.error = ""
+        captured = capsysbinary.readouterr()
+        run.error = captured.err.decode()
+        return captured.out.decode()
+
+    return run

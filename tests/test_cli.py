@@ -53,21 +53,6 @@ def folder(tmp_path_factory, data):
     return path
 
 
-@pytest.fixture
-def bonsai(folder, capsysbinary, monkeypatch):
-    """Runs a command in the folder; gives its standard output, after the expected exit code."""
-    monkeypatch.chdir(folder)
-
-    def run(*args, code=0):
-        assert _cli.main([str(arg) for arg in args]) == code
-        run.error = ""
-        captured = capsysbinary.readouterr()
-        run.error = captured.err.decode()
-        return captured.out.decode()
-
-    return run
-
-
 def error_of(bonsai, *args):
     """The error line of a command that fails: alone on standard error, and nothing on standard output."""
     assert bonsai(*args, code=1) == ""

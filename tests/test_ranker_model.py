@@ -316,19 +316,6 @@ def folder(tmp_path_factory, generated):
     return path
 
 
-@pytest.fixture
-def bonsai(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-
-    def run(*args, code=0):
-        assert _cli.main([str(arg) for arg in args]) == code
-        run.error = ""
-        out, run.error = capsys.readouterr()
-        return out
-
-    return run
-
-
 def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert "one classifier for each label, trained against all rows; all labels are looked at" in out
