@@ -98,7 +98,7 @@ def isa(request, monkeypatch):
 
 @pytest.fixture
 def bonsai(folder, capsysbinary, monkeypatch):
-    """Runs a command in the `folder` of a test module; gives its standard output, after the expected exit code."""
+    """Runs a command in the module's `folder`; gives its standard output, after the expected exit code."""
     monkeypatch.chdir(folder)
 
     def run(*args, code=0):
