@@ -264,17 +264,17 @@ struct PyForest {
         for (int64_t b = a.block_ptr[node]; b < a.block_ptr[node + 1]; ++b) {
             const auto shift =
                 static_cast<uint32_t>(b - a.block_ptr[node]) * static_cast<uint32_t>(kBlockChildren);
-            forest.block(static_cast<size_t>(b)).for_each_feature([&](size_t feature, FeatureWeights found) {
-                if (feature >= forest.n_features()) return;
-                for (size_t w = 0; w < found.n; ++w) {
-                    const uint32_t child = shift + (found.child[w] & ~kLastWeight);
-                    if (child >= a.child_ptr[node + 1] - a.child_ptr[node]) continue;
-                    children.push_back(child);
-                    features.push_back(static_cast<uint32_t>(feature));
-                    values.push_back(a.scale[static_cast<size_t>(a.child_ptr[node]) + child] *
-                                     found.weight[w]);
-                }
-            });
+            forest.block(static_cast<size_t>(b))
+                .for_each_feature([&](size_t feature, const FeatureWeights& found) {
+                    if (feature >= forest.n_features()) return;
+                    found.for_each([&](size_t c, StoredWeight weight) {
+                        const uint32_t child = shift + static_cast<uint32_t>(c);
+                        if (child >= a.child_ptr[node + 1] - a.child_ptr[node]) return;
+                        children.push_back(child);
+                        features.push_back(static_cast<uint32_t>(feature));
+                        values.push_back(a.scale[static_cast<size_t>(a.child_ptr[node]) + child] * weight);
+                    });
+                });
         }
         return nb::make_tuple(to_numpy(std::move(children)), to_numpy(std::move(features)),
                               to_numpy(std::move(values)));

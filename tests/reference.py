@@ -384,9 +384,15 @@ def log_mean(scores: np.ndarray, n_trees: int) -> float:
 
 
 def shorten(x: np.ndarray) -> np.ndarray:
-    """To 16 significant bits, half away from zero."""
-    bits = x.astype(np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x80)) & np.uint32(0xFFFFFF00)).view(np.float32).astype(np.float64)
+    """One row, to whole multiples of a power of two, so many that 16 bits hold each, and 32 bits all sums."""
+    x = x.astype(np.float32).astype(np.float64)
+    if not x.any():
+        return x
+    most_in_all = 2**31 // 127 - 1
+    n = np.count_nonzero(x)
+    least = max(np.abs(x).max() / 32767, np.abs(x).sum() / max(most_in_all - n, most_in_all / 2))
+    step = 2.0 ** np.frexp(least)[1]
+    return np.rint(x / step) * step
 
 
 def predict(
@@ -399,9 +405,7 @@ def predict(
     """
     ranked = []
     for x in dense(X):
-        # Scaled in single precision, as halves must be rounded the same way.
-        factor = np.float32(1 / np.linalg.norm(x)) if normalize and x.any() else np.float32(1)
-        short = shorten(x.astype(np.float32) * factor)
+        short = shorten(x) / (np.linalg.norm(x) if normalize and x.any() else 1)
         reached = [descend(root, short, beam, loss) for root in forest] if x.any() else []
         own = {} if ranker is None else descend(ranker, short, None, loss)
         best = max((score for of_tree in reached for score, _ in of_tree.values()), default=0.0)

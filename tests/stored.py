@@ -71,7 +71,7 @@ def linear_params(loss="squared_hinge", solver="dual", C=1.0, tol=0.1, max_iter=
 # --- stored forests ---
 
 
-BLOCK, LAST = 128, 0x80  # children in a block of weights; the bit that marks a feature's last weight
+BLOCK, LISTED = 128, 8  # children in a block of weights; weights of a feature that has no map of them
 
 
 def stored_classifiers(arrays, v, n_features):
@@ -87,15 +87,22 @@ def stored_classifiers(arrays, v, n_features):
         for bucket, (begin, end) in enumerate(pairwise(offsets.tolist())):
             if begin == end:
                 continue
-            n, body = int(records[begin]), records[begin + 1 : end].tobytes()
-            low = np.frombuffer(body, "<u1" if shift <= 8 else "<u2", n)
-            child, weight = np.frombuffer(body[low.nbytes :], np.uint8).reshape(2, -1)
-            (ends,) = np.nonzero(child & LAST)
-            assert len(ends) == n and ends[-1] == len(child) - 1
-            features = np.repeat((bucket << shift) + low.astype(int), np.diff(ends, prepend=-1))
-            at = BLOCK * number + (child & (LAST - 1)).astype(int), features
-            assert not W[at].any() and len(set(zip(*at, strict=True))) == len(child)
-            W[at] = weight.view(np.int8) * scale[at[0]]
+            n, sized = records[begin : begin + 2].tolist()
+            low = np.frombuffer(records[begin + 2 : end].tobytes(), "<u1" if shift <= 8 else "<u2", n)
+            at = begin + 2 + low.nbytes + sized
+            sizes = records[at - sized : at].tolist() + [2] * (n - sized)
+            assert len(set(low.tolist())) == n and 2 not in sizes[:sized] and at + sum(sizes) == end
+            for feature, size in zip((bucket << shift) + low.astype(int), sizes, strict=True):
+                held, at = records[at : at + size], at + size
+                if size > 2 * LISTED:
+                    child = np.flatnonzero(np.unpackbits(held[: BLOCK // 8], bitorder="little"))
+                    weight = held[BLOCK // 8 :]
+                else:
+                    child, weight = held.reshape(2, -1)
+                column = W[BLOCK * number : BLOCK * (number + 1), feature]
+                assert len(child) == len(weight) and not column.any()
+                column[child] = weight.view(np.int8) * scale[BLOCK * number + child.astype(int)]
+                assert np.count_nonzero(column) == len(weight)
     return W, scale, bias
 
 
@@ -162,15 +169,22 @@ def pack_block(a, W):
     records = bytearray()
     for bucket in range(((W.shape[1] - 1) >> shift) + 1):
         a["buckets"].append(len(records))
-        low, child, weight = bytearray(), bytearray(), bytearray()
-        for f in used[used >> shift == bucket].tolist():
-            of_children = np.flatnonzero(W[:, f])
+        features = used[used >> shift == bucket]
+        n_weights = np.count_nonzero(W[:, features], axis=0)
+        features = [*features[n_weights > 1].tolist(), *features[n_weights == 1].tolist()]
+        low, sizes, held = bytearray(), bytearray(), bytearray()
+        for f in features:
+            child = np.flatnonzero(W[:, f])
+            before = len(held)
+            if len(child) > LISTED:
+                held += np.packbits(np.isin(np.arange(BLOCK), child), bitorder="little").tobytes()
+            else:
+                held += bytes(child.tolist())
+            held += W[child, f].astype(np.int8).tobytes()
             low += (f - (bucket << shift)).to_bytes(1 if shift <= 8 else 2, "little")
-            child += bytes([*of_children[:-1], LAST + of_children[-1]])
-            weight += W[of_children, f].astype(np.int8).tobytes()
-        if low:
-            n = len(low) if shift <= 8 else len(low) // 2
-            records += bytes([n]) + low + child + weight
+            sizes += bytes([len(held) - before] if len(child) > 1 else [])
+        if features:
+            records += bytes([len(features), len(sizes)]) + low + sizes + held
     a["buckets"].append(len(records))
     a["shift"].append(shift)
     a["records"] += records

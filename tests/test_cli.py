@@ -346,7 +346,7 @@ def test_info_in_json(bonsai, folder):
     model = Bonsai.load(folder / "model.bonsai")
     report = json.loads(bonsai("info", "model.bonsai", "--json"))
     assert report["model"] == "model.bonsai"
-    assert report["format_version"] == 1
+    assert report["format_version"] == 2
     assert report["params"]["branching"] == 5
     assert report["verified"] is False
     assert [tree["nodes"] for tree in report["trees"]] == [tree.n_nodes for tree in model.trees_]

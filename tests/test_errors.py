@@ -346,11 +346,11 @@ def test_files_that_are_no_models(saved, damage, message):
 
 
 def test_files_of_a_newer_version(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(_modelfile, "VERSION", 2)
+    monkeypatch.setattr(_modelfile, "VERSION", 3)
     model.save(tmp_path / "new")
     monkeypatch.undo()
     with says(
-        "was made by a newer bonsai-xmc (format 2, this version reads 1–1): upgrade bonsai-xmc", FormatError
+        "was made by a newer bonsai-xmc (format 3, this version reads 2–2): upgrade bonsai-xmc", FormatError
     ):
         Bonsai.load(tmp_path / "new")
 

@@ -32,7 +32,7 @@ def assert_equal(arrays, expected):
 def forge(entries=None, *, fields=None, header=None, data=b"", pad=True):
     """A file with any header at all, whose header checksum nevertheless holds."""
     if header is None:
-        metadata = {"crc32.header": "0" * 8, "format": "bonsai-xmc", "format_version": "1", **(fields or {})}
+        metadata = {"crc32.header": "0" * 8, "format": "bonsai-xmc", "format_version": "2", **(fields or {})}
         metadata = {key: text for key, text in metadata.items() if text is not None}
         header = json.dumps({"__metadata__": metadata, **(entries or {})}, separators=(",", ":")).encode()
     header += b" " * (-(8 + len(header)) % 64) if pad else b""
@@ -52,7 +52,7 @@ def test_bytes_of_a_tiny_model():
     made = dumps({"a": np.array([1, -2], "<i2"), "b": np.array([0.5], "<f4")}, {"note": "hi"})
     text = (
         b'{"__metadata__":{"crc32.a":"%08x","crc32.b":"%08x","crc32.header":"00000000",'
-        b'"format":"bonsai-xmc","format_version":"1","note":"hi"},'
+        b'"format":"bonsai-xmc","format_version":"2","note":"hi"},'
         b'"a":{"dtype":"I16","shape":[2],"data_offsets":[0,4]},'
         b'"pad.0":{"dtype":"U8","shape":[60],"data_offsets":[4,64]},'
         b'"b":{"dtype":"F32","shape":[1],"data_offsets":[64,68]}}'
@@ -127,7 +127,7 @@ def test_round_trip(shapes, metadata):
     verify(file)
     assert_equal(file.arrays, arrays)
     assert file.metadata == metadata
-    assert file.version == 1
+    assert file.version == 2
     assert {name for name in safetensors_load(blob) if not name.startswith("pad.")} == set(arrays)
 
 
@@ -324,7 +324,7 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
         # a newer version, whatever else has changed in it
         (
             forge({"x": {"codec": "zip"}}, fields={"format_version": "3"}),
-            r"^this buffer was made by a newer bonsai-xmc \(format 3, this version reads 1–1\): upgrade",
+            r"^this buffer was made by a newer bonsai-xmc \(format 3, this version reads 2–2\): upgrade",
         ),
         # truncated
         (struct.pack("<Q", 64) + b"{", "is truncated at byte 9, within the header of 64 bytes"),
@@ -343,6 +343,7 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
             "is damaged: its metadata is not text, or has no format version",
         ),
         (forge(fields={"note": 3}), "is damaged: its metadata is not text"),
+        (forge(fields={"format_version": "1"}), "has format 1, which no release has written and this version"),
         (forge(fields={"format_version": "0"}), "is damaged: its format version is '0'"),
         (forge(fields={"format_version": "one"}), "is damaged: its format version is 'one'"),
         (forge(fields={"format_version": "9" * 5000}), "is damaged: its format version is '9999"),

@@ -17,7 +17,7 @@ _SAMPLE = 256  # labels whose vectors are counted
 # within a factor of 1.7 on EURLEX57K, TIBKAT, Bibtex, Delicious and generated data, with trees and without,
 # at prune 0.01 and 0.1. A weight with its share of the index takes two and a half bytes.
 _WEIGHTS_PER_ENTRY = 2.0
-_BYTES_PER_WEIGHT = 2.6
+_BYTES_PER_WEIGHT = 2.2
 
 
 def estimate(

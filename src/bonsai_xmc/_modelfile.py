@@ -13,7 +13,7 @@ multiple of 64 bytes; the gaps are U8 tensors of zeros named ``pad.0``, ``pad.1`
 Beside the caller's own entries the metadata holds
 
     format          "bonsai-xmc"
-    format_version  "1"
+    format_version  "2"
     crc32.NAME      CRC-32 (that of zlib) of the bytes of tensor NAME, eight lower-case hexadecimal digits
     crc32.header    CRC-32 of the first 8 + N bytes of the file, in which these eight digits are "00000000"
 
@@ -41,8 +41,8 @@ from bonsai_xmc._files import PathLike, check_writable, replacing
 Array = npt.NDArray[Any]
 
 FORMAT = "bonsai-xmc"
-VERSION = 1
-OLDEST_READABLE = 1
+VERSION = 2
+OLDEST_READABLE = 2
 
 _ALIGNMENT = 64
 _MAX_HEADER = 100_000_000  # the limit of the safetensors format itself
@@ -254,8 +254,13 @@ def _read_version(text: str, source: str) -> int:
             f"{source} was made by a newer bonsai-xmc (format {version}, this version reads "
             f"{OLDEST_READABLE}–{VERSION}): upgrade bonsai-xmc to use it"
         )
-    if version < OLDEST_READABLE:
+    if version < 1:
         raise FormatError(f"{source} is damaged: its format version is {text[:20]!r}")
+    if version < OLDEST_READABLE:
+        raise FormatError(
+            f"{source} has format {version}, which no release has written and this version does not read "
+            f"({OLDEST_READABLE}–{VERSION}): train the model again"
+        )
     return version
 
 

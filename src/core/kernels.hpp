@@ -53,6 +53,15 @@ struct FixedPass {
     const float* factor;     // n_rows: what the thresholds are multiplied by
 };
 
+// Up to 128 bytes where few are not 0: a map of 128 bits, then the bytes whose bit is set, one after the
+// other. kSpreadRead bytes from `bytes` on must be readable.
+struct SpreadBytes {
+    const uint8_t* bytes;
+    int16_t factor;
+    uint8_t size;
+};
+inline constexpr size_t kSpreadRead = 16 + 128 + 16;
+
 struct Kernels {
     const char* name;
     void (*dual_squared_hinge)(const DualPass&);
@@ -74,6 +83,14 @@ struct Kernels {
     // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128
     void (*add_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
                       float* out);
+    // The same in whole numbers: the same on every machine, in any order, as long as sums stay within 32
+    // bits.
+    void (*sum_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value,
+                      size_t n, int32_t* out);
+    // out[c] += sum over i of rows[i].factor * the c-th of 128 bytes
+    void (*sum_spread)(const SpreadBytes* rows, size_t n, int32_t* out);
+    // out[c] = the c-th byte; width a multiple of 16 up to 128, and no bit set beyond
+    void (*unspread)(const uint8_t* bytes, size_t width, int8_t* out);
     // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
     // all 0 for a scale of 0. width a multiple of 16
     float (*to_bytes)(const float* row, const float* factor, size_t width, int8_t* out);

@@ -403,6 +403,125 @@ Shorts multiply(Shorts a, Shorts b) {
 #endif
 }
 
+#if defined(__AVX2__)
+// For each map of eight: where each of its lanes finds its byte; nowhere, which gives 0, if its bit is not
+// set.
+struct Places {
+    constexpr Places() : of{} {
+        for (size_t map = 0; map < 256; ++map)
+            for (uint8_t l = 0, n = 0; l < 8; ++l) of[map][l] = map >> l & 1 ? n++ : 0x80;
+    }
+    uint8_t of[256][8];
+};
+constexpr Places kPlaces;
+
+// The bytes of a map's eight lanes, in their places, 0 in the others.
+__m128i expand_eight(uint64_t map, const uint8_t* bytes) {
+    return _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)),
+                            _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kPlaces.of[map & 0xff])));
+}
+#endif
+
+// The signed bytes of a map's lanes, in their places, 0 in the others.
+#if defined(__AVX512F__)
+__m512i expand(uint64_t map, const uint8_t* bytes) {
+    return _mm512_maskz_expand_epi32(
+        static_cast<__mmask16>(map),
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes))));
+}
+#elif defined(__AVX2__)
+__m256i expand(uint64_t map, const uint8_t* bytes) {
+    return _mm256_cvtepi8_epi32(expand_eight(map, bytes));
+}
+#endif
+
+void unspread(const uint8_t* bytes, size_t width, int8_t* out) {
+    constexpr size_t map_bytes = 16;
+    const uint8_t* next = bytes + map_bytes;
+    for (size_t c = 0; c < width / 8; ++c, out += 8) {
+#if defined(__AVX2__)
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(out), expand_eight(bytes[c], next));
+        next += __builtin_popcount(bytes[c]);
+#else
+        for (size_t l = 0; l < 8; ++l) out[l] = bytes[c] >> l & 1 ? static_cast<int8_t>(*next++) : int8_t{0};
+#endif
+    }
+}
+
+// Features two by two: the bytes of both side by side, widened, times both values, and their sum are then few
+// instructions.
+template <size_t N16>
+void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+               int32_t* out) {
+#if defined(__AVX2__)
+    constexpr size_t ahead = 8;
+    alignas(16) static constexpr int8_t nothing[16 * N16] = {};
+    typedef int32_t Eight __attribute__((vector_size(32)));
+    Eight sum[2 * N16];
+    std::memcpy(sum, out, sizeof sum);
+    const auto add = [&](const int8_t* a, const int8_t* b, uint16_t first, uint32_t second) {
+        const __m256i both = _mm256_set1_epi32(static_cast<int32_t>(first | second << 16));
+        for (size_t j = 0; j < N16; ++j) {
+            const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16 * j));
+            const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 16 * j));
+            sum[2 * j] += (Eight)_mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(x, y)), both);
+            sum[2 * j + 1] += (Eight)_mm256_madd_epi16(_mm256_cvtepi8_epi16(_mm_unpackhi_epi8(x, y)), both);
+        }
+    };
+    const auto row = [&](size_t i) { return panel + size_t{place[i]} * width; };
+    size_t i = 0;
+    for (; i + 2 <= n; i += 2) {
+        if (i + ahead + 2 <= n) {
+            __builtin_prefetch(row(i + ahead));
+            __builtin_prefetch(row(i + ahead + 1));
+        }
+        add(row(i), row(i + 1), static_cast<uint16_t>(value[i]), static_cast<uint16_t>(value[i + 1]));
+    }
+    if (i < n) add(row(i), nothing, static_cast<uint16_t>(value[i]), 0);
+    std::memcpy(out, sum, sizeof sum);
+#else
+    for (size_t i = 0; i < n; ++i)
+        for (size_t c = 0; c < 16 * N16; ++c) out[c] += value[i] * panel[size_t{place[i]} * width + c];
+#endif
+}
+
+void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
+    constexpr size_t map_bytes = 16;
+#if defined(__AVX2__)
+    constexpr size_t sums = 8, words = sums * kVector / 64;  // as many sums as there are registers for
+    for (size_t first = 0; first < 2; first += words, out += sums * kVector) {
+        Mask sum[sums];
+        std::memcpy(sum, out, sizeof sum);
+        for (size_t i = 0; i < n; ++i) {
+            uint64_t map[2];
+            std::memcpy(map, rows[i].bytes, sizeof map);
+            const uint8_t* next = rows[i].bytes + map_bytes;
+            if (first > 0) next += __builtin_popcountll(map[0]);
+            // Products of 16 bits, added in pairs; the upper factor of each pair is 0.
+            const Mask factor = (rows[i].factor & 0xffff) - Mask{};
+            for (size_t j = 0; j < sums; ++j) {
+                const uint64_t lanes = map[first + j * kVector / 64] >> (j * kVector % 64);
+#if defined(__AVX512F__)
+                sum[j] += (Mask)_mm512_madd_epi16(expand(lanes, next), (__m512i)factor);
+#else
+                sum[j] += (Mask)_mm256_madd_epi16(expand(lanes, next), (__m256i)factor);
+#endif
+                next += __builtin_popcountll(lanes & ((uint64_t{1} << kVector) - 1));
+            }
+        }
+        std::memcpy(out, sum, sizeof sum);
+    }
+#else
+    for (size_t i = 0; i < n; ++i) {
+        const uint8_t* next = rows[i].bytes + map_bytes;
+        for (size_t c = 0; c < map_bytes; ++c)
+            for (unsigned map = rows[i].bytes[c]; map; map &= map - 1)
+                out[c * 8 + static_cast<size_t>(__builtin_ctz(map))] +=
+                    rows[i].factor * static_cast<int8_t>(*next++);
+    }
+#endif
+}
+
 void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
     constexpr size_t lanes = 2 * kVector, NV = kMaxLanes / lanes, ahead = 12;
     const int32_t* index = pass.index;
@@ -483,6 +602,18 @@ const Kernels BONSAI_KERNELS = {
                 for_width(std::min(kMaxLanes, width - l),
                           [&]<size_t NV>() { add_bytes<NV>(panel + l, width, place, value, n, out + l); });
         },
+    .sum_bytes =
+        [](const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+           int32_t* out) {
+            const auto part = [&]<size_t N16>(size_t c) {
+                sum_bytes<N16>(panel + c, width, place, value, n, out + c);
+            };
+            size_t c = 0;
+            for (; c + 64 <= width; c += 64) part.template operator()<4>(c);
+            for (; c + 16 <= width; c += 16) part.template operator()<1>(c);
+        },
+    .sum_spread = sum_spread,
+    .unspread = unspread,
     .to_bytes = to_bytes,
     .rows_above = rows_above,
     .above = above,

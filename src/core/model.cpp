@@ -1,6 +1,7 @@
 #include "model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -100,20 +101,31 @@ void PackedBlock::verify(size_t n_features, size_t n_children) const {
         const size_t begin = offsets_[bucket], end = offsets_[bucket + 1];
         if (begin == end) continue;
         const Record r = record(begin, end);
-        require(r.n > 0 && 1 + r.n * low_bytes_ + 2 * r.n_weights == end - begin, "the length of a record");
+        require(r.n > 0, "the length of a record");
+        std::vector<size_t> features;
+        const uint8_t* held = r.held;
         for (size_t i = 0; i < r.n; ++i) {
-            const size_t f = feature(bucket, r, i);
-            require(f >> shift_ == bucket && f < n_features, "a feature out of range");
-            require(i == 0 || feature(bucket, r, i - 1) < f, "features out of order");
+            features.push_back(feature(bucket, r, i));
+            require(features[i] >> shift_ == bucket && features[i] < n_features, "a feature out of range");
+            require(i == 0 || i == r.n_sized || features[i - 1] < features[i], "features out of order");
+            const FeatureWeights found{held, i < r.n_sized ? r.size[i] : size_t{2}};
+            require(found.size <= static_cast<size_t>(r.end - held), "the length of a record");
+            size_t n = 0;
+            if (found.spread())
+                for (size_t c = 0; c < kMapBytes; ++c) n += static_cast<size_t>(std::popcount(held[c]));
+            require(found.spread() ? n == found.n() : found.size > 0 && found.size % 2 == 0,
+                    "features and weights that do not fit");
+            for (size_t w = 0; !found.spread() && w < found.n(); ++w)
+                require(held[w] < n_children, "a weight of a child out of range");
+            found.for_each([&](size_t child, StoredWeight) {
+                require(child < n_children, "a weight of a child out of range");
+            });
+            held += found.size;
         }
-        size_t ends = 0;
-        for (size_t w = 0; w < r.n_weights; ++w) {
-            require((r.child[w] & ~kLastWeight) < static_cast<int>(n_children),
-                    "a weight of a child out of range");
-            ends += r.child[w] >> 7;
-        }
-        require(ends == r.n && r.child[r.n_weights - 1] & kLastWeight,
-                "features and weights that do not fit");
+        require(held == r.end, "the length of a record");
+        std::sort(features.begin(), features.end());
+        require(std::adjacent_find(features.begin(), features.end()) == features.end(),
+                "features out of order");
     }
 }
 
@@ -121,21 +133,45 @@ void OwnedForest::add_block(std::span<const uint32_t> features, std::span<const 
                             std::span<const uint8_t> child, std::span<const StoredWeight> weight) {
     const unsigned s = shift_for(features);
     const size_t first_bucket = buckets.size(), first_byte = records.size();
+    std::vector<size_t> order;  // of one bucket's features
     for (size_t i = 0, end; i < features.size(); i = end) {
         const uint32_t bucket = features[i] >> s;
         for (end = i + 1; end < features.size() && features[end] >> s == bucket;) ++end;
         buckets.resize(first_bucket + bucket + 1, static_cast<uint32_t>(records.size() - first_byte));
-        records.push_back(static_cast<uint8_t>(end - i));
-        for (size_t f = i; f < end; ++f) {
+        const auto n_weights = [&](size_t f) { return ptr[f + 1] - ptr[f]; };
+        order.clear();
+        for (size_t f = i; f < end; ++f)
+            if (n_weights(f) > 1) order.push_back(f);
+        const size_t n_sized = order.size();
+        for (size_t f = i; f < end; ++f)
+            if (n_weights(f) == 1) order.push_back(f);
+        records.push_back(static_cast<uint8_t>(order.size()));
+        records.push_back(static_cast<uint8_t>(n_sized));
+        for (const size_t f : order) {
             const uint32_t low = features[f] & ((uint32_t{1} << s) - 1);
             records.push_back(static_cast<uint8_t>(low));
             if (s > kByteShift) records.push_back(static_cast<uint8_t>(low >> 8));
         }
-        for (size_t f = i; f < end; ++f) {
-            records.insert(records.end(), child.begin() + ptr[f], child.begin() + ptr[f + 1]);
-            records.back() |= kLastWeight;
+        const auto spread = [&](size_t f) { return n_weights(f) > kMostListed; };
+        for (const size_t f : std::span(order).first(n_sized))
+            records.push_back(static_cast<uint8_t>(n_weights(f) + (spread(f) ? kMapBytes : n_weights(f))));
+        for (const size_t f : order) {
+            if (spread(f)) {
+                uint8_t map[kMapBytes] = {};
+                uint8_t of_child[kBlockChildren];
+                for (size_t w = ptr[f]; w < ptr[f + 1]; ++w) {
+                    map[child[w] / 8] |= static_cast<uint8_t>(1 << (child[w] % 8));
+                    of_child[child[w]] = static_cast<uint8_t>(weight[w]);
+                }
+                records.insert(records.end(), map, map + kMapBytes);
+                for (size_t c = 0; c < kBlockChildren; ++c)
+                    if (map[c / 8] >> (c % 8) & 1) records.push_back(of_child[c]);
+            } else {
+                records.insert(records.end(), child.begin() + ptr[f], child.begin() + ptr[f + 1]);
+                for (size_t w = ptr[f]; w < ptr[f + 1]; ++w)
+                    records.push_back(static_cast<uint8_t>(weight[w]));
+            }
         }
-        for (size_t w = ptr[i]; w < ptr[end]; ++w) records.push_back(static_cast<uint8_t>(weight[w]));
     }
     if (records.size() - first_byte > std::numeric_limits<uint32_t>::max())
         throw std::length_error("the weights of 128 classifiers take more than 4 GiB");

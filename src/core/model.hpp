@@ -9,19 +9,27 @@
 #include <span>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace bonsai {
 
 // Weights are stored in blocks: the classifiers of up to 128 children of a node, feature by feature. A weight
 // is a signed byte times its classifier's scale. A block's features are cut into buckets by their upper bits,
 // and all that a bucket holds stands in one record of bytes:
-//     number of features | lower bits of each, in one byte or two | children | weights
-// An empty bucket has no bytes at all. There is a child for each weight, feature by feature; its top bit
-// tells the feature's last weight, so that a feature costs no count. Looking a feature up reads the bucket's
-// offset and its record: two places in memory, however large the block is.
+//     number of features | how many of them have a size, the first ones | lower bits of each feature, in one
+//     byte or two | sizes | what each feature holds
+// An empty bucket has no bytes at all. A feature of few weights holds their children, then the weights; one
+// of more than eight is spread: a map of 128 bits tells the children, so that a processor can put 16 weights
+// into their places at once. The size is the number of these bytes, and tells which of the two it is; the
+// features without a size have one weight. Looking a feature up reads the bucket's offset and its record: two
+// places in memory, however large the block is, and without a branch that depends on what stands there.
 using StoredWeight = int8_t;
 inline constexpr int kWeightMax = 127;
 inline constexpr size_t kBlockChildren = 128;
-inline constexpr uint8_t kLastWeight = 0x80;
+inline constexpr size_t kMapBytes = kBlockChildren / 8;
+inline constexpr size_t kMostListed = 8;        // weights that are not spread
 inline constexpr size_t kRecordFeatures = 255;  // at most, so that a byte holds their number
 inline constexpr unsigned kByteShift = 8;       // lower bits that fit into one byte
 inline constexpr unsigned kMaxShift = 16;
@@ -44,20 +52,36 @@ struct ForestArrays {
     std::span<const uint8_t> records;
 };
 
-// The weights of one feature in a block; none if the block lacks it.
+// What a block holds of one feature; of size 0 if the block lacks it.
 struct FeatureWeights {
-    const uint8_t* child = nullptr;  // within the block, + kLastWeight on the last one
-    const StoredWeight* weight = nullptr;
-    size_t n = 0;
+    const uint8_t* bytes = nullptr;
+    size_t size = 0;
+
+    bool spread() const { return size > 2 * kMostListed; }
+    size_t n() const { return spread() ? size - kMapBytes : size / 2; }
+    StoredWeight weight(size_t w) const {
+        return static_cast<StoredWeight>(bytes[(spread() ? kMapBytes : n()) + w]);
+    }
+
+    // fn(child, weight): children below 128, whatever the bytes are.
+    template <class Fn>
+    void for_each(Fn&& fn) const {
+        if (!spread())
+            for (size_t w = 0; w < n(); ++w) fn(bytes[w] % kBlockChildren, weight(w));
+        else
+            for (size_t c = 0, w = 0; c < kBlockChildren && w < n(); ++c)
+                if (bytes[c / 8] >> (c % 8) & 1) fn(c, weight(w++));
+    }
 };
 
 // What a bucket holds.
 struct Record {
-    const uint8_t* low = nullptr;  // of each feature, little-endian
+    const uint8_t* low = nullptr;  // of each feature, little-endian; first those with a size
     size_t n = 0;                  // features
-    const uint8_t* child = nullptr;
-    const StoredWeight* weight = nullptr;
-    size_t n_weights = 0;
+    size_t n_sized = 0;
+    const uint8_t* size = nullptr;
+    const uint8_t* held = nullptr;  // what the features hold, one after the other
+    const uint8_t* end = nullptr;
 };
 
 // One block, ready to be looked into. Whatever the bytes are, nothing is read beyond the block.
@@ -72,15 +96,26 @@ class PackedBlock {
 
     size_t n_bytes() const { return records_.size(); }
 
+    const uint8_t* end() const { return records_.data() + records_.size(); }
+
     FeatureWeights find(uint32_t feature) const {
         const size_t bucket = feature >> shift_;
         if (bucket >= n_buckets_) return {};
-        const Record r = record(offsets_[bucket], offsets_[bucket + 1]);
+        const size_t begin = offsets_[bucket];
+        const Record r = record(begin, offsets_[bucket + 1]);
         const uint32_t wanted = feature & ((uint32_t{1} << shift_) - 1);
-        const size_t at = low_bytes_ == 1 ? position<uint8_t>(r, wanted) : position<uint16_t>(r, wanted);
-        if (at >= r.n) return {};
-        const size_t first = skip_features(r, 0, at);
-        return {r.child + first, r.weight + first, skip_features(r, first, 1) - first};
+        if (r.n == 0) return {};
+        if (r.n > kAtOnce || begin + kReadAtOnce > records_.size()) return search(r, wanted);
+        const uint64_t equal = low_bytes_ == 1 ? equal_bytes(r.low, static_cast<uint8_t>(wanted))
+                                               : equal_pairs(r.low, static_cast<uint16_t>(wanted));
+        const uint64_t beyond = uint64_t{1} << r.n;
+        const auto at = static_cast<size_t>(std::countr_zero((equal & (beyond - 1)) | beyond));
+        const size_t sized = std::min(at, r.n_sized);
+        const FeatureWeights found{r.held + sum_of_bytes(r.size, sized) + 2 * (at - sized),
+                                   at < r.n_sized ? r.size[at] : size_t{2}};
+        const bool there =
+            at < r.n && found.size <= static_cast<size_t>(std::max<ptrdiff_t>(0, r.end - found.bytes));
+        return {found.bytes, there ? found.size : 0};
     }
 
     // Ask the memory for what `find` will read: some look-ups ahead first for the offset, then for the
@@ -107,80 +142,110 @@ class PackedBlock {
         }
     }
 
-    // Calls fn(feature, its weights) for each feature, ascending.
+    // Calls fn(feature, what the block holds of it) for each feature; within a bucket those with a size
+    // first.
     template <class Fn>
     void for_each_feature(Fn&& fn) const {
         for_each_record([&](size_t bucket, const Record& r) {
-            for (size_t i = 0, first = 0, end; i < r.n; ++i, first = end) {
-                end = skip_features(r, first, 1);
-                fn(feature(bucket, r, i), FeatureWeights{r.child + first, r.weight + first, end - first});
+            const uint8_t* held = r.held;
+            for (size_t i = 0; i < r.n_sized; held += r.size[i++]) {
+                if (r.size[i] > r.end - held) return;
+                fn(feature(bucket, r, i), FeatureWeights{held, r.size[i]});
             }
+            // A loop of their own: most features have one weight, and nothing to decide.
+            const size_t most = std::min(r.n, r.n_sized + static_cast<size_t>(r.end - held) / 2);
+            for (size_t i = r.n_sized; i < most; ++i, held += 2)
+                fn(feature(bucket, r, i), FeatureWeights{held, 2});
         });
     }
 
     // The i-th feature of a bucket.
     size_t feature(size_t bucket, const Record& r, size_t i) const {
-        return (bucket << shift_) + (low_bytes_ == 1 ? r.low[i] : load<uint16_t>(r.low + 2 * i));
+        return (bucket << shift_) + (low_bytes_ == 1 ? r.low[i] : pair(r.low + 2 * i));
     }
 
     // Throws std::invalid_argument unless every offset, feature and child is as it must be.
     void verify(size_t n_features, size_t n_children) const;
 
   private:
-    template <class T>
-    static T load(const uint8_t* bytes) {
-        T value;
-        std::memcpy(&value, bytes, sizeof value);
-        return value;
-    }
+    static size_t pair(const uint8_t* bytes) { return bytes[0] + (size_t{bytes[1]} << 8); }
 
     // The record in bytes begin … end of the block; without features where these cannot hold one.
     Record record(size_t begin, size_t end) const {
         end = std::min(end, records_.size());
-        if (begin >= end) return {};
+        if (begin + 2 > end) return {};
         const uint8_t* bytes = records_.data() + begin;
-        const size_t n = bytes[0], length = end - begin, head = 1 + n * low_bytes_;
-        if (head > length) return {};
-        const size_t n_weights = (length - head) / 2;
-        const uint8_t* child = bytes + head;
-        return {bytes + 1, n, child, reinterpret_cast<const StoredWeight*>(child + n_weights), n_weights};
+        const size_t n = bytes[0], n_sized = bytes[1], head = 2 + n * low_bytes_ + n_sized;
+        if (n_sized > n || head > end - begin) return {};
+        return {bytes + 2, n, n_sized, bytes + head - n_sized, bytes + head, records_.data() + end};
     }
 
-    // Where `wanted` stands among a record's lower bits, all different; n or beyond if it does not. A word of
-    // eight bytes is compared at once: its lanes that are equal become zero, and of these the top bits are
-    // set. Words may reach into the children, which come after the lower bits.
-    template <class T>
-    static size_t position(const Record& r, uint32_t wanted) {
-        constexpr size_t lanes = sizeof(uint64_t) / sizeof(T), bits = 8 * sizeof(T);
-        constexpr uint64_t ones = ~uint64_t{0} / ((uint64_t{1} << bits) - 1), tops = ones << (bits - 1);
-        const size_t within = r.n + 2 * r.n_weights / sizeof(T);
-        size_t at = 0;
-        for (; at < r.n && at + lanes <= within; at += lanes) {
-            const uint64_t word = load<uint64_t>(r.low + at * sizeof(T)) ^ (wanted * ones);
-            if (const uint64_t equal = ~(((word & ~tops) + ~tops) | word) & tops)
-                return at + static_cast<size_t>(std::countr_zero(equal)) / bits;
+    FeatureWeights search(const Record& r, uint32_t wanted) const {
+        FeatureWeights next{r.held, 0};
+        for (size_t i = 0; i < r.n; ++i) {
+            next = {next.bytes + next.size, i < r.n_sized ? r.size[i] : size_t{2}};
+            if (next.size > static_cast<size_t>(r.end - next.bytes)) return {};
+            if (feature(0, r, i) == wanted) return next;
         }
-        while (at < r.n && load<T>(r.low + at * sizeof(T)) != wanted) ++at;
-        return at;
+        return {};
     }
 
-    // The weight where the n-th feature after the one that begins at `weight` begins, or the end of the
-    // record. The top bits mark where features end. Words may reach into the weights, which come after the
-    // children: as many features as there should be end before them.
-    static size_t skip_features(const Record& r, size_t weight, size_t n) {
-        for (; n > 0 && weight + 8 <= 2 * r.n_weights; weight += 8) {
-            uint64_t word = load<uint64_t>(r.child + weight) & 0x8080808080808080ULL;
-            const size_t ends = (word >> 7) * 0x0101010101010101ULL >> 56;
-            if (ends >= n) {
-                while (--n > 0) word &= word - 1;
-                weight += static_cast<size_t>(std::countr_zero(word)) / 8 + 1;
-                return std::min(weight, r.n_weights);
+    // Records of so many features are looked through at once. That reads lower bits and sizes of as many,
+    // whether they are there or not.
+    static constexpr size_t kAtOnce = 32;
+    static constexpr size_t kReadAtOnce = 2 + kAtOnce * 2 + kAtOnce;
+
+#if defined(__SSE2__)
+    static __m128i load(const uint8_t* bytes) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    }
+    static uint64_t bits(__m128i bytes) { return static_cast<uint32_t>(_mm_movemask_epi8(bytes)); }
+    // Bit i: the i-th of 32 is `wanted`.
+    static uint64_t equal_bytes(const uint8_t* bytes, uint8_t wanted) {
+        const __m128i all = _mm_set1_epi8(static_cast<char>(wanted));
+        return bits(_mm_cmpeq_epi8(load(bytes), all)) | bits(_mm_cmpeq_epi8(load(bytes + 16), all)) << 16;
+    }
+    static uint64_t equal_pairs(const uint8_t* bytes, uint16_t wanted) {
+        const __m128i all = _mm_set1_epi16(static_cast<short>(wanted));
+        const auto sixteen = [&](const uint8_t* part) {
+            return bits(
+                _mm_packs_epi16(_mm_cmpeq_epi16(load(part), all), _mm_cmpeq_epi16(load(part + 16), all)));
+        };
+        return sixteen(bytes) | sixteen(bytes + 32) << 16;
+    }
+    // Of the first n, up to 32.
+    static size_t sum_of_bytes(const uint8_t* bytes, size_t n) {
+        alignas(64) static constexpr struct Window {
+            constexpr Window() : at{} {
+                for (size_t i = 0; i < kAtOnce; ++i) at[i] = 0xff;
             }
-            n -= ends;
-        }
-        for (; n > 0 && weight < r.n_weights; ++weight) n -= r.child[weight] >> 7;
-        return std::min(weight, r.n_weights);
+            uint8_t at[2 * kAtOnce];
+        } window;
+        const uint8_t* mask = window.at + kAtOnce - n;
+        const __m128i zero = _mm_setzero_si128();
+        const __m128i sums =
+            _mm_add_epi64(_mm_sad_epu8(_mm_and_si128(load(bytes), load(mask)), zero),
+                          _mm_sad_epu8(_mm_and_si128(load(bytes + 16), load(mask + 16)), zero));
+        return static_cast<size_t>(_mm_cvtsi128_si64(sums)) +
+               static_cast<size_t>(_mm_cvtsi128_si64(_mm_unpackhi_epi64(sums, sums)));
     }
+#else
+    static uint64_t equal_bytes(const uint8_t* bytes, uint8_t wanted) {
+        uint64_t equal = 0;
+        for (size_t i = 0; i < kAtOnce; ++i) equal |= uint64_t{bytes[i] == wanted} << i;
+        return equal;
+    }
+    static uint64_t equal_pairs(const uint8_t* bytes, uint16_t wanted) {
+        uint64_t equal = 0;
+        for (size_t i = 0; i < kAtOnce; ++i) equal |= uint64_t{pair(bytes + 2 * i) == wanted} << i;
+        return equal;
+    }
+    static size_t sum_of_bytes(const uint8_t* bytes, size_t n) {
+        size_t sum = 0;
+        for (size_t i = 0; i < n; ++i) sum += bytes[i];
+        return sum;
+    }
+#endif
 
     const uint32_t* offsets_;
     size_t n_buckets_;

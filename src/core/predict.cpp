@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -16,9 +17,9 @@ namespace {
 
 constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
 constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
-constexpr size_t kFewVisits = 2;           // to a node: not worth unpacking it
-constexpr size_t kWalkCost = 16;           // of one look-up, in bytes of a block to walk through
+constexpr size_t kFewVisits = 2;           // to a block: not worth unpacking it
 constexpr size_t kLookupCost = 24;         // of one look-up, in bytes to unpack
+constexpr size_t kMarkCost = 4;            // of marking a feature as wanted, likewise
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
@@ -77,6 +78,24 @@ struct Standing {
     }
 };
 
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// fn(i) for each number that is not below bar(), which may rise on the way; and for some that are. Many are
+// compared at once: in most chunks nothing is large enough.
+template <class Bar, class Fn>
+void for_each_above(std::span<const float> numbers, Bar&& bar, Fn&& fn) {
+    constexpr size_t chunk = 16;
+    for (size_t begin = 0; begin < numbers.size(); begin += chunk) {
+        const size_t end = std::min(begin + chunk, numbers.size());
+        const float least = bar();
+        int any = 0;
+        for (size_t i = begin; i < end; ++i) any |= numbers[i] >= least;
+        if (any)
+            for (size_t i = begin; i < end; ++i)
+                if (numbers[i] >= least) fn(i);
+    }
+}
+
 // The k largest of the numbers offered.
 class Largest {
   public:
@@ -85,20 +104,9 @@ class Largest {
         heap_.clear();
     }
     // The k-th, or -infinity if there were fewer.
-    float least() const {
-        return heap_.size() == k_ ? heap_.front() : -std::numeric_limits<float>::infinity();
-    }
+    float least() const { return heap_.size() == k_ ? heap_.front() : kLowest; }
     void offer(std::span<const float> numbers) {
-        constexpr size_t chunk = 16;  // compared at once; in most of them nothing is large enough
-        while (!numbers.empty()) {
-            const auto part = numbers.first(std::min(chunk, numbers.size()));
-            const float bar = least();
-            int larger = 0;
-            for (const float x : part) larger |= x > bar;
-            if (larger)
-                for (const float x : part) add(x);
-            numbers = numbers.subspan(part.size());
-        }
+        for_each_above(numbers, [&] { return least(); }, [&](size_t i) { add(numbers[i]); });
     }
 
   private:
@@ -118,19 +126,6 @@ class Largest {
     std::vector<float> heap_;  // the smallest on top
 };
 
-// exp(x) to 1e-5, for x in [-87, 80]; beyond, the value at the nearer end. Made to be vectorised.
-float rough_exp(float x) {
-    x = x > -87.0f ? x : -87.0f;
-    x = x < 80.0f ? x : 80.0f;
-    constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, in the low bits
-    const float t = x * 1.44269504f, shifted = t + shift, f = t - (shifted - shift);
-    const float two_to_f =
-        1.0f + f * (0.693147182f +
-                    f * (0.240226462f + f * (0.0555032886f + f * (0.00961812911f + f * 0.00133335581f))));
-    const int32_t whole = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(shift);
-    return two_to_f * std::bit_cast<float>((whole + 127) << 23);
-}
-
 struct Ranked {
     double score;
     double margin;
@@ -142,35 +137,47 @@ struct Ranked {
     }
 };
 
-// To 16 significant bits. Times a stored weight of 8 bits that is exact in a float, so that a multiplication
-// and addition give the same sums whether the machine fuses them or not: scores are the same on all of them.
-float shortened(float value) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    return std::bit_cast<float>((bits + 0x80) & ~uint32_t{0xff});
-}
-
-// The rows of one task, as lists of (feature, value), ready to be looked up node by node.
+// The rows of one task, as lists of (feature, value), ready to be looked up node by node. Values are whole
+// numbers of 16 bits, times the row's unit. Times stored weights of 8 bits their sums are whole numbers, too:
+// the same in any order, on every machine, and whatever the row's companions are.
 struct Block {
     std::vector<size_t> ptr;
     std::vector<uint32_t> feature;
-    std::vector<float> value;
+    std::vector<int16_t> value;
+    std::vector<float> unit;
 
     void read(const RowsView& x, size_t begin, size_t end, bool normalize) {
         ptr.assign(1, 0);
         feature.clear();
         value.clear();
+        unit.clear();
         for (size_t i = begin; i < end; ++i) {
+            double largest = 0, sum = 0, n = 0;
+            for_each_entry(x, i, [&](uint32_t, float v) {
+                largest = std::max(largest, std::abs(double{v}));
+                sum += std::abs(double{v});
+                ++n;
+            });
+            // No sum of products may leave 32 bits, with room for the rounding of each value. A power of two:
+            // what is short already stays as it is.
+            constexpr double most = 32767, most_in_all = (1u << 31) / kWeightMax - 1.0;
+            int exponent = 0;
+            std::frexp(std::max(largest / most, sum / std::max(most_in_all - n, most_in_all / 2)), &exponent);
+            const double step = largest > 0 ? std::ldexp(1.0, exponent) : 0.0;
             const double norm = normalize ? row_norm(x, i) : 1.0;
-            const float factor = norm > kSmallestNorm ? static_cast<float>(1.0 / norm) : 1.0f;
+            unit.push_back(static_cast<float>(norm > kSmallestNorm ? step / norm : step));
+            const double per_step = step > 0 ? 1 / step : 0.0;
             for_each_entry(x, i, [&](uint32_t f, float v) {
-                if (v == 0.0f) return;
+                const auto whole = static_cast<int16_t>(std::lrint(v * per_step));
+                if (whole == 0) return;
                 feature.push_back(f);
-                value.push_back(shortened(v * factor));
+                value.push_back(whole);
             });
             ptr.push_back(feature.size());
         }
     }
     size_t size() const { return ptr.size() - 1; }
+    size_t row_size(size_t row) const { return ptr[row + 1] - ptr[row]; }
 };
 
 // One worker's search; the buffers live as long as the call.
@@ -222,9 +229,12 @@ class Searcher {
                     return;
                 }
                 const int32_t* children = a_.children.data() + a_.child_ptr[node];
-                score_children(node, mine, [&](size_t i, size_t from, std::span<const float> margins) {
-                    advance(mine[i], root, {children + from, margins.size()}, margins.data());
-                });
+                alignas(64) float margin[kBlockChildren];
+                score_children(
+                    node, mine, [&](size_t, size_t) { return margin; },
+                    [&](size_t i, size_t from, size_t n) {
+                        advance(mine[i], root, {children + from, n}, margin);
+                    });
             });
             visits_.clear();
             for (uint32_t r = 0; r < beam_.size(); ++r) {
@@ -284,83 +294,114 @@ class Searcher {
         visits_.clear();
         for (const auto& [node, at] : order_) visits_.push_back(arrivals[at]);
         for_each_node(visits_, [&](size_t node, size_t begin, size_t end) {
-            score_children(node, {&visits_[begin], end - begin},
-                           [&](size_t i, size_t from, std::span<const float> margins) {
-                               std::copy(margins.begin(), margins.end(),
-                                         margins_.begin() + leaves_[order_[begin + i].second].first + from);
-                           });
+            score_children(
+                node, {&visits_[begin], end - begin},
+                [&](size_t i, size_t from) {
+                    return margins_.data() + leaves_[order_[begin + i].second].first + from;
+                },
+                [](size_t, size_t, size_t) {});
         });
     }
 
-    // fn(i, c, margins of the children from the c-th on) for each visit i, block by block.
-    template <class Fn>
-    void score_children(size_t node, std::span<const Visit> visits, Fn&& fn) {
+    // For each visit i, block by block: the margins of n children from the c-th on, to where(i, c); then
+    // done(i, c, n).
+    template <class Where, class Done>
+    void score_children(size_t node, std::span<const Visit> visits, Where&& where, Done&& done) {
         const size_t n = n_children(node);
-        for (size_t from = 0; from < n; from += kBlockChildren) score_block(forest_, node, from, visits, fn);
+        for (size_t from = 0; from < n; from += kBlockChildren)
+            score_block(forest_, node, from, visits, where, done);
     }
 
     // The same for the block that holds the children from `from` on.
-    template <class Fn>
-    void score_block(const Forest& forest, size_t node, size_t from, std::span<const Visit> visits, Fn&& fn) {
+    template <class Where, class Done>
+    void score_block(const Forest& forest, size_t node, size_t from, std::span<const Visit> visits,
+                     Where&& where, Done&& done) {
         const ForestArrays& a = forest.arrays();
         const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
         const size_t width = std::min(kBlockChildren, static_cast<size_t>(a.child_ptr[node + 1]) - first);
         const float* scale = a.scale.data() + first;
         const float* bias = a.bias.data() + first;
         size_t lookups = 0;
-        for (const Visit& v : visits) lookups += block_.ptr[v.row + 1] - block_.ptr[v.row];
-        // Unpacking costs a pass over the block; each look-up without it reads a bucket.
+        for (const Visit& v : visits) lookups += block_.row_size(v.row);
         const PackedBlock packed =
             forest.block(static_cast<size_t>(a.block_ptr[node]) + from / kBlockChildren);
         const bool unpacked = visits.size() > kFewVisits && lookups * kLookupCost > packed.n_bytes();
-        if (unpacked) unpack(packed, width);
+        if (unpacked) unpack(packed, width, visits, lookups);
         for (size_t i = 0; i < visits.size(); ++i) {
-            alignas(64) float margin[kBlockChildren] = {};
-            const size_t row = visits[i].row, n_lookups = block_.ptr[row + 1] - block_.ptr[row];
+            const size_t row = visits[i].row;
+            alignas(64) int32_t sum[kBlockChildren] = {};
             if (unpacked)
-                add_unpacked(row, margin);
-            else if (n_lookups * kWalkCost > packed.n_bytes())
-                add_walked(row, packed, margin);
+                sum_unpacked(row, sum);
             else
-                add_packed(row, packed, margin);
-            for (size_t c = 0; c < width; ++c) margin[c] = bounded(margin[c] * scale[c] + bias[c]);
-            fn(i, from, std::span<const float>(margin, width));
+                sum_packed(row, packed, sum);
+            float* margin = where(i, from);
+            const float unit = block_.unit[row];
+            for (size_t c = 0; c < width; ++c)
+                margin[c] = bounded(static_cast<float>(sum[c]) * (unit * scale[c]) + bias[c]);
+            done(i, from, width);
         }
-        if (unpacked) forget_slots();
+        if (unpacked) clear_panel();
     }
 
     // A block with all its zeros: panel_[place * panel_width_ + child]. slot_[f] is the place of feature f,
-    // plus one. Safe on any contents: what is out of range has no place, or lands in another child's.
-    void unpack(const PackedBlock& block, size_t n_children) {
-        const size_t width = panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
-        slot_.resize(forest_.n_features(), 0);
-        placed_.clear();
-        size_t n_places = 0;
-        block.for_each_record([&](size_t bucket, const Record& r) {
-            const size_t needed = (n_places + r.n) * width + kBlockChildren;
-            if (panel_.size() < needed) panel_.resize(needed);
-            StoredWeight* row = panel_.data() + n_places * width;
-            StoredWeight* const end = row + r.n * width;
-            std::fill(row, end, StoredWeight{0});
-            for (size_t w = 0; w < r.n_weights && row < end; ++w) {
-                row[r.child[w] & ~kLastWeight] = r.weight[w];
-                row += r.child[w] & kLastWeight ? width : 0;
-            }
-            for (size_t i = 0; i < r.n; ++i) {
-                ++n_places;
-                const size_t f = block.feature(bucket, r, i);
-                if (f >= slot_.size()) continue;
-                slot_[f] = static_cast<uint32_t>(n_places);
-                placed_.push_back(static_cast<uint32_t>(f));
-            }
+    // plus one. Between blocks all of panel_ is 0: only what is not needs to be written.
+    void unpack(const PackedBlock& block, size_t n_children, std::span<const Visit> visits, size_t lookups) {
+        panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
+        slot_.resize(forest_.n_features() + 1, 0);
+        // Few rows meet a small part of the block's features: no others are put into the panel, which then
+        // stays in faster memory.
+        if (lookups * kMarkCost > block.n_bytes())
+            return unpack_wanted(block, forest_.n_features(), [](size_t) { return true; });
+        constexpr size_t bits = 64;
+        wanted_.resize(slot_.size() / bits + 1, 0);
+        for_each_feature(visits, [&](uint32_t f) { wanted_[f / bits] |= uint64_t{1} << (f % bits); });
+        unpack_wanted(block, lookups, [wanted = wanted_.data()](size_t f) -> bool {
+            return wanted[f / bits] >> (f % bits) & 1;
         });
+        for_each_feature(visits, [&](uint32_t f) { wanted_[f / bits] = 0; });
     }
-    void forget_slots() {
-        for (const uint32_t f : placed_) slot_[f] = 0;
+    template <class Wanted>
+    void unpack_wanted(const PackedBlock& block, size_t most, Wanted&& wanted) {
+        constexpr size_t least_bytes = 3;  // of a feature
+        most = std::min({most, forest_.n_features(), block.n_bytes() / least_bytes}) + 1;
+        if (placed_.size() < most) placed_.resize(most);
+        // Room for 128 children: a damaged file may name any of them.
+        if (panel_.size() < most * panel_width_ + kBlockChildren)
+            panel_.resize(most * panel_width_ + kBlockChildren, 0);
+        // What stands in registers need not be read again after each byte that is written.
+        const size_t width = panel_width_, n_features = forest_.n_features();
+        uint32_t *const placed = placed_.data(), *const slot = slot_.data();
+        StoredWeight* row = panel_.data();
+        size_t n = 0;
+        block.for_each_feature([&](size_t f, const FeatureWeights& found) {
+            const bool keep = f < n_features && n + 1 < most && wanted(f);
+            if (found.size == 2) {  // without a branch: which are wanted is hard to predict
+                row[found.bytes[0] % kBlockChildren] = keep ? found.weight(0) : StoredWeight{0};
+            } else if (!keep) {
+                return;
+            } else if (found.spread() && has_room(found, block)) {
+                kernels_.unspread(found.bytes, width, row);
+            } else {
+                found.for_each([&](size_t child, StoredWeight weight) { row[child] = weight; });
+            }
+            placed[n] = static_cast<uint32_t>(f);
+            n += keep;
+            row += keep ? width : 0;
+            slot[keep ? f : n_features] = static_cast<uint32_t>(n);
+        });
+        n_placed_ = n;
+    }
+    void clear_panel() {
+        std::fill_n(panel_.begin(), n_placed_ * panel_width_ + kBlockChildren, StoredWeight{0});
+        for (size_t p = 0; p < n_placed_; ++p) slot_[placed_[p]] = 0;
+    }
+    template <class Fn>
+    void for_each_feature(std::span<const Visit> visits, Fn&& fn) const {
+        for (const Visit& v : visits)
+            for (size_t e = block_.ptr[v.row]; e < block_.ptr[v.row + 1]; ++e) fn(block_.feature[e]);
     }
 
-    // All three add the row's features in the same order: scores do not depend on the row's companions.
-    void add_unpacked(size_t row, float* margin) {
+    void sum_unpacked(size_t row, int32_t* sum) {
         const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
         places_.resize(end - begin);
         values_.resize(end - begin);
@@ -371,66 +412,105 @@ class Searcher {
             values_[n] = block_.value[e];
             n += slot != 0;
         }
-        kernels_.add_bytes(panel_.data(), panel_width_, places_.data(), values_.data(), n, margin);
-    }
-    // The seven bits of a child cannot point beyond the 128 margins: no file can make this write elsewhere.
-    void add_packed(size_t row, const PackedBlock& block, float* margin) const {
-        constexpr size_t ahead = 8;
-        const std::span<const uint32_t> features(block_.feature.data() + block_.ptr[row],
-                                                 block_.ptr[row + 1] - block_.ptr[row]);
-        const float* value = block_.value.data() + block_.ptr[row];
-        for (size_t step = 0; step < features.size() + 2 * ahead; ++step) {
-            if (step < features.size()) block.expect_offset(features[step]);
-            if (step >= ahead && step - ahead < features.size()) block.expect_record(features[step - ahead]);
-            if (step < 2 * ahead) continue;
-            const FeatureWeights found = block.find(features[step - 2 * ahead]);
-            const float v = value[step - 2 * ahead];
-            for (size_t w = 0; w < found.n; ++w)
-                margin[found.child[w] & ~kLastWeight] += v * static_cast<float>(found.weight[w]);
-        }
+        kernels_.sum_bytes(panel_.data(), panel_width_, places_.data(), values_.data(), n, sum);
     }
 
-    // For a block that is not much larger than the row: through all its features instead of looking up the
-    // row's.
-    void add_walked(size_t row, const PackedBlock& block, float* margin) {
-        const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
-        row_value_.resize(forest_.n_features(), 0.0f);
-        for (size_t e = begin; e < end; ++e) row_value_[block_.feature[e]] = block_.value[e];
-        block.for_each_record([&](size_t bucket, const Record& r) {
-            for (size_t i = 0, w = 0; i < r.n; ++i) {
-                const size_t f = block.feature(bucket, r, i);
-                const float v = f < row_value_.size() ? row_value_[f] : 0.0f;
-                for (bool last = false; !last && w < r.n_weights; ++w) {
-                    last = r.child[w] & kLastWeight;
-                    if (v != 0.0f) margin[r.child[w] & ~kLastWeight] += v * static_cast<float>(r.weight[w]);
-                }
+    // The features of a row that a block holds, by how many weights they have: up to two, four, eight, or
+    // spread. Which comes next is hard to predict: they are sorted without a branch, and each kind needs
+    // none.
+    struct Hits {
+        std::vector<SpreadBytes> list;
+        size_t n = 0;
+        void clear(size_t most) {
+            if (list.size() < most) list.resize(most);
+            n = 0;
+        }
+    };
+
+    void sum_packed(size_t row, const PackedBlock& block, int32_t* sum) {
+        constexpr size_t ahead = 8;
+        const uint32_t* feature = block_.feature.data() + block_.ptr[row];
+        const int16_t* value = block_.value.data() + block_.ptr[row];
+        const size_t n = block_.row_size(row);
+        for (Hits& hits : hits_) hits.clear(n);
+        for (size_t step = 0; step < n + 2 * ahead; ++step) {
+            if (step < n) block.expect_offset(feature[step]);
+            if (step >= ahead && step - ahead < n) block.expect_record(feature[step - ahead]);
+            if (step < 2 * ahead) continue;
+            const FeatureWeights found = block.find(feature[step - 2 * ahead]);
+            const int16_t v = value[step - 2 * ahead];
+            if (!has_room(found, block)) {
+                found.for_each([&](size_t child, StoredWeight weight) { sum[child] += v * weight; });
+                continue;
             }
-        });
-        for (size_t e = begin; e < end; ++e) row_value_[block_.feature[e]] = 0.0f;
+            Hits& hits = hits_[(found.size > 4) + (found.size > 8) + found.spread()];
+            hits.list[hits.n] = {found.bytes, v, static_cast<uint8_t>(found.size)};
+            hits.n += found.size > 1;  // a single byte can only stand in a damaged file
+            __builtin_prefetch(found.bytes);
+            __builtin_prefetch(found.bytes + 64);
+        }
+        sum_listed<2>(hits_[0], sum);
+        sum_listed<4>(hits_[1], sum);
+        sum_listed<8>(hits_[2], sum);
+        kernels_.sum_spread(hits_[3].list.data(), hits_[3].n, sum);
+    }
+
+    // Whether what comes after it can be read along.
+    static bool has_room(const FeatureWeights& found, const PackedBlock& block) {
+        return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kSpreadRead);
+    }
+
+    // Features of up to `most` weights; missing ones are 0, so that all have as many.
+    template <size_t most>
+    static void sum_listed(const Hits& hits, int32_t* sum) {
+        for (size_t h = 0; h < hits.n; ++h) {
+            const SpreadBytes& hit = hits.list[h];
+            const size_t n = hit.size / 2;
+            uint8_t child[most];
+            std::memcpy(child, hit.bytes, most);
+            uint64_t weights;
+            std::memcpy(&weights, hit.bytes + n, sizeof weights);
+            weights &= ~uint64_t{0} >> (64 - 8 * n);
+            for (size_t w = 0; w < most; ++w)
+                sum[child[w] % kBlockChildren] += hit.factor * static_cast<StoredWeight>(weights >> (8 * w));
+        }
     }
 
     // The best children so far of all nodes of a level, as a heap with the worst on top.
     void advance(const Visit& v, size_t root, std::span<const int32_t> children, const float* margin) {
         auto& beam = beam_[v.row];
-        for (size_t c = 0; c < children.size(); ++c) {
-            const Candidate candidate{root + static_cast<size_t>(children[c]),
-                                      v.score + log_score(params_.loss, margin[c]), margin[c]};
-            if (beam.size() < beam_width_) {
+        alignas(64) float score[kBlockChildren];
+        score_all(v.score, {margin, children.size()}, score);
+        for_each_above(
+            {score, children.size()},
+            [&] { return beam.size() < beam_width_ ? kLowest : beam.front().score; },
+            [&](size_t c) {
+                const Candidate candidate{root + static_cast<size_t>(children[c]), score[c], margin[c]};
+                if (beam.size() == beam_width_) {
+                    if (!(candidate < beam.front())) return;
+                    std::pop_heap(beam.begin(), beam.end());
+                    beam.pop_back();
+                }
                 beam.push_back(candidate);
                 std::push_heap(beam.begin(), beam.end());
-            } else if (candidate < beam.front()) {
-                std::pop_heap(beam.begin(), beam.end());
-                beam.back() = candidate;
-                std::push_heap(beam.begin(), beam.end());
-            }
-        }
+            });
+    }
+
+    // out[c] = score of the path + that of the c-th margin
+    void score_all(float path, std::span<const float> margin, float* out) const {
+        // Spelt out: a constant loss is a loop that the compiler vectorises.
+        if (params_.loss == Loss::squared_hinge)
+            for (size_t c = 0; c < margin.size(); ++c)
+                out[c] = path + log_score(Loss::squared_hinge, margin[c]);
+        else
+            for (size_t c = 0; c < margin.size(); ++c) out[c] = path + log_score(Loss::logistic, margin[c]);
     }
 
     // The mean over trees of exp(score), a tree that does not reach the label counting 0, kept on the log
     // scale. Of all labels only the few that can be among the k best are looked at with care.
     void rank(std::span<const Leaf> leaves, int32_t* ids, float* scores) {
         const double log_trees = std::log(static_cast<double>(forest_.n_trees()));
-        choose(leaves, score_all(leaves));
+        choose(leaves, score_leaves(leaves));
         std::stable_sort(entries_.begin(), entries_.end(),
                          [](const Entry& a, const Entry& b) { return a.label < b.label; });
         ranked_.clear();
@@ -507,11 +587,10 @@ class Searcher {
         visits_.clear();
         for (const auto& [block, n] : order_) visits_.push_back({block, needs_[n].row, 0.0f});
         for_each_node(visits_, [&](size_t block, size_t begin, size_t end) {
-            score_block(*ranker_, 0, block * kBlockChildren, {&visits_[begin], end - begin},
-                        [&](size_t i, size_t, std::span<const float> margins) {
-                            std::copy(margins.begin(), margins.end(),
-                                      margins_.begin() + order_[begin + i].second * kBlockChildren);
-                        });
+            score_block(
+                *ranker_, 0, block * kBlockChildren, {&visits_[begin], end - begin},
+                [&](size_t i, size_t) { return &margins_[order_[begin + i].second * kBlockChildren]; },
+                [](size_t, size_t, size_t) {});
         });
     }
 
@@ -561,7 +640,7 @@ class Searcher {
 
     // The scores of the labels of all leaves, into scores_; returns the k-th best of the tree where it is
     // largest, or -infinity.
-    float score_all(std::span<const Leaf> leaves) {
+    float score_leaves(std::span<const Leaf> leaves) {
         size_t n = 0;
         for (const Leaf& leaf : leaves) n += n_children(leaf.node);
         scores_.resize(n);
@@ -572,14 +651,8 @@ class Searcher {
         for (const Leaf& leaf : leaves) {
             if (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) largest_.clear(params_.k);
             while (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) ++tree;
-            const float* margin = margins_.data() + leaf.first;
             n = n_children(leaf.node);
-            // Spelt out: a constant loss is a loop that the compiler vectorises.
-            if (params_.loss == Loss::squared_hinge)
-                for (size_t c = 0; c < n; ++c)
-                    out[c] = leaf.score + log_score(Loss::squared_hinge, margin[c]);
-            else
-                for (size_t c = 0; c < n; ++c) out[c] = leaf.score + log_score(Loss::logistic, margin[c]);
+            score_all(leaf.score, {margins_.data() + leaf.first, n}, out);
             largest_.offer({out, n});
             least = std::max(least, largest_.least());
             out += n;
@@ -588,45 +661,30 @@ class Searcher {
     }
 
     // entries_ = what the trees say about all labels that can be among the k best, and about few others.
-    // `base` is a score that k labels have in some tree. Sums of exp(score - base) are good to 1e-5 here;
-    // where they would overflow they are cut off, which keeps labels in play.
+    // `base` is a score that k labels have in some tree. A label that T trees give less than a T-th of
+    // exp(base) each cannot reach it.
     void choose(std::span<const Leaf> leaves, float base) {
-        const size_t n = scores_.size();
-        const std::vector<float>* strengths = &strengths_;
-        float least = 0.0f;
-        strengths_.assign(n, 0.0f);
-        if (forest_.n_trees() == 1) {  // no sums: a label has one score, and `base` is the k-th best
-            strengths = &scores_;
-            least = base;
-        } else if (base > -std::numeric_limits<float>::infinity()) {
-            for (size_t i = 0; i < n; ++i) strengths_[i] = rough_exp(scores_[i] - base);
-            float* total = totals_.get();
-            for_each_label(leaves, [&](uint32_t label, size_t i) { total[label] += strengths_[i]; });
-            for_each_label(leaves, [&](uint32_t label, size_t i) { strengths_[i] = total[label]; });
-            for_each_label(leaves, [&](uint32_t label, size_t) { total[label] = 0; });
-            // Each label stands there once for each tree that reaches it: k of them are among so many.
-            largest_.clear(params_.k * forest_.n_trees());
-            largest_.offer(strengths_);
-            least = largest_.least() * (1 - 1e-4f);
-        }
+        const auto n_trees = static_cast<float>(forest_.n_trees());
+        const float bar = base - std::log(n_trees) * 1.001f;  // with room for rounding
+        float* chosen = totals_.get();
         entries_.clear();
         size_t i = 0;
         for (const Leaf& leaf : leaves) {
             const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
+            const size_t n = n_children(leaf.node);
+            for_each_above(
+                {scores_.data() + i, n}, [&] { return bar; }, [&](size_t c) { chosen[label[c]] = 1; });
+            i += n;
+        }
+        i = 0;
+        for (const Leaf& leaf : leaves) {
+            const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
             const float* margin = margins_.data() + leaf.first;
             for (size_t c = 0; c < n_children(leaf.node); ++c, ++i)
-                if ((*strengths)[i] >= least)
+                if (chosen[label[c]] != 0)
                     entries_.push_back({static_cast<uint32_t>(label[c]), scores_[i], margin[c]});
         }
-    }
-
-    // fn(label, i) for the labels of all leaves, in the order of scores_.
-    template <class Fn>
-    void for_each_label(std::span<const Leaf> leaves, Fn&& fn) const {
-        size_t i = 0;
-        for (const Leaf& leaf : leaves)
-            for (int64_t c = a_.child_ptr[leaf.node]; c < a_.child_ptr[leaf.node + 1]; ++c)
-                fn(static_cast<uint32_t>(a_.children[c]), i++);
+        for (const Entry& e : entries_) chosen[e.label] = 0;
     }
 
     size_t n_children(size_t node) const {
@@ -648,13 +706,14 @@ class Searcher {
     std::vector<float> margins_;       // of the labels of leaves_
     std::vector<StoredWeight> panel_;  // a block, see unpack
     std::vector<uint32_t> slot_;       // 0 between blocks
-    std::vector<uint32_t> placed_;     // the features that have one
+    std::vector<uint32_t> placed_;     // the features that have one: the first n_placed_
+    size_t n_placed_ = 0;
+    std::vector<uint64_t> wanted_;  // a bit for each feature, 0 between blocks
     size_t panel_width_ = 0;
-    std::vector<float> row_value_;  // of each feature, 0 between visits
-    std::vector<uint32_t> places_;
-    std::vector<float> values_;
-    std::vector<float> scores_;     // of one row's labels
-    std::vector<float> strengths_;  // of the same, see choose
+    std::vector<uint32_t> places_;  // in panel_, of one row's features
+    std::vector<int16_t> values_;   // of the same
+    Hits hits_[4];
+    std::vector<float> scores_;  // of one row's labels
     Largest largest_;
     std::unique_ptr<float[], decltype(&std::free)> totals_;  // for each label, 0 between rows
     std::vector<Entry> entries_;
@@ -670,7 +729,7 @@ class Searcher {
 void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
                    Pool& pool, int32_t* ids, float* scores) {
     // Small batches are cut finer, so that every thread has work.
-    const size_t rows = std::min(kRowsPerTask, x.n_rows / (2 * size_t{pool.threads()}) + 1);
+    const size_t rows = std::min(kRowsPerTask, x.n_rows / size_t{pool.threads()} + 1);
     std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
     pool.control().done = 0;
     pool.control().total = x.n_rows;

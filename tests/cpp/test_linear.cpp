@@ -177,6 +177,43 @@ void test_bytes(const Kernels& k, size_t width) {
     CHECK(good);
 }
 
+// The same in whole numbers, from rows with all their bytes and from rows of a map and the bytes it tells of.
+void test_whole_numbers(const Kernels& k, size_t width, size_t used) {
+    constexpr size_t most = 128;
+    Rng rng(width + used);
+    const size_t n = 23;
+    std::vector<int8_t> bytes(n * width, 0);
+    std::vector<uint8_t> spread(n * kSpreadRead, 0x5a);  // what is read along may be anything
+    for (size_t r = 0; r < n; ++r) {
+        uint8_t* map = &spread[r * kSpreadRead];
+        uint8_t* next = map + most / 8;
+        std::fill(map, next, uint8_t{0});
+        for (size_t c = 0; c < width; ++c) {
+            if (rng.below(n) > r) continue;  // more and more of them; in the last row nearly all
+            bytes[r * width + c] = static_cast<int8_t>(static_cast<int>(rng.below(255)) - 127);
+            map[c / 8] |= static_cast<uint8_t>(1 << (c % 8));
+            *next++ = static_cast<uint8_t>(bytes[r * width + c]);
+        }
+        std::vector<int8_t> row(width, 99);
+        k.unspread(map, width, row.data());
+        CHECK(std::equal(row.begin(), row.end(), &bytes[r * width]));
+    }
+    std::vector<uint32_t> place(used);
+    std::vector<int16_t> value(used);
+    std::vector<SpreadBytes> rows(used);
+    std::vector<int32_t> exact(most, 7), sums = exact, spread_sums = exact;
+    for (size_t i = 0; i < used; ++i) {
+        place[i] = static_cast<uint32_t>(rng.below(n));
+        value[i] = static_cast<int16_t>(static_cast<int>(rng.below(65535)) - 32767);
+        rows[i] = {&spread[place[i] * kSpreadRead], value[i], 0};
+        for (size_t c = 0; c < width; ++c) exact[c] += value[i] * bytes[place[i] * width + c];
+    }
+    k.sum_bytes(bytes.data(), width, place.data(), value.data(), used, sums.data());
+    CHECK(sums == exact);
+    k.sum_spread(rows.data(), used, spread_sums.data());
+    CHECK(spread_sums == exact);
+}
+
 void test_lane_loops(const Kernels& k, size_t width) {
     Rng rng(width + 1);
     const size_t n = 37;
@@ -563,6 +600,10 @@ int main() {
             test_lane_loops(*k, width);
             test_bytes(*k, width);
             test_bytes(*k, width + 64);
+            for (const size_t used : {0u, 1u, 2u, 31u, 200u}) {
+                test_whole_numbers(*k, width, used);
+                test_whole_numbers(*k, width + 64, used);
+            }
             for (const bool logistic : {false, true})
                 for (const bool learn_bias : {false, true}) test_dual_pass(*k, width, logistic, learn_bias);
         }

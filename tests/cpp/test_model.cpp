@@ -40,12 +40,14 @@ void add_block(OwnedForest& f, size_t n_children, size_t n_used, Rng& rng) {
     std::vector<uint8_t> child;
     std::vector<StoredWeight> weight;
     for (size_t i = 0; i < n_used; ++i) {
-        size_t c = rng.below(n_children);
+        // One weight, a few, or so many that they are spread, where there are children for them.
+        const size_t kind = rng.below(3), step = kind == 0 ? n_children : kind == 1 ? 40 : 4;
+        size_t c = rng.below(kind == 0 ? n_children : std::min(n_children, step));
         do {
             child.push_back(static_cast<uint8_t>(c));
             weight.push_back(static_cast<StoredWeight>(static_cast<int>(rng.below(255)) - 127));
-            c += 1 + rng.below(40);
-        } while (c < n_children);
+            c += 1 + rng.below(step);
+        } while (kind > 0 && c < n_children);
         ptr.push_back(static_cast<uint32_t>(child.size()));
     }
     f.add_block(features, ptr, child, weight);
@@ -61,7 +63,7 @@ void add_node(OwnedForest& f, const std::vector<int32_t>& children, bool leaf, R
     }
     // Many features in the first block of a node, few in the next: one byte of lower bits, or two.
     for (size_t first = 0; first < children.size(); first += kBlockChildren)
-        add_block(f, std::min(kBlockChildren, children.size() - first), first == 0 ? 400 : 5, rng);
+        add_block(f, std::min(kBlockChildren, children.size() - first), first == 0 ? 400 : 9, rng);
     f.block_ptr.push_back(static_cast<int64_t>(f.shift.size()));
 }
 
@@ -159,85 +161,94 @@ void test_nodes() {
 
 // Where the parts of a record stand among all bytes, and its bucket among all.
 struct Place {
-    size_t bucket, begin, low, child, weight;
+    size_t bucket, begin, low, size, held, end;
 };
-// A block's first record of several features, the first of which has several weights.
-Place first_record(const OwnedForest& f, size_t block) {
-    const size_t low_bytes = f.shift[block] <= kByteShift ? 1 : 2;
-    for (auto b = static_cast<size_t>(f.bucket_ptr[block]);; ++b) {
-        const size_t begin = static_cast<size_t>(f.record_ptr[block]) + f.buckets[b];
-        const size_t end = begin + f.buckets[b + 1] - f.buckets[b];
-        if (begin == end || f.records[begin] < 2) continue;
-        const size_t child = begin + 1 + f.records[begin] * low_bytes;
-        if (f.records[child] & kLastWeight) continue;
-        return {b, begin, begin + 1, child, child + (end - child) / 2};
+// The first record, of those whose lower bits take so many bytes, with two features or more that have a size,
+// one that has none, and the first of which is spread, or is not.
+Place first_record(const OwnedForest& f, size_t low_bytes, bool spread) {
+    for (size_t block = 0; block < f.shift.size(); ++block) {
+        if ((f.shift[block] <= kByteShift ? 1 : 2) != low_bytes) continue;
+        for (auto b = static_cast<size_t>(f.bucket_ptr[block]);
+             b + 1 < static_cast<size_t>(f.bucket_ptr[block + 1]); ++b) {
+            const size_t begin = static_cast<size_t>(f.record_ptr[block]) + f.buckets[b];
+            const size_t end = begin + f.buckets[b + 1] - f.buckets[b];
+            if (begin == end || f.records[begin + 1] < 2 || f.records[begin] == f.records[begin + 1])
+                continue;
+            const size_t size = begin + 2 + f.records[begin] * low_bytes;
+            if ((f.records[size] > 2 * kMostListed) != spread) continue;
+            return {b, begin, begin + 2, size, size + f.records[begin + 1], end};
+        }
     }
+    throw std::logic_error("no such record");
 }
 
-// What prediction bears and `verify` finds. In block 0 lower bits take one byte, in block 4 two.
+// What prediction bears and `verify` finds.
 void test_contents() {
-    const auto refuses = [](size_t block, auto change, const char* why) {
+    constexpr size_t narrow = 1, wide = 2;  // bytes of lower bits
+    const auto refuses = [](size_t low_bytes, auto change, const char* why, bool spread = false) {
         OwnedForest forest = make_forest(1);
-        change(forest, first_record(forest, block));
+        change(forest, first_record(forest, low_bytes, spread));
         use(forest, false);
         CHECK_THROWS(use(forest), why);
     };
     const auto everywhere = [&](auto change, const char* why) {
-        for (const size_t block : {0u, 4u}) refuses(block, change, why);
+        for (const size_t low_bytes : {narrow, wide})
+            for (const bool spread : {false, true}) refuses(low_bytes, change, why, spread);
     };
     const OwnedForest made = make_forest(1);
-    CHECK(made.shift[0] <= kByteShift && made.shift[4] > kByteShift);
     using Arrays = OwnedForest;
     const char *order = "features out of order", *range = "a feature out of range";
-    refuses(0, [](Arrays& f, Place p) { std::swap(f.records[p.low], f.records[p.low + 1]); }, order);
-    refuses(0, [](Arrays& f, Place p) { f.records[p.low + 1] = f.records[p.low]; }, order);
-    refuses(0, [](Arrays& f, Place p) { f.records[p.low] |= 1 << f.shift[0]; }, range);
+    refuses(narrow, [](Arrays& f, Place p) { std::swap(f.records[p.low], f.records[p.low + 1]); }, order);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.low + 1] = f.records[p.low]; }, order);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.low] = 0xff; }, range);
+    // the same feature with a size and without
     refuses(
-        4,
+        narrow, [](Arrays& f, Place p) { f.records[p.low + f.records[p.begin + 1]] = f.records[p.low]; },
+        order);
+    refuses(
+        wide,
         [](Arrays& f, Place p) {
             std::swap_ranges(&f.records[p.low], &f.records[p.low + 2], &f.records[p.low + 2]);
         },
         order);
-    refuses(4, [](Arrays& f, Place p) { std::copy_n(&f.records[p.low], 2, &f.records[p.low + 2]); }, order);
-    refuses(4, [](Arrays& f, Place p) { f.records[p.low + 1] = 0xff; }, range);
+    refuses(
+        wide, [](Arrays& f, Place p) { std::copy_n(&f.records[p.low], 2, &f.records[p.low + 2]); }, order);
+    refuses(wide, [](Arrays& f, Place p) { f.records[p.low + 1] = 0xff; }, range);
     CHECK_THROWS(Forest(view(made), kFeatures / 2, kLabels).verify(), range);
 
-    everywhere([](Arrays& f, Place p) { f.records[p.begin] = 0; }, "the length of a record");
-    everywhere([](Arrays& f, Place p) { f.records[p.begin] = 255; }, "the length of a record");
-    refuses(0, [](Arrays& f, Place p) { f.records[p.begin] -= 1; }, "the length of a record");
-    refuses(
-        0, [](Arrays& f, Place p) { f.buckets[p.bucket + 1] = f.buckets[p.bucket] + 1; },
-        "the length of a record");
+    const char* length = "the length of a record";
+    everywhere([](Arrays& f, Place p) { f.records[p.begin] = 0; }, length);
+    everywhere([](Arrays& f, Place p) { f.records[p.begin + 1] = 255; }, length);
+    refuses(narrow, [](Arrays& f, Place p) { f.buckets[p.bucket + 1] = f.buckets[p.bucket] + 1; }, length);
+    everywhere([](Arrays& f, Place p) { f.records[p.size] = 255; }, "the model is inconsistent");
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.size] -= 2; }, "the model is inconsistent");
 
-    const char* child = "a weight of a child out of range";
-    refuses(0, [](Arrays& f, Place p) { f.records[p.child] = 2; }, child);
-    refuses(0, [](Arrays& f, Place p) { f.records[p.weight - 1] = kLastWeight + 2; }, child);
-
-    // one end fewer, or one more, than there are features; as many, but none at the end
-    const char* fit = "features and weights that do not fit";
-    everywhere([](Arrays& f, Place p) { f.records[p.child] |= kLastWeight; }, fit);
-    everywhere([](Arrays& f, Place p) { f.records[p.weight - 1] &= 0x7f; }, fit);
-    everywhere(
-        [](Arrays& f, Place p) {
-            f.records[p.child] |= kLastWeight;
-            f.records[p.weight - 1] &= 0x7f;
-        },
-        fit);
+    const char *child = "a weight of a child out of range", *fit = "features and weights that do not fit";
+    everywhere([](Arrays& f, Place p) { f.records[p.end - 2] = 128; }, child);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.held] = 128; }, child);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.size] = 0; }, fit);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.size] |= 1; }, fit);
+    refuses(narrow, [](Arrays& f, Place p) { f.records[p.held] ^= 0xff; }, fit, true);
 
     everywhere([](Arrays& f, Place p) { f.buckets[p.bucket + 1] = 0xffffffff; }, "buckets");
-    refuses(0, [](Arrays& f, Place) { f.buckets[0] = 1; }, "buckets");
-    refuses(0, [](Arrays& f, Place) { f.buckets[1] = f.buckets[2] + 1; }, "buckets");
-    refuses(0, [](Arrays& f, Place) { f.buckets.back() -= 1; }, "buckets");
-    refuses(0, [](Arrays& f, Place) { f.buckets.back() += 1; }, "buckets");
+    refuses(narrow, [](Arrays& f, Place) { f.buckets[0] = 1; }, "buckets");
+    refuses(narrow, [](Arrays& f, Place) { f.buckets[1] = f.buckets[2] + 1; }, "buckets");
+    refuses(narrow, [](Arrays& f, Place) { f.buckets.back() -= 1; }, "buckets");
+    refuses(narrow, [](Arrays& f, Place) { f.buckets.back() += 1; }, "buckets");
 }
 
-constexpr uint8_t kThreeChildren[] = {0, 1, 2};
+// The weights of a feature of `with_block`: as many as its number says, from one to all.
+size_t n_weights(size_t feature) {
+    constexpr size_t some[] = {1, 2, 1, 3, 1, 8, 1, 9, 1, 4, 20, 1, 128};
+    return some[feature % 13];
+}
 
-// A forest whose last block has the given features, each with one to three weights that tell which it is.
+// A forest whose last block has the given features, each with weights that tell which it is.
 OwnedForest with_block(const std::vector<uint32_t>& features) {
     OwnedForest f = make_forest(1);
     f.tree_ptr.push_back(7);
-    f.children.insert(f.children.end(), {3, 4, 5});
+    for (int32_t label = 0; label < static_cast<int32_t>(kBlockChildren); ++label)
+        f.children.push_back(label);
     f.child_ptr.push_back(static_cast<int64_t>(f.children.size()));
     f.is_leaf.push_back(1);
     f.bias.resize(f.children.size(), 0.0f);
@@ -246,7 +257,9 @@ OwnedForest with_block(const std::vector<uint32_t>& features) {
     std::vector<uint8_t> child;
     std::vector<StoredWeight> weight;
     for (const uint32_t feature : features) {
-        child.insert(child.end(), kThreeChildren, kThreeChildren + 1 + feature % 3);
+        const size_t n = n_weights(feature);
+        for (size_t c = 0; c < n; ++c)
+            child.push_back(static_cast<uint8_t>((c + 1) * kBlockChildren / n - 1));
         weight.resize(child.size(), static_cast<StoredWeight>(static_cast<int>(feature % 200) - 100));
         ptr.push_back(static_cast<uint32_t>(child.size()));
     }
@@ -263,22 +276,27 @@ unsigned test_block(const std::vector<uint32_t>& features, size_t n_features) {
     const PackedBlock block = model.block(f.shift.size() - 1);
     std::vector<size_t> listed;
     bool good = true;
-    block.for_each_feature([&](size_t feature, FeatureWeights weights) {
+    block.for_each_feature([&](size_t feature, const FeatureWeights& weights) {
         listed.push_back(feature);
         const FeatureWeights found = block.find(static_cast<uint32_t>(feature));
-        good &= found.child == weights.child && found.weight == weights.weight && found.n == weights.n;
-        good &= weights.n == 1 + feature % 3;
-        for (size_t w = 0; w < weights.n; ++w) {
-            good &= weights.child[w] == (w + 1 < weights.n ? w : w | kLastWeight);
-            good &= weights.weight[w] == static_cast<int>(feature % 200) - 100;
-        }
+        good &= found.bytes == weights.bytes && found.size == weights.size;
+        const size_t n = n_weights(feature);
+        good &= weights.n() == n && weights.spread() == (n > kMostListed);
+        size_t w = 0;
+        weights.for_each([&](size_t child, StoredWeight weight) {
+            good &= child == ++w * kBlockChildren / n - 1;
+            good &= weight == static_cast<int>(feature % 200) - 100;
+        });
+        good &= w == n;
     });
     CHECK(good);
+    std::sort(listed.begin(), listed.end());
     CHECK(std::equal(listed.begin(), listed.end(), features.begin(), features.end()));
     for (uint32_t feature = 0; feature < std::min<size_t>(n_features, 5000); ++feature)
-        good &= (block.find(feature).n > 0) == std::binary_search(features.begin(), features.end(), feature);
-    good &= block.find(static_cast<uint32_t>(n_features)).n == 0;
-    good &= block.find(std::numeric_limits<uint32_t>::max()).n == 0;
+        good &=
+            (block.find(feature).size > 0) == std::binary_search(features.begin(), features.end(), feature);
+    good &= block.find(static_cast<uint32_t>(n_features)).size == 0;
+    good &= block.find(std::numeric_limits<uint32_t>::max()).size == 0;
     CHECK(good);
     return f.shift.back();
 }
@@ -439,10 +457,10 @@ void test_garbage_contents() {
         for (size_t b = 0; b < exact.shift.size(); ++b) {
             const PackedBlock block = model.block(b);
             size_t n = 0, sum = 0;
-            block.for_each_feature([&](size_t, FeatureWeights found) {
+            block.for_each_feature([&](size_t, const FeatureWeights& found) {
                 ++n;
-                for (size_t w = 0; w < found.n; ++w)
-                    sum += found.child[w] ^ static_cast<uint8_t>(found.weight[w]);
+                found.for_each(
+                    [&](size_t child, StoredWeight weight) { sum += child ^ static_cast<uint8_t>(weight); });
             });
             CHECK(n <= block.n_bytes() && sum <= 255 * block.n_bytes());
         }

@@ -35,30 +35,40 @@ def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
     bucket = _ranges(np.zeros(len(blocks), np.int64), n_buckets)
     at = a["bucket_ptr"][blocks][place] + bucket
     begin = a["record_ptr"][blocks][place] + a["buckets"][at]
-    length = a["buckets"][at + 1].astype(np.int64) - a["buckets"][at]
-    place, bucket, begin, length = (column[length > 0] for column in (place, bucket, begin, length))
+    filled = a["buckets"][at + 1] > a["buckets"][at]
+    place, bucket, begin = (column[filled] for column in (place, bucket, begin))
     shift = a["shift"][blocks][place].astype(np.int64)
-    width = np.where(shift <= 8, 1, 2)
     records = np.asarray(a["records"])
-    n_features = records[begin].astype(np.int64)
-    n_weights = (length - 1 - n_features * width) // 2
+    n_features, n_sized = (records[begin + i].astype(np.int64) for i in range(2))
 
-    low_at = np.repeat(begin + 1, n_features) + _ranges(0 * n_features, n_features) * np.repeat(
-        width, n_features
-    )
+    # One line for each feature of a record: its number, and the bytes that hold its weights.
+    width = np.where(shift <= 8, 1, 2)
+    record = np.repeat(np.arange(len(begin)), n_features)
+    i = _ranges(0 * n_features, n_features)
+    low_at = begin[record] + 2 + i * width[record]
     low = records[low_at].astype(np.int64)
-    wide = np.repeat(width, n_features) == 2
+    wide = width[record] == 2
     low[wide] += 256 * records[low_at[wide] + 1].astype(np.int64)
-    feature = (np.repeat(bucket, n_features) << np.repeat(shift, n_features)) + low
+    feature = (bucket[record] << shift[record]) + low
+    sizes = begin + 2 + n_features * width
+    size = np.full(len(record), 2)
+    sized = i < n_sized[record]
+    size[sized] = records[sizes[record[sized]] + i[sized]]
+    before = np.cumsum(size) - size
+    first = np.cumsum(n_features) - n_features
+    held = (sizes + n_sized)[record] + before - before[first][record]
 
-    child_at = _ranges(begin + 1 + n_features * width, n_weights)
-    child = records[child_at].astype(np.int64)
-    weight = records[child_at + np.repeat(n_weights, n_weights)].view(np.int8)
-    last = child >= 128  # ends the weights of a feature
-    column = feature[np.cumsum(last) - last]
-    row = np.repeat(block_child[place], n_weights) + child % 128
+    # One line for each weight: listed ones have a child each, the others a map of 128 bits.
+    spread = size > 16
+    n_weights = np.where(spread, size - 16, size // 2)
+    weight_at = _ranges(held + np.where(spread, 16, n_weights), n_weights)
+    child = records[_ranges(held, n_weights)].astype(np.int64)
+    maps = records[held[spread, None] + np.arange(16)]
+    child[np.repeat(spread, n_weights)] = np.unpackbits(maps, axis=1, bitorder="little").nonzero()[1]
+    row = np.repeat(block_child[place[record]], n_weights) + child
     shape = (int(end_child - first_child), model.n_features_in_)
-    return sp.csr_array((weight.astype(np.float32), (row, column)), shape=shape)
+    weights = records[weight_at].view(np.int8).astype(np.float32)
+    return sp.csr_array((weights, (row, np.repeat(feature, n_weights))), shape=shape)
 
 
 def _ranges(starts: Array, lengths: Array) -> Array:
