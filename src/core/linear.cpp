@@ -25,6 +25,9 @@ std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_
 
 namespace {
 
+// Rows within this part of the tolerance do not move: half of all moves are as small, and change nothing.
+constexpr double kStill = 0.2;
+
 // A panel whose lanes leave as they converge. Lanes are independent, so packing the rest together changes
 // nothing but the time.
 class DualPanel {
@@ -130,6 +133,7 @@ class DualPanel {
                             .active = active_,
                             .width = width_,
                             .learn_bias = params_.learn_bias,
+                            .still = static_cast<float>(kStill * params_.tol),
                             .w = w_.data(),
                             .bias = bias_.data(),
                             .alpha = alpha_.data(),

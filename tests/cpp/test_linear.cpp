@@ -257,6 +257,7 @@ struct PassState {
                             .active = active,
                             .width = width,
                             .learn_bias = learn_bias,
+                            .still = still,
                             .w = w.data(),
                             .bias = bias.data(),
                             .alpha = alpha.data(),
@@ -293,7 +294,8 @@ struct PassState {
                 const double g = z - 1 + a * diagonal[i], projected = a == 0 ? std::min(g, 0.0) : g;
                 most = std::max(most, projected);
                 least = std::min(least, projected);
-                if (projected != 0 && active >> l & 1) move(i, l, std::max(a - g * inv_q[i], 0.0));
+                if (std::abs(projected) > still && active >> l & 1)
+                    move(i, l, std::max(a - g * inv_q[i], 0.0));
             }
             high[l] = static_cast<float>(most);
             low[l] = static_cast<float>(least);
@@ -310,6 +312,7 @@ struct PassState {
     const TestRows& rows;
     size_t width, n, d;
     bool logistic, learn_bias;
+    float still = 0;
     uint64_t active = ~uint64_t{0};
     std::vector<uint32_t> order;
     std::vector<uint64_t> positive;
@@ -351,6 +354,35 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
             }
             CHECK(still);
             CHECK(moved);
+        }
+    }
+}
+
+// Rows within `still` of their optimum stay, to the bit, and with them the weights of lanes that have no
+// other.
+void test_still_rows(const Kernels& k, size_t width) {
+    Rng rng(width);
+    const TestRows rows(30, 12, 0.5, rng);
+    for (const RowsView& view : rows.views()) {
+        PassState state(rows, width, false, false, rng);
+        for (const float still : {0.0f, 0.4f, 1e9f}) {
+            state.still = still;
+            const PassState before = state;
+            PassState expected = state;
+            expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
+            expected.run_plainly();
+            state.run(k, view);
+            CHECK(all_close(state.alpha, expected.alpha, 3e-4));
+            CHECK(all_close(state.w, expected.w, 3e-4));
+            CHECK(all_close(state.high, expected.high, 2e-3));
+            CHECK(all_close(state.low, expected.low, 2e-3));
+            size_t n_still = 0;
+            for (size_t a = 0; a < state.alpha.size(); ++a) {
+                CHECK((state.alpha[a] == before.alpha[a]) == (expected.alpha[a] == before.alpha[a]));
+                n_still += state.alpha[a] == before.alpha[a] && before.alpha[a] > 0;
+            }
+            CHECK((n_still > 0) == (still > 0));
+            if (still == 1e9f) CHECK(state.w == before.w);
         }
     }
 }
@@ -565,6 +597,7 @@ int main() {
             test_bytes(*k, width + 64);
             for (const bool logistic : {false, true})
                 for (const bool learn_bias : {false, true}) test_dual_pass(*k, width, logistic, learn_bias);
+            test_still_rows(*k, width);
         }
         for (const bool logistic : {false, true}) test_wider_panel(*k, logistic);
         for (const Loss loss : {Loss::squared_hinge, Loss::logistic})
