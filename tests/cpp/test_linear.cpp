@@ -513,6 +513,62 @@ void test_panels(const Kernels& k, Loss loss, Solver solver, bool dense) {
     CHECK(hasty.n_iter == std::vector<int32_t>(20, 1));
 }
 
+// Entries that lie apart change nothing: the same classifiers as with all entries in the rows.
+void test_lone_entries(const Kernels& k, bool learn_bias) {
+    const size_t n = 40, n_classes = 20;
+    TestProblem test(n, 15, n_classes, false, 7);
+    Rows rows{.n_rows = n, .n_features = 15};
+    rows.ptr.push_back(0);
+    for (size_t i = 0; i < n; ++i) {
+        for_each_entry(test.problem.rows, i, [&](uint32_t f, float v) {
+            rows.index.push_back(static_cast<int32_t>(f));
+            rows.value.push_back(v);
+        });
+        for (size_t e = 0; e < i % 3; ++e) {  // row 1 has nothing else
+            rows.index.push_back(static_cast<int32_t>(rows.n_features++));
+            rows.value.push_back(e == 0 ? 0.7f : -1.5f);
+        }
+        rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
+    }
+    std::vector<uint32_t> ids(n);
+    for (size_t i = 0; i < n; ++i) ids[i] = static_cast<uint32_t>(i);
+    LinearParams params = kParams;
+    params.learn_bias = learn_bias;
+    params.tol = 1e-4;
+    params.max_iter = 10000;
+    std::vector<std::vector<float>> w, bias;
+    for (const bool apart : {false, true}) {
+        Slice::Scratch scratch;
+        const Slice slice(rows.view(), ids, {}, scratch, apart);
+        Problem problem = test.problem;
+        problem.rows = slice.rows();
+        if (apart) problem.lone = &slice.lone();
+        for (size_t i = 0; i < n; ++i)
+            problem.norm2[i] = static_cast<float>(row_norm(rows.view(), i) * row_norm(rows.view(), i));
+        CHECK(slice.rows().n_features == (apart ? 15 : rows.n_features));
+        for (const float prune : {-1.0f, 0.2f}) {
+            params.prune = prune;
+            const Solution s = solve_panel(problem, 0, n_classes, params, k, Control());
+            CHECK(std::count(s.converged.begin(), s.converged.end(), 1) == int64_t{n_classes});
+            if (prune < 0) CHECK(s.weights.size() == rows.n_features * n_classes);
+            w.emplace_back(rows.n_features * n_classes, 0.0f);
+            for (const Weight& e : s.weights) {
+                CHECK(std::abs(e.value) > prune);
+                w.back()[e.cls * rows.n_features + slice.features()[e.feature]] = e.value;
+            }
+            bias.push_back(s.bias);
+        }
+    }
+    CHECK(all_close(w[2], w[0], 1e-3));
+    CHECK(all_close(bias[2], bias[0], 1e-3));
+    size_t n_pruned = 0;
+    for (size_t e = 0; e < w[2].size(); ++e) {
+        CHECK(w[3][e] == (std::abs(w[2][e]) > 0.2f ? w[2][e] : 0.0f));
+        n_pruned += e % rows.n_features >= 15 && w[2][e] != 0 && w[3][e] == 0;
+    }
+    CHECK(n_pruned > 0);
+}
+
 // Gradient of the objective at the solution, by plain loops: zero up to the tolerance.
 void test_optimum(const Kernels& k, Loss loss, Solver solver, bool learn_bias) {
     const size_t n = 50, d = 12, n_classes = 20;
@@ -600,6 +656,7 @@ int main() {
             test_still_rows(*k, width);
         }
         for (const bool logistic : {false, true}) test_wider_panel(*k, logistic);
+        for (const bool learn_bias : {false, true}) test_lone_entries(*k, learn_bias);
         for (const Loss loss : {Loss::squared_hinge, Loss::logistic})
             for (const Solver solver : {Solver::dual, Solver::newton}) {
                 for (const bool flag : {false, true}) {
