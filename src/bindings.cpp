@@ -337,7 +337,7 @@ nb::tuple py_solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     std::iota(ids.begin(), ids.end(), 0u);
     std::iota(labels.begin(), labels.end(), 0u);
     Slice::Scratch scratch;
-    const Slice slice(data.x(), ids, data.factors(), scratch);
+    const Slice slice(data.x(), ids, data.factors(), scratch, holds_apart(linear));
     const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
     Control control;
     std::vector<float> w(data.n_labels() * data.n_features(), 0.0f), bias;

@@ -277,7 +277,7 @@ def solve_dual_squared_hinge(
             G = y[i] * (X[i] @ w + b) - 1 + alpha[i] * diagonal[i]
             PG = min(G, 0.0) if alpha[i] == 0 else G
             projected.append(PG)
-            if PG != 0:
+            if abs(PG) > 0.2 * tol:
                 before, alpha[i] = alpha[i], max(alpha[i] - G / Q[i], 0.0)
                 w += (alpha[i] - before) * y[i] * X[i]
         spread = max([0, *projected]) - min([0, *projected])  # of equal gradients too: they should be 0

@@ -33,13 +33,14 @@ struct DualPass {
     uint64_t active;           // lanes that still move
     size_t width;              // B
     bool learn_bias;           // logistic only
-    float* w;                  // n_features x B
-    float* bias;               // B
-    float* alpha;              // n_rows x B
-    float* gradient_max;       // B, out: extremes of 0 and the projected gradients of this pass
-    float* gradient_min;       // B
-    float* alpha_sum;          // B, out, squared hinge only: sum of y_i alpha_i after the pass
-    float* support;            // B, out, squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
+    float still;          // squared hinge only: a row whose |projected gradient| is no larger does not move
+    float* w;             // n_features x B
+    float* bias;          // B
+    float* alpha;         // n_rows x B
+    float* gradient_max;  // B, out: extremes of 0 and the projected gradients of this pass
+    float* gradient_min;  // B
+    float* alpha_sum;     // B, out, squared hinge only: sum of y_i alpha_i after the pass
+    float* support;       // B, out, squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
 };
 
 // Sparse rows in fixed point, and a panel of kMaxLanes lanes to multiply them with.

@@ -65,11 +65,22 @@ bool any(Mask m) {
     return all != 0;
 }
 
+// Bit l: lane l of the mask is set.
+uint64_t bits_of(Mask m) {
+#if defined(__AVX512F__)
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(m));
+#elif defined(__AVX2__)
+    return static_cast<uint64_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(m)));
+#else
+    uint64_t bits = 0;
+    for (size_t l = 0; l < kVector; ++l) bits |= uint64_t(m[l] & 1) << l;
+    return bits;
+#endif
+}
+
 // Into L2, where it waits for its turn.
-template <size_t NV>
-void prefetch(const float* row) {
-    for (size_t j = 0; j < NV * kVector * 4; j += 64)
-        __builtin_prefetch(reinterpret_cast<const char*>(row) + j, 0, 2);
+void prefetch(const float* row, size_t width) {
+    for (size_t l = 0; l < width; l += kLaneStep) __builtin_prefetch(row + l, 0, 2);
 }
 
 template <size_t NV>
@@ -112,40 +123,60 @@ void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
 // A panel beyond this does not live in L2: while one row is added, the panel rows of the next are fetched.
 constexpr size_t kFarBytes = 1 << 20;
 
-// w += step x row i. Row `next` comes after it.
+// Where the groups of kLaneStep lanes begin in a panel row, and the vectors of each.
+constexpr size_t kGroups[] = {0, kLaneStep, 2 * kLaneStep, 3 * kLaneStep};
+constexpr size_t kUnit = kLaneStep / kVector;
+
+// w += step x row i, in the NV vectors of the groups that begin at group[0], group[1], ... Row `next` comes
+// after it.
 template <size_t NV>
-void add_row(const RowsView& rows, size_t i, const Vec (&step)[NV], float* w, size_t next) {
-    constexpr size_t B = NV * kVector;
+void add_row(const RowsView& rows, size_t i, const Vec* step, const size_t* group, float* w, size_t width,
+             size_t next) {
+    float* lane[NV / kUnit];
+    for (size_t g = 0; g < NV / kUnit; ++g) lane[g] = w + group[g];
+    Vec mine[NV];
+    for (size_t j = 0; j < NV; ++j) mine[j] = rows.dense ? step[j] * broadcast(rows.dense_scale(i)) : step[j];
+    const auto add = [&](size_t f, float x) {
+        const Vec v = broadcast(x);
+        for (size_t j = 0; j < NV; ++j) {
+            float* p = lane[j / kUnit] + f * width + j % kUnit * kVector;
+            store(p, load(p) + v * mine[j]);
+        }
+    };
     if (rows.dense) {
         const float* x = rows.dense_row(i);
-        Vec scaled[NV];
-        for (size_t j = 0; j < NV; ++j) scaled[j] = step[j] * broadcast(rows.dense_scale(i));
-        for (size_t f = 0; f < rows.n_features; ++f) {
-            float* p = w + f * B;
-            const Vec v = broadcast(x[f]);
-            for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * scaled[j]);
-        }
+        for (size_t f = 0; f < rows.n_features; ++f) add(f, x[f]);
         return;
     }
     const int32_t* index = rows.index;
     const float* value = rows.value;
-    Vec mine[NV];
-    for (size_t j = 0; j < NV; ++j) mine[j] = step[j];
-    const bool far = rows.n_features * B * sizeof(float) > kFarBytes;
+    const bool far = rows.n_features * width * sizeof(float) > kFarBytes;
     int64_t fetch = rows.ptr[next];
     const int64_t fetch_end = far ? rows.ptr[next + 1] : fetch;
     for (int64_t e = rows.ptr[i], end = rows.ptr[i + 1]; e < end; ++e) {
-        if (fetch < fetch_end) prefetch<NV>(w + size_t(index[fetch++]) * B);
-        float* p = w + size_t(index[e]) * B;
-        const Vec v = broadcast(value[e]);
-        for (size_t j = 0; j < NV; ++j) store(p + j * kVector, load(p + j * kVector) + v * mine[j]);
+        if (fetch < fetch_end) prefetch(w + size_t(index[fetch++]) * width, width);
+        add(size_t(index[e]), value[e]);
+    }
+}
+
+// The panel's width decides the template: fn.operator()<NV>().
+template <class Fn>
+void for_width(size_t width, Fn&& fn) {
+    switch (width / kLaneStep) {
+        case 1:
+            return fn.template operator()<1 * kUnit>();
+        case 2:
+            return fn.template operator()<2 * kUnit>();
+        case 3:
+            return fn.template operator()<3 * kUnit>();
+        default:
+            return fn.template operator()<4 * kUnit>();
     }
 }
 
 // What the next row of a pass needs, asked for while this one is worked on: rows come in random order.
-template <size_t NV>
 void fetch_row(const DualPass& pass, size_t i) {
-    prefetch<NV>(pass.alpha + i * NV * kVector);
+    prefetch(pass.alpha + i * pass.width, pass.width);
     __builtin_prefetch(pass.positive + i);
     __builtin_prefetch(pass.diagonal + i);
     __builtin_prefetch(pass.inv_q + i);
@@ -158,11 +189,13 @@ void fetch_row(const DualPass& pass, size_t i) {
 }
 
 // Algorithm 1 of Hsieh et al., "A dual coordinate descent method for large-scale linear SVM" (ICML 2008), L2
-// loss, without shrinking, in lockstep for all lanes.
+// loss, without shrinking, in lockstep for all lanes. Nearly all moves are tiny, those of rows that have
+// little to do with a class: such a row is left as it is, and groups of lanes of which no one moves are not
+// written to.
 template <size_t NV>
 void dual_squared_hinge(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
-    const Vec zero = {}, one = broadcast(1.0f);
+    const Vec zero = {}, one = broadcast(1.0f), still = broadcast(pass.still);
     Vec bias[NV], high[NV], low[NV], alpha_sum[NV] = {}, support[NV] = {};
     Mask active[NV];
     for (size_t j = 0; j < NV; ++j) {
@@ -172,32 +205,39 @@ void dual_squared_hinge(const DualPass& pass) {
     }
     for (size_t t = 0; t < pass.rows.n_rows; ++t) {
         const size_t i = pass.order[t], next = pass.order[std::min(t + 1, pass.rows.n_rows - 1)];
-        fetch_row<NV>(pass, next);
+        fetch_row(pass, next);
         Vec acc[NV];
         for (size_t j = 0; j < NV; ++j) acc[j] = bias[j];
         dot<NV>(pass.rows, i, pass.w, acc);
         float* alpha = pass.alpha + i * B;
         const Vec diagonal = broadcast(pass.diagonal[i]), inv_q = broadcast(pass.inv_q[i]);
-        Vec step[NV];
-        Mask moved = {};
-        for (size_t j = 0; j < NV; ++j) {
-            const Vec sign = lanes_of(pass.positive[i] >> (j * kVector)) ? one : -one;
-            const Vec a = load(alpha + j * kVector);
-            const Vec g = sign * acc[j] - one + a * diagonal;
-            const Vec projected = (a == zero) & (g > zero) ? zero : g;
-            high[j] = projected > high[j] ? projected : high[j];
-            low[j] = projected < low[j] ? projected : low[j];
-            Vec next = a - g * inv_q;
-            next = next > zero ? next : zero;
-            next = active[j] & (projected != zero) ? next : a;
-            store(alpha + j * kVector, next);
-            alpha_sum[j] += sign * next;
-            support[j] += next > zero ? inv_q : zero;
-            step[j] = (next - a) * sign;
-            moved |= step[j] != zero;
+        Vec step[NV];  // of the groups that move
+        size_t group[NV / kUnit], n_moved = 0;
+        for (size_t g = 0; g < NV / kUnit; ++g) {
+            Mask moved = {};
+            for (size_t u = 0; u < kUnit; ++u) {
+                const size_t j = g * kUnit + u;
+                const Vec sign = lanes_of(pass.positive[i] >> (j * kVector)) ? one : -one;
+                const Vec a = load(alpha + j * kVector);
+                const Vec gradient = sign * acc[j] - one + a * diagonal;
+                const Vec projected = (a == zero) & (gradient > zero) ? zero : gradient;
+                high[j] = projected > high[j] ? projected : high[j];
+                low[j] = projected < low[j] ? projected : low[j];
+                const Mask moves = active[j] & ((projected > still) | (projected < -still));
+                Vec next = a - gradient * inv_q;
+                next = next > zero ? next : zero;
+                next = moves ? next : a;
+                store(alpha + j * kVector, next);
+                alpha_sum[j] += sign * next;
+                support[j] += next > zero ? inv_q : zero;
+                step[n_moved * kUnit + u] = (next - a) * sign;
+                moved |= moves;
+            }
+            if (any(moved)) group[n_moved++] = kGroups[g];
         }
-        if (!any(moved)) continue;
-        add_row<NV>(pass.rows, i, step, pass.w, next);
+        if (n_moved == 0) continue;
+        for_width(n_moved * kLaneStep,
+                  [&]<size_t N>() { add_row<N>(pass.rows, i, step, group, pass.w, B, next); });
     }
     for (size_t j = 0; j < NV; ++j) {
         store(pass.alpha_sum + j * kVector, alpha_sum[j]);
@@ -238,7 +278,7 @@ void dual_logistic(const DualPass& pass) {
     }
     for (size_t t = 0; t < pass.rows.n_rows; ++t) {
         const size_t i = pass.order[t], next = pass.order[std::min(t + 1, pass.rows.n_rows - 1)];
-        fetch_row<NV>(pass, next);
+        fetch_row(pass, next);
         Vec acc[NV];
         for (size_t j = 0; j < NV; ++j) acc[j] = load(pass.bias + j * kVector);
         dot<NV>(pass.rows, i, pass.w, acc);
@@ -261,7 +301,7 @@ void dual_logistic(const DualPass& pass) {
         }
         Vec step[NV];
         for (size_t j = 0; j < NV; ++j) step[j] = load(delta + j * kVector);
-        add_row<NV>(pass.rows, i, step, pass.w, next);
+        add_row<NV>(pass.rows, i, step, kGroups, pass.w, B, next);
         if (pass.learn_bias)
             for (size_t l = 0; l < B; ++l) pass.bias[l] += delta[l];
     }
@@ -301,23 +341,8 @@ void scatter(const RowsView& rows, const float* coef, float* w) {
             step[j] = load(coef + (i * NV + j) * kVector);
             moved |= step[j] != Vec{};
         }
-        if (any(moved)) add_row<NV>(rows, i, step, w, std::min(i + 1, rows.n_rows - 1));
-    }
-}
-
-// The panel's width decides the template: fn.operator()<NV>().
-template <class Fn>
-void for_width(size_t width, Fn&& fn) {
-    constexpr size_t unit = kLaneStep / kVector;
-    switch (width / kLaneStep) {
-        case 1:
-            return fn.template operator()<1 * unit>();
-        case 2:
-            return fn.template operator()<2 * unit>();
-        case 3:
-            return fn.template operator()<3 * unit>();
-        default:
-            return fn.template operator()<4 * unit>();
+        if (any(moved))
+            add_row<NV>(rows, i, step, kGroups, w, NV * kVector, std::min(i + 1, rows.n_rows - 1));
     }
 }
 
@@ -561,8 +586,7 @@ uint64_t above(const float* w, size_t width, float threshold) {
     for (size_t l = 0; l < width; l += kVector) {
         const Vec v = load(w + l);
         const Mask hit = (v > broadcast(threshold)) | (v < broadcast(-threshold));
-        if (!any(hit)) continue;
-        for (size_t m = 0; m < kVector; ++m) bits |= uint64_t(hit[m] & 1) << (l + m);
+        bits |= bits_of(hit) << l;
     }
     return bits;
 }

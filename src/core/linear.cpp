@@ -25,6 +25,9 @@ std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_
 
 namespace {
 
+// Rows within this part of the tolerance do not move: half of all moves are as small, and change nothing.
+constexpr double kStill = 0.2;
+
 // A panel whose lanes leave as they converge. Lanes are independent, so packing the rest together changes
 // nothing but the time.
 class DualPanel {
@@ -49,7 +52,10 @@ class DualPanel {
         const bool hinge = params.loss == Loss::squared_hinge;
         for (size_t i = 0; i < rows; ++i) {
             const double cost = problem.cost(i, params.c), norm2 = problem.norm2[i];
-            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost : cost);
+            double lone2 = 0;  // see holds_apart()
+            if (problem.lone)
+                for (const float x : (*problem.lone)[i]) lone2 += double{x} * x;
+            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + lone2 : cost);
             // A row without features and without a bias cannot move anything: any finite step will do.
             const double q =
                 hinge ? norm2 + 0.5 / cost : std::max(norm2 + (params.learn_bias ? 1.0 : 0.0), 1e-12);
@@ -130,6 +136,7 @@ class DualPanel {
                             .active = active_,
                             .width = width_,
                             .learn_bias = params_.learn_bias,
+                            .still = static_cast<float>(kStill * params_.tol),
                             .w = w_.data(),
                             .bias = bias_.data(),
                             .alpha = alpha_.data(),
@@ -173,6 +180,28 @@ class DualPanel {
                 solution_.weights.push_back(
                     {static_cast<uint32_t>(f), static_cast<uint32_t>(first_ + lane_[l]), row[l]});
             }
+        }
+        if (problem_.lone) report_lone(lanes);
+    }
+
+    void report_lone(uint64_t lanes) {
+        const LoneEntries& lone = *problem_.lone;
+        for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
+            const float* alpha = alpha_.data() + i * width_;
+            float largest = 0;
+            for (const float x : lone[i]) largest = std::max(largest, std::abs(x));
+            if (largest == 0) continue;
+            // A little less, for the rounding of the quotient; each weight is looked at below.
+            const uint64_t some = kernels_.above(alpha, width_, params_.prune / largest * 0.999f) & lanes;
+            for (size_t e = 0; some && e < lone[i].size(); ++e)
+                for (uint64_t bits = some; bits; bits &= bits - 1) {
+                    const int l = std::countr_zero(bits);
+                    const float w = (positive_[i] >> l & 1 ? alpha[l] : -alpha[l]) * lone[i][e];
+                    if (!(std::abs(w) > params_.prune)) continue;
+                    const size_t feature = lone.first_feature + static_cast<size_t>(lone.ptr[i]) + e;
+                    solution_.weights.push_back(
+                        {static_cast<uint32_t>(feature), static_cast<uint32_t>(first_ + lane_[l]), w});
+                }
         }
     }
 

@@ -28,13 +28,21 @@ struct LinearParams {
     float prune;       /// weights |w| <= prune are not reported; negative: report all
 };
 
+// Whether the solver takes a row's lone entries apart from its others. In the dual of the squared hinge the
+// weight of such an entry is y alpha x, and so its part of the margin y alpha x^2: as if 1 / (2 C_i) were
+// larger by x^2.
+inline bool holds_apart(const LinearParams& params) {
+    return params.solver == Solver::dual && params.loss == Loss::squared_hinge;
+}
+
 // The rows that all classifiers of a node share, and for each row the classifiers that it is a positive of.
 struct Problem {
     RowsView rows;
-    std::vector<float> weight;       // s_i for each row; empty: all 1
-    std::vector<float> norm2;        // |x_i|^2 for each row
-    std::vector<int64_t> class_ptr;  // n_rows + 1
-    std::vector<uint32_t> classes;   // ascending in each row
+    const LoneEntries* lone = nullptr;  // more entries of the rows; only where holds_apart()
+    std::vector<float> weight;          // s_i for each row; empty: all 1
+    std::vector<float> norm2;           // |x_i|^2 for each row, lone entries included
+    std::vector<int64_t> class_ptr;     // n_rows + 1
+    std::vector<uint32_t> classes;      // ascending in each row
     size_t n_classes = 0;
     uint64_t key = 0;  // address of the node: the order of the rows follows from it
 
@@ -42,7 +50,7 @@ struct Problem {
 };
 
 struct Weight {
-    uint32_t feature;  // of problem.rows
+    uint32_t feature;  // of problem.rows or problem.lone
     uint32_t cls;
     float value;
 };

@@ -42,7 +42,7 @@ double row_norm(const RowsView& rows, size_t i) {
 }
 
 Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
-             Scratch& scratch) {
+             Scratch& scratch, bool apart) {
     view_.n_rows = ids.size();
     if (source.dense) {
         pick_.assign(ids.begin(), ids.end());
@@ -72,28 +72,47 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         }
         entries += source.row_size(i);
     }
-    std::vector<uint64_t> order(features_.size());  // frequent first, then by id: one key that sorts fast
-    for (size_t f = 0; f < order.size(); ++f) order[f] = (uint64_t{~count[f]} << 32) | features_[f];
+    constexpr uint32_t alone = ~uint32_t{0};
+    std::vector<uint64_t> order;  // frequent first, then by id: one key that sorts fast
+    for (size_t f = 0; f < features_.size(); ++f) {
+        if (apart && count[f] == 1)
+            local[features_[f]] = alone;
+        else
+            order.push_back((uint64_t{~count[f]} << 32) | features_[f]);
+    }
+    const size_t n_lone = features_.size() - order.size();
     std::sort(order.begin(), order.end());
     for (size_t f = 0; f < order.size(); ++f) {
         features_[f] = static_cast<uint32_t>(order[f]);
         local[features_[f]] = static_cast<uint32_t>(f) + 1;
     }
+    features_.resize(order.size());
+    features_.reserve(order.size() + n_lone);
     ptr_.reserve(ids.size() + 1);
     ptr_.push_back(0);
-    index_.resize(entries);
-    value_.resize(entries);
+    index_.resize(entries - n_lone);
+    value_.resize(entries - n_lone);
+    lone_.first_feature = order.size();
+    if (apart) lone_.ptr.push_back(0);
     size_t at = 0;
     for (const uint32_t i : ids) {
         const float factor = factors.empty() ? 1.0f : factors[i];
-        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e, ++at) {
-            index_[at] = static_cast<int32_t>(local[source.index[e]] - 1);
-            value_[at] = source.value[e] * factor;
+        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e) {
+            const uint32_t number = local[source.index[e]];
+            const float value = source.value[e] * factor;
+            if (number == alone) {
+                features_.push_back(static_cast<uint32_t>(source.index[e]));
+                lone_.value.push_back(value);
+            } else {
+                index_[at] = static_cast<int32_t>(number - 1);
+                value_[at++] = value;
+            }
         }
         ptr_.push_back(static_cast<int64_t>(at));
+        if (apart) lone_.ptr.push_back(static_cast<int64_t>(lone_.value.size()));
     }
     for (const uint32_t f : features_) local[f] = 0;
-    view_.n_features = features_.size();
+    view_.n_features = order.size();
     view_.ptr = ptr_.data();
     view_.index = index_.data();
     view_.value = value_.data();
@@ -103,7 +122,7 @@ Columns Slice::sort_rows() {
     Columns columns(view_);
     if (view_.dense) return columns;
     std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
-    for (size_t f = 0; f < features_.size(); ++f)
+    for (size_t f = 0; f < view_.n_features; ++f)
         for (int64_t e = columns.ptr[f]; e < columns.ptr[f + 1]; ++e) {
             const int64_t to = next[columns.row[e]]++;
             index_[to] = static_cast<int32_t>(f);

@@ -97,9 +97,25 @@ inline constexpr double kSmallestNorm = 1e-30;
 // The squares of longer ones would leave the range of float in the solvers.
 inline constexpr double kLargestNorm = 1e15;
 
+// Entries whose feature no other row has: those of row i are [ptr[i], ptr[i + 1]), entry e is that of feature
+// first_feature + e. Empty if nobody looked for any.
+struct LoneEntries {
+    size_t first_feature = 0;
+    std::vector<int64_t> ptr = {};
+    std::vector<float> value = {};
+
+    std::span<const float> operator[](size_t i) const {
+        if (ptr.empty()) return {};
+        return {value.data() + ptr[i], static_cast<size_t>(ptr[i + 1] - ptr[i])};
+    }
+};
+
 // The rows `ids` of `source`, each multiplied by its factor, over just the features that they use, renumbered
 // so that frequent features come first: their panel rows then share few pages and stay in cache. A dense
 // source is not copied: the slice is a view with the factors beside it, and keeps all features.
+//
+// `apart`: features that just one row has are not part of rows(). They are numbered after all others, row by
+// row, and their entries kept in lone(). Of a dense source, none is.
 class Slice {
   public:
     // Buffers of one worker, of the size of the whole feature space, reused from slice to slice.
@@ -108,12 +124,13 @@ class Slice {
     };
 
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
-          Scratch& scratch);
+          Scratch& scratch, bool apart = false);
 
     // Sorts each row by local feature; returns the same entries column by column.
     Columns sort_rows();
 
     const RowsView& rows() const { return view_; }
+    const LoneEntries& lone() const { return lone_; }
     // local feature -> feature of `source`
     std::span<const uint32_t> features() const { return features_; }
 
@@ -124,6 +141,7 @@ class Slice {
     std::vector<uint32_t> pick_;
     std::vector<float> scale_;
     std::vector<uint32_t> features_;
+    LoneEntries lone_;
     RowsView view_;
 };
 

@@ -15,13 +15,16 @@ Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const
                       std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key) {
     Problem problem;
     problem.rows = slice.rows();
+    if (!slice.lone().value.empty()) problem.lone = &slice.lone();
     problem.n_classes = n_classes;
     problem.key = key;
     problem.norm2.resize(rows.size());
     problem.class_ptr.push_back(0);
     for (size_t i = 0; i < rows.size(); ++i) {
         const double norm = row_norm(problem.rows, i);
-        problem.norm2[i] = static_cast<float>(norm * norm);
+        double norm2 = norm * norm;
+        for (const float x : slice.lone()[i]) norm2 += double{x} * x;
+        problem.norm2[i] = static_cast<float>(norm2);
         if (data.weighted()) problem.weight.push_back(data.weight(rows[i]));
         const size_t begin = problem.classes.size();
         for (const int32_t label : data.labels_of(rows[i]))
@@ -120,7 +123,7 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
 PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels,
                  Pool& pool, Scratch& scratch) {
     const auto rows = rows_of_node(data, job, scratch);
-    const Slice slice(data.x(), rows, data.factors(), scratch.slice);
+    const Slice slice(data.x(), rows, data.factors(), scratch.slice, holds_apart(params));
     const Problem problem = make_problem(data, job, rows, slice, scratch);
     std::vector<Solution> panels((job.n_classes + kMaxLanes - 1) / kMaxLanes);
     pool.run(panels.size(), [&](size_t p, unsigned) {

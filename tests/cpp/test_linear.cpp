@@ -294,6 +294,7 @@ struct PassState {
                             .active = active,
                             .width = width,
                             .learn_bias = learn_bias,
+                            .still = still,
                             .w = w.data(),
                             .bias = bias.data(),
                             .alpha = alpha.data(),
@@ -330,7 +331,8 @@ struct PassState {
                 const double g = z - 1 + a * diagonal[i], projected = a == 0 ? std::min(g, 0.0) : g;
                 most = std::max(most, projected);
                 least = std::min(least, projected);
-                if (projected != 0 && active >> l & 1) move(i, l, std::max(a - g * inv_q[i], 0.0));
+                if (std::abs(projected) > still && active >> l & 1)
+                    move(i, l, std::max(a - g * inv_q[i], 0.0));
             }
             high[l] = static_cast<float>(most);
             low[l] = static_cast<float>(least);
@@ -347,6 +349,7 @@ struct PassState {
     const TestRows& rows;
     size_t width, n, d;
     bool logistic, learn_bias;
+    float still = 0;
     uint64_t active = ~uint64_t{0};
     std::vector<uint32_t> order;
     std::vector<uint64_t> positive;
@@ -388,6 +391,35 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
             }
             CHECK(still);
             CHECK(moved);
+        }
+    }
+}
+
+// Rows within `still` of their optimum stay, to the bit, and with them the weights of lanes that have no
+// other.
+void test_still_rows(const Kernels& k, size_t width) {
+    Rng rng(width);
+    const TestRows rows(30, 12, 0.5, rng);
+    for (const RowsView& view : rows.views()) {
+        PassState state(rows, width, false, false, rng);
+        for (const float still : {0.0f, 0.4f, 1e9f}) {
+            state.still = still;
+            const PassState before = state;
+            PassState expected = state;
+            expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
+            expected.run_plainly();
+            state.run(k, view);
+            CHECK(all_close(state.alpha, expected.alpha, 3e-4));
+            CHECK(all_close(state.w, expected.w, 3e-4));
+            CHECK(all_close(state.high, expected.high, 2e-3));
+            CHECK(all_close(state.low, expected.low, 2e-3));
+            size_t n_still = 0;
+            for (size_t a = 0; a < state.alpha.size(); ++a) {
+                CHECK((state.alpha[a] == before.alpha[a]) == (expected.alpha[a] == before.alpha[a]));
+                n_still += state.alpha[a] == before.alpha[a] && before.alpha[a] > 0;
+            }
+            CHECK((n_still > 0) == (still > 0));
+            if (still == 1e9f) CHECK(state.w == before.w);
         }
     }
 }
@@ -518,6 +550,62 @@ void test_panels(const Kernels& k, Loss loss, Solver solver, bool dense) {
     CHECK(hasty.n_iter == std::vector<int32_t>(20, 1));
 }
 
+// Entries that lie apart change nothing: the same classifiers as with all entries in the rows.
+void test_lone_entries(const Kernels& k, bool learn_bias) {
+    const size_t n = 40, n_classes = 20;
+    TestProblem test(n, 15, n_classes, false, 7);
+    Rows rows{.n_rows = n, .n_features = 15};
+    rows.ptr.push_back(0);
+    for (size_t i = 0; i < n; ++i) {
+        for_each_entry(test.problem.rows, i, [&](uint32_t f, float v) {
+            rows.index.push_back(static_cast<int32_t>(f));
+            rows.value.push_back(v);
+        });
+        for (size_t e = 0; e < i % 3; ++e) {  // row 1 has nothing else
+            rows.index.push_back(static_cast<int32_t>(rows.n_features++));
+            rows.value.push_back(e == 0 ? 0.7f : -1.5f);
+        }
+        rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
+    }
+    std::vector<uint32_t> ids(n);
+    for (size_t i = 0; i < n; ++i) ids[i] = static_cast<uint32_t>(i);
+    LinearParams params = kParams;
+    params.learn_bias = learn_bias;
+    params.tol = 1e-4;
+    params.max_iter = 10000;
+    std::vector<std::vector<float>> w, bias;
+    for (const bool apart : {false, true}) {
+        Slice::Scratch scratch;
+        const Slice slice(rows.view(), ids, {}, scratch, apart);
+        Problem problem = test.problem;
+        problem.rows = slice.rows();
+        if (apart) problem.lone = &slice.lone();
+        for (size_t i = 0; i < n; ++i)
+            problem.norm2[i] = static_cast<float>(row_norm(rows.view(), i) * row_norm(rows.view(), i));
+        CHECK(slice.rows().n_features == (apart ? 15 : rows.n_features));
+        for (const float prune : {-1.0f, 0.2f}) {
+            params.prune = prune;
+            const Solution s = solve_panel(problem, 0, n_classes, params, k, Control());
+            CHECK(std::count(s.converged.begin(), s.converged.end(), 1) == int64_t{n_classes});
+            if (prune < 0) CHECK(s.weights.size() == rows.n_features * n_classes);
+            w.emplace_back(rows.n_features * n_classes, 0.0f);
+            for (const Weight& e : s.weights) {
+                CHECK(std::abs(e.value) > prune);
+                w.back()[e.cls * rows.n_features + slice.features()[e.feature]] = e.value;
+            }
+            bias.push_back(s.bias);
+        }
+    }
+    CHECK(all_close(w[2], w[0], 1e-3));
+    CHECK(all_close(bias[2], bias[0], 1e-3));
+    size_t n_pruned = 0;
+    for (size_t e = 0; e < w[2].size(); ++e) {
+        CHECK(w[3][e] == (std::abs(w[2][e]) > 0.2f ? w[2][e] : 0.0f));
+        n_pruned += e % rows.n_features >= 15 && w[2][e] != 0 && w[3][e] == 0;
+    }
+    CHECK(n_pruned > 0);
+}
+
 // Gradient of the objective at the solution, by plain loops: zero up to the tolerance.
 void test_optimum(const Kernels& k, Loss loss, Solver solver, bool learn_bias) {
     const size_t n = 50, d = 12, n_classes = 20;
@@ -606,8 +694,10 @@ int main() {
             }
             for (const bool logistic : {false, true})
                 for (const bool learn_bias : {false, true}) test_dual_pass(*k, width, logistic, learn_bias);
+            test_still_rows(*k, width);
         }
         for (const bool logistic : {false, true}) test_wider_panel(*k, logistic);
+        for (const bool learn_bias : {false, true}) test_lone_entries(*k, learn_bias);
         for (const Loss loss : {Loss::squared_hinge, Loss::logistic})
             for (const Solver solver : {Solver::dual, Solver::newton}) {
                 for (const bool flag : {false, true}) {

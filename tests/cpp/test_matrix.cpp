@@ -71,6 +71,29 @@ void test_sparse_slice() {
     CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
 }
 
+// Features of one row alone come last, row by row, and their entries lie apart.
+void test_lone_entries() {
+    const Rows rows = sparse_rows();
+    Slice::Scratch scratch;
+    for (int repeat = 0; repeat < 2; ++repeat) {
+        const Slice slice(rows.view(), List<uint32_t>{3, 1, 0}, List<float>{10, 100, 1000, 10000}, scratch,
+                          true);
+        CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
+        CHECK(slice.rows().n_features == 1 && slice.rows().ptr[3] == 2);
+        CHECK(spelled_out(slice.rows(), 0, 1) == List<float>{60000});
+        CHECK(spelled_out(slice.rows(), 1, 1) == List<float>{0});
+        CHECK(spelled_out(slice.rows(), 2, 1) == List<float>{10});
+        CHECK(slice.lone().first_feature == 1);
+        CHECK(slice.lone().ptr == List<int64_t>{0, 1, 1, 2});
+        CHECK(slice.lone().value == List<float>{50000, 20});
+        CHECK(slice.lone()[1].empty() && slice.lone()[2][0] == 20);
+    }
+    CHECK(scratch.local == List<uint32_t>(5, 0));
+    const Rows dense = dense_rows();
+    const Slice view(dense.view(), List<uint32_t>{2}, {}, scratch, true);
+    CHECK(view.rows().n_features == 5 && view.lone()[0].empty());
+}
+
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
@@ -156,6 +179,7 @@ void test_tiny_rows() {
 int main() {
     test_views();
     test_sparse_slice();
+    test_lone_entries();
     test_dense_slice();
     test_transpose();
     test_check_csr();
