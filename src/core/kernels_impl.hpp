@@ -437,6 +437,32 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
     }
 }
 
+size_t drain(float* w, size_t n, uint32_t* index, float* value) {
+    size_t found = 0;
+    for (size_t f = 0; f < n; f += kVector) {
+        const Vec v = load(w + f);
+#if defined(__AVX512F__)
+        const __mmask16 hit = _mm512_cmp_ps_mask(v, Vec{}, _CMP_NEQ_UQ);
+        if (!hit) continue;
+        const __m512i first = _mm512_set1_epi32(static_cast<int>(f));
+        const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        _mm512_storeu_si512(index + found, _mm512_maskz_compress_epi32(hit, _mm512_add_epi32(first, lane)));
+        _mm512_storeu_ps(value + found, _mm512_maskz_compress_ps(hit, v));
+        found += static_cast<size_t>(__builtin_popcount(hit));
+#else
+        const Mask hit = v != Vec{};
+        if (!any(hit)) continue;
+        for (size_t l = 0; l < kVector; ++l) {  // without a branch: what is 0 is written over
+            index[found] = static_cast<uint32_t>(f + l);
+            value[found] = v[l];
+            found += hit[l] & 1;
+        }
+#endif
+        store(w + f, Vec{});
+    }
+    return found;
+}
+
 uint64_t above(const float* w, size_t width, float threshold) {
     uint64_t bits = 0;
     for (size_t l = 0; l < width; l += kVector) {
@@ -485,6 +511,7 @@ const Kernels BONSAI_KERNELS = {
         },
     .to_bytes = to_bytes,
     .rows_above = rows_above,
+    .drain = drain,
     .above = above,
 };
 
