@@ -403,6 +403,19 @@ Shorts multiply(Shorts a, Shorts b) {
 #endif
 }
 
+// Thresholds times factor, without their fractions, at most 32767.
+Shorts bars(const float* threshold, float factor) {
+    typedef int16_t Half __attribute__((vector_size(kVector * 2)));
+    Half half[2];
+    for (size_t h = 0; h < 2; ++h) {
+        const Vec bar = load(threshold + h * kVector) * broadcast(factor), most = broadcast(32767.0f);
+        half[h] = __builtin_convertvector(__builtin_convertvector(bar < most ? bar : most, Mask), Half);
+    }
+    Shorts v;
+    std::memcpy(&v, half, sizeof v);
+    return v;
+}
+
 void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
     constexpr size_t lanes = 2 * kVector, NV = kMaxLanes / lanes, ahead = 12;
     const int32_t* index = pass.index;
@@ -413,8 +426,10 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
         const size_t i = rows[r];
         Shorts sum[NV] = {};
         const int64_t last = pass.ptr[i + 1];
+        // Into the next row, if that is where the loop goes.
+        const int64_t fetched = r + 1 < n && rows[r + 1] == i + 1 ? pass.ptr[i + 2] : last;
         for (int64_t e = pass.ptr[i]; e < last; ++e) {
-            if (e + int64_t{ahead} < last) {
+            if (e + int64_t{ahead} < fetched) {
                 const int16_t* later = panel + size_t(place[index[e + int64_t{ahead}]]) * kMaxLanes;
                 __builtin_prefetch(later);
                 __builtin_prefetch(later + 32);
@@ -426,12 +441,15 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
         uint64_t bits = 0;
         const float factor = pass.factor[i];
         for (size_t j = 0; j < NV; ++j) {
-            Shorts bar;
-            for (size_t l = 0; l < lanes; ++l)
-                bar[l] = static_cast<int16_t>(std::min(pass.threshold[j * lanes + l] * factor, 32767.0f));
+            const Shorts bar = bars(pass.threshold + j * lanes, factor);
+#if defined(__AVX512F__)
+            const __m512i sums = reinterpret_cast<__m512i>(sum[j]);
+            bits |= uint64_t{_mm512_cmpgt_epi16_mask(sums, reinterpret_cast<__m512i>(bar))} << (j * lanes);
+#else
             const Shorts over = sum[j] > bar;
             if (!any(reinterpret_cast<Mask>(over))) continue;
             for (size_t l = 0; l < lanes; ++l) bits |= uint64_t(over[l] & 1) << (j * lanes + l);
+#endif
         }
         out[r] = bits;
     }

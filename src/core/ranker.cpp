@@ -15,14 +15,14 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kSample = 1024;      // rows that every classifier meets first, one by one
-constexpr size_t kFirstSample = 32;   // of them in the beginning; then twice as many, and so on
-constexpr size_t kManyRows = 8192;    // that it meets next, with the 63 others of its group
-constexpr double kLenience = 2;
-constexpr double kSlack = 0.5;        // a row that joined bears nothing as long as it is wrong by this times tol
-constexpr int kTogether = 3;    // rounds that a group goes through at once: nearly all labels need them
-constexpr int kEarlyPasses = 3;  // in these, but for the last of them
-constexpr int kMaxRounds = 20;  // more than 8 have not been seen
+constexpr size_t kSample = 1024;     // rows that every classifier meets first, one by one ...
+constexpr size_t kFirstSample = 32;  // ... so many in the beginning, then as many again, and so on
+constexpr size_t kManyRows = 8192;   // that it meets next, with the others of its group
+constexpr double kLenience = 2;      // times tol, what may be wrong with one of these
+constexpr int kTogether = 3;         // rounds that a group goes through at once: nearly all labels need them
+constexpr int kEarlyPasses = 3;      // in these, but for the last of them
+constexpr int kMaxRounds = 20;       // more than 8 have not been seen
+constexpr double kSlack = 0.5;       // times tol, what may be wrong with a row that bears nothing
 constexpr size_t kPlacedAtOnce = 1024;  // features whose part of a panel stays in L2
 
 // What bears a classifier: its weights are the sum over these rows of y alpha x.
@@ -90,7 +90,8 @@ class TwoForms {
             return (sums[0] + sums[1]) + (sums[2] + sums[3]);
         }
         for (; e + 4 <= end; e += 4)
-            sums += values(e) * Floats{w[feature(e)], w[feature(e + 1)], w[feature(e + 2)], w[feature(e + 3)]};
+            sums +=
+                values(e) * Floats{w[feature(e)], w[feature(e + 1)], w[feature(e + 2)], w[feature(e + 3)]};
         float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         for (; e < end; ++e) sum += static_cast<float>(word_[e] >> feature_bits_) * w[feature(e)];
         return sum * unit_[i];
@@ -115,8 +116,6 @@ class TwoForms {
 
     size_t row_size(size_t i) const { return view_.row_size(i); }
     std::span<const int32_t> features(size_t i) const { return {view_.index + view_.ptr[i], row_size(i)}; }
-    size_t n_rows() const { return view_.n_rows; }
-    size_t n_features() const { return view_.n_features; }
     float norm2(size_t i) const { return norm2_[i]; }
     void expect(size_t i) const {
         constexpr int64_t line = 64 / sizeof(int32_t);
@@ -155,10 +154,10 @@ class TwoForms {
 
     RowsView view_;
     int feature_bits_;
-    std::vector<int32_t, PanelAllocator<int32_t>> word_;  // value of the row's unit x 2^feature_bits + feature
-    std::vector<int16_t> fixed_;  // times the row's largest value / kOne
-    std::vector<float> inverse_;  // 1 / the row's largest value; 0 for an empty row
-    std::vector<float> unit_;     // what values in words are multiplied by
+    std::vector<int32_t, PanelAllocator<int32_t>> word_;  // value in units x 2^feature_bits + feature
+    std::vector<int16_t> fixed_;                          // times the row's largest value / kOne
+    std::vector<float> inverse_;                          // 1 / the row's largest value; 0 for an empty row
+    std::vector<float> unit_;                             // what values in words are multiplied by
     std::vector<float> norm2_;
     double longest_ = 1;  // norm of a row / its largest value
     size_t most_entries_ = 0;
@@ -309,6 +308,7 @@ class RankerTrainer {
     uint64_t meet(std::span<const uint32_t> group, uint64_t open, std::span<const uint32_t> scope, int round,
                   Scratch& s) {
         pool_.control().check();
+        const bool early = round < kTogether - 1;
         float scale[kMaxLanes] = {}, threshold[kMaxLanes];
         std::fill_n(threshold, kMaxLanes, std::numeric_limits<float>::max());
         const double bar = -1 - double{params_.fixed_bias} + params_.tol * (round == 0 ? kLenience : 1);
@@ -322,8 +322,8 @@ class RankerTrainer {
                 for (const Entry& w : s.weights[l]) s.w[w.feature] = w.value;
             else
                 sum_up(support, s);
-            descend(group[l], round, round < kTogether - 1 ? kEarlyPasses : params_.max_iter, s);
-            found |= uint64_t{!support.converged} << l;
+            descend(group[l], round, early ? std::min(kEarlyPasses, params_.max_iter) : params_.max_iter, s);
+            if (early) found |= uint64_t{!support.converged} << l;
             take(support, s, s.weights[l]);
             // Rows that are right after all, by less than fixed point can tell, would be found again.
             if (round > 1 && support.settled) continue;
