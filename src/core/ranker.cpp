@@ -18,9 +18,9 @@ constexpr size_t kRowsAtOnce = 256;
 constexpr size_t kSample = 1024;     // rows that every classifier meets first, one by one ...
 constexpr size_t kFirstSample = 32;  // ... so many in the beginning, then as many again, and so on
 constexpr size_t kManyRows = 8192;   // that it meets next, with the others of its group
-constexpr double kLenience = 2;      // times tol, what may be wrong with one of these
+constexpr double kLenience = 3;      // times tol, what may be wrong with one of these
 constexpr int kTogether = 3;         // rounds that a group goes through at once: nearly all labels need them
-constexpr int kEarlyPasses = 3;      // in these, but for the last of them
+constexpr int kEarlyPasses = 1;      // in these, but for the last of them
 constexpr int kMaxRounds = 20;       // more than 8 have not been seen
 constexpr double kSlack = 0.5;       // times tol, what may be wrong with a row that bears nothing
 constexpr size_t kPlacedAtOnce = 1024;  // features whose part of a panel stays in L2
@@ -165,15 +165,15 @@ class TwoForms {
 
 // Buffers of one worker.
 struct Scratch {
-    std::vector<float> w;                   // one classifier; 0 between uses
-    std::vector<uint32_t> order;            // of its rows
-    std::vector<uint32_t> feature;          // of weights on their way out of w
-    std::vector<float> value;               // the weights themselves
-    std::vector<Entry> weights[kMaxLanes];  // of each classifier of the group, features rising
-    std::vector<uint32_t> place;            // feature -> row of the panel; 0 between uses
-    std::vector<uint32_t> placed;           // features that have one
-    std::vector<int16_t> panel;             // row 0 stays 0
-    std::vector<uint64_t> bears;            // for each row, bit l: it bears lane l; 0 between uses
+    Panel w;                                              // one classifier; 0 between uses
+    std::vector<uint32_t> order;                          // of its rows
+    std::vector<uint32_t> feature;                        // of weights on their way out of w
+    std::vector<float> value;                             // the weights themselves
+    std::vector<Entry> weights[kMaxLanes];                // of each classifier of the group, features rising
+    std::vector<uint32_t> place;                          // feature -> row of the panel; 0 between uses
+    std::vector<uint32_t> placed;                         // features that have one
+    std::vector<int16_t, PanelAllocator<int16_t>> panel;  // row 0 stays 0
+    std::vector<uint64_t> bears;  // for each row, bit l: it bears lane l; 0 between uses
     std::vector<uint64_t> above;
 };
 
