@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import random_array
+from scipy.sparse import csr_matrix, hstack, random_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
@@ -188,6 +188,21 @@ def test_the_other_solver_agrees(generated, tol):
     exact = Bonsai(max_depth=1, n_trees=1, beam=None, **options).fit(X, Y)
     found, wanted = (model.top_k(generated.X_test, 5)[0] for model in (one, exact))
     assert np.mean([len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True)]) > 4.5
+
+
+def test_more_features_than_a_word_has_room_for():
+    """Beyond 2^20 features rows are read as they are: 260 rows with 4,100 small entries of their own each."""
+    rows, own = 260, 4_100
+    X, Y = planes(7, n=rows, labels=3)
+    alone = np.random.default_rng(7).uniform(0, 0.01, rows * own).astype(np.float32)
+    alone = csr_matrix((alone, np.arange(rows * own), np.arange(0, rows * own + 1, own)))
+    X = hstack([csr_matrix(X), alone], format="csr")
+    assert X.shape[1] > 2**20
+    options = {"bias": -1.0, "prune": 0.0, "tol": 1e-3, "max_iter": 1000}
+    one = Bonsai(ranker="all", search="exact", **options).fit(X, Y)
+    other = Bonsai(max_depth=1, n_trees=1, **options).fit(X, Y)
+    margins = one.decision_function(X), other.decision_function(X)
+    np.testing.assert_allclose(*(m.toarray() for m in margins), atol=0.05)
 
 
 def test_passes_that_run_out_are_told(generated):

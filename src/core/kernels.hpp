@@ -98,6 +98,9 @@ struct Kernels {
     // out[r], bit l: the sum over row i = rows[r] of round(value * panel / 2^15) is above threshold[l] *
     // factor[i]. Whole numbers: the same on every machine, as long as sums stay within 16 bits.
     void (*rows_above)(const FixedPass&, const uint32_t* rows, size_t n, uint64_t* out);
+    // Moves what is not 0 out of w, n floats, n a multiple of 16: where it stood into index, in order, what
+    // it was into value; 0 remains. Both must have room for 16 more than that. Returns how many.
+    size_t (*drain)(float* w, size_t n, uint32_t* index, float* value);
     // bit l of the result: |w[l]| > threshold
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };

@@ -547,6 +547,19 @@ void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
 #endif
 }
 
+// Thresholds times factor, without their fractions, at most 32767.
+Shorts bars(const float* threshold, float factor) {
+    typedef int16_t Half __attribute__((vector_size(kVector * 2)));
+    Half half[2];
+    for (size_t h = 0; h < 2; ++h) {
+        const Vec bar = load(threshold + h * kVector) * broadcast(factor), most = broadcast(32767.0f);
+        half[h] = __builtin_convertvector(__builtin_convertvector(bar < most ? bar : most, Mask), Half);
+    }
+    Shorts v;
+    std::memcpy(&v, half, sizeof v);
+    return v;
+}
+
 void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
     constexpr size_t lanes = 2 * kVector, NV = kMaxLanes / lanes, ahead = 12;
     const int32_t* index = pass.index;
@@ -557,8 +570,10 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
         const size_t i = rows[r];
         Shorts sum[NV] = {};
         const int64_t last = pass.ptr[i + 1];
+        // Into the next row, if that is where the loop goes.
+        const int64_t fetched = r + 1 < n && rows[r + 1] == i + 1 ? pass.ptr[i + 2] : last;
         for (int64_t e = pass.ptr[i]; e < last; ++e) {
-            if (e + int64_t{ahead} < last) {
+            if (e + int64_t{ahead} < fetched) {
                 const int16_t* later = panel + size_t(place[index[e + int64_t{ahead}]]) * kMaxLanes;
                 __builtin_prefetch(later);
                 __builtin_prefetch(later + 32);
@@ -570,15 +585,44 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
         uint64_t bits = 0;
         const float factor = pass.factor[i];
         for (size_t j = 0; j < NV; ++j) {
-            Shorts bar;
-            for (size_t l = 0; l < lanes; ++l)
-                bar[l] = static_cast<int16_t>(std::min(pass.threshold[j * lanes + l] * factor, 32767.0f));
+            const Shorts bar = bars(pass.threshold + j * lanes, factor);
+#if defined(__AVX512F__)
+            const __m512i sums = reinterpret_cast<__m512i>(sum[j]);
+            bits |= uint64_t{_mm512_cmpgt_epi16_mask(sums, reinterpret_cast<__m512i>(bar))} << (j * lanes);
+#else
             const Shorts over = sum[j] > bar;
             if (!any(reinterpret_cast<Mask>(over))) continue;
             for (size_t l = 0; l < lanes; ++l) bits |= uint64_t(over[l] & 1) << (j * lanes + l);
+#endif
         }
         out[r] = bits;
     }
+}
+
+size_t drain(float* w, size_t n, uint32_t* index, float* value) {
+    size_t found = 0;
+    for (size_t f = 0; f < n; f += kVector) {
+        const Vec v = load(w + f);
+#if defined(__AVX512F__)
+        const __mmask16 hit = _mm512_cmp_ps_mask(v, Vec{}, _CMP_NEQ_UQ);
+        if (!hit) continue;
+        const __m512i first = _mm512_set1_epi32(static_cast<int>(f));
+        const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        _mm512_storeu_si512(index + found, _mm512_maskz_compress_epi32(hit, _mm512_add_epi32(first, lane)));
+        _mm512_storeu_ps(value + found, _mm512_maskz_compress_ps(hit, v));
+        found += static_cast<size_t>(__builtin_popcount(hit));
+#else
+        const Mask hit = v != Vec{};
+        if (!any(hit)) continue;
+        for (size_t l = 0; l < kVector; ++l) {  // without a branch: what is 0 is written over
+            index[found] = static_cast<uint32_t>(f + l);
+            value[found] = v[l];
+            found += hit[l] & 1;
+        }
+#endif
+        store(w + f, Vec{});
+    }
+    return found;
 }
 
 uint64_t above(const float* w, size_t width, float threshold) {
@@ -640,6 +684,7 @@ const Kernels BONSAI_KERNELS = {
     .unspread = unspread,
     .to_bytes = to_bytes,
     .rows_above = rows_above,
+    .drain = drain,
     .above = above,
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -14,10 +15,15 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kSample = 500;  // rows that every classifier meets first
-constexpr int kRehearsals = 4;   // rounds among a few rows, before all are met
-constexpr int kRehearsalPasses = 2;
-constexpr int kMaxRounds = 20;  // among all rows; more than 8 have not been seen
+constexpr size_t kSample = 1024;     // rows that every classifier meets first, one by one ...
+constexpr size_t kFirstSample = 32;  // ... so many in the beginning, then as many again, and so on
+constexpr size_t kManyRows = 8192;   // that it meets next, with the others of its group
+constexpr double kLenience = 3;      // times tol, what may be wrong with one of these
+constexpr int kTogether = 3;         // rounds that a group goes through at once: nearly all labels need them
+constexpr int kEarlyPasses = 1;      // in these, but for the last of them
+constexpr int kMaxRounds = 20;       // more than 8 have not been seen
+constexpr double kSlack = 0.5;       // times tol, what may be wrong with a row that bears nothing
+constexpr size_t kPlacedAtOnce = 1024;  // features whose part of a panel stays in L2
 
 // What bears a classifier: its weights are the sum over these rows of y alpha x.
 struct Support {
@@ -36,70 +42,85 @@ struct Entry {
     uint32_t feature;
     float value;
 };
-using Entries = std::span<const Entry>;
 
-float dot(Entries row, const float* w) {
-    float sum[4] = {};
-    size_t e = 0;
-    for (; e + 4 <= row.size(); e += 4) {
-        sum[0] += row[e].value * w[row[e].feature];
-        sum[1] += row[e + 1].value * w[row[e + 1].feature];
-        sum[2] += row[e + 2].value * w[row[e + 2].feature];
-        sum[3] += row[e + 3].value * w[row[e + 3].feature];
-    }
-    for (; e < row.size(); ++e) sum[0] += row[e].value * w[row[e].feature];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
+typedef int32_t Ints __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16)));
 
-// w += step x row. The features of a row differ, which the compiler does not know: four at once.
-void add(Entries row, float step, float* w) {
-    size_t e = 0;
-    for (; e + 4 <= row.size(); e += 4) {
-        const float a = w[row[e].feature] + step * row[e].value;
-        const float b = w[row[e + 1].feature] + step * row[e + 1].value;
-        const float c = w[row[e + 2].feature] + step * row[e + 2].value;
-        const float d = w[row[e + 3].feature] + step * row[e + 3].value;
-        w[row[e].feature] = a;
-        w[row[e + 1].feature] = b;
-        w[row[e + 2].feature] = c;
-        w[row[e + 3].feature] = d;
-    }
-    for (; e < row.size(); ++e) w[row[e].feature] += step * row[e].value;
-}
-
-// The rows twice: feature beside value for one classifier at a time, and in 16 bits for many at once.
+// The rows twice: as words of a value and a feature for one classifier at a time, which waits for memory, and
+// in 16 bits for many at once.
 class TwoForms {
   public:
     explicit TwoForms(const RowsView& rows)
         : view_(rows),
-          entry_(static_cast<size_t>(rows.ptr[rows.n_rows])),
-          fixed_(entry_.size()),
+          feature_bits_(std::bit_width(rows.n_features)),
+          word_(feature_bits_ <= kMostFeatureBits ? static_cast<size_t>(rows.ptr[rows.n_rows]) : 0),
+          fixed_(static_cast<size_t>(rows.ptr[rows.n_rows])),
           inverse_(rows.n_rows, 0.0f),
+          unit_(rows.n_rows, 0.0f),
           norm2_(rows.n_rows) {
+        const double most = std::ldexp(1.0, 31 - feature_bits_) - 1;
         for (size_t i = 0; i < rows.n_rows; ++i) {
             float largest = 0;
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-                entry_[e] = {static_cast<uint32_t>(rows.index[e]), rows.value[e]};
+            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e)
                 largest = std::max(largest, std::abs(rows.value[e]));
-            }
             const double norm = row_norm(rows, i);
             norm2_[i] = static_cast<float>(norm * norm);
             if (largest == 0) continue;
             inverse_[i] = 1 / largest;
+            unit_[i] = static_cast<float>(largest / most);
             longest_ = std::max(longest_, norm / largest);
             most_entries_ = std::max(most_entries_, rows.row_size(i));
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e)
-                fixed_[e] = static_cast<int16_t>(std::lrint(rows.value[e] / largest * kOne));
+            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
+                const double of_largest = double{rows.value[e]} / largest;
+                fixed_[e] = static_cast<int16_t>(std::lrint(of_largest * kOne));
+                if (!word_.empty())
+                    word_[e] = static_cast<int32_t>(std::lrint(of_largest * most)) * (1 << feature_bits_) +
+                               rows.index[e];
+            }
         }
     }
 
-    size_t n_rows() const { return view_.n_rows; }
-    size_t n_features() const { return view_.n_features; }
-    Entries operator[](size_t i) const { return {entry_.data() + view_.ptr[i], view_.row_size(i)}; }
+    // Row i . w
+    float dot(size_t i, const float* w) const {
+        Floats sums = {};
+        int64_t e = view_.ptr[i];
+        const int64_t end = view_.ptr[i + 1];
+        if (word_.empty()) {  // so many features that a word has no room for them
+            for (; e < end; ++e) sums[e & 3] += view_.value[e] * w[view_.index[e]];
+            return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        }
+        for (; e + 4 <= end; e += 4)
+            sums +=
+                values(e) * Floats{w[feature(e)], w[feature(e + 1)], w[feature(e + 2)], w[feature(e + 3)]};
+        float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        for (; e < end; ++e) sum += static_cast<float>(word_[e] >> feature_bits_) * w[feature(e)];
+        return sum * unit_[i];
+    }
+
+    // w += step x row i. The features of a row differ, which the compiler does not know: four at once.
+    void add(size_t i, float step, float* w) const {
+        int64_t e = view_.ptr[i];
+        const int64_t end = view_.ptr[i + 1];
+        if (word_.empty()) {
+            for (; e < end; ++e) w[view_.index[e]] += step * view_.value[e];
+            return;
+        }
+        step *= unit_[i];
+        for (; e + 4 <= end; e += 4) {
+            const uint32_t f[] = {feature(e), feature(e + 1), feature(e + 2), feature(e + 3)};
+            const Floats sum = Floats{w[f[0]], w[f[1]], w[f[2]], w[f[3]]} + step * values(e);
+            for (int k = 0; k < 4; ++k) w[f[k]] = sum[k];
+        }
+        for (; e < end; ++e) w[feature(e)] += step * static_cast<float>(word_[e] >> feature_bits_);
+    }
+
+    size_t row_size(size_t i) const { return view_.row_size(i); }
+    std::span<const int32_t> features(size_t i) const { return {view_.index + view_.ptr[i], row_size(i)}; }
     float norm2(size_t i) const { return norm2_[i]; }
     void expect(size_t i) const {
-        constexpr int64_t line = 64 / sizeof(Entry);
-        for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; e += line) __builtin_prefetch(&entry_[e]);
+        constexpr int64_t line = 64 / sizeof(int32_t);
+        if (!word_.empty())
+            for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; e += line) __builtin_prefetch(&word_[e]);
     }
 
     // What weights of this norm can be multiplied by, so that no sum over a part of a row leaves 16 bits,
@@ -120,10 +141,23 @@ class TwoForms {
 
   private:
     static constexpr double kOne = 32767;
+    static constexpr int kMostFeatureBits = 20;  // 12 remain for the value
+
+    uint32_t feature(int64_t e) const {
+        return static_cast<uint32_t>(word_[e]) & ((uint32_t{1} << feature_bits_) - 1);
+    }
+    Floats values(int64_t e) const {
+        Ints words;
+        std::memcpy(&words, &word_[e], sizeof words);
+        return __builtin_convertvector(words >> feature_bits_, Floats);
+    }
+
     RowsView view_;
-    std::vector<Entry, PanelAllocator<Entry>> entry_;
-    std::vector<int16_t> fixed_;  // times the row's largest value / kOne
-    std::vector<float> inverse_;  // 1 / the row's largest value; 0 for an empty row
+    int feature_bits_;
+    std::vector<int32_t, PanelAllocator<int32_t>> word_;  // value in units x 2^feature_bits + feature
+    std::vector<int16_t> fixed_;                          // times the row's largest value / kOne
+    std::vector<float> inverse_;                          // 1 / the row's largest value; 0 for an empty row
+    std::vector<float> unit_;                             // what values in words are multiplied by
     std::vector<float> norm2_;
     double longest_ = 1;  // norm of a row / its largest value
     size_t most_entries_ = 0;
@@ -131,13 +165,15 @@ class TwoForms {
 
 // Buffers of one worker.
 struct Scratch {
-    std::vector<float> w;                   // one classifier; 0 between uses
-    std::vector<uint32_t> order;            // of its rows
-    std::vector<Entry> weights[kMaxLanes];  // of each classifier of the group
-    std::vector<uint32_t> place;            // feature -> row of the panel; 0 between uses
-    std::vector<uint32_t> placed;           // features that have one
-    std::vector<int16_t> panel;             // row 0 stays 0
-    std::vector<uint64_t> bears;            // for each row, bit l: it bears lane l; 0 between uses
+    Panel w;                                              // one classifier; 0 between uses
+    std::vector<uint32_t> order;                          // of its rows
+    std::vector<uint32_t> feature;                        // of weights on their way out of w
+    std::vector<float> value;                             // the weights themselves
+    std::vector<Entry> weights[kMaxLanes];                // of each classifier of the group, features rising
+    std::vector<uint32_t> place;                          // feature -> row of the panel; 0 between uses
+    std::vector<uint32_t> placed;                         // features that have one
+    std::vector<int16_t, PanelAllocator<int16_t>> panel;  // row 0 stays 0
+    std::vector<uint64_t> bears;  // for each row, bit l: it bears lane l; 0 between uses
     std::vector<uint64_t> above;
 };
 
@@ -157,7 +193,7 @@ class RankerTrainer {
           kernels_(kernels),
           pool_(pool),
           all_(rows.n_rows),
-          sample_(Rng(key_).sample(rows.n_rows, std::min(rows.n_rows, kSample))),
+          sample_(Rng(key_).sample(rows.n_rows, std::min(rows.n_rows, kManyRows))),
           support_(labels.size()),
           scratch_(pool.threads()) {
         for (size_t i = 0; i < all_.size(); ++i) all_[i] = static_cast<uint32_t>(i);
@@ -168,7 +204,9 @@ class RankerTrainer {
                  : rare_)
                 .push_back(l);
         for (Scratch& s : scratch_) {
-            s.w.assign(rows.n_features, 0.0f);
+            s.w.assign((rows.n_features + kLaneStep - 1) / kLaneStep * kLaneStep, 0.0f);
+            s.feature.resize(s.w.size() + kLaneStep);
+            s.value.resize(s.w.size() + kLaneStep);
             s.place.assign(rows.n_features, 0);
             s.bears.assign(rows.n_rows, 0);
             s.above.resize(kRowsAtOnce);
@@ -179,14 +217,18 @@ class RankerTrainer {
         pool_.control().total = labels_.size();
         pool_.control().done = 0;
         std::vector<uint32_t> open = rare_;
-        for (int round = 0; round < kMaxRounds && !open.empty(); ++round) {
+        for (int round = kTogether - 1; round < kMaxRounds && !open.empty(); ++round) {
             std::vector<uint64_t> again((open.size() + kMaxLanes - 1) / kMaxLanes);
             pool_.run(again.size(), [&](size_t g, unsigned worker) {
                 const std::span<const uint32_t> group(&open[g * kMaxLanes],
                                                       std::min(kMaxLanes, open.size() - g * kMaxLanes));
                 Scratch& s = scratch_[worker];
-                if (round == 0) rehearse(group, s);
-                again[g] = meet(group, all_, kRehearsals + round, 1, params_.max_iter, s);
+                uint64_t found = ~uint64_t{0} >> (kMaxLanes - group.size());
+                if (round < kTogether) {
+                    meet(group, found, few_rows(group, s), 0, s);
+                    for (int early = 1; early < round; ++early) found = meet(group, found, all_, early, s);
+                }
+                again[g] = meet(group, found, all_, round, s);
                 pool_.control().done += group.size() - static_cast<size_t>(std::popcount(again[g]));
             });
             size_t left = 0;
@@ -247,50 +289,52 @@ class RankerTrainer {
     }
 
   private:
-    // Classifiers that know only their own rows get nearly all others wrong. They learn the worst of it from
-    // few rows: a sample, and those of the whole group.
-    void rehearse(std::span<const uint32_t> group, Scratch& s) {
+    // A sample, and the rows of the whole group.
+    std::vector<uint32_t> few_rows(std::span<const uint32_t> group, Scratch& s) const {
         std::vector<uint32_t> few = sample_;
-        for (const uint32_t row : sample_) s.bears[row] = 1;
-        for (size_t l = 0; l < group.size(); ++l) {
-            Support& support = support_[group[l]];
-            for (const int32_t row : data_.rows_of(labels_[group[l]])) {
-                support.row.push_back(static_cast<uint32_t>(row));
+        for (const uint32_t row : few) s.bears[row] = 1;
+        for (const uint32_t l : group)
+            for (const int32_t row : data_.rows_of(labels_[l])) {
                 if (!s.bears[row]) few.push_back(static_cast<uint32_t>(row));
                 s.bears[row] = 1;
             }
-            support.n_own = support.row.size();
-            support.alpha.assign(support.n_own, 0.0f);
-        }
         for (const uint32_t row : few) s.bears[row] = 0;
         std::sort(few.begin(), few.end());
-        for (int round = 0; round < kRehearsals; ++round)
-            meet(group, few, round, std::ldexp(1.0, kRehearsals - 1 - round), kRehearsalPasses, s);
+        return few;
     }
 
-    // Solves up to 64 classifiers on their supports, then lets the rows of `scope` join that are wrong by
-    // more than `lenience` times the tolerance. Returns the classifiers that such rows were found for.
-    uint64_t meet(std::span<const uint32_t> group, std::span<const uint32_t> scope, int round,
-                  double lenience, int max_passes, Scratch& s) {
+    // Solves the classifiers `open` of up to 64 on their supports, then lets the rows of `scope` join that
+    // are wrong by more than the tolerance. Returns the classifiers that are not done.
+    uint64_t meet(std::span<const uint32_t> group, uint64_t open, std::span<const uint32_t> scope, int round,
+                  Scratch& s) {
         pool_.control().check();
-        s.placed.clear();
-        s.panel.assign(kMaxLanes, 0);
-        float threshold[kMaxLanes];
+        const bool early = round < kTogether - 1;
+        float scale[kMaxLanes] = {}, threshold[kMaxLanes];
         std::fill_n(threshold, kMaxLanes, std::numeric_limits<float>::max());
-        const double bar = -1 - double{params_.fixed_bias} + lenience * params_.tol;
-        for (size_t l = 0; l < group.size(); ++l) {
+        const double bar = -1 - double{params_.fixed_bias} + params_.tol * (round == 0 ? kLenience : 1);
+        uint64_t found = 0;
+        for (uint64_t bits = open; bits; bits &= bits - 1) {
+            const auto l = static_cast<size_t>(std::countr_zero(bits));
             Support& support = support_[group[l]];
-            sum_up(support, s);
-            descend(group[l], round, max_passes, s);
+            if (round == 0)
+                begin(group[l], s);
+            else if (round < kTogether)
+                for (const Entry& w : s.weights[l]) s.w[w.feature] = w.value;
+            else
+                sum_up(support, s);
+            descend(group[l], round, early ? std::min(kEarlyPasses, params_.max_iter) : params_.max_iter, s);
+            if (early) found |= uint64_t{!support.converged} << l;
             take(support, s, s.weights[l]);
             // Rows that are right after all, by less than fixed point can tell, would be found again.
-            if (round > kRehearsals && support.settled) continue;
-            if (const float scale = place(l, s); scale > 0)
-                threshold[l] = static_cast<float>(std::min(bar * scale, 1e30));
+            if (round > 1 && support.settled) continue;
+            double norm2 = 0;
+            for (const Entry& w : s.weights[l]) norm2 += double{w.value} * w.value;
+            scale[l] = rows_.scale(std::sqrt(norm2));
+            if (scale[l] > 0) threshold[l] = static_cast<float>(std::min(bar * scale[l], 1e30));
             for (const uint32_t row : support.row) s.bears[row] |= uint64_t{1} << l;
         }
+        place(scale, s);
         const FixedPass pass = rows_.pass(s.place.data(), s.panel.data(), threshold);
-        uint64_t found = 0;
         for (size_t begin = 0; begin < scope.size(); begin += kRowsAtOnce) {
             const auto part = scope.subspan(begin, std::min(kRowsAtOnce, scope.size() - begin));
             kernels_.rows_above(pass, part.data(), part.size(), s.above.data());
@@ -308,12 +352,50 @@ class RankerTrainer {
         return found;
     }
 
+    // From the label's own rows through growing parts of the sample, a pass over the support between them.
+    void begin(uint32_t l, Scratch& s) {
+        Support& support = support_[l];
+        const auto own = data_.rows_of(labels_[l]);
+        support.row.assign(own.begin(), own.end());
+        support.n_own = own.size();
+        support.alpha.assign(own.size(), 0.0f);
+        const std::span<const uint32_t> sample(sample_.data(), std::min(sample_.size(), kSample));
+        int round = 0;
+        for (size_t from = 0, to = kFirstSample; from < sample.size(); from = to, to *= 2) {
+            descend(l, --round, 1, s);
+            join(l, sample.subspan(from, std::min(to, sample.size()) - from), s);
+        }
+    }
+
+    // Rows that are wrong by more than the tolerance join, and are made right one after the other.
+    void join(uint32_t l, std::span<const uint32_t> rows, Scratch& s) {
+        Support& support = support_[l];
+        const auto own = data_.rows_of(labels_[l]);
+        for (size_t r = 0; r < rows.size(); ++r) {
+            const uint32_t i = rows[r];
+            if (r + 2 < rows.size()) rows_.expect(rows[r + 2]);
+            const float wrong = rows_.dot(i, s.w.data()) + params_.fixed_bias + 1;
+            if (wrong <= params_.tol || std::binary_search(own.begin(), own.end(), static_cast<int32_t>(i)))
+                continue;
+            const float alpha = wrong / (rows_.norm2(i) + diagonal(l, i));
+            support.row.push_back(i);
+            support.alpha.push_back(alpha);
+            rows_.add(i, -alpha, s.w.data());
+        }
+    }
+
+    // What the squared hinge adds to Q_ii: 1 / (2 C_i).
+    float diagonal(uint32_t l, uint32_t i) const {
+        const double cost = params_.c * (costs_.empty() ? 1.0 : double{costs_[l]});
+        return static_cast<float>(0.5 / (cost * double{data_.weight(i)}));
+    }
+
     // The weights of a support, into s.w.
     void sum_up(const Support& support, Scratch& s) const {
         for (size_t m = 0; m < support.row.size(); ++m) {
             if (m + 2 < support.row.size()) rows_.expect(support.row[m + 2]);
             if (support.alpha[m] != 0)
-                add(rows_[support.row[m]], support.sign(m) * support.alpha[m], s.w.data());
+                rows_.add(support.row[m], support.sign(m) * support.alpha[m], s.w.data());
         }
     }
 
@@ -321,7 +403,8 @@ class RankerTrainer {
     // goes. Should it be wrong again later, it will be found among all rows.
     void descend(uint32_t l, int round, int max_passes, Scratch& s) {
         Support& support = support_[l];
-        const double cost = params_.c * (costs_.empty() ? 1.0 : double{costs_[l]});
+        const auto slack = static_cast<float>(-kSlack * params_.tol);
+        const float usual = diagonal(l, 0);
         s.order.resize(support.row.size());
         for (size_t m = 0; m < s.order.size(); ++m) s.order[m] = static_cast<uint32_t>(m);
         Rng rng(derive(derive(key_, labels_[l]), static_cast<uint64_t>(round)));
@@ -335,17 +418,17 @@ class RankerTrainer {
                 const uint32_t m = s.order[t], i = support.row[m];
                 if (t + 2 < s.order.size()) rows_.expect(support.row[s.order[t + 2]]);
                 const float y = support.sign(m), a = support.alpha[m];
-                const auto diagonal = static_cast<float>(0.5 / (cost * double{data_.weight(i)}));
-                const float g = y * (dot(rows_[i], s.w.data()) + params_.fixed_bias) - 1 + a * diagonal;
-                const bool rests = a == 0 && g >= 0;
+                const float extra = data_.weighted() ? diagonal(l, i) : usual;
+                const float g = y * (rows_.dot(i, s.w.data()) + params_.fixed_bias) - 1 + a * extra;
+                const bool rests = a == 0 && g >= (m < support.n_own ? 0 : slack);
                 if (!rests || m < support.n_own) s.order[kept++] = m;
                 if (rests) continue;
                 high = std::max(high, g);
                 low = std::min(low, g);
-                const float next = std::max(0.0f, a - g / (rows_.norm2(i) + diagonal));
+                const float next = std::max(0.0f, a - g / (rows_.norm2(i) + extra));
                 if (next == a) continue;
                 support.alpha[m] = next;
-                add(rows_[i], (next - a) * y, s.w.data());
+                rows_.add(i, (next - a) * y, s.w.data());
             }
             s.order.resize(kept);
             ++support.n_iter;
@@ -366,46 +449,48 @@ class RankerTrainer {
 
     // Moves the weights out of s.w: by the rows of the support, or through all features where that is less.
     void take(const Support& support, Scratch& s, std::vector<Entry>& weights) const {
-        weights.clear();
-        const auto move = [&](uint32_t f) {
-            if (s.w[f] == 0) return;
-            weights.push_back({f, s.w[f]});
-            s.w[f] = 0;
-        };
         size_t n = 0;
-        for (const uint32_t row : support.row) n += rows_[row].size();
-        constexpr size_t step = 16;  // features that are compared with 0 at once
-        if (n < s.w.size() / step) {
+        for (const uint32_t row : support.row) n += rows_.row_size(row);
+        weights.clear();
+        if (n < s.w.size() / 64) {
             for (const uint32_t row : support.row)
-                for (const Entry& e : rows_[row]) move(e.feature);
+                for (const int32_t f : rows_.features(row)) {
+                    if (s.w[f] == 0) continue;
+                    weights.push_back({static_cast<uint32_t>(f), s.w[f]});
+                    s.w[f] = 0;
+                }
+            std::sort(weights.begin(), weights.end(),
+                      [](const Entry& a, const Entry& b) { return a.feature < b.feature; });
             return;
         }
-        for (size_t begin = 0; begin < s.w.size(); begin += step) {
-            const size_t end = std::min(begin + step, s.w.size());
-            float any = 0;
-            for (size_t f = begin; f < end; ++f) any += std::abs(s.w[f]);
-            if (any != 0)
-                for (size_t f = begin; f < end; ++f) move(static_cast<uint32_t>(f));
-        }
+        weights.resize(kernels_.drain(s.w.data(), s.w.size(), s.feature.data(), s.value.data()));
+        for (size_t k = 0; k < weights.size(); ++k) weights[k] = {s.feature[k], s.value[k]};
     }
 
-    // The weights of lane l into the panel, in fixed point; returns what they were multiplied by.
-    float place(size_t l, Scratch& s) const {
-        double norm2 = 0;
-        for (const Entry& w : s.weights[l]) norm2 += double{w.value} * w.value;
-        const float scale = rows_.scale(std::sqrt(norm2));
-        for (const Entry& w : s.weights[l]) {
-            const auto value = static_cast<int16_t>(std::lrint(w.value * scale));
-            if (value == 0) continue;
-            uint32_t& place = s.place[w.feature];
-            if (place == 0) {
-                s.placed.push_back(w.feature);
-                place = static_cast<uint32_t>(s.placed.size());
-                s.panel.resize(s.panel.size() + kMaxLanes, 0);
+    // The weights of all lanes times their scale, 0 for those left out, into the panel. A range of features
+    // at a time, so that the part of the panel that is written to stays in cache.
+    void place(const float* scale, Scratch& s) const {
+        s.placed.clear();
+        s.panel.assign(kMaxLanes, 0);
+        const Entry* next[kMaxLanes];
+        for (size_t l = 0; l < kMaxLanes; ++l) next[l] = s.weights[l].data();
+        for (size_t end = kPlacedAtOnce; end < s.w.size() + kPlacedAtOnce; end += kPlacedAtOnce)
+            for (size_t l = 0; l < kMaxLanes; ++l) {
+                if (scale[l] == 0) continue;
+                const Entry* const last = s.weights[l].data() + s.weights[l].size();
+                for (; next[l] != last && next[l]->feature < end; ++next[l]) {
+                    const float scaled = next[l]->value * scale[l];
+                    const auto value = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
+                    if (value == 0) continue;
+                    uint32_t& place = s.place[next[l]->feature];
+                    if (place == 0) {
+                        s.placed.push_back(next[l]->feature);
+                        place = static_cast<uint32_t>(s.placed.size());
+                        s.panel.resize(s.panel.size() + kMaxLanes, 0);
+                    }
+                    s.panel[place * kMaxLanes + l] = value;
+                }
             }
-            s.panel[place * kMaxLanes + l] = value;
-        }
-        return scale;
     }
 
     // The weights of a finished classifier; what it was made of is given up.

@@ -265,6 +265,31 @@ bool same(const OwnedForest& a, const OwnedForest& b) {
            a.buckets == b.buckets && a.records == b.records;
 }
 
+// Some weights of all kinds among zeros; the places of those that are not 0 in order, and nothing left.
+void test_drain(const Kernels& k) {
+    Rng rng(11);
+    for (const size_t n : {0, 16, 32, 400})
+        for (const double density : {0.0, 0.03, 0.5, 1.0}) {
+            std::vector<float> w(n, 0.0f), wanted;
+            std::vector<uint32_t> places;
+            for (size_t f = 0; f < n; ++f) {
+                if (rng.uniform() >= density) continue;
+                w[f] = static_cast<float>(rng.uniform() - 0.5) * (f % 3 ? 1.0f : 1e-30f);
+                if (w[f] == 0) continue;
+                wanted.push_back(w[f]);
+                places.push_back(static_cast<uint32_t>(f));
+            }
+            std::vector<uint32_t> index(n + 17, 77);
+            std::vector<float> value(n + 17, 77.0f);
+            const size_t found = k.drain(w.data(), n, index.data(), value.data());
+            CHECK(found == wanted.size() && w == std::vector<float>(n, 0.0f));
+            CHECK(index.back() == 77 && value.back() == 77.0f);
+            index.resize(found);
+            value.resize(found);
+            CHECK(index == places && value == wanted);
+        }
+}
+
 void test_same_for_any_threads_and_kernels() {
     const Topics topics(700, 90, 150, 3);
     TrainReport report;
@@ -325,6 +350,7 @@ int main() {
         test_rows_above_by_hand(*k);
         test_rows_above_at_the_ends(*k);
         test_rows_above_at_random(*k);
+        test_drain(*k);
     }
     test_same_for_any_threads_and_kernels();
     test_what_other_solvers_take_over();
