@@ -343,7 +343,7 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
             "is damaged: its metadata is not text, or has no format version",
         ),
         (forge(fields={"note": 3}), "is damaged: its metadata is not text"),
-        (forge(fields={"format_version": "1"}), "has format 1, which no release has written and this version"),
+        (forge(fields={"format_version": "1"}), "has format 1, which no release has written"),
         (forge(fields={"format_version": "0"}), "is damaged: its format version is '0'"),
         (forge(fields={"format_version": "one"}), "is damaged: its format version is 'one'"),
         (forge(fields={"format_version": "9" * 5000}), "is damaged: its format version is '9999"),

@@ -498,7 +498,7 @@ def test_sixteen_bits_are_left():
     x = np.array([1, 2**-15, 3 * 2**-15, -(2**-14), 0.0])
     assert shorten(x).tolist() == [1, 0, 2**-13, -(2**-14), 0]
     many = np.full(2**11, 1.0)  # 2**11 * 2**14 * 127 would not fit into 32 bits
-    assert shorten(many + 2**-13).tolist() == many.tolist()
+    assert shorten(many + 2**-14).tolist() == many.tolist()
 
 
 @settings(deadline=None, max_examples=20)
