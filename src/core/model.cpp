@@ -22,7 +22,7 @@ void require_rising(std::span<const int64_t> ptr, size_t n, size_t end, const ch
 
 // Twice as many buckets make look-ups faster and the block larger.
 unsigned shift_for(std::span<const uint32_t> features) {
-    constexpr size_t per_bucket = 8;
+    constexpr size_t per_bucket = 10;
     const uint32_t last = features.empty() ? 0 : features.back();
     unsigned s = 0;
     while (s < kMaxShift && last >> s > 0 && ((last >> s) + size_t{1}) * per_bucket > features.size()) ++s;

@@ -15,7 +15,7 @@
 namespace bonsai {
 namespace {
 
-constexpr size_t kRowsPerTask = 2048;  // many rows share a node then, and its weights are read once for all
+constexpr size_t kRowsPerTask = 4096;  // many rows share a node then, and its weights are read once for all
 constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
 constexpr size_t kFewVisits = 2;           // to a block: not worth unpacking it
 constexpr size_t kLookupCost = 24;         // of one look-up, in bytes to unpack
@@ -728,8 +728,9 @@ class Searcher {
 
 void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
                    Pool& pool, int32_t* ids, float* scores) {
-    // Small batches are cut finer, so that every thread has work.
-    const size_t rows = std::min(kRowsPerTask, x.n_rows / size_t{pool.threads()} + 1);
+    // As many tasks for each thread as for any other.
+    const size_t n_tasks = (x.n_rows / (kRowsPerTask * pool.threads()) + 1) * pool.threads();
+    const size_t rows = x.n_rows / n_tasks + 1;
     std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
     pool.control().done = 0;
     pool.control().total = x.n_rows;

@@ -1,0 +1,106 @@
+"""What one-vs-rest was tuned on: choices compared on rows held out of training, exact search unless said.
+
+    python -m benchmarks.choices                         # both sets, all choices; some ten minutes
+    python -m benchmarks.choices --data delicious --only "bias −1" "bias learnt" base
+
+Held out are the development part of EURLEX57K, 6,000 of TIBKAT's training rows and a fifth of those of
+Delicious: neither the test rows nor TIBKAT's development part are looked at. `base` is what
+``preset("best")`` does with one-vs-rest; each other line differs from it in what its name says.
+Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
+"""
+
+import argparse
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from bonsai_xmc import Bonsai, datasets, metrics
+
+MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
+SEEDS = {"tibkat-core": 7, "delicious": 3}  # of the permutation whose first rows are held out
+HELD_OUT = {"tibkat-core": 6000, "delicious": 0.2}
+
+
+class Choice(NamedTuple):
+    power: float  # of the values of the rows, before they get unit length
+    options: dict[str, Any]  # of the estimator
+
+
+def but(power: float = 1.0, **options: Any) -> Choice:
+    """The base but for what is given."""
+    return Choice(power, options)
+
+
+CHOICES = {
+    "base": but(),
+    "another seed": but(random_state=1),
+    "rare_power 0": but(rare_power=0.0),
+    "rare_power 0, C = 0.5": but(rare_power=0.0, C=0.5),
+    "rare_power 0, C = 2": but(rare_power=0.0, C=2.0),
+    "rare_power 0, C = 4": but(rare_power=0.0, C=4.0),
+    "rare_power 0.4": but(rare_power=0.4),
+    "C = 0.75": but(C=0.75),
+    "C = 1.5": but(C=1.5),
+    "tol 0.03": but(tol=0.03),
+    "prune 0.1": but(prune=0.1),
+    "prune 0.02": but(prune=0.02),
+    "bias −1": but(bias=-1.0),
+    "bias learnt": but(bias="learn", rare_power=0.0),
+    "behind three trees": but(search="trees"),
+    "behind three trees, path_power 0.1": but(search="trees", path_power=0.1),
+    "behind bonsai-io trees": but(search="trees", representation="joint"),
+    "values to the power 0.75": but(power=0.75),
+    "values to the power 1.25": but(power=1.25),
+}
+
+
+def held_out(name: str) -> tuple[sp.csr_array, sp.csr_array, sp.csr_array, sp.csr_array]:
+    """X and Y to train on, X and Y to judge by."""
+    if name == "eurlex57k":
+        data = datasets.load(name, test="dev")
+        return data.X_train, data.Y_train, data.X_test, data.Y_test
+    if name not in SEEDS:
+        raise SystemExit(f"{name}: no rows are set apart for it; choose from eurlex57k, {', '.join(SEEDS)}")
+    data = datasets.load(name)
+    X, Y = sp.csr_array(data.X_train), sp.csr_array(data.Y_train)
+    order = np.random.default_rng(SEEDS[name]).permutation(X.shape[0])
+    share = HELD_OUT[name]
+    n = int(share if share > 1 else share * X.shape[0])
+    apart, rest = np.sort(order[:n]), np.sort(order[n:])
+    return X[rest], Y[rest], X[apart], Y[apart]
+
+
+def powered(X: sp.csr_array, power: float) -> sp.csr_array:
+    if power == 1:
+        return X
+    return sp.csr_array((np.sign(X.data) * abs(X.data) ** power, X.indices, X.indptr), shape=X.shape)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=["eurlex57k", "tibkat-core"])
+    parser.add_argument("--only", nargs="+", default=list(CHOICES), choices=list(CHOICES), metavar="CHOICE")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    base = {"ranker": "all", "search": "exact", "random_state": 0, "n_jobs": args.threads}
+    print("| data | choice | " + " | ".join(MEASURES) + " | fit s |\n" + "| --- " * (len(MEASURES) + 3) + "|")
+    for name in args.data:
+        X, Y, X_apart, Y_apart = held_out(name)
+        for choice in args.only:
+            power, options = CHOICES[choice]
+            model = Bonsai.preset("best", **(base | options))
+            begin = time.perf_counter()
+            model.fit(powered(X, power), Y)
+            took = time.perf_counter() - begin
+            ids = model.top_k(powered(X_apart, power), 5)[0]
+            scores = metrics.evaluate(ids, Y_apart, Y_train=Y, dataset=name)
+            cells = " | ".join(f"{scores[measure]:.2f}" for measure in MEASURES)
+            print(f"| {name} | {choice} | {cells} | {took:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
