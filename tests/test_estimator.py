@@ -362,9 +362,9 @@ def test_the_estimate_of_what_each_way_takes(larger):
     assert estimate(ranker="all", search="trees", branching=1000) == estimate(
         ranker="all", search="trees", max_depth=1, branching=1000
     )
-    # Rows twice as they are, once beside their features, once in fixed point; then the model, twice
-    rows = X.nnz * (8 + 8 + 8 + 2)
-    of_a_thread = X.shape[1] * (4 + 4 + 128) + X.shape[0] * 8
+    # Rows twice as they are, once in words with their features, once in 16 bits; then the model, twice
+    rows = X.nnz * (8 + 8 + 4 + 2)
+    of_a_thread = X.shape[1] * (4 * 4 + 128) + X.shape[0] * 8
     assert exact["training_bytes"] == pytest.approx(rows + 2 * of_a_thread + 2 * exact["model_bytes"], abs=2)
     panels = 64 * 4 * sum(X.shape)
     for options in ({"loss": "logistic"}, {"solver": "newton"}, {"bias": "learn"}, {"bias": -0.5}):

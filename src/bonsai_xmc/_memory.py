@@ -45,8 +45,9 @@ def estimate(
     if ranker == "all":
         held = model.bias == "auto" or (not isinstance(model.bias, str) and model.bias <= -1)
         if _inputs.is_sparse(X) and (model.loss, model.solver, held) == ("squared_hinge", "dual", True):
-            # Entries in words with their features and in 16 bits; for each thread the weights of a classifier,
-            # dense and as a list, the place of each feature, what each row bears, and a panel of 16 bits.
+            # Entries in words with their features and in 16 bits; for each thread the weights of a
+            # classifier, dense and as a list, the place of each feature, what each row bears, and a panel of
+            # 16 bits.
             own = entries * (4 + 2) + threads * (n_features * (4 * 4 + _LANES * 2) + n_rows * 8)
             panels = max(panels, float(own)) if search == "trees" else float(own)
         weights = vector_entries
