@@ -18,7 +18,7 @@ pytest: $(VENV)/.installed
 	$(BIN)/python -m pytest
 
 cpptest: $(VENV)/.tools
-	$(BIN)/cmake -S . -B build/cpp -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DBONSAI_TESTS=ON -DBONSAI_MODULE=OFF
+	$(BIN)/cmake -S . -B build/cpp -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DBONSAI_TESTS=ON -DBONSAI_BENCH=ON -DBONSAI_MODULE=OFF
 	$(BIN)/cmake --build build/cpp
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure
 

@@ -218,7 +218,8 @@ class Bench {
         print("margins", kRowBytes, [&] { return margins(); });
         print("scatter", kRowBytes, [&] { return scatter(); });
         print("add_margins", kRowBytes, [&] { return add_margins(); });
-        print("add_bytes", kLanes, [&] { return add_bytes(); }, last);
+        print("add_bytes", kLanes, [&] { return add_bytes(); });
+        print("sum_bytes", kLanes, [&] { return sum_bytes(); }, last);
     }
 
   private:
@@ -338,7 +339,7 @@ class Bench {
                 row_bytes(0)};
     }
 
-    // Prediction from an unpacked block of 64 children, whose every feature has a place.
+    // Similarities to 64 centres in bytes.
     Work add_bytes() {
         Buffer<int8_t> panel(n_features_ * kLanes);
         std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});
@@ -350,6 +351,24 @@ class Bench {
                                     sorted_.value.data() + i * nonzeros_, nonzeros_, out);
         });
         sink = out[0];
+        return {seconds, 2 * kLanes * total_, kLanes * total_, 0, row_bytes(0)};
+    }
+
+    // Prediction from an unpacked block of 64 children, whose every feature has a place.
+    Work sum_bytes() {
+        Buffer<int8_t> panel(n_features_ * kLanes);
+        std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});
+        const std::vector<uint32_t> place(sorted_.index.begin(), sorted_.index.end());
+        const std::vector<int16_t> value(place.size(), 5);
+        alignas(64) int32_t out[kLanes];
+        const double seconds = best([&] {
+            for (size_t i = 0; i < kRows; ++i) {
+                std::fill_n(out, kLanes, 0);
+                kernels().sum_bytes(panel.data(), kLanes, place.data() + i * nonzeros_,
+                                    value.data() + i * nonzeros_, nonzeros_, out);
+            }
+        });
+        sink = static_cast<float>(out[0]);
         return {seconds, 2 * kLanes * total_, kLanes * total_, 0, row_bytes(0)};
     }
 
@@ -420,8 +439,8 @@ void print_find(size_t used, bool last) {
         const PackedBlock block = forest.block(0);
         for (const int32_t f : wanted) {
             const FeatureWeights found = block.find(static_cast<uint32_t>(f));
-            hits += found.n > 0;
-            places ^= reinterpret_cast<uintptr_t>(found.weight);
+            hits += found.size > 0;
+            places ^= reinterpret_cast<uintptr_t>(found.bytes);
         }
         sink = static_cast<float>(places);
     });

@@ -34,6 +34,7 @@ STYLES = {
     "margins": ("#009E73", "^"),
     "add_margins": ("#CC79A7", "D"),
     "add_bytes": ("#000000", "v"),
+    "sum_bytes": ("#E69F00", "P"),
 }
 
 

@@ -59,7 +59,7 @@ struct FixedPass {
 struct SpreadBytes {
     const uint8_t* bytes;
     int16_t factor;
-    uint8_t size;
+    uint8_t size;  // of what is in use of them, for whoever made the list; kernels go by the map
 };
 inline constexpr size_t kSpreadRead = 16 + 128 + 16;
 

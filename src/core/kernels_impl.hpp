@@ -510,6 +510,13 @@ void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const i
 #endif
 }
 
+#if !defined(__AVX2__)
+// Sums that damaged files let overflow must not be undefined.
+void wrapping_add(int32_t product, int32_t& sum) {
+    sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
+}
+#endif
+
 void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
     constexpr size_t map_bytes = 16;
 #if defined(__AVX2__)
@@ -541,8 +548,8 @@ void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
         const uint8_t* next = rows[i].bytes + map_bytes;
         for (size_t c = 0; c < map_bytes; ++c)
             for (unsigned map = rows[i].bytes[c]; map; map &= map - 1)
-                out[c * 8 + static_cast<size_t>(__builtin_ctz(map))] +=
-                    rows[i].factor * static_cast<int8_t>(*next++);
+                wrapping_add(rows[i].factor * static_cast<int8_t>(*next++),
+                             out[c * 8 + static_cast<size_t>(__builtin_ctz(map))]);
     }
 #endif
 }

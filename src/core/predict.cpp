@@ -1,7 +1,6 @@
 #include "predict.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -440,7 +439,7 @@ class Searcher {
             const FeatureWeights found = block.find(feature[step - 2 * ahead]);
             const int16_t v = value[step - 2 * ahead];
             if (!has_room(found, block)) {
-                found.for_each([&](size_t child, StoredWeight weight) { sum[child] += v * weight; });
+                found.for_each([&](size_t child, StoredWeight weight) { add(v * weight, sum[child]); });
                 continue;
             }
             Hits& hits = hits_[(found.size > 4) + (found.size > 8) + found.spread()];
@@ -460,6 +459,11 @@ class Searcher {
         return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kSpreadRead);
     }
 
+    // Wraps around: a damaged file may name a child more than once.
+    static void add(int32_t product, int32_t& sum) {
+        sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
+    }
+
     // Features of up to `most` weights; missing ones are 0, so that all have as many.
     template <size_t most>
     static void sum_listed(const Hits& hits, int32_t* sum) {
@@ -472,7 +476,8 @@ class Searcher {
             std::memcpy(&weights, hit.bytes + n, sizeof weights);
             weights &= ~uint64_t{0} >> (64 - 8 * n);
             for (size_t w = 0; w < most; ++w)
-                sum[child[w] % kBlockChildren] += hit.factor * static_cast<StoredWeight>(weights >> (8 * w));
+                add(hit.factor * static_cast<StoredWeight>(weights >> (8 * w)),
+                    sum[child[w] % kBlockChildren]);
         }
     }
 

@@ -362,6 +362,22 @@ bool all_close(const std::vector<float>& a, const std::vector<float>& b, double 
     return good;
 }
 
+// One pass by the kernel, which must agree with the plain one; returns what the plain one gives.
+PassState run_both(const Kernels& k, const RowsView& view, PassState& state, size_t width) {
+    PassState expected = state;
+    expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
+    expected.run_plainly();
+    state.run(k, view);
+    CHECK(all_close(state.alpha, expected.alpha, 3e-4));
+    CHECK(all_close(state.w, expected.w, 3e-4));
+    CHECK(all_close(state.bias, expected.bias, 3e-4));
+    CHECK(all_close(state.high, expected.high, 2e-3));
+    CHECK(all_close(state.low, expected.low, 2e-3));
+    CHECK(all_close(state.alpha_sum, expected.alpha_sum, 2e-3));
+    CHECK(all_close(state.support, expected.support, 2e-3));
+    return expected;
+}
+
 void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bias) {
     Rng rng(width + 2 * logistic + learn_bias);
     const TestRows rows(30, 12, 0.5, rng);
@@ -372,17 +388,7 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
             rng.shuffle(state.order);
             state.active = repeat == 2 ? only_some : ~uint64_t{0};
             const PassState before = state;
-            PassState expected = state;
-            expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
-            expected.run_plainly();
-            state.run(k, view);
-            CHECK(all_close(state.alpha, expected.alpha, 3e-4));
-            CHECK(all_close(state.w, expected.w, 3e-4));
-            CHECK(all_close(state.bias, expected.bias, 3e-4));
-            CHECK(all_close(state.high, expected.high, 2e-3));
-            CHECK(all_close(state.low, expected.low, 2e-3));
-            CHECK(all_close(state.alpha_sum, expected.alpha_sum, 2e-3));
-            CHECK(all_close(state.support, expected.support, 2e-3));
+            run_both(k, view, state, width);
             bool still = true, moved = true;
             for (size_t l = 0; l < width; ++l) {
                 const bool changed = state.alpha[3 * width + l] != before.alpha[3 * width + l] ||
@@ -405,14 +411,7 @@ void test_still_rows(const Kernels& k, size_t width) {
         for (const float still : {0.0f, 0.4f, 1e9f}) {
             state.still = still;
             const PassState before = state;
-            PassState expected = state;
-            expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
-            expected.run_plainly();
-            state.run(k, view);
-            CHECK(all_close(state.alpha, expected.alpha, 3e-4));
-            CHECK(all_close(state.w, expected.w, 3e-4));
-            CHECK(all_close(state.high, expected.high, 2e-3));
-            CHECK(all_close(state.low, expected.low, 2e-3));
+            const PassState expected = run_both(k, view, state, width);
             size_t n_still = 0;
             for (size_t a = 0; a < state.alpha.size(); ++a) {
                 CHECK((state.alpha[a] == before.alpha[a]) == (expected.alpha[a] == before.alpha[a]));
