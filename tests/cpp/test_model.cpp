@@ -468,6 +468,30 @@ void test_garbage_contents() {
     }
 }
 
+// A child named eight times by each feature: more than 32 bits hold. What comes out is of no use, but
+// defined.
+void test_sums_beyond_32_bits() {
+    std::vector<uint32_t> features;
+    for (uint32_t f = 5; f < kFeatures; f += 13) features.push_back(f);
+    CHECK(n_weights(5) == kMostListed);
+    OwnedForest forest = with_block(features);
+    Forest(view(forest), kFeatures, kLabels)
+        .block(forest.shift.size() - 1)
+        .for_each_feature([&](size_t, const FeatureWeights& found) {
+            uint8_t* bytes = forest.records.data() + (found.bytes - forest.records.data());
+            std::fill_n(bytes, kMostListed, uint8_t{0});
+            std::fill_n(bytes + kMostListed, kMostListed, uint8_t{kWeightMax});
+        });
+    Rows rows{.n_rows = 1, .n_features = kFeatures};
+    for (const uint32_t f : features) rows.index.push_back(static_cast<int32_t>(f));
+    rows.value.assign(features.size(), 1.0f);
+    rows.ptr = {0, static_cast<int64_t>(features.size())};
+    const Forest model(view(forest), kFeatures, kLabels);
+    const PredictParams params{
+        .loss = Loss::squared_hinge, .beam = 0, .k = kLabels, .normalize = false, .path_power = 0};
+    CHECK(ids_in_range(predict(model, rows.view(), params)));
+}
+
 template <class T>
 void hit(std::vector<T>& values, Rng& rng) {
     if (values.empty()) return;
@@ -561,6 +585,7 @@ int main() {
     test_prediction();
     test_interrupt();
     test_garbage_contents();
+    test_sums_beyond_32_bits();
     test_one_number_changed();
     return check::report("model");
 }
