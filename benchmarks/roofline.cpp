@@ -217,8 +217,6 @@ class Bench {
         print("dual_squared_hinge", kRowBytes, [&] { return dual(); });
         print("margins", kRowBytes, [&] { return margins(); });
         print("scatter", kRowBytes, [&] { return scatter(); });
-        print("add_margins", kRowBytes, [&] { return add_margins(); });
-        print("add_bytes", kLanes, [&] { return add_bytes(); });
         print("sum_bytes", kLanes, [&] { return sum_bytes(); }, last);
     }
 
@@ -306,55 +304,8 @@ class Bench {
         return {seconds, 2 * kLanes * total_, 0, 2 * kRowBytes * total_, row_bytes(kRowBytes)};
     }
 
-    // A block of features at a time, for a sweep of rows, as k-means does it (cluster.cpp: the same sizes).
-    Work add_margins() {
-        constexpr size_t sweep = 2048, block = 384 * 1024 / kRowBytes, max_blocks = 12;
-        const RowsView rows = sorted_.view();
-        const auto end_of = [&](size_t b) {
-            return b == max_blocks ? n_features_ : std::min(n_features_, (b + 1) * block);
-        };
-        Buffer<float> w(n_features_ * kLanes), out(sweep * kLanes);
-        std::fill_n(w.data(), n_features_ * kLanes, 0.5f);
-        std::vector<uint32_t> ids(kRows);
-        std::iota(ids.begin(), ids.end(), 0u);
-        std::vector<int64_t> cursor(sweep);
-        const double seconds = best([&] {
-            for (size_t first = 0; first < kRows; first += sweep) {
-                std::fill_n(out.data(), sweep * kLanes, 0.0f);
-                std::copy_n(rows.ptr + first, sweep, cursor.begin());
-                for (size_t b = 0; b == 0 || end_of(b - 1) < n_features_; ++b)
-                    kernels().add_margins(rows, ids.data() + first, sweep, cursor.data(), end_of(b), w.data(),
-                                          kLanes, out.data(), kLanes);
-            }
-        });
-        size_t sums = 0;  // how often a row's sums are read and written
-        for (size_t i = 0; i < kRows; ++i) {
-            size_t last = SIZE_MAX;
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-                const size_t b = std::min(static_cast<size_t>(rows.index[e]) / block, max_blocks);
-                sums += b != std::exchange(last, b);
-            }
-        }
-        return {seconds, 2 * kLanes * total_, kRowBytes * total_, 2.0 * kRowBytes * static_cast<double>(sums),
-                row_bytes(0)};
-    }
-
-    // Similarities to 64 centres in bytes.
-    Work add_bytes() {
-        Buffer<int8_t> panel(n_features_ * kLanes);
-        std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});
-        const std::vector<uint32_t> place(sorted_.index.begin(), sorted_.index.end());
-        alignas(64) float out[kLanes] = {};
-        const double seconds = best([&] {
-            for (size_t i = 0; i < kRows; ++i)
-                kernels().add_bytes(panel.data(), kLanes, place.data() + i * nonzeros_,
-                                    sorted_.value.data() + i * nonzeros_, nonzeros_, out);
-        });
-        sink = out[0];
-        return {seconds, 2 * kLanes * total_, kLanes * total_, 0, row_bytes(0)};
-    }
-
-    // Prediction from an unpacked block of 64 children, whose every feature has a place.
+    // Prediction from an unpacked block of 64 children, whose every feature has a place; similarities to 64
+    // centres.
     Work sum_bytes() {
         Buffer<int8_t> panel(n_features_ * kLanes);
         std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});

@@ -25,15 +25,12 @@ PICTURE = ROOT / "docs" / "img" / "roofline.svg"
 LEVELS = ("L1", "L2", "L3", "DRAM")
 NEAR = 1.6  # times what the model allows: up to here its largest part is what bounds a kernel
 FLAT = 1.3  # times the time on the smallest panel: up to here memory is not what bounds a kernel
-SWEEP_ROWS = 2048  # of k-means
 PLOTTED_NONZEROS = 100
 # Okabe and Ito's colours, which colour-blind people can tell apart; shapes say the same.
 STYLES = {
     "dual_squared_hinge": ("#D55E00", "o"),
     "scatter": ("#0072B2", "s"),
     "margins": ("#009E73", "^"),
-    "add_margins": ("#CC79A7", "D"),
-    "add_bytes": ("#000000", "v"),
     "sum_bytes": ("#E69F00", "P"),
 }
 
@@ -68,10 +65,8 @@ class Machine:
 def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
     """Seconds that a run keeps each resource busy, if caches hold the most frequent features."""
     seconds = {"arithmetic": run["flop"] / machine.peak}
-    # After the product with a row, the panel rows that are to be updated lie near; `add_margins` updates the
-    # sums of a sweep of rows instead.
-    touched = SWEEP_ROWS if run["kernel"] == "add_margins" else run["nonzeros"]
-    near = machine.level_of(run["chunk"] * touched)
+    # After the product with a row, the panel rows that are to be updated lie near.
+    near = machine.level_of(run["chunk"] * run["nonzeros"])
     again = run["read_bytes"] > 0
     below = 0.0
     for level in LEVELS:

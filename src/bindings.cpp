@@ -321,8 +321,7 @@ nb::tuple py_partition(nb::object vectors, nb::dict params, uint64_t key, unsign
     const Kernels& kernels = bonsai::kernels();
     Partition out;
     run_watched(threads, nb::none(), [&](Pool& pool) {
-        out = partition_rows(rows.view, Columns(rows.view), kmeans, Rng(derive(key, kForClustering)), kernels,
-                             pool);
+        out = partition_rows(rows.view, kmeans, Rng(derive(key, kForClustering)), kernels, pool);
     });
     return nb::make_tuple(to_numpy(std::move(out.cluster)), out.n_clusters,
                           to_numpy(std::move(out.objective)));

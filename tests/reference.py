@@ -137,7 +137,7 @@ def lloyd(V, centres, tol, max_iter, balanced) -> tuple[np.ndarray, np.ndarray, 
             break
         alive = np.array([(assign == c).any() for c in range(len(centres))])
         sums = np.array([V[assign == c].sum(axis=0) for c in range(len(centres))])
-        centres = np.where(sums.any(axis=1, keepdims=True), unit_rows(sums), centres)
+        centres = unit_rows(sums)
     return assign, sim, objectives
 
 

@@ -1,7 +1,9 @@
 #include "cluster.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <span>
@@ -13,39 +15,77 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsPerTask = 128;
-// Rows are multiplied with the centres a block of features at a time, so that the block's panel rows stay in
-// L2 while many rows pass; the most frequent features come first, and what lies beyond the last block is too
-// rare to gain.
-constexpr size_t kRowsPerSweep = 2048;
-constexpr size_t kBlockBytes = 384 * 1024;
-constexpr size_t kMaxBlocks = 12;
-constexpr size_t kFeatureBlocks =
-    64;  // fixed, not a number of threads: partial sums are added block by block
+constexpr size_t kFeaturesPerBlock = 16;  // of the centres, turned around in L1
+constexpr size_t kBlocksPerTask = 64;
+// Similarities are kept from one iteration to the next where clusters are so small on average: a few rows
+// that move then leave most centres as they are.
+constexpr size_t kSmallCluster = 64;
 constexpr uint32_t kNone = ~uint32_t{0};
 constexpr size_t kMaxByteLanes = 128;
-// Rounding to bytes leaves similarities with an error of a known standard deviation. Two that differ by more
-// than so many of these are in the right order; nearer ones are computed in full.
+// Rounding leaves similarities with an error of a known standard deviation. Two that differ by more than so
+// many of these are in the right order; nearer ones are computed in full.
 constexpr float kSureDeviations = 12.0f;
+// A sum of unit vectors whose squared norm is below this times their number has no direction: they cancel
+// out, but for rounding.
+constexpr double kCancelled = 1e-12;
 
-// K centres as panels of up to 64 lanes. A centre is its sum times 1 / norm, which is kept apart.
+size_t round_up(size_t n, size_t step) {
+    return (n + step - 1) / step * step;
+}
+
+// The nearest whole number, up to 2^22.
+int32_t nearest(float x) {
+    constexpr float shift = 0x1.8p23f;  // adding it leaves the whole number in the low bits
+    return std::bit_cast<int32_t>(x + shift) - std::bit_cast<int32_t>(shift);
+}
+
+// K sums of rows, each on its own: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
-    size_t k = 0;
-    std::vector<Panel> panel;
-    std::vector<float> inverse;  // 1 / norm; 0: the centre has vanished
+    Centres(size_t k_, size_t n_features)
+        : k(k_),
+          pitch((round_up(n_features, kLaneStep) / kLaneStep | 1) * kLaneStep),
+          sums(k_ * pitch, 0.0f) {}
 
-    size_t n_panels() const { return (k + kMaxLanes - 1) / kMaxLanes; }
-    size_t width(size_t p) const { return panel_width(k - p * kMaxLanes); }
-    // Lanes of all panels, padding included.
-    size_t stride() const { return (n_panels() - 1) * kMaxLanes + width(n_panels() - 1); }
+    size_t k;
+    size_t pitch;  // an odd number of cache lines: equal features of all centres do not compete for a place
+    Panel sums;
+    std::vector<double> norm2 = std::vector<double>(k, 0.0);
+    std::vector<float> inverse = std::vector<float>(k, 1.0f);  // 1 / norm; 0: the centre has vanished
 
-    Centres(size_t k_, size_t n_features) : k(k_), panel(n_panels()), inverse(k_, 0.0f) {
-        for (size_t p = 0; p < n_panels(); ++p) panel[p].assign(n_features * width(p), 0.0f);
-    }
-    float& at(size_t feature, size_t centre) {
-        const size_t p = centre / kMaxLanes;
-        return panel[p][feature * width(p) + centre % kMaxLanes];
-    }
+    float* sum(size_t c) { return sums.data() + c * pitch; }
+    const float* sum(size_t c) const { return sums.data() + c * pitch; }
 };
+
+// Some of the centres feature by feature, to compare rows with them: out[f - begin, l] = feature f of the sum
+// of centre lanes[l]; lanes beyond the last are the last again. Features and lanes are taken four by four:
+// `begin` and `width` are multiples of four, and `out` has room up to the next one.
+void turn(const Centres& centres, std::span<const uint32_t> lanes, size_t width, size_t begin, size_t end,
+          float* out) {
+    typedef float Four __attribute__((vector_size(16)));
+    typedef int32_t Order __attribute__((vector_size(16)));
+    for (size_t l = 0; l < width; l += 4) {
+        const float* sum[4];
+        for (size_t j = 0; j < 4; ++j) {
+            sum[j] = centres.sum(lanes[std::min(l + j, lanes.size() - 1)]);
+            __builtin_prefetch(sum[j] + end);
+        }
+        for (size_t f = begin; f < end; f += 4) {
+            Four a, b, c, d;
+            std::memcpy(&a, sum[0] + f, sizeof a);
+            std::memcpy(&b, sum[1] + f, sizeof b);
+            std::memcpy(&c, sum[2] + f, sizeof c);
+            std::memcpy(&d, sum[3] + f, sizeof d);
+            constexpr Order low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5},
+                            last = {2, 3, 6, 7};
+            const Four ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low),
+                       ba = __builtin_shuffle(a, b, high), dc = __builtin_shuffle(c, d, high);
+            const Four turned[4] = {__builtin_shuffle(ab, cd, first), __builtin_shuffle(ab, cd, last),
+                                    __builtin_shuffle(ba, dc, first), __builtin_shuffle(ba, dc, last)};
+            for (size_t j = 0; j < 4; ++j)
+                std::memcpy(out + (f - begin + j) * width + l, &turned[j], sizeof turned[j]);
+        }
+    }
+}
 
 // Unit centres in bytes, feature by feature with a scale for each: a quarter of the memory to read, and most
 // rows need no more to find their centre.
@@ -53,7 +93,9 @@ struct ByteCentres {
     size_t n_features = 0;
     size_t stride = 0;                                  // lanes of all centres, padding included
     std::vector<int8_t, PanelAllocator<int8_t>> bytes;  // parts of up to 128 lanes, each n_features x lanes
-    std::vector<float> scale;                           // parts x n_features
+    // What a row's value is multiplied by before it is rounded, parts x n_features; and what a sum of such
+    // whole numbers times bytes is multiplied by, for each part.
+    std::vector<float> scale, unit;
 
     size_t n_parts() const { return (stride + kMaxByteLanes - 1) / kMaxByteLanes; }
     size_t lanes(size_t part) const { return std::min(kMaxByteLanes, stride - part * kMaxByteLanes); }
@@ -64,27 +106,32 @@ struct ByteCentres {
 
 class KMeans {
   public:
-    KMeans(const RowsView& rows, const Columns& columns, const KMeansParams& params, Rng rng,
-           const Kernels& kernels, Pool& pool)
-        : params_(params), rng_(rng), kernels_(kernels), pool_(pool), columns_(columns), rows_(rows) {
+    KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
+        : params_(params), rng_(rng), kernels_(kernels), pool_(pool), rows_(rows) {
         for (size_t i = 0; i < rows.n_rows; ++i) {
             bool zero = true;
             for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
             (zero && !params.balanced ? zero_rows_ : members_).push_back(static_cast<uint32_t>(i));
         }
         cluster_.assign(rows_.n_rows, kNone);
-        split_features();
+        size_t longest = 1;
+        for (const uint32_t i : members_) longest = std::max(longest, rows_.row_size(i));
+        // The values of a unit row sum up to no more than the root of their number: times 127, within 32
+        // bits.
+        largest_value_ = std::min(32767.0f, 0x1p23f / std::sqrt(static_cast<float>(longest)));
     }
 
     Partition run() {
         Partition result;
         if (!members_.empty()) {
             const std::vector<uint32_t> chosen = choose(std::min(params_.k, members_.size()));
-            Centres centres(chosen.size(), rows_.n_features);
-            for (size_t c = 0; c < chosen.size(); ++c) {
-                for_each_entry(rows_, members_[chosen[c]],
-                               [&](uint32_t f, float v) { centres.at(f, c) = v; });
-                centres.inverse[c] = 1.0f;
+            Centres centres(k_, rows_.n_features);
+            changed_.resize(k_);
+            std::iota(changed_.begin(), changed_.end(), 0u);
+            for (uint32_t c = 0; c < k_; ++c) {  // each the only member of its cluster
+                cluster_[members_[chosen[c]]] = c;
+                add(members_[chosen[c]], 1.0f, centres.sum(c));
+                centres.norm2[c] = norm2(centres, c);
             }
             iterate(centres, result.objective);
             if (!params_.balanced) move_singletons(centres);
@@ -147,78 +194,163 @@ class KMeans {
 
     // Lloyd's iterations. `centres` end as those that the last assignment was made with.
     void iterate(Centres& centres, std::vector<double>& objective) {
-        if (params_.balanced) similarity_.resize(members_.size() * centres.stride());
-        Centres next(k_, rows_.n_features);
         for (int iteration = 1;; ++iteration) {
+            const std::vector<uint32_t> before = cluster_;
             params_.balanced ? assign_balanced(centres) : assign(centres);
-            std::vector<double> old_dot(k_);
-            sum_members(centres, next, old_dot);
-            double sum = 0;
-            for (size_t c = 0; c < k_; ++c) sum += old_dot[c] * centres.inverse[c];
-            objective.push_back(sum / static_cast<double>(members_.size()));
+            const Moves moves(members_, before, cluster_, k_);
+            objective.push_back(total_similarity(centres, moves) / static_cast<double>(members_.size()));
             const bool stalled = iteration > 1 && objective.back() - objective[iteration - 2] < params_.tol;
             if (stalled || iteration == params_.max_iter) return;
-            keep_place(centres, next);
-            std::swap(centres, next);
+            make(moves, centres);
         }
     }
 
-    // out = similarities of rows `ids` to all centres, `stride` apart; those that have vanished are at
-    // -infinity.
-    void similarities(const Centres& centres, std::span<const uint32_t> ids, float* out) const {
-        const size_t n = ids.size(), stride = centres.stride();
-        std::fill(out, out + n * stride, 0.0f);
-        if (rows_.dense) {
-            for (size_t p = 0; p < centres.n_panels(); ++p)
-                for (size_t r = 0; r < n; ++r)
-                    kernels_.margins(rows_, ids[r], ids[r] + 1, centres.panel[p].data(), centres.width(p),
-                                     out + r * stride + p * kMaxLanes, stride);
-        } else {
-            const size_t block = std::max<size_t>(1, kBlockBytes / (4 * centres.stride()));
-            std::vector<int64_t> begin(n), cursor(n);
-            for (size_t r = 0; r < n; ++r) begin[r] = rows_.ptr[ids[r]];
-            for (size_t b = 0; b <= kMaxBlocks; ++b) {
-                const size_t end =
-                    b == kMaxBlocks ? rows_.n_features : std::min(rows_.n_features, (b + 1) * block);
-                for (size_t p = 0; p < centres.n_panels(); ++p) {
-                    cursor = begin;
-                    kernels_.add_margins(rows_, ids.data(), n, cursor.data(), end, centres.panel[p].data(),
-                                         centres.width(p), out + p * kMaxLanes, stride);
+    // Who comes to a centre and who leaves it, centre by centre, rows ascending.
+    struct Moves {
+        struct Move {
+            uint32_t row;
+            float sign;
+        };
+        Moves(std::span<const uint32_t> rows, std::span<const uint32_t> before, std::span<const uint32_t> now,
+              size_t k)
+            : ptr(k + 1, 0) {
+            const auto for_each = [&](auto&& fn) {
+                for (const uint32_t i : rows) {
+                    if (before[i] == now[i]) continue;
+                    if (before[i] != kNone) fn(before[i], Move{i, -1.0f});
+                    fn(now[i], Move{i, 1.0f});
                 }
-                begin = cursor;
-                if (end == rows_.n_features) break;
-            }
+            };
+            for_each([&](uint32_t c, Move) { ++ptr[c + 1]; });
+            std::partial_sum(ptr.begin(), ptr.end(), ptr.begin());
+            all.resize(ptr.back());
+            std::vector<size_t> at(ptr.begin(), ptr.end() - 1);
+            for_each([&](uint32_t c, Move move) { all[at[c]++] = move; });
         }
-        for (size_t r = 0; r < n; ++r)
-            for (size_t c = 0; c < k_; ++c) {
-                float& similarity = out[r * stride + c];
-                similarity = centres.inverse[c] > 0 ? similarity * centres.inverse[c] : -INFINITY;
-            }
+        std::span<const Move> of(size_t c) const { return {all.data() + ptr[c], ptr[c + 1] - ptr[c]}; }
+        std::vector<size_t> ptr;
+        std::vector<Move> all;
+    };
+
+    // Of all members to the centres that they have been assigned to. A sum's product with itself is that of
+    // the members that it is made of.
+    double total_similarity(const Centres& centres, const Moves& moves) {
+        std::vector<double> product = centres.norm2;
+        pool_.run(k_, [&](size_t c, unsigned) {
+            for (const auto& move : moves.of(c)) product[c] += move.sign * dot(move.row, centres.sum(c));
+        });
+        double total = 0;
+        for (size_t c = 0; c < k_; ++c) total += product[c] * centres.inverse[c];
+        return total;
+    }
+
+    // Each centre belongs to one task, and its rows come and go in their order: the same sums for any number
+    // of threads.
+    void make(const Moves& moves, Centres& centres) {
+        std::vector<size_t> size(k_, 0);
+        for (const uint32_t i : members_) ++size[cluster_[i]];
+        changed_.clear();
+        for (uint32_t c = 0; c < k_; ++c)
+            if (!moves.of(c).empty()) changed_.push_back(c);
+        pool_.run(changed_.size(), [&](size_t task, unsigned) {
+            const uint32_t c = changed_[task];
+            for (const auto& move : moves.of(c)) add(move.row, move.sign, centres.sum(c));
+            const double n2 = centres.norm2[c] = norm2(centres, c);
+            const bool has_direction = n2 > kCancelled * static_cast<double>(size[c]);
+            if (size[c] == 0)
+                centres.inverse[c] = 0;
+            else  // without a direction, it resembles nothing
+                centres.inverse[c] = has_direction ? static_cast<float>(1 / std::sqrt(n2)) : 1.0f;
+        });
+    }
+
+    void add(uint32_t row, float sign, float* sum) const {
+        for_each_entry(rows_, row, [&](uint32_t f, float v) { sum[f] += sign * v; });
+    }
+
+    double dot(uint32_t row, const float* sum) const {
+        if (rows_.dense) {
+            double total = 0;
+            for_each_entry(rows_, row, [&](uint32_t f, float v) { total += double{v} * sum[f]; });
+            return total;
+        }
+        double part[4] = {};  // none waits for the other
+        int64_t e = rows_.ptr[row];
+        const int64_t end = rows_.ptr[row + 1];
+        for (; e + 4 <= end; e += 4)
+            for (int64_t j = 0; j < 4; ++j) part[j] += double{rows_.value[e + j]} * sum[rows_.index[e + j]];
+        for (; e < end; ++e) part[0] += double{rows_.value[e]} * sum[rows_.index[e]];
+        return (part[0] + part[1]) + (part[2] + part[3]);
+    }
+
+    double norm2(const Centres& centres, size_t c) const {
+        double lane[kLaneStep];
+        kernels_.lane_dots(centres.sum(c), centres.sum(c), centres.pitch / kLaneStep, kLaneStep, lane);
+        return std::accumulate(lane, lane + kLaneStep, 0.0);
+    }
+
+    // All similarities of members to centres, in full, `stride` apart; those that have vanished are at
+    // -infinity.
+    void compare(const Centres& centres) {
+        const size_t stride = round_up(k_, kLaneStep);
+        similarity_.resize(members_.size() * stride);
+        for (size_t first = 0; first < k_; first += kMaxLanes) {
+            std::vector<uint32_t> lanes(std::min(kMaxLanes, k_ - first));
+            std::iota(lanes.begin(), lanes.end(), static_cast<uint32_t>(first));
+            const size_t width = panel_width(lanes.size());
+            panel_.resize(round_up(rows_.n_features, kFeaturesPerBlock) * width);
+            for_each_block([&](size_t begin, size_t end) {
+                turn(centres, lanes, width, begin, end, panel_.data() + begin * width);
+            });
+            for_each_task([&](size_t begin, size_t end) {
+                for (size_t m = begin; m < end; ++m) {
+                    float* out = similarity_.data() + m * stride + first;
+                    kernels_.margins(rows_, members_[m], members_[m] + 1, panel_.data(), width, out, stride);
+                    for (const uint32_t c : lanes) {
+                        float& similarity = out[c - first];
+                        similarity = centres.inverse[c] > 0 ? similarity * centres.inverse[c] : -INFINITY;
+                    }
+                }
+            });
+        }
+    }
+
+    // Calls fn for blocks of features.
+    template <class Fn>
+    void for_each_block(Fn&& fn) {
+        constexpr size_t step = kFeaturesPerBlock * kBlocksPerTask;
+        pool_.run((rows_.n_features + step - 1) / step, [&](size_t task, unsigned) {
+            const size_t last = std::min(rows_.n_features, (task + 1) * step);
+            for (size_t begin = task * step; begin < last; begin += kFeaturesPerBlock)
+                fn(begin, std::min(last, begin + kFeaturesPerBlock));
+        });
     }
 
     void assign(const Centres& centres) {
-        std::vector<uint32_t> open = members_;
-        if (!rows_.dense) {
-            round_centres(centres);
-            std::vector<uint8_t> unsure(members_.size(), 0);
-            for_each_task([&](size_t begin, size_t end) {
-                Rounded scratch(bytes_.stride);
-                for (size_t m = begin; m < end; ++m)
-                    unsure[m] = !assign_rounded(centres, members_[m], scratch);
-            });
-            open.clear();
+        if (rows_.dense) {
+            compare(centres);
+            const size_t stride = round_up(k_, kLaneStep);
             for (size_t m = 0; m < members_.size(); ++m)
-                if (unsure[m]) open.push_back(members_[m]);
+                cluster_[members_[m]] = best_two(similarity_.data() + m * stride).best;
+            return;
         }
-        // Enough sweeps for every thread, each long enough to pay for reading the centres.
-        const size_t sweep = std::clamp<size_t>(open.size() / (2 * pool_.threads()) + 1, 64, kRowsPerSweep);
-        pool_.run((open.size() + sweep - 1) / sweep, [&](size_t task, unsigned) {
-            const std::span<const uint32_t> ids(open.data() + task * sweep,
-                                                std::min(sweep, open.size() - task * sweep));
-            Panel out(ids.size() * centres.stride());
-            similarities(centres, ids, out.data());
-            for (size_t r = 0; r < ids.size(); ++r)
-                cluster_[ids[r]] = best_two(out.data() + r * centres.stride()).best;
+        const bool keep = members_.size() <= kSmallCluster * k_;
+        if (keep) {
+            similarity_.resize(members_.size() * k_);
+            variance_.resize(members_.size(), 0.0f);
+        } else {
+            changed_.resize(k_);
+            std::iota(changed_.begin(), changed_.end(), 0u);
+        }
+        round_centres(centres);
+        for_each_task([&](size_t begin, size_t end) {
+            Rounded scratch;
+            std::vector<float> similarity(keep ? 0 : k_);
+            for (size_t m = begin; m < end; ++m) {
+                float once = 0;
+                assign_rounded(centres, members_[m], scratch, keep ? variance_[m] : once,
+                               keep ? similarity_.data() + m * k_ : similarity.data());
+            }
         });
     }
 
@@ -241,65 +373,89 @@ class KMeans {
         return {best, similarity[best] - second};
     }
 
+    // Those that have changed.
     void round_centres(const Centres& centres) {
         bytes_.n_features = rows_.n_features;
-        bytes_.stride = centres.stride();
+        bytes_.stride = round_up(changed_.size(), kLaneStep);
         bytes_.bytes.resize(rows_.n_features * bytes_.stride);
         bytes_.scale.resize(rows_.n_features * bytes_.n_parts());
         Panel inverse(bytes_.stride, 0.0f);
-        std::copy(centres.inverse.begin(), centres.inverse.end(), inverse.begin());
-        pool_.run(blocks_.size() - 1, [&](size_t b, unsigned) {
-            Panel row(bytes_.stride);
-            for (size_t f = blocks_[b]; f < blocks_[b + 1]; ++f) {
-                for (size_t p = 0; p < centres.n_panels(); ++p)
-                    std::copy_n(centres.panel[p].data() + f * centres.width(p), centres.width(p),
-                                row.data() + p * kMaxLanes);
-                for (size_t part = 0; part < bytes_.n_parts(); ++part) {
-                    const size_t first = part * kMaxByteLanes;
+        for (size_t l = 0; l < changed_.size(); ++l) inverse[l] = centres.inverse[changed_[l]];
+        for_each_block([&](size_t begin, size_t end) {
+            alignas(64) float sums[kFeaturesPerBlock * kMaxByteLanes];
+            for (size_t part = 0; part < bytes_.n_parts(); ++part) {
+                const size_t first = part * kMaxByteLanes, width = bytes_.lanes(part);
+                const auto lanes = std::span(changed_).subspan(first);
+                turn(centres, lanes.first(std::min(width, lanes.size())), width, begin, end, sums);
+                for (size_t f = begin; f < end; ++f)
                     bytes_.scale[part * rows_.n_features + f] = kernels_.to_bytes(
-                        row.data() + first, inverse.data() + first, bytes_.lanes(part), bytes_.row(part, f));
-                }
+                        sums + (f - begin) * width, inverse.data() + first, width, bytes_.row(part, f));
             }
         });
+        bytes_.unit.resize(bytes_.n_parts());
+        for (size_t part = 0; part < bytes_.n_parts(); ++part) {
+            const std::span<float> scale(bytes_.scale.data() + part * rows_.n_features, rows_.n_features);
+            const float most = *std::max_element(scale.begin(), scale.end());
+            bytes_.unit[part] = most / largest_value_;
+            if (most > 0)
+                for (float& s : scale) s *= largest_value_ / most;
+        }
     }
 
+    // Buffers of a task.
     struct Rounded {
-        explicit Rounded(size_t stride) : similarity(stride) {}
-        Panel similarity;
-        std::vector<float> value;
+        std::vector<int16_t> value;
+        std::vector<int32_t, PanelAllocator<int32_t>> sum;
     };
-    // False if two centres are too near to each other to be told apart in bytes.
-    bool assign_rounded(const Centres& centres, uint32_t row, Rounded& scratch) {
+    // `similarity` and `variance` are those of the row so far.
+    void assign_rounded(const Centres& centres, uint32_t row, Rounded& scratch, float& variance,
+                        float* similarity) {
         const auto begin = static_cast<size_t>(rows_.ptr[row]), n = rows_.row_size(row);
+        const int32_t* index = rows_.index + begin;
         scratch.value.resize(n);
-        std::fill(scratch.similarity.begin(), scratch.similarity.end(), 0.0f);
-        double variance = 0;
         for (size_t part = 0; part < bytes_.n_parts(); ++part) {
             const float* scale = bytes_.scale.data() + part * rows_.n_features;
-            double squares = 0;
+            int64_t squares = 0;
             for (size_t e = 0; e < n; ++e) {
-                const float v = scratch.value[e] = rows_.value[begin + e] * scale[rows_.index[begin + e]];
-                squares += double{v} * v;
+                const int32_t v = nearest(rows_.value[begin + e] * scale[index[e]]);
+                scratch.value[e] = static_cast<int16_t>(v);
+                squares += v * v;
             }
-            variance = std::max(variance, squares / 12);  // of a rounding to whole numbers
-            kernels_.add_bytes(bytes_.row(part, 0), bytes_.lanes(part),
-                               reinterpret_cast<const uint32_t*>(rows_.index + begin), scratch.value.data(),
-                               n, scratch.similarity.data() + part * kMaxByteLanes);
+            scratch.sum.assign(bytes_.lanes(part), 0);
+            kernels_.sum_bytes(bytes_.row(part, 0), bytes_.lanes(part),
+                               reinterpret_cast<const uint32_t*>(index), scratch.value.data(), n,
+                               scratch.sum.data());
+            const float unit = bytes_.unit[part];
+            const size_t first = part * kMaxByteLanes,
+                         last = std::min(first + kMaxByteLanes, changed_.size());
+            for (size_t l = first; l < last; ++l) {
+                const uint32_t c = changed_[l];
+                similarity[c] =
+                    centres.inverse[c] > 0 ? unit * static_cast<float>(scratch.sum[l - first]) : -INFINITY;
+            }
+            // Of whole numbers that stand for anything within a half of them: bytes, and a row's values.
+            const float roundings = static_cast<float>(squares) + static_cast<float>(n) * 127 * 127;
+            variance = std::max(variance, unit * unit * roundings / 12);
         }
-        for (size_t c = 0; c < k_; ++c)
-            if (centres.inverse[c] == 0) scratch.similarity[c] = -INFINITY;
-        const BestTwo found = best_two(scratch.similarity.data());
+        const BestTwo found = best_two(similarity);
         cluster_[row] = found.best;
-        return found.gap > kSureDeviations * static_cast<float>(std::sqrt(2 * variance)) + 1e-5f;
+        const float sure = kSureDeviations * std::sqrt(2 * variance) + 1e-5f;
+        if (found.gap > sure) return;
+        double most = -INFINITY;
+        for (uint32_t c = 0; c < k_; ++c) {
+            if (!(similarity[c] >= similarity[found.best] - sure)) continue;
+            const double exact = dot(row, centres.sum(c)) * centres.inverse[c];
+            if (exact > most) {
+                most = exact;
+                cluster_[row] = c;
+            }
+        }
     }
 
     // Rows that lose most by not getting their best centre choose first.
     void assign_balanced(const Centres& centres) {
-        const size_t n = members_.size(), stride = centres.stride();
-        for_each_task([&](size_t begin, size_t end) {
-            similarities(centres, {members_.data() + begin, end - begin},
-                         similarity_.data() + begin * stride);
-        });
+        const size_t n = members_.size(), stride = round_up(k_, kLaneStep);
+        compare(centres);
         std::vector<float> regret(n);
         for (size_t m = 0; m < n; ++m) {
             float best = -INFINITY, second = -INFINITY;
@@ -334,90 +490,6 @@ class KMeans {
         }
     }
 
-    // Blocks of features with about equally many entries.
-    void split_features() {
-        blocks_ = {0};
-        const double entries =
-            rows_.dense ? static_cast<double>(rows_.n_features) : static_cast<double>(columns_.ptr.back());
-        for (size_t f = 0; f < rows_.n_features; ++f) {
-            const double before =
-                rows_.dense ? static_cast<double>(f + 1) : static_cast<double>(columns_.ptr[f + 1]);
-            if (before >= entries * static_cast<double>(blocks_.size()) / kFeatureBlocks)
-                blocks_.push_back(f + 1);
-        }
-        if (blocks_.back() != rows_.n_features) blocks_.push_back(rows_.n_features);
-    }
-
-    // next = sums of the members of each cluster; old_dot[c] = that sum . the (unscaled) old centre. Each
-    // block of features belongs to one task, its entries are added in the order of the rows, and the blocks'
-    // dot products in the order of the blocks: the same sums for any number of threads.
-    void sum_members(const Centres& centres, Centres& next, std::vector<double>& old_dot) {
-        const size_t n_blocks = blocks_.size() - 1;
-        std::vector<double> new_dots(n_blocks * k_, 0.0), old_dots(n_blocks * k_, 0.0);
-        pool_.run(n_blocks, [&](size_t b, unsigned) {
-            for (size_t p = 0; p < next.n_panels(); ++p)
-                std::fill(next.panel[p].begin() + static_cast<int64_t>(blocks_[b] * next.width(p)),
-                          next.panel[p].begin() + static_cast<int64_t>(blocks_[b + 1] * next.width(p)), 0.0f);
-            add_block(next, blocks_[b], blocks_[b + 1]);
-            for (size_t p = 0; p < next.n_panels(); ++p) {
-                const size_t width = next.width(p), n = blocks_[b + 1] - blocks_[b];
-                const float* now = next.panel[p].data() + blocks_[b] * width;
-                const float* old = centres.panel[p].data() + blocks_[b] * width;
-                double out[kMaxLanes];
-                const size_t lanes = std::min(kMaxLanes, k_ - p * kMaxLanes);
-                kernels_.lane_dots(now, now, n, width, out);
-                std::copy(out, out + lanes, new_dots.begin() + static_cast<int64_t>(b * k_ + p * kMaxLanes));
-                kernels_.lane_dots(now, old, n, width, out);
-                std::copy(out, out + lanes, old_dots.begin() + static_cast<int64_t>(b * k_ + p * kMaxLanes));
-            }
-        });
-        for (size_t c = 0; c < k_; ++c) {
-            double norm2 = 0, dot = 0;
-            for (size_t b = 0; b < n_blocks; ++b) {
-                norm2 += new_dots[b * k_ + c];
-                dot += old_dots[b * k_ + c];
-            }
-            next.inverse[c] = norm2 > 0 ? static_cast<float>(1.0 / std::sqrt(norm2)) : 0.0f;
-            old_dot[c] = dot;
-        }
-    }
-
-    void add_block(Centres& next, size_t begin, size_t end) {
-        if (rows_.dense) {
-            for (const uint32_t i : members_) {
-                const float* x = rows_.dense_row(i);
-                const float scale = rows_.dense_scale(i);
-                for (size_t f = begin; f < end; ++f) next.at(f, cluster_[i]) += x[f] * scale;
-            }
-            return;
-        }
-        std::vector<float*> lane(k_);  // of the current feature
-        std::vector<size_t> width(k_);
-        for (size_t c = 0; c < k_; ++c) {
-            lane[c] = &next.at(0, c);
-            width[c] = next.width(c / kMaxLanes);
-        }
-        for (size_t f = begin; f < end; ++f)
-            for (int64_t e = columns_.ptr[f]; e < columns_.ptr[f + 1]; ++e) {
-                const uint32_t c = cluster_[columns_.row[e]];
-                // Rows of stored zeros (sums that cancelled) belong to no cluster yet.
-                if (c != kNone) lane[c][f * width[c]] += columns_.value[e];
-            }
-    }
-
-    // A cluster whose members cancel out has no direction: its centre stays where it was.
-    void keep_place(const Centres& centres, Centres& next) {
-        std::vector<uint8_t> used(k_, 0);
-        for (const uint32_t i : members_) used[cluster_[i]] = 1;
-        for (size_t c = 0; c < k_; ++c) {
-            if (!used[c] || next.inverse[c] > 0) continue;
-            const size_t p = c / kMaxLanes, width = next.width(p), lane = c % kMaxLanes;
-            for (size_t f = 0; f < rows_.n_features; ++f)
-                next.panel[p][f * width + lane] = centres.panel[p][f * width + lane];
-            next.inverse[c] = centres.inverse[c];
-        }
-    }
-
     // A cluster of one label would be a node with nothing to tell apart.
     void move_singletons(const Centres& centres) {
         std::vector<uint32_t> size(k_, 0), only(k_, kNone);
@@ -425,13 +497,17 @@ class KMeans {
             ++size[cluster_[row]];
             only[cluster_[row]] = row;
         }
-        Panel out(centres.stride());
         for (uint32_t c = 0; c < k_; ++c) {
             if (size[c] != 1) continue;
-            similarities(centres, {&only[c], 1}, out.data());
             uint32_t to = kNone;
-            for (uint32_t other = 0; other < k_; ++other)
-                if (other != c && size[other] > 0 && (to == kNone || out[other] > out[to])) to = other;
+            double most = -INFINITY;
+            for (uint32_t other = 0; other < k_; ++other) {
+                if (other == c || size[other] == 0) continue;
+                const double similarity = dot(only[c], centres.sum(other)) * centres.inverse[other];
+                if (similarity <= most) continue;
+                most = similarity;
+                to = other;
+            }
             if (to == kNone) return;
             cluster_[only[c]] = to;
             ++size[to];
@@ -471,21 +547,23 @@ class KMeans {
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
-    const Columns& columns_;  // centres are summed one panel row at a time, in cache
     const RowsView& rows_;
-    std::vector<size_t> blocks_;                 // bounds of the blocks of features
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row
+    std::vector<uint32_t> changed_;              // centres that have changed since the last assignment
     ByteCentres bytes_;
-    Panel similarity_;  // balanced only: members x centres
+    float largest_value_ = 0;      // of a row, as a whole number
+    Panel panel_;                  // centres to compare in full with
+    Panel similarity_;             // members x centres, if they are kept or all needed at once
+    std::vector<float> variance_;  // of those that are kept
     size_t k_ = 0;
 };
 
 }  // namespace
 
-Partition partition_rows(const RowsView& rows, const Columns& columns, const KMeansParams& params, Rng rng,
-                         const Kernels& kernels, Pool& pool) {
-    return KMeans(rows, columns, params, rng, kernels, pool).run();
+Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
+                         Pool& pool) {
+    return KMeans(rows, params, rng, kernels, pool).run();
 }
 
 }  // namespace bonsai

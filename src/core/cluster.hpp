@@ -25,9 +25,8 @@ struct Partition {
     std::vector<double> objective;  // mean similarity of a row to its centre, for each iteration
 };
 
-// `rows` are unit or zero, sparse ones sorted by feature; `columns` are the same entries. Zero rows resemble
-// nothing: they are dealt out to the smallest clusters.
-Partition partition_rows(const RowsView& rows, const Columns& columns, const KMeansParams& params, Rng rng,
-                         const Kernels& kernels, Pool& pool);
+// `rows` are unit or zero. Zero rows resemble nothing: they are dealt out to the smallest clusters.
+Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
+                         Pool& pool);
 
 }  // namespace bonsai

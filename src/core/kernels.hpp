@@ -70,10 +70,6 @@ struct Kernels {
     // out[(i - begin) * stride + l] = row i . lane l, for rows [begin, end)
     void (*margins)(const RowsView& rows, size_t begin, size_t end, const float* w, size_t width, float* out,
                     size_t stride);
-    // The same for one block of features, added to `out`: row i's entries from cursor[i] on, up to the first
-    // whose feature is not below feature_end; the cursor moves there. Rows must be sorted by feature.
-    void (*add_margins)(const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor,
-                        size_t feature_end, const float* w, size_t width, float* out, size_t stride);
     // w[f, l] += sum over rows of value[i, f] * coef[i, l]; coef is n_rows x width
     void (*scatter)(const RowsView& rows, const float* coef, size_t width, float* w);
     // out[l] = sum over f of a[f, l] * b[f, l], in double; n features
@@ -81,11 +77,8 @@ struct Kernels {
     // y[f, l] = scale[l] * y[f, l] + step[l] * x[f, l]
     void (*lane_axpy)(float* y, const float* x, size_t n, size_t width, const float* scale,
                       const float* step);
-    // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128
-    void (*add_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
-                      float* out);
-    // The same in whole numbers: the same on every machine, in any order, as long as sums stay within 32
-    // bits.
+    // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128. The
+    // same on every machine, in any order, as long as sums stay within 32 bits.
     void (*sum_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value,
                       size_t n, int32_t* out);
     // out[c] += sum over i of rows[i].factor * the c-th of 128 bytes

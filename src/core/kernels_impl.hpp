@@ -38,19 +38,6 @@ Vec broadcast(float x) {
     return x - Vec{};  // x - 0 is x for every x, -0.0 included, as x + 0 is not
 }
 
-// Bytes to floats. The compiler would take them one by one.
-Vec widen(const int8_t* p) {
-#if defined(__AVX512F__)
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#elif defined(__AVX2__)
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-#else
-    Mask v;
-    for (size_t l = 0; l < kVector; ++l) v[l] = p[l];
-    return __builtin_convertvector(v, Vec);
-#endif
-}
-
 // -1 in the lanes whose bit is set.
 Mask lanes_of(uint64_t bits) {
     Mask lane;
@@ -317,22 +304,6 @@ void margins(const RowsView& rows, size_t begin, size_t end, const float* w, flo
 }
 
 template <size_t NV>
-void add_margins(const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor, size_t feature_end,
-                 const float* w, float* out, size_t stride) {
-    for (size_t r = 0; r < n; ++r) {
-        const int64_t begin = cursor[r], last = rows.ptr[row[r] + 1];
-        int64_t end = begin;
-        while (end < last && size_t(rows.index[end]) < feature_end) ++end;
-        if (begin == end) continue;
-        cursor[r] = end;
-        Vec acc[NV];
-        for (size_t j = 0; j < NV; ++j) acc[j] = load(out + r * stride + j * kVector);
-        sparse_dot<NV>(rows, begin, end, w, acc);
-        for (size_t j = 0; j < NV; ++j) store(out + r * stride + j * kVector, acc[j]);
-    }
-}
-
-template <size_t NV>
 void scatter(const RowsView& rows, const float* coef, float* w) {
     for (size_t i = 0; i < rows.n_rows; ++i) {
         Vec step[NV];
@@ -364,22 +335,6 @@ void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* sc
             float* p = y + f * width + l;
             store(p, load(scale + l) * load(p) + load(step + l) * load(x + f * width + l));
         }
-}
-
-// Bytes become floats on the way. The panel has a row for each feature of a block: prefetching pays.
-template <size_t NV>
-void add_bytes(const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
-               float* out) {
-    constexpr size_t ahead = 8;
-    Vec acc[NV];
-    for (size_t j = 0; j < NV; ++j) acc[j] = load(out + j * kVector);
-    for (size_t i = 0; i < n; ++i) {
-        const int8_t* row = panel + size_t(place[i]) * width;
-        if (i + ahead < n) __builtin_prefetch(panel + size_t(place[i + ahead]) * width);
-        const Vec v = broadcast(value[i]);
-        for (size_t j = 0; j < NV; ++j) acc[j] += v * widen(row + j * kVector);
-    }
-    for (size_t j = 0; j < NV; ++j) store(out + j * kVector, acc[j]);
 }
 
 float to_bytes(const float* row, const float* factor, size_t width, int8_t* out) {
@@ -658,25 +613,11 @@ const Kernels BONSAI_KERNELS = {
            size_t stride) {
             for_width(width, [&]<size_t NV>() { margins<NV>(rows, begin, end, w, out, stride); });
         },
-    .add_margins =
-        [](const RowsView& rows, const uint32_t* row, size_t n, int64_t* cursor, size_t feature_end,
-           const float* w, size_t width, float* out, size_t stride) {
-            for_width(width, [&]<size_t NV>() {
-                add_margins<NV>(rows, row, n, cursor, feature_end, w, out, stride);
-            });
-        },
     .scatter = [](const RowsView& rows, const float* coef, size_t width,
                   float* w) { for_width(width, [&]<size_t NV>() { scatter<NV>(rows, coef, w); }); },
     .lane_dots = [](const float* a, const float* b, size_t n, size_t width,
                     double* out) { for_width(width, [&]<size_t NV>() { lane_dots<NV>(a, b, n, out); }); },
     .lane_axpy = lane_axpy,
-    .add_bytes =
-        [](const int8_t* panel, size_t width, const uint32_t* place, const float* value, size_t n,
-           float* out) {
-            for (size_t l = 0; l < width; l += kMaxLanes)
-                for_width(std::min(kMaxLanes, width - l),
-                          [&]<size_t NV>() { add_bytes<NV>(panel + l, width, place, value, n, out + l); });
-        },
     .sum_bytes =
         [](const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
            int32_t* out) {
@@ -685,7 +626,14 @@ const Kernels BONSAI_KERNELS = {
             };
             size_t c = 0;
             for (; c + 64 <= width; c += 64) part.template operator()<4>(c);
-            for (; c + 16 <= width; c += 16) part.template operator()<1>(c);
+            switch ((width - c) / 16) {
+                case 3:
+                    return part.template operator()<3>(c);
+                case 2:
+                    return part.template operator()<2>(c);
+                case 1:
+                    return part.template operator()<1>(c);
+            }
         },
     .sum_spread = sum_spread,
     .unspread = unspread,

@@ -19,22 +19,6 @@ IdLists transpose(const int64_t* ptr, const int32_t* id, size_t n_rows, size_t n
     return lists;
 }
 
-Columns::Columns(const RowsView& rows) : ptr(rows.n_features + 1, 0) {
-    if (rows.dense) return;
-    const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
-    for (size_t e = 0; e < n; ++e) ++ptr[rows.index[e] + 1];
-    for (size_t f = 0; f < rows.n_features; ++f) ptr[f + 1] += ptr[f];
-    row.resize(n);
-    value.resize(n);
-    std::vector<int64_t> at(ptr.begin(), ptr.end() - 1);
-    for (size_t i = 0; i < rows.n_rows; ++i)
-        for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-            const int64_t to = at[rows.index[e]]++;
-            row[to] = static_cast<uint32_t>(i);
-            value[to] = rows.value[e];
-        }
-}
-
 double row_norm(const RowsView& rows, size_t i) {
     double sum = 0;
     for_each_entry(rows, i, [&](uint32_t, float v) { sum += double{v} * v; });
@@ -118,17 +102,28 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     view_.value = value_.data();
 }
 
-Columns Slice::sort_rows() {
-    Columns columns(view_);
-    if (view_.dense) return columns;
-    std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
-    for (size_t f = 0; f < view_.n_features; ++f)
-        for (int64_t e = columns.ptr[f]; e < columns.ptr[f + 1]; ++e) {
-            const int64_t to = next[columns.row[e]]++;
-            index_[to] = static_cast<int32_t>(f);
-            value_[to] = columns.value[e];
+void Slice::sort_rows() {
+    if (view_.dense) return;
+    // Column by column, rows ascending in each; and back.
+    std::vector<int64_t> at(view_.n_features + 1, 0);
+    for (const int32_t f : index_) ++at[f + 1];
+    for (size_t f = 0; f < view_.n_features; ++f) at[f + 1] += at[f];
+    std::vector<uint32_t> row(index_.size());
+    std::vector<float> value(index_.size());
+    for (size_t i = 0; i < view_.n_rows; ++i)
+        for (int64_t e = ptr_[i]; e < ptr_[i + 1]; ++e) {
+            const int64_t to = at[index_[e]]++;
+            row[to] = static_cast<uint32_t>(i);
+            value[to] = value_[e];
         }
-    return columns;
+    std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
+    int64_t e = 0;
+    for (size_t f = 0; f < view_.n_features; ++f)
+        for (; e < at[f]; ++e) {
+            const int64_t to = next[row[e]]++;
+            index_[to] = static_cast<int32_t>(f);
+            value_[to] = value[e];
+        }
 }
 
 void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,

@@ -80,15 +80,6 @@ struct IdLists {
 
 IdLists transpose(const int64_t* ptr, const int32_t* id, size_t n_rows, size_t n_columns);
 
-// Sparse rows again, feature by feature, rows ascending in each. Of dense rows, empty columns.
-struct Columns {
-    std::vector<int64_t> ptr;  // n_features + 1
-    std::vector<uint32_t> row;
-    std::vector<float> value;
-
-    explicit Columns(const RowsView& rows);
-};
-
 // Euclidean norm of row i, summed in double in the order of storage.
 double row_norm(const RowsView& rows, size_t i);
 
@@ -126,8 +117,8 @@ class Slice {
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
           Scratch& scratch, bool apart = false);
 
-    // Sorts each row by local feature; returns the same entries column by column.
-    Columns sort_rows();
+    // Sorts each row by local feature.
+    void sort_rows();
 
     const RowsView& rows() const { return view_; }
     const LoneEntries& lone() const { return lone_; }

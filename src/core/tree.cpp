@@ -32,20 +32,20 @@ struct Growing {
     Partition partition;  // no cluster: a leaf
 };
 
-// The vectors of a node's labels, ready to be clustered.
+// The vectors of a node's labels, ready to be clustered: the features of a row in the order of their numbers
+// are read nearly one after the other.
 struct Members {
-    Members(const RowsView& vectors, std::span<const uint32_t> labels)
-        : slice(vectors, labels, {}, scratch), columns(slice.sort_rows()) {
+    Members(const RowsView& vectors, std::span<const uint32_t> labels) : slice(vectors, labels, {}, scratch) {
+        slice.sort_rows();
         scratch = {};
     }
     Slice::Scratch scratch;
     Slice slice;
-    Columns columns;
 };
 
 void split(const Members& members, Growing& node, const TreeParams& params, const Kernels& kernels,
            Pool& pool) {
-    node.partition = partition_rows(members.slice.rows(), members.columns, params.kmeans,
+    node.partition = partition_rows(members.slice.rows(), params.kmeans,
                                     Rng(derive(node.key, kForClustering)), kernels, pool);
     // No progress (all vectors alike, for instance): the node stays a leaf of this size.
     if (node.partition.n_clusters < 2) node.partition = {};

@@ -106,27 +106,6 @@ void test_margins_and_scatter(const Kernels& k, size_t width) {
         CHECK(good);
         CHECK(untouched);
 
-        if (!view.dense) {  // the same in two blocks of features, for some of the rows, on top of what is
-                            // there
-            const std::vector<uint32_t> ids = {6, 1, 3};
-            std::vector<int64_t> cursor;
-            for (const uint32_t i : ids) cursor.push_back(view.ptr[i]);
-            std::vector<float> sums(ids.size() * stride, 4.0f);
-            for (const size_t end : {size_t{10}, d})
-                k.add_margins(view, ids.data(), ids.size(), cursor.data(), end, w.data(), width, sums.data(),
-                              stride);
-            good = true;
-            for (size_t r = 0; r < ids.size(); ++r) {
-                good &= cursor[r] == view.ptr[ids[r] + 1];
-                for (size_t l = 0; l < stride; ++l) {
-                    double sum = 4.0;
-                    for (size_t f = 0; l < width && f < d; ++f) sum += rows.at(ids[r], f) * w[f * width + l];
-                    good &= close(sums[r * stride + l], sum);
-                }
-            }
-            CHECK(good);
-        }
-
         auto panel = w;
         k.scatter(view, coef.data(), width, panel.data());
         good = true;
@@ -143,12 +122,12 @@ void test_margins_and_scatter(const Kernels& k, size_t width) {
     }
 }
 
-// Rows to bytes and back, and sums over rows of bytes; up to 128 lanes.
+// Rows to bytes and back; up to 128 lanes.
 void test_bytes(const Kernels& k, size_t width) {
     Rng rng(width + 2);
-    const size_t n = 23, used = 50;
+    const size_t n = 23;
     auto rows = random_panel(n * width, rng);
-    const auto factor = random_panel(width, rng), value = random_panel(used, rng);
+    const auto factor = random_panel(width, rng);
     std::fill_n(rows.begin(), width, 0.0f);
     std::vector<int8_t> bytes(n * width, 99);
     bool good = true;
@@ -163,21 +142,9 @@ void test_bytes(const Kernels& k, size_t width) {
         good &= r == 0 ? scale == 0 && most == 0 : scale > 0 && most == 127;
     }
     CHECK(good);
-    std::vector<uint32_t> place(used);
-    for (auto& p : place) p = static_cast<uint32_t>(rng.below(n));
-    auto out = random_panel(width, rng);
-    const auto before = out;
-    k.add_bytes(bytes.data(), width, place.data(), value.data(), used, out.data());
-    good = true;
-    for (size_t c = 0; c < width; ++c) {
-        double sum = before[c];
-        for (size_t i = 0; i < used; ++i) sum += double{value[i]} * bytes[place[i] * width + c];
-        good &= close(out[c], sum, 1e-3);
-    }
-    CHECK(good);
 }
 
-// The same in whole numbers, from rows with all their bytes and from rows of a map and the bytes it tells of.
+// Sums over rows of bytes, from rows with all their bytes and from rows of a map and the bytes it tells of.
 void test_whole_numbers(const Kernels& k, size_t width, size_t used) {
     constexpr size_t most = 128;
     Rng rng(width + used);
