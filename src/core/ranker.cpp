@@ -23,6 +23,7 @@ constexpr int kTogether = 3;         // rounds that a group goes through at once
 constexpr int kEarlyPasses = 1;      // in these, but for the last of them
 constexpr int kMaxRounds = 20;       // more than 8 have not been seen
 constexpr double kSlack = 0.5;       // times tol, what may be wrong with a row that bears nothing
+constexpr double kStill = 0.2;  // times tol, a gradient that is left alone: half of all moves are as small
 constexpr size_t kPlacedAtOnce = 1024;  // features whose part of a panel stays in L2
 
 // What bears a classifier: its weights are the sum over these rows of y alpha x.
@@ -404,6 +405,7 @@ class RankerTrainer {
     void descend(uint32_t l, int round, int max_passes, Scratch& s) {
         Support& support = support_[l];
         const auto slack = static_cast<float>(-kSlack * params_.tol);
+        const auto still = static_cast<float>(kStill * params_.tol);
         const float usual = diagonal(l, 0);
         s.order.resize(support.row.size());
         for (size_t m = 0; m < s.order.size(); ++m) s.order[m] = static_cast<uint32_t>(m);
@@ -425,6 +427,7 @@ class RankerTrainer {
                 if (rests) continue;
                 high = std::max(high, g);
                 low = std::min(low, g);
+                if (a > 0 && std::abs(g) <= still) continue;
                 const float next = std::max(0.0f, a - g / (rows_.norm2(i) + extra));
                 if (next == a) continue;
                 support.alpha[m] = next;
