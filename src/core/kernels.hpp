@@ -43,16 +43,20 @@ struct DualPass {
     float* support;       // B, out, squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
 };
 
-// Sparse rows in fixed point, and a panel of kMaxLanes lanes to multiply them with.
+// Sparse rows in fixed point, and a panel of kMaxLanes lanes to multiply them with: each word holds two
+// bytes, 256 * (lane l + kPairs) + (lane l), both with their signs. What is taken for the upper one is the
+// whole word, so that it is off by the lower one / 256.
 struct FixedPass {
     const int64_t* ptr;  // n_rows + 1
     const int32_t* index;
     const int16_t* value;    // of 2^15
     const uint32_t* place;   // feature -> row of the panel; one row of it is all zeros
-    const int16_t* panel;    // n_places x kMaxLanes
+    const int16_t* panel;    // n_places x kPairs
     const float* threshold;  // kMaxLanes
     const float* factor;     // n_rows: what the thresholds are multiplied by
+    const int16_t* leeway;   // n_rows: how far below that a sum still counts as above; none: 0
 };
+inline constexpr size_t kPairs = kMaxLanes / 2;
 
 // Up to 128 bytes where few are not 0: a map of 128 bits, then the bytes whose bit is set, one after the
 // other. kSpreadRead bytes from `bytes` on must be readable.
@@ -88,8 +92,9 @@ struct Kernels {
     // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
     // all 0 for a scale of 0. width a multiple of 16
     float (*to_bytes)(const float* row, const float* factor, size_t width, int8_t* out);
-    // out[r], bit l: the sum over row i = rows[r] of round(value * panel / 2^15) is above threshold[l] *
-    // factor[i]. Whole numbers: the same on every machine, as long as sums stay within 16 bits.
+    // out[r], bit l: the sum over row i = rows[r] of round(value * 256 * lane l / 2^15) is above threshold[l]
+    // * factor[i], which is not negative, less the leeway. Whole numbers: the same on every machine, as long
+    // as sums stay within 16 bits.
     void (*rows_above)(const FixedPass&, const uint32_t* rows, size_t n, uint64_t* out);
     // Moves what is not 0 out of w, n floats, n a multiple of 16: where it stood into index, in order, what
     // it was into value; 0 remains. Both must have room for 16 more than that. Returns how many.

@@ -523,31 +523,34 @@ Shorts bars(const float* threshold, float factor) {
 }
 
 void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
-    constexpr size_t lanes = 2 * kVector, NV = kMaxLanes / lanes, ahead = 12;
+    constexpr size_t lanes = 2 * kVector, NV = kPairs / lanes, ahead = 48;
     const int32_t* index = pass.index;
     const int16_t* value = pass.value;
     const uint32_t* place = pass.place;
     const int16_t* panel = pass.panel;
     for (size_t r = 0; r < n; ++r) {
         const size_t i = rows[r];
-        Shorts sum[NV] = {};
+        Shorts sum[2 * NV] = {};
         const int64_t last = pass.ptr[i + 1];
         // Into the next row, if that is where the loop goes.
         const int64_t fetched = r + 1 < n && rows[r + 1] == i + 1 ? pass.ptr[i + 2] : last;
         for (int64_t e = pass.ptr[i]; e < last; ++e) {
-            if (e + int64_t{ahead} < fetched) {
-                const int16_t* later = panel + size_t(place[index[e + int64_t{ahead}]]) * kMaxLanes;
-                __builtin_prefetch(later);
-                __builtin_prefetch(later + 32);
-            }
-            const int16_t* row = panel + size_t(place[index[e]]) * kMaxLanes;
+            if (e + int64_t{ahead} < fetched)
+                __builtin_prefetch(panel + size_t(place[index[e + int64_t{ahead}]]) * kPairs);
+            const int16_t* row = panel + size_t(place[index[e]]) * kPairs;
             const Shorts v = value[e] - Shorts{};
-            for (size_t j = 0; j < NV; ++j) sum[j] += multiply(load(row + j * lanes), v);
+            for (size_t j = 0; j < NV; ++j) {
+                const Shorts both = load(row + j * lanes);
+                sum[j] += multiply(both << 8, v);
+                sum[NV + j] += multiply(both, v);
+            }
         }
         uint64_t bits = 0;
         const float factor = pass.factor[i];
-        for (size_t j = 0; j < NV; ++j) {
-            const Shorts bar = bars(pass.threshold + j * lanes, factor);
+        const int16_t below = pass.leeway ? pass.leeway[i] : int16_t{0};
+        const Shorts leeway = below - Shorts{};
+        for (size_t j = 0; j < 2 * NV; ++j) {
+            const Shorts bar = bars(pass.threshold + j * lanes, factor) - leeway;
 #if defined(__AVX512F__)
             const __m512i sums = reinterpret_cast<__m512i>(sum[j]);
             bits |= uint64_t{_mm512_cmpgt_epi16_mask(sums, reinterpret_cast<__m512i>(bar))} << (j * lanes);

@@ -34,7 +34,6 @@ struct Support {
     size_t n_known = 0;  // the rows after these have joined since the last descent
     int32_t n_iter = 0;
     bool converged = false;
-    bool settled = false;  // at once, and none of the rows that joined bears anything
 
     float sign(size_t m) const { return m < n_own ? 1.0f : -1.0f; }
 };
@@ -48,7 +47,7 @@ typedef int32_t Ints __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
 
 // The rows twice: as words of a value and a feature for one classifier at a time, which waits for memory, and
-// in 16 bits for many at once.
+// in few bits for many at once, whose weights are bytes.
 class TwoForms {
   public:
     explicit TwoForms(const RowsView& rows)
@@ -57,6 +56,7 @@ class TwoForms {
           word_(feature_bits_ <= kMostFeatureBits ? static_cast<size_t>(rows.ptr[rows.n_rows]) : 0),
           fixed_(static_cast<size_t>(rows.ptr[rows.n_rows])),
           inverse_(rows.n_rows, 0.0f),
+          leeway_(rows.n_rows, 0),
           unit_(rows.n_rows, 0.0f),
           norm2_(rows.n_rows) {
         const double most = std::ldexp(1.0, 31 - feature_bits_) - 1;
@@ -71,6 +71,13 @@ class TwoForms {
             unit_[i] = static_cast<float>(largest / most);
             longest_ = std::max(longest_, norm / largest);
             most_entries_ = std::max(most_entries_, rows.row_size(i));
+            // Variances of the sum: of weights rounded to bytes, and of products rounded to whole numbers. Up
+            // to a dozen entries cannot be off by more than the leeway, rows of more in all likelihood are
+            // not.
+            const double of_weights = std::pow(kUnits * norm / largest, 2) / 12;
+            const double of_products = static_cast<double>(rows.row_size(i)) / 12;
+            leeway_[i] = static_cast<int16_t>(
+                std::ceil(std::min(kDeviations * std::sqrt(of_weights + of_products), kMostLeeway)));
             for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
                 const double of_largest = double{rows.value[e]} / largest;
                 fixed_[e] = static_cast<int16_t>(std::lrint(of_largest * kOne));
@@ -124,24 +131,30 @@ class TwoForms {
             for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; e += line) __builtin_prefetch(&word_[e]);
     }
 
-    // What weights of this norm can be multiplied by, so that no sum over a part of a row leaves 16 bits,
-    // with room for the rounding of each product.
-    float scale(double norm) const {
-        const double room = std::max(kOne - static_cast<double>(most_entries_), kOne / 2);
-        return norm > 0 ? static_cast<float>(room / (norm * longest_)) : 0.0f;
+    // What weights of this norm and largest size can be multiplied by, so that they become bytes, and no sum
+    // over a part of a row leaves 16 bits, with room for the rounding of each weight and product.
+    float scale(double norm, double largest) const {
+        if (norm == 0) return 0.0f;
+        const double room = std::max(kMostSum - static_cast<double>(most_entries_) * kUnits, kMostSum / 2);
+        return static_cast<float>(std::min(126 / largest, room / (kUnits * norm * longest_)));
     }
-    FixedPass pass(const uint32_t* place, const int16_t* panel, const float* threshold) const {
+    // `sure`: all rows above a threshold are among those found, with others that rounding puts there.
+    FixedPass pass(const uint32_t* place, const int16_t* panel, const float* threshold, bool sure) const {
         return {.ptr = view_.ptr,
                 .index = view_.index,
                 .value = fixed_.data(),
                 .place = place,
                 .panel = panel,
                 .threshold = threshold,
-                .factor = inverse_.data()};
+                .factor = inverse_.data(),
+                .leeway = sure ? leeway_.data() : nullptr};
     }
+    static constexpr double kUnits = 4;  // that a weight of 1 adds to the sum for a row's largest value
 
   private:
-    static constexpr double kOne = 32767;
+    static constexpr double kOne = kUnits * 128;  // a row's largest value
+    static constexpr double kMostSum = 32767;
+    static constexpr double kDeviations = 6, kMostLeeway = 16384;
     static constexpr int kMostFeatureBits = 20;  // 12 remain for the value
 
     uint32_t feature(int64_t e) const {
@@ -158,6 +171,7 @@ class TwoForms {
     std::vector<int32_t, PanelAllocator<int32_t>> word_;  // value in units x 2^feature_bits + feature
     std::vector<int16_t> fixed_;                          // times the row's largest value / kOne
     std::vector<float> inverse_;                          // 1 / the row's largest value; 0 for an empty row
+    std::vector<int16_t> leeway_;                         // how far a sum may be off
     std::vector<float> unit_;                             // what values in words are multiplied by
     std::vector<float> norm2_;
     double longest_ = 1;  // norm of a row / its largest value
@@ -326,22 +340,25 @@ class RankerTrainer {
             descend(group[l], round, early ? std::min(kEarlyPasses, params_.max_iter) : params_.max_iter, s);
             if (early) found |= uint64_t{!support.converged} << l;
             take(support, s, s.weights[l]);
-            // Rows that are right after all, by less than fixed point can tell, would be found again.
-            if (round > 1 && support.settled) continue;
             double norm2 = 0;
-            for (const Entry& w : s.weights[l]) norm2 += double{w.value} * w.value;
-            scale[l] = rows_.scale(std::sqrt(norm2));
-            if (scale[l] > 0) threshold[l] = static_cast<float>(std::min(bar * scale[l], 1e30));
+            float largest = 0;
+            for (const Entry& w : s.weights[l]) {
+                norm2 += double{w.value} * w.value;
+                largest = std::max(largest, std::abs(w.value));
+            }
+            scale[l] = rows_.scale(std::sqrt(norm2), largest);
+            if (scale[l] > 0)
+                threshold[l] = static_cast<float>(std::min(bar * TwoForms::kUnits * scale[l], 1e30));
             for (const uint32_t row : support.row) s.bears[row] |= uint64_t{1} << l;
         }
         place(scale, s);
-        const FixedPass pass = rows_.pass(s.place.data(), s.panel.data(), threshold);
+        const FixedPass pass = rows_.pass(s.place.data(), s.panel.data(), threshold, !early);
         for (size_t begin = 0; begin < scope.size(); begin += kRowsAtOnce) {
             const auto part = scope.subspan(begin, std::min(kRowsAtOnce, scope.size() - begin));
             kernels_.rows_above(pass, part.data(), part.size(), s.above.data());
             for (size_t r = 0; r < part.size(); ++r)
                 for (uint64_t bits = s.above[r] & ~s.bears[part[r]]; bits; bits &= bits - 1) {
-                    found |= bits;
+                    if (early) found |= bits;
                     Support& support = support_[group[static_cast<size_t>(std::countr_zero(bits))]];
                     support.row.push_back(part[r]);
                     support.alpha.push_back(0.0f);
@@ -350,7 +367,28 @@ class RankerTrainer {
         for (const uint32_t l : group)
             for (const uint32_t row : support_[l].row) s.bears[row] = 0;
         for (const uint32_t f : s.placed) s.place[f] = 0;
+        for (uint64_t bits = early ? 0 : open; bits; bits &= bits - 1) {
+            const auto l = static_cast<size_t>(std::countr_zero(bits));
+            found |= uint64_t{confirm(support_[group[l]], s.weights[l], s)} << l;
+        }
         return found;
+    }
+
+    // Of the rows that have joined, those stay that are wrong indeed, which bytes tell but roughly. Returns
+    // whether there are any.
+    bool confirm(Support& support, const std::vector<Entry>& weights, Scratch& s) const {
+        size_t kept = support.n_known;
+        if (kept == support.row.size()) return false;
+        for (const Entry& w : weights) s.w[w.feature] = w.value;
+        for (size_t m = kept; m < support.row.size(); ++m) {
+            if (m + 2 < support.row.size()) rows_.expect(support.row[m + 2]);
+            const float wrong = rows_.dot(support.row[m], s.w.data()) + params_.fixed_bias + 1;
+            if (wrong > params_.tol) support.row[kept++] = support.row[m];
+        }
+        for (const Entry& w : weights) s.w[w.feature] = 0;
+        support.row.resize(kept);
+        support.alpha.resize(kept);
+        return kept > support.n_known;
     }
 
     // From the label's own rows through growing parts of the sample, a pass over the support between them.
@@ -411,8 +449,7 @@ class RankerTrainer {
         for (size_t m = 0; m < s.order.size(); ++m) s.order[m] = static_cast<uint32_t>(m);
         Rng rng(derive(derive(key_, labels_[l]), static_cast<uint64_t>(round)));
         support.converged = false;
-        int pass = 0;
-        for (; pass < max_passes && !support.converged; ++pass) {
+        for (int pass = 0; pass < max_passes && !support.converged; ++pass) {
             rng.shuffle(s.order);
             float high = 0, low = 0;
             size_t kept = 0;
@@ -437,11 +474,9 @@ class RankerTrainer {
             ++support.n_iter;
             support.converged = high - low <= params_.tol;
         }
-        support.settled = support.converged && pass == 1;
         size_t kept = support.n_own;
         for (size_t m = kept; m < support.row.size(); ++m) {
             if (support.alpha[m] == 0) continue;
-            support.settled &= m < support.n_known;
             support.row[kept] = support.row[m];
             support.alpha[kept++] = support.alpha[m];
         }
@@ -474,7 +509,7 @@ class RankerTrainer {
     // at a time, so that the part of the panel that is written to stays in cache.
     void place(const float* scale, Scratch& s) const {
         s.placed.clear();
-        s.panel.assign(kMaxLanes, 0);
+        s.panel.assign(kPairs, 0);
         const Entry* next[kMaxLanes];
         for (size_t l = 0; l < kMaxLanes; ++l) next[l] = s.weights[l].data();
         for (size_t end = kPlacedAtOnce; end < s.w.size() + kPlacedAtOnce; end += kPlacedAtOnce)
@@ -482,16 +517,19 @@ class RankerTrainer {
                 if (scale[l] == 0) continue;
                 const Entry* const last = s.weights[l].data() + s.weights[l].size();
                 for (; next[l] != last && next[l]->feature < end; ++next[l]) {
-                    const float scaled = next[l]->value * scale[l];
+                    uint32_t& place = s.place[next[l]->feature];
+                    // The lower byte stands already, and adds to the upper one.
+                    const auto low = static_cast<float>(s.panel[place * kPairs + l % kPairs]) / 256;
+                    const float scaled = next[l]->value * scale[l] - (l < kPairs ? 0 : low);
                     const auto value = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
                     if (value == 0) continue;
-                    uint32_t& place = s.place[next[l]->feature];
                     if (place == 0) {
                         s.placed.push_back(next[l]->feature);
                         place = static_cast<uint32_t>(s.placed.size());
-                        s.panel.resize(s.panel.size() + kMaxLanes, 0);
+                        s.panel.resize(s.panel.size() + kPairs, 0);
                     }
-                    s.panel[place * kMaxLanes + l] = value;
+                    s.panel[place * kPairs + l % kPairs] +=
+                        static_cast<int16_t>(l < kPairs ? value : value * 256);
                 }
             }
     }

@@ -23,15 +23,16 @@ std::vector<const Kernels*> all_kernels() {
 
 // --- rows_above ---
 
-// Rows in fixed point, and a panel whose row 0 is zero.
+// Rows in fixed point, and a panel whose row 0 is zero: bytes, two to a word.
 struct FixedRows {
     std::vector<int64_t> ptr = {0};
     std::vector<int32_t> index;
     std::vector<int16_t> value;
     std::vector<uint32_t> place;
-    std::vector<int16_t> panel = std::vector<int16_t>(kMaxLanes, 0);
+    std::vector<int16_t> panel = std::vector<int16_t>(kPairs, 0);
     std::vector<float> threshold = std::vector<float>(kMaxLanes, 0.0f);
     std::vector<float> factor;
+    std::vector<int16_t> leeway;  // empty: none
 
     void add_row(const std::vector<int32_t>& features, const std::vector<int16_t>& values, float row_factor) {
         index.insert(index.end(), features.begin(), features.end());
@@ -40,11 +41,16 @@ struct FixedRows {
         factor.push_back(row_factor);
     }
     // A row of the panel for the feature.
-    int16_t* add_place(size_t feature) {
+    void add_place(size_t feature, const std::vector<int8_t>& lanes) {
         place.resize(std::max(place.size(), feature + 1), 0);
-        place[feature] = static_cast<uint32_t>(panel.size() / kMaxLanes);
-        panel.resize(panel.size() + kMaxLanes, 0);
-        return panel.data() + panel.size() - kMaxLanes;
+        place[feature] = static_cast<uint32_t>(panel.size() / kPairs);
+        for (size_t l = 0; l < kPairs; ++l)
+            panel.push_back(static_cast<int16_t>(256 * lanes[kPairs + l] + lanes[l]));
+    }
+    // A lane's weight times 256: the lower byte with its sign, or the whole word.
+    int64_t weight(int32_t feature, size_t l) const {
+        const int64_t word = panel[place[feature] * kPairs + l % kPairs];
+        return l < kPairs ? ((word + 32768 + 128) % 256 - 128) * 256 : word;
     }
     FixedPass pass() const {
         return {.ptr = ptr.data(),
@@ -53,13 +59,14 @@ struct FixedRows {
                 .place = place.data(),
                 .panel = panel.data(),
                 .threshold = threshold.data(),
-                .factor = factor.data()};
+                .factor = factor.data(),
+                .leeway = leeway.empty() ? nullptr : leeway.data()};
     }
     // The sum of row i in lane l; `least` and `most` take the ends that its parts reach.
     int64_t sum(size_t i, size_t l, int64_t& least, int64_t& most) const {
         int64_t total = 0;
         for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) {
-            const int64_t product = int64_t{value[e]} * panel[place[index[e]] * kMaxLanes + l];
+            const int64_t product = int64_t{value[e]} * weight(index[e], l);
             total += static_cast<int64_t>(std::floor(static_cast<double>(product) / 32768 + 0.5));
             least = std::min(least, total);
             most = std::max(most, total);
@@ -77,20 +84,22 @@ struct FixedRows {
 
 void test_rows_above_by_hand(const Kernels& k) {
     FixedRows rows;
-    int16_t* first = rows.add_place(2);
-    first[0] = 100;
-    first[1] = -100;
-    first[63] = 32767;
-    int16_t* second = rows.add_place(0);
-    second[0] = 3;
-    second[17] = 32767;
+    std::vector<int8_t> first(kMaxLanes, 0), second(kMaxLanes, 0);
+    first[0] = 50;
+    first[1] = -50;
+    first[63] = 127;
+    second[0] = 1;
+    second[17] = 127;
+    second[49] = -1;  // in a word with lane 17, which makes it -129 / 256
+    rows.add_place(2, first);
+    rows.add_place(0, second);
     rows.place.resize(5, 0);  // features 1, 3 and 4 have no place
-    constexpr int16_t half = 16384, one = 32767;
-    rows.add_row({2}, {half}, 1.0f);                                          // 50, -50, 16383.5 -> 16384
-    rows.add_row({}, {}, 0.0f);                                               // nothing
-    rows.add_row({1, 3, 4}, {one, -one, 5}, 1.0f);                            // nothing that has a place
-    rows.add_row({0, 1, 2}, {half, one, static_cast<int16_t>(-half)}, 1.0f);  // 1.5 -> 2 and -50: -48
-    rows.add_row({0}, {one}, 1.0f);                                           // 3 * 32767 / 32768 -> 3
+    constexpr int16_t unit = 128, half = 64;
+    rows.add_row({2}, {unit}, 1.0f);                         // 50, -50, 127
+    rows.add_row({}, {}, 0.0f);                              // nothing
+    rows.add_row({1, 3, 4}, {32767, -32767, 5}, 1.0f);       // nothing that has a place
+    rows.add_row({0, 1, 2}, {3 * half, unit, -unit}, 1.0f);  // lane 0: 1.5 -> 2 and -50; 17: 190.5 -> 191
+    rows.add_row({0}, {3 * unit}, 1.0f);                     // 3, 381; lane 49: -387 / 256 -> -2
 
     const auto lanes = [](std::initializer_list<unsigned> list) {
         uint64_t bits = 0;
@@ -105,11 +114,11 @@ void test_rows_above_by_hand(const Kernels& k) {
           std::vector<uint64_t>{lanes({0, 17}), lanes({0, 63}), lanes({0, 17}), 0});
     CHECK(rows.above(k, {}).empty());
     // Equality is not above; fractions of a bar count only once they are reached.
-    rows.threshold[63] = 16384.0f;
-    rows.threshold[17] = 16383.0f;
+    rows.threshold[63] = 127.0f;
+    rows.threshold[17] = 190.0f;
     rows.threshold[0] = 3.0f;
     CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0}), 0, 0, lanes({1, 17}), lanes({17})});
-    rows.threshold[63] = 16383.9f;
+    rows.threshold[63] = 126.9f;
     rows.threshold[0] = 2.9f;
     CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0, 63}), 0, 0, lanes({1, 17}), lanes({0, 17})});
     // The factor is the row's: 2.9 * 17 is below 50, 2.9 * 17.5 is above; 0 leaves a bar of 0.
@@ -118,37 +127,61 @@ void test_rows_above_by_hand(const Kernels& k) {
     rows.factor[0] = 17.5f;
     CHECK(rows.above(k, all) == std::vector<uint64_t>{0, 0, 0, lanes({1, 17}), 0});
     // Lanes that are not in use have a bar that nothing reaches, not even the largest sum.
-    rows.add_row({0, 2}, {one, one}, 1.0f);  // 32766 in lanes 17 and 63
+    rows.add_row({0, 2}, {32767, 32767}, 1.0f);  // 32511 in lanes 17 and 63
     rows.factor[3] = 0.5f;
     rows.threshold.assign(kMaxLanes, std::numeric_limits<float>::max());
     CHECK(rows.above(k, {0, 1, 2, 3, 4, 5}) == std::vector<uint64_t>(6, 0));
-    rows.threshold[17] = 32765.0f;
+    rows.threshold[17] = 32510.0f;
     CHECK(rows.above(k, {5}) == std::vector<uint64_t>{lanes({17})});
-    rows.threshold[17] = 32766.0f;
+    rows.threshold[17] = 32511.0f;
     CHECK(rows.above(k, {5}) == std::vector<uint64_t>{0});
+    // The leeway is the row's, and takes a bar below 0.
+    rows.factor.assign(6, 1.0f);
+    rows.threshold[0] = 50.0f;
+    rows.threshold[1] = 0.0f;
+    CHECK(rows.above(k, {0}) == std::vector<uint64_t>{0});
+    rows.leeway = {1, 0, 0, 98, 47, 0};
+    CHECK(rows.above(k, {0, 1, 3, 4}) == std::vector<uint64_t>{lanes({0}), 0, lanes({1}), lanes({1})});
+    rows.leeway = {50, 1, 0, 99, 48, 0};
+    CHECK(rows.above(k, {0, 1, 3, 4}) ==
+          std::vector<uint64_t>{lanes({0}), lanes({1}), lanes({0, 1}), lanes({0, 1})});
+    rows.leeway[0] = 51;
+    CHECK(rows.above(k, {0}) == std::vector<uint64_t>{lanes({0, 1})});
 }
 
 void test_rows_above_at_the_ends(const Kernels& k) {
-    // 32767, the largest sum, and -32768, the least: one entry more on the way there and back.
+    // 32767, the largest sum, and -32768, the least: one entry more on the way there and back. Features 0 and
+    // 1 for the lower bytes, 2 and 3 for the upper ones.
     FixedRows rows;
-    std::fill_n(rows.add_place(0), kMaxLanes, int16_t{32767});
-    std::fill_n(rows.add_place(1), kMaxLanes, int16_t{2});
+    for (const size_t first : {size_t{0}, kPairs})
+        for (const int8_t weight : {127, 1}) {
+            std::vector<int8_t> lanes(kMaxLanes, 0);
+            std::fill_n(lanes.begin() + static_cast<ptrdiff_t>(first), kPairs, weight);
+            rows.add_place(rows.place.size(), lanes);
+        }
     constexpr int16_t one = 32767, minus = -32767;
-    rows.add_row({0, 1}, {one, 16384}, 1.0f);    // 32766 + 1
-    rows.add_row({0, 1}, {minus, minus}, 1.0f);  // -32766 - 2
-    rows.add_row({0, 1, 0, 0}, {one, 16384, minus, minus}, 1.0f);
+    for (const int32_t f : {0, 2}) {
+        rows.add_row({f, f + 1}, {one, one}, 1.0f);                   // 32511 + 256
+        rows.add_row({f, f + 1, f + 1}, {minus, minus, -128}, 1.0f);  // -32511 - 256 - 1
+        rows.add_row({f, f + 1, f, f}, {one, one, minus, minus}, 1.0f);
+    }
     int64_t least = 0, most = 0;
-    CHECK(rows.sum(0, 5, least, most) == 32767);
-    CHECK(rows.sum(1, 5, least, most) == -32768);
-    CHECK(rows.sum(2, 5, least, most) == -32765);
-    const std::vector<uint32_t> all = {0, 1, 2};
-    constexpr uint64_t every = ~uint64_t{0};
+    for (const size_t l : {size_t{5}, kPairs + 5}) {
+        const size_t first = l < kPairs ? 0 : 3;
+        CHECK(rows.sum(first, l, least, most) == 32767);
+        CHECK(rows.sum(first + 1, l, least, most) == -32768);
+        CHECK(rows.sum(first + 2, l, least, most) == -32255);
+    }
+    const std::vector<uint32_t> all = {0, 1, 2, 3, 4, 5};
+    constexpr uint64_t lower = 0xffffffff, upper = lower << 32;
     rows.threshold.assign(kMaxLanes, 32766.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{every, 0, 0});
+    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower, 0, 0, upper, 0, 0});
     rows.threshold.assign(kMaxLanes, 32767.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{0, 0, 0});
-    rows.threshold.assign(kMaxLanes, 0.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{every, 0, 0});
+    CHECK(rows.above(k, all) == std::vector<uint64_t>(6, 0));
+    rows.threshold.assign(kMaxLanes, 128.0f);  // what the lower bytes add to the upper lanes
+    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower, 0, 0, upper, 0, 0});
+    rows.threshold.assign(kMaxLanes, 127.0f);
+    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower | upper, 0, 0, upper, 0, 0});
 }
 
 // Random rows of any length beside a plain loop; the sums fill the range, and bars lie on them and beside.
@@ -162,9 +195,10 @@ void test_rows_above_at_random(const Kernels& k) {
         FixedRows rows;
         for (size_t f = 0; f < n_features; ++f) {
             if (rng.uniform() < 0.3) continue;
-            int16_t* lanes = rows.add_place(f);
+            std::vector<int8_t> lanes(kMaxLanes, 0);
             for (size_t l = 0; l < kMaxLanes; ++l)
-                if (rng.uniform() < 0.5) lanes[l] = static_cast<int16_t>(draw(seed % 2 ? 40 : 4000));
+                if (rng.uniform() < 0.5) lanes[l] = static_cast<int8_t>(draw(seed % 2 ? 2 : 127));
+            rows.add_place(f, lanes);
         }
         rows.place.resize(n_features, 0);
         for (size_t i = 0; i < n_rows; ++i) {
@@ -174,11 +208,13 @@ void test_rows_above_at_random(const Kernels& k) {
             for (size_t f = 0; f < n_features; ++f)
                 if (rng.uniform() < density) {
                     features.push_back(static_cast<int32_t>(f));
-                    values.push_back(static_cast<int16_t>(draw(32767)));
+                    values.push_back(static_cast<int16_t>(draw(seed % 2 ? 32767 : 4000)));
                 }
             rows.add_row(features, values, i % 5 == 0 ? 0.0f : static_cast<float>(rng.uniform() * 2));
         }
         rows.factor[7] = 1.0f;
+        if (seed % 3 == 0)
+            for (size_t i = 0; i < n_rows; ++i) rows.leeway.push_back(static_cast<int16_t>(rng.below(300)));
         for (size_t l = 0; l < kMaxLanes; ++l) {  // the bar of row 7 is a sum that occurs
             const int64_t sum = rows.sum(7, l, least, most);
             rows.threshold[l] = static_cast<float>(std::abs(sum)) + (l % 3 == 0 ? 0.5f : 0.0f);
@@ -190,7 +226,8 @@ void test_rows_above_at_random(const Kernels& k) {
         bool good = true;
         for (size_t r = 0; r < some.size(); ++r)
             for (size_t l = 0; l < kMaxLanes; ++l) {
-                const int64_t sum = rows.sum(some[r], l, least, most);
+                const int64_t sum =
+                    rows.sum(some[r], l, least, most) + (rows.leeway.empty() ? 0 : rows.leeway[some[r]]);
                 const float bar = rows.threshold[l] * rows.factor[some[r]];
                 good &= (out[r] >> l & 1) == (static_cast<double>(sum) > double{bar});
                 n_above += out[r] >> l & 1;
