@@ -522,7 +522,6 @@ class RankerTrainer {
                     const auto low = static_cast<float>(s.panel[place * kPairs + l % kPairs]) / 256;
                     const float scaled = next[l]->value * scale[l] - (l < kPairs ? 0 : low);
                     const auto value = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
-                    if (value == 0) continue;
                     if (place == 0) {
                         s.placed.push_back(next[l]->feature);
                         place = static_cast<uint32_t>(s.placed.size());
