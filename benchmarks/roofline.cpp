@@ -49,7 +49,7 @@ struct Probes {
 // As wide as the kernels in use.
 const Probes& probes() {
 #ifdef __x86_64__
-    if (std::strcmp(kernels().name, "avx512") == 0) return avx512::kProbes;
+    if (std::strncmp(kernels().name, "avx512", 6) == 0) return avx512::kProbes;
     if (std::strcmp(kernels().name, "avx2") == 0) return avx2::kProbes;
 #endif
     return portable::kProbes;

@@ -76,7 +76,7 @@ def real_data():
 
 def instruction_sets():
     found, before = [], os.environ.get("BONSAI_ISA")
-    for name in ("portable", "avx2", "avx512"):
+    for name in ("portable", "avx2", "avx512", "avx512vnni"):
         os.environ["BONSAI_ISA"] = name
         try:
             found.append(_core.isa())

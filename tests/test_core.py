@@ -29,7 +29,7 @@ on_each_isa = pytest.mark.usefixtures("isa")
 
 def test_unknown_instruction_set(monkeypatch):
     monkeypatch.setenv("BONSAI_ISA", "mmx")
-    with pytest.raises(ValueError, match="BONSAI_ISA=mmx is not one of portable, avx2, avx512"):
+    with pytest.raises(ValueError, match="BONSAI_ISA=mmx is not one of portable, avx2, avx512, avx512vnni"):
         _core.isa()
 
 

@@ -85,8 +85,19 @@ struct Kernels {
     // same on every machine, in any order, as long as sums stay within 32 bits.
     void (*sum_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value,
                       size_t n, int32_t* out);
+    // Those of n (key, value) pairs whose place, table[key], is not 0: place and value, in order. Both must
+    // have room for 16 more than there are. Returns how many.
+    size_t (*find_places)(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
+                          uint32_t* place, int16_t* found_value);
+    // Where those of n keys stand whose bit is set, in order; room for 16 more. Returns how many.
+    size_t (*find_marked)(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where);
     // out[c] += sum over i of rows[i].factor * the c-th of 128 bytes
     void (*sum_spread)(const SpreadBytes* rows, size_t n, int32_t* out);
+    // out[c] = sum[c] * (unit * scale[c]) + bias[c], each step rounded: the same on every machine. What is
+    // not a number or beyond 1e15 becomes +-1e15, so that it can be sorted. Returns the largest. width a
+    // multiple of 16
+    float (*sums_to_margins)(const int32_t* sum, size_t width, float unit, const float* scale,
+                             const float* bias, float* out);
     // out[c] = the c-th byte; width a multiple of 16 up to 128, and no bit set beyond
     void (*unspread)(const uint8_t* bytes, size_t width, int8_t* out);
     // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
@@ -103,7 +114,7 @@ struct Kernels {
     uint64_t (*above)(const float* w, size_t width, float threshold);
 };
 
-// The best build for this machine; BONSAI_ISA=portable|avx2|avx512 forces one.
+// The best build for this machine; BONSAI_ISA=portable|avx2|avx512|avx512vnni forces one.
 // Throws std::invalid_argument if the one asked for is unknown or this machine cannot run it.
 const Kernels& kernels();
 // By name; "" is the best one.

@@ -418,6 +418,16 @@ __m256i expand(uint64_t map, const uint8_t* bytes) {
 void unspread(const uint8_t* bytes, size_t width, int8_t* out) {
     constexpr size_t map_bytes = 16;
     const uint8_t* next = bytes + map_bytes;
+#if defined(__AVX512VBMI2__)
+    for (size_t c = 0; c < width; c += 64, bytes += 8) {
+        uint64_t map;
+        std::memcpy(&map, bytes, sizeof map);
+        const uint64_t lanes = width - c < 64 ? ~uint64_t{0} >> (64 - (width - c)) : ~uint64_t{0};
+        _mm512_mask_storeu_epi8(out + c, lanes, _mm512_maskz_expand_epi8(map, _mm512_loadu_si512(next)));
+        next += __builtin_popcountll(map);
+    }
+    return;
+#endif
     for (size_t c = 0; c < width / 8; ++c, out += 8) {
 #if defined(__AVX2__)
         _mm_storel_epi64(reinterpret_cast<__m128i*>(out), expand_eight(bytes[c], next));
@@ -428,11 +438,121 @@ void unspread(const uint8_t* bytes, size_t width, int8_t* out) {
     }
 }
 
+#if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+// Features four by four: one instruction multiplies four bytes of weights with four of values, and adds them
+// up. Values have two bytes, both of which are taken as unsigned: a negative value becomes a positive one of
+// negative weights.
+struct Quad {
+    const int8_t* row[4];
+    __m512i low, high;  // bytes of the values
+    uint64_t negative;  // bits 15, 31, ...
+
+    Quad(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value) {
+        for (size_t f = 0; f < 4; ++f) row[f] = panel + size_t{place[f]} * width;
+        __m128i values = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(value));
+        negative = static_cast<uint64_t>(_mm_cvtsi128_si64(values)) & 0x8000800080008000;
+        if (negative) values = _mm_abs_epi16(values);
+        const __m128i bytes =
+            _mm_shuffle_epi8(values, _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1));
+        low = _mm512_broadcastd_epi32(bytes);
+        high = _mm512_broadcastd_epi32(_mm_srli_epi64(bytes, 32));
+    }
+    __m512i lanes64(size_t f, size_t at) const {
+        const __m512i bytes = _mm512_loadu_si512(row[f] + at);
+        return negative >> (16 * f + 15) & 1 ? _mm512_sub_epi8(__m512i{}, bytes) : bytes;
+    }
+    __m128i lanes16(size_t f, size_t at) const {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row[f] + at));
+        return negative >> (16 * f + 15) & 1 ? _mm_sub_epi8(__m128i{}, bytes) : bytes;
+    }
+};
+struct Sums {
+    __m512i low = {}, high = {};  // 16 each: of low bytes, and of high ones
+    void add(__m512i weights, const Quad& quad) {
+        low = _mm512_dpbusd_epi32(low, quad.low, weights);
+        high = _mm512_dpbusd_epi32(high, quad.high, weights);
+    }
+    __m512i all() const { return _mm512_add_epi32(low, _mm512_slli_epi32(high, 8)); }
+};
+void add_to(int32_t* out, __m512i sums) {
+    _mm512_storeu_si512(out, _mm512_add_epi32(_mm512_loadu_si512(out), sums));
+}
+
+template <class Fn>
+void for_each_quad(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                   Fn&& fn) {
+    constexpr size_t ahead = 8;
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        if (i + ahead + 4 <= n)
+            for (size_t f = 0; f < 4; ++f) {
+                const int8_t* later = panel + size_t{place[i + ahead + f]} * width;
+                __builtin_prefetch(later);
+                if (width > 64) __builtin_prefetch(later + 64);
+            }
+        fn(Quad(panel, width, place + i, value + i));
+    }
+    if (i == n) return;
+    uint32_t last_place[4] = {};
+    int16_t last_value[4] = {};
+    std::copy(place + i, place + n, last_place);
+    std::copy(value + i, value + n, last_value);
+    fn(Quad(panel, width, last_place, last_value));
+}
+
+template <size_t N64>
+void sum_lanes64(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                 int32_t* out) {
+    Sums sums[N64][4];
+    for_each_quad(panel, width, place, value, n, [&](const Quad& quad) {
+        for (size_t j = 0; j < N64; ++j) {
+            const __m512i a = quad.lanes64(0, 64 * j), b = quad.lanes64(1, 64 * j);
+            const __m512i c = quad.lanes64(2, 64 * j), d = quad.lanes64(3, 64 * j);
+            const __m512i ab0 = _mm512_unpacklo_epi8(a, b), ab1 = _mm512_unpackhi_epi8(a, b);
+            const __m512i cd0 = _mm512_unpacklo_epi8(c, d), cd1 = _mm512_unpackhi_epi8(c, d);
+            sums[j][0].add(_mm512_unpacklo_epi16(ab0, cd0), quad);
+            sums[j][1].add(_mm512_unpackhi_epi16(ab0, cd0), quad);
+            sums[j][2].add(_mm512_unpacklo_epi16(ab1, cd1), quad);
+            sums[j][3].add(_mm512_unpackhi_epi16(ab1, cd1), quad);
+        }
+    });
+    // The q-th of them holds lanes 4 q ... 4 q + 3 of each group of 16.
+    for (size_t j = 0; j < N64; ++j)
+        for (size_t q = 0; q < 4; ++q) {
+            int32_t lanes[16];
+            _mm512_storeu_si512(lanes, sums[j][q].all());
+            for (size_t l = 0; l < 16; ++l) out[64 * j + l / 4 * 16 + 4 * q + l % 4] += lanes[l];
+        }
+}
+
+template <size_t N16>
+void sum_lanes16(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                 int32_t* out) {
+    alignas(64) static constexpr struct Order {  // lane by lane what comes feature by feature
+        constexpr Order() : at{} {
+            for (uint8_t b = 0; b < 64; ++b) at[b] = static_cast<uint8_t>(b % 4 * 16 + b / 4);
+        }
+        uint8_t at[64];
+    } order;
+    const __m512i by_lane = _mm512_load_si512(order.at);
+    Sums sums[N16];
+    for_each_quad(panel, width, place, value, n, [&](const Quad& quad) {
+        for (size_t j = 0; j < N16; ++j) {
+            __m512i four = _mm512_castsi128_si512(quad.lanes16(0, 16 * j));
+            four = _mm512_inserti32x4(four, quad.lanes16(1, 16 * j), 1);
+            four = _mm512_inserti32x4(four, quad.lanes16(2, 16 * j), 2);
+            four = _mm512_inserti32x4(four, quad.lanes16(3, 16 * j), 3);
+            sums[j].add(_mm512_permutexvar_epi8(by_lane, four), quad);
+        }
+    });
+    for (size_t j = 0; j < N16; ++j) add_to(out + 16 * j, sums[j].all());
+}
+#else
 // Features two by two: the bytes of both side by side, widened, times both values, and their sum are then few
 // instructions.
 template <size_t N16>
-void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
-               int32_t* out) {
+void sum_lanes16(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                 int32_t* out) {
 #if defined(__AVX2__)
     constexpr size_t ahead = 8;
     alignas(16) static constexpr int8_t nothing[16 * N16] = {};
@@ -463,6 +583,28 @@ void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const i
     for (size_t i = 0; i < n; ++i)
         for (size_t c = 0; c < 16 * N16; ++c) out[c] += value[i] * panel[size_t{place[i]} * width + c];
 #endif
+}
+
+template <size_t N64>
+void sum_lanes64(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                 int32_t* out) {
+    for (size_t c = 0; c < 64 * N64; c += 64) sum_lanes16<4>(panel + c, width, place, value, n, out + c);
+}
+#endif
+
+void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+               int32_t* out) {
+    if (width >= 128)
+        sum_lanes64<2>(panel, width, place, value, n, out);
+    else if (width >= 64)
+        sum_lanes64<1>(panel, width, place, value, n, out);
+    const size_t c = width / 64 * 64;
+    if (width - c == 48)
+        sum_lanes16<3>(panel + c, width, place, value, n, out + c);
+    else if (width - c == 32)
+        sum_lanes16<2>(panel + c, width, place, value, n, out + c);
+    else if (width - c == 16)
+        sum_lanes16<1>(panel + c, width, place, value, n, out + c);
 }
 
 #if !defined(__AVX2__)
@@ -507,6 +649,85 @@ void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
                              out[c * 8 + static_cast<size_t>(__builtin_ctz(map))]);
     }
 #endif
+}
+
+size_t find_places(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
+                   uint32_t* place, int16_t* found_value) {
+    size_t found = 0, i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= n; i += 16) {
+        const __m512i at = _mm512_i32gather_epi32(_mm512_loadu_si512(key + i), table, 4);
+        const __m512i values =
+            _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(value + i)));
+        const __mmask16 hit = _mm512_test_epi32_mask(at, at);
+        _mm512_storeu_si512(place + found, _mm512_maskz_compress_epi32(hit, at));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(found_value + found),
+                            _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(hit, values)));
+        found += static_cast<size_t>(__builtin_popcount(hit));
+    }
+#endif
+    for (; i < n; ++i) {  // without a branch: what is not wanted is written over
+        place[found] = table[key[i]];
+        found_value[found] = value[i];
+        found += place[found] != 0;
+    }
+    return found;
+}
+
+size_t find_marked(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where) {
+    size_t found = 0, i = 0;
+#if defined(__AVX512F__)
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    for (; i + 16 <= n; i += 16) {
+        const __m512i keys = _mm512_loadu_si512(key + i);
+        const __m512i words = _mm512_i32gather_epi32(_mm512_srli_epi32(keys, 5), bits, 4);
+        const __m512i bit =
+            _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_epi32(keys, _mm512_set1_epi32(31)));
+        const __mmask16 hit = _mm512_test_epi32_mask(words, bit);
+        if (!hit) continue;
+        const __m512i at = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(i)), lane);
+        _mm512_storeu_si512(where + found, _mm512_maskz_compress_epi32(hit, at));
+        found += static_cast<size_t>(__builtin_popcount(hit));
+    }
+#endif
+    for (; i < n; ++i) {
+        where[found] = static_cast<uint32_t>(i);
+        found += bits[static_cast<uint32_t>(key[i]) / 32] >> (key[i] % 32) & 1;
+    }
+    return found;
+}
+
+// The product on its own, not fused with the sum that comes next.
+Vec rounded(Vec product) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(product));
+#elif defined(__x86_64__)
+    asm("" : "+x"(product));
+#elif defined(__aarch64__)
+    asm("" : "+w"(product));
+#else
+    asm("" : "+m"(product));
+#endif
+    return product;
+}
+
+float sums_to_margins(const int32_t* sum, size_t width, float unit, const float* scale, const float* bias,
+                      float* out) {
+    const Vec huge = broadcast(1e15f);
+    Vec largest = -huge;
+    for (size_t c = 0; c < width; c += kVector) {
+        Mask whole;
+        std::memcpy(&whole, sum + c, sizeof whole);
+        const Vec product = __builtin_convertvector(whole, Vec) * (broadcast(unit) * load(scale + c));
+        Vec margin = rounded(product) + load(bias + c);
+        margin = margin > -huge ? margin : -huge;  // what is not a number as well
+        margin = margin < huge ? margin : huge;
+        largest = margin > largest ? margin : largest;
+        store(out + c, margin);
+    }
+    float most = largest[0];
+    for (size_t l = 1; l < kVector; ++l) most = std::max(most, largest[l]);
+    return most;
 }
 
 // Thresholds times factor, without their fractions, at most 32767.
@@ -621,24 +842,11 @@ const Kernels BONSAI_KERNELS = {
     .lane_dots = [](const float* a, const float* b, size_t n, size_t width,
                     double* out) { for_width(width, [&]<size_t NV>() { lane_dots<NV>(a, b, n, out); }); },
     .lane_axpy = lane_axpy,
-    .sum_bytes =
-        [](const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
-           int32_t* out) {
-            const auto part = [&]<size_t N16>(size_t c) {
-                sum_bytes<N16>(panel + c, width, place, value, n, out + c);
-            };
-            size_t c = 0;
-            for (; c + 64 <= width; c += 64) part.template operator()<4>(c);
-            switch ((width - c) / 16) {
-                case 3:
-                    return part.template operator()<3>(c);
-                case 2:
-                    return part.template operator()<2>(c);
-                case 1:
-                    return part.template operator()<1>(c);
-            }
-        },
+    .sum_bytes = sum_bytes,
+    .find_places = find_places,
+    .find_marked = find_marked,
     .sum_spread = sum_spread,
+    .sums_to_margins = sums_to_margins,
     .unspread = unspread,
     .to_bytes = to_bytes,
     .rows_above = rows_above,

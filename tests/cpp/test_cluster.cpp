@@ -15,7 +15,7 @@ using Clusters = std::vector<uint32_t>;
 
 std::vector<const Kernels*> all_kernels() {
     std::vector<const Kernels*> found;
-    for (const char* name : {"portable", "avx2", "avx512"}) try {
+    for (const char* name : {"portable", "avx2", "avx512", "avx512vnni"}) try {
             found.push_back(&kernels_named(name));
         } catch (const std::invalid_argument&) {  // not on this machine
         }

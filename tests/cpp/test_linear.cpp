@@ -16,7 +16,7 @@ constexpr size_t kWidths[] = {16, 32, 48, 64};
 
 std::vector<const Kernels*> all_kernels() {
     std::vector<const Kernels*> found;
-    for (const char* name : {"portable", "avx2", "avx512"}) try {
+    for (const char* name : {"portable", "avx2", "avx512", "avx512vnni"}) try {
             found.push_back(&kernels_named(name));
             CHECK(std::string(found.back()->name) == name);
         } catch (const std::invalid_argument&) {  // not on this machine
@@ -145,7 +145,7 @@ void test_bytes(const Kernels& k, size_t width) {
 }
 
 // Sums over rows of bytes, from rows with all their bytes and from rows of a map and the bytes it tells of.
-void test_whole_numbers(const Kernels& k, size_t width, size_t used) {
+void test_whole_numbers(const Kernels& k, size_t width, size_t used, bool negative) {
     constexpr size_t most = 128;
     Rng rng(width + used);
     const size_t n = 23;
@@ -172,6 +172,7 @@ void test_whole_numbers(const Kernels& k, size_t width, size_t used) {
     for (size_t i = 0; i < used; ++i) {
         place[i] = static_cast<uint32_t>(rng.below(n));
         value[i] = static_cast<int16_t>(static_cast<int>(rng.below(65535)) - 32767);
+        if (!negative) value[i] = static_cast<int16_t>(std::abs(value[i]));
         rows[i] = {&spread[place[i] * kSpreadRead], value[i], 0};
         for (size_t c = 0; c < width; ++c) exact[c] += value[i] * bytes[place[i] * width + c];
     }
@@ -179,6 +180,71 @@ void test_whole_numbers(const Kernels& k, size_t width, size_t used) {
     CHECK(sums == exact);
     k.sum_spread(rows.data(), used, spread_sums.data());
     CHECK(spread_sums == exact);
+}
+
+// Sums become margins in steps that are rounded one by one, without a fused multiply-add.
+void test_margins_of_sums(const Kernels& k, size_t width) {
+    Rng rng(width + 5);
+    std::vector<int32_t> sum(width);
+    auto scale = random_panel(width, rng), bias = random_panel(width, rng);
+    for (auto& s : sum) s = static_cast<int32_t>(rng.next());
+    const float unit = 0.3e-6f, infinity = std::numeric_limits<float>::infinity();
+    const auto check = [&] {
+        std::vector<float> out(width, 99.0f);
+        const float largest =
+            k.sums_to_margins(sum.data(), width, unit, scale.data(), bias.data(), out.data());
+        float expected = -infinity;
+        bool same = true;
+        for (size_t c = 0; c < width; ++c) {
+            const volatile float factor = unit * scale[c], product = static_cast<float>(sum[c]) * factor;
+            float margin = product + bias[c];
+            margin = margin > -1e15f ? std::min(margin, 1e15f) : -1e15f;
+            same &= out[c] == margin;
+            expected = std::max(expected, margin);
+        }
+        CHECK(same && largest == expected);
+    };
+    for (int repeat = 0; repeat < 20; ++repeat) {
+        for (size_t c = 0; c < width; ++c) bias[c] = -static_cast<float>(sum[c]) * unit * scale[c] * 1.001f;
+        for (auto& s : sum) s = static_cast<int32_t>(rng.next());
+        check();
+    }
+    scale[1] = infinity;  // what is no number is as low as can be
+    sum[1] = 0;
+    bias[2] = -infinity;
+    check();
+    bias[0] = infinity;
+    scale[width - 1] = 1e30f;
+    check();
+}
+
+void test_find(const Kernels& k, size_t n) {
+    Rng rng(n);
+    const size_t n_keys = 500;
+    std::vector<uint32_t> table(n_keys), bits(n_keys / 32 + 1), key(n), places, marked;
+    std::vector<int32_t> signed_key;
+    std::vector<int16_t> value(n), values;
+    for (auto& place : table) place = rng.below(3) ? static_cast<uint32_t>(rng.next() >> 40) : 0;
+    for (auto& word : bits) word = static_cast<uint32_t>(rng.next() & rng.next());
+    for (size_t i = 0; i < n; ++i) {
+        key[i] = static_cast<uint32_t>(rng.below(n_keys));
+        signed_key.push_back(static_cast<int32_t>(key[i]));
+        value[i] = static_cast<int16_t>(rng.next());
+        if (table[key[i]] != 0) {
+            places.push_back(table[key[i]]);
+            values.push_back(value[i]);
+        }
+        if (bits[key[i] / 32] >> (key[i] % 32) & 1) marked.push_back(static_cast<uint32_t>(i));
+    }
+    std::vector<uint32_t> place(n + 16), where(n + 16);
+    std::vector<int16_t> found(n + 16);
+    const size_t n_places =
+        k.find_places(table.data(), key.data(), value.data(), n, place.data(), found.data());
+    place.resize(n_places);
+    found.resize(n_places);
+    CHECK(place == places && found == values);
+    where.resize(k.find_marked(bits.data(), signed_key.data(), n, where.data()));
+    CHECK(where == marked);
 }
 
 void test_lane_loops(const Kernels& k, size_t width) {
@@ -649,15 +715,18 @@ void test_corners(const Kernels& k, Loss loss, Solver solver) {
 int main() {
     test_names();
     for (const Kernels* k : all_kernels()) {
+        for (const size_t n : {0u, 5u, 16u, 77u, 320u}) test_find(*k, n);
         for (const size_t width : kWidths) {
             test_margins_and_scatter(*k, width);
             test_lane_loops(*k, width);
+            test_margins_of_sums(*k, width);
             test_bytes(*k, width);
             test_bytes(*k, width + 64);
-            for (const size_t used : {0u, 1u, 2u, 31u, 200u}) {
-                test_whole_numbers(*k, width, used);
-                test_whole_numbers(*k, width + 64, used);
-            }
+            for (const size_t used : {0u, 1u, 2u, 31u, 200u})
+                for (const bool negative : {false, true}) {
+                    test_whole_numbers(*k, width, used, negative);
+                    test_whole_numbers(*k, width + 64, used, negative);
+                }
             for (const bool logistic : {false, true})
                 for (const bool learn_bias : {false, true}) test_dual_pass(*k, width, logistic, learn_bias);
             test_still_rows(*k, width);
