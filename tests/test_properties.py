@@ -197,6 +197,28 @@ def test_batch_is_row_by_row(problem, params):
         assert same(all_labels(model, x[None]), (batch[0][[row]], batch[1][[row]]))
 
 
+@pytest.mark.parametrize("k", [3, 150])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"branching": 8, "beam": 4},
+        {"branching": 8, "beam": None, "loss": "logistic"},
+        {"branching": 8, "beam": 3, "n_trees": 1},
+        {"ranker": "all", "search": "exact"},
+        {"ranker": "all", "search": "trees", "branching": 8, "path_power": 0.5},
+    ],
+)
+def test_large_batches_are_searched_like_small_ones(params, k):
+    """More rows than are searched together, some of them empty, shared by any number of threads."""
+    X, Y = make_large()
+    model = Bonsai(**params, random_state=3, n_jobs=1).fit(X, Y)
+    X[::50] = 0
+    expected = tuple(np.vstack(parts) for parts in zip(*(model.top_k(x[None], k) for x in X), strict=True))
+    for n_jobs in (1, 2, 7):
+        found = model.set_params(n_jobs=n_jobs).top_k(np.tile(X, (22, 1)), k)
+        assert same(found, tuple(np.tile(part, (22, 1)) for part in expected))
+
+
 def forms_of(X, rng):
     """The same matrix in other clothes."""
     sparse = csr_array(X)

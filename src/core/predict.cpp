@@ -1,36 +1,33 @@
 #include "predict.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 
-#include "kernels.hpp"
+#include "score.hpp"
 
 namespace bonsai {
 namespace {
 
-constexpr size_t kRowsPerTask = 4096;  // many rows share a node then, and its weights are read once for all
-constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels, of several rows
-constexpr size_t kFewVisits = 2;           // to a block: not worth unpacking it
-constexpr size_t kLookupCost = 24;         // of one look-up, in bytes to unpack
-constexpr size_t kMarkCost = 4;            // of marking a feature as wanted, likewise
+// Rows that are searched together: the more they are, the more share a block, which is unpacked once for all
+// of them. Bounds of what they need:
+constexpr size_t kBatchRows = 8192;
+constexpr size_t kBatchValues = 2 << 20;
+constexpr size_t kSearchBytes = 48 << 20;  // for nodes on the way
+constexpr size_t kMarginBytes = 64 << 20;  // for the margins of labels
+
+constexpr size_t kRowsPerTask = 32;
 
 float log_score(Loss loss, float margin) {
     if (loss == Loss::logistic) return std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin)));
     const float gap = 1.0f - margin, slack = gap > 0.0f ? gap : 0.0f;
     return -slack * slack;
-}
-
-// Far beyond any margin that training produces. A file may hold scales that overflow; with NaN and infinities
-// kept out, scores stay numbers, and numbers can be sorted.
-float bounded(float margin) {
-    constexpr float huge = 1e15f;
-    return margin > -huge ? std::min(margin, huge) : -huge;
 }
 
 // A node that a row may go to.
@@ -45,10 +42,10 @@ struct Candidate {
     }
 };
 
-// A leaf that a row has reached; its labels' margins begin at `first` of the task's margins.
-struct Leaf {
+// A row at a node.
+struct Visit {
     size_t node;
-    size_t first;
+    uint32_t row;
     float score;
 };
 
@@ -57,6 +54,7 @@ struct Entry {
     uint32_t label;
     float score;
     float margin;
+    bool operator<(const Entry& other) const { return score > other.score; }
 };
 
 // A label's standing over the trees seen so far: log-sum-exp of its scores, kept as (largest, sum of exp
@@ -77,6 +75,24 @@ struct Standing {
     }
 };
 
+struct Ranked {
+    double score;
+    double margin;
+    uint32_t label;
+    bool operator<(const Ranked& other) const {  // better first
+        if (score != other.score) return score > other.score;
+        if (margin != other.margin) return margin > other.margin;
+        return label < other.label;
+    }
+};
+
+// At least e^x, at most 7 % more, for x from -80 to 80: the straight line between powers of two.
+float over_exp(float x) {
+    constexpr float log2_e = 1.442695f, one = 1 << 23;
+    const auto bits = static_cast<int32_t>((std::clamp(x, -80.0f, 80.0f) * log2_e + 127.0f) * one);
+    return std::bit_cast<float>(bits);
+}
+
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // fn(i) for each number that is not below bar(), which may rise on the way; and for some that are. Many are
@@ -95,410 +111,345 @@ void for_each_above(std::span<const float> numbers, Bar&& bar, Fn&& fn) {
     }
 }
 
-// The k largest of the numbers offered.
-class Largest {
+// The best of the items that several threads offer, up to a number of them: the same ones in whatever order
+// they come, if no two are equal.
+template <class Item>
+class Best {
   public:
-    void clear(size_t k) {
-        k_ = k;
-        heap_.clear();
+    void clear(size_t most) {
+        most_ = most;
+        bar_ = most > 0 ? kLowest : -kLowest;
+        items_.clear();
     }
-    // The k-th, or -infinity if there were fewer.
-    float least() const { return heap_.size() == k_ ? heap_.front() : kLowest; }
-    void offer(std::span<const float> numbers) {
-        for_each_above(numbers, [&] { return least(); }, [&](size_t i) { add(numbers[i]); });
+    // Nothing with a lower score is wanted.
+    float bar() const { return std::atomic_ref(bar_).load(std::memory_order_relaxed); }
+    // make(i) for scores that are high enough; the first of them takes the lock.
+    template <class Make>
+    void offer(std::span<const float> scores, std::mutex& mutex, Make&& make) {
+        std::unique_lock lock(mutex, std::defer_lock);
+        for_each_above(
+            scores, [&] { return bar(); },
+            [&](size_t i) {
+                if (!lock) lock.lock();
+                add(make(i));
+            });
+    }
+    std::span<const Item> items() const { return items_; }
+
+  private:
+    void add(const Item& item) {
+        if (items_.size() < most_) {
+            items_.push_back(item);
+            if (items_.size() < most_) return;
+            std::make_heap(items_.begin(), items_.end());
+        } else if (item < items_.front()) {
+            replace_worst(item);
+        }
+        std::atomic_ref(bar_).store(static_cast<float>(items_.front().score), std::memory_order_relaxed);
+    }
+    void replace_worst(const Item& item) {
+        size_t at = 0;
+        for (size_t below; (below = 2 * at + 1) < items_.size(); at = below) {
+            if (below + 1 < items_.size()) below += items_[below] < items_[below + 1];
+            if (!(item < items_[below])) break;
+            items_[at] = items_[below];
+        }
+        items_[at] = item;
+    }
+
+    size_t most_ = 0;
+    mutable float bar_ = kLowest;  // read without the lock
+    std::vector<Item> items_;      // once there are enough: a heap with the worst on top
+};
+
+// A table that begins as zeros. Not a vector: of memory that the system hands out as zeros, only what is used
+// costs time.
+template <class T>
+class Zeros {
+  public:
+    explicit Zeros(size_t n) : data_(static_cast<T*>(std::calloc(n + 1, sizeof(T))), &std::free) {
+        if (!data_) throw std::bad_alloc();
+    }
+    T& operator[](size_t i) { return data_[i]; }
+
+  private:
+    std::unique_ptr<T[], decltype(&std::free)> data_;
+};
+
+// Numbers that begin as anything: large memory is first touched where it is used, by many threads.
+class Floats {
+  public:
+    void make_room(size_t n) {
+        if (n <= size_) return;
+        data_.reset();
+        data_ = {PanelAllocator<float>().allocate(n), &std::free};
+        size_ = n;
+    }
+    float& operator[](size_t i) { return data_[i]; }
+    const float& operator[](size_t i) const { return data_[i]; }
+
+  private:
+    std::unique_ptr<float[], decltype(&std::free)> data_{nullptr, &std::free};
+    size_t size_ = 0;
+};
+
+// Items by their keys: keys in ascending order, the items of each in the order they had.
+class Groups {
+  public:
+    explicit Groups(size_t n_keys) : place_(n_keys) {}
+
+    template <class KeyOf>
+    void group(size_t n_items, KeyOf&& key_of) {
+        keys_.clear();
+        for (size_t i = 0; i < n_items; ++i)
+            if (place_[key_of(i)]++ == 0) keys_.push_back(key_of(i));
+        std::sort(keys_.begin(), keys_.end());
+        ends_.clear();
+        uint32_t begin = 0;
+        for (const size_t key : keys_) {
+            const uint32_t n = place_[key];
+            place_[key] = begin;
+            ends_.push_back(begin += n);
+        }
+        items_.resize(n_items);
+        for (size_t i = 0; i < n_items; ++i) items_[place_[key_of(i)]++] = static_cast<uint32_t>(i);
+        for (const size_t key : keys_) place_[key] = 0;
+    }
+    size_t size() const { return keys_.size(); }
+    size_t key(size_t group) const { return keys_[group]; }
+    std::span<const uint32_t> items(size_t group) const {
+        const size_t begin = group > 0 ? ends_[group - 1] : 0;
+        return {items_.data() + begin, ends_[group] - begin};
     }
 
   private:
-    void add(float x) {
-        if (heap_.size() < k_) {
-            heap_.push_back(x);
-        } else if (x > heap_.front()) {
-            std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-            heap_.back() = x;
-        } else {
-            return;
-        }
-        std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
-    }
-
-    size_t k_ = 0;
-    std::vector<float> heap_;  // the smallest on top
+    Zeros<uint32_t> place_;  // of each key
+    std::vector<size_t> keys_;
+    std::vector<uint32_t> ends_;
+    std::vector<uint32_t> items_;
 };
 
-struct Ranked {
-    double score;
-    double margin;
-    uint32_t label;
-    bool operator<(const Ranked& other) const {  // better first
-        if (score != other.score) return score > other.score;
-        if (margin != other.margin) return margin > other.margin;
-        return label < other.label;
-    }
-};
-
-// The rows of one task, as lists of (feature, value), ready to be looked up node by node. Values are whole
-// numbers of 16 bits, times the row's unit. Times stored weights of 8 bits their sums are whole numbers, too:
-// the same in any order, on every machine, and whatever the row's companions are.
-struct Block {
-    std::vector<size_t> ptr;
-    std::vector<uint32_t> feature;
-    std::vector<int16_t> value;
-    std::vector<float> unit;
-
-    void read(const RowsView& x, size_t begin, size_t end, bool normalize) {
-        ptr.assign(1, 0);
-        feature.clear();
-        value.clear();
-        unit.clear();
-        for (size_t i = begin; i < end; ++i) {
-            double largest = 0, sum = 0, n = 0;
-            for_each_entry(x, i, [&](uint32_t, float v) {
-                largest = std::max(largest, std::abs(double{v}));
-                sum += std::abs(double{v});
-                ++n;
-            });
-            // No sum of products may leave 32 bits, with room for the rounding of each value. A power of two:
-            // what is short already stays as it is.
-            constexpr double most = 32767, most_in_all = (1u << 31) / kWeightMax - 1.0;
-            int exponent = 0;
-            std::frexp(std::max(largest / most, sum / std::max(most_in_all - n, most_in_all / 2)), &exponent);
-            const double step = largest > 0 ? std::ldexp(1.0, exponent) : 0.0;
-            const double norm = normalize ? row_norm(x, i) : 1.0;
-            unit.push_back(static_cast<float>(norm > kSmallestNorm ? step / norm : step));
-            const double per_step = step > 0 ? 1 / step : 0.0;
-            for_each_entry(x, i, [&](uint32_t f, float v) {
-                const auto whole = static_cast<int16_t>(std::lrint(v * per_step));
-                if (whole == 0) return;
-                feature.push_back(f);
-                value.push_back(whole);
-            });
-            ptr.push_back(feature.size());
-        }
-    }
-    size_t size() const { return ptr.size() - 1; }
-    size_t row_size(size_t row) const { return ptr[row + 1] - ptr[row]; }
-};
-
-// One worker's search; the buffers live as long as the call.
-class Searcher {
+// The search for one call: batch by batch, and in each batch node by node, so that threads share the work by
+// blocks of weights, and each block is read and unpacked once for all rows that need it.
+class Search {
   public:
-    Searcher(const Forest& forest, const Forest* ranker, const PredictParams& params)
+    Search(const Forest& forest, const Forest* ranker, const PredictParams& params, Pool& pool)
         : forest_(forest),
           ranker_(ranker),
           a_(forest.arrays()),
           params_(params),
           beam_width_(params.beam == 0 ? std::numeric_limits<size_t>::max() : params.beam),
+          pool_(pool),
           kernels_(kernels()),
-          // Not a vector: of memory that the system hands out as zeros, only what is used costs time.
-          totals_(static_cast<float*>(std::calloc(forest.n_labels() + 1, sizeof(float))), &std::free) {
-        if (!totals_) throw std::bad_alloc();
+          workers_(pool.threads()),
+          by_node_(std::max(a_.is_leaf.size(), ranker ? n_blocks(*ranker, 0) : 0)),
+          locks_(pool.threads() > 1 ? kLocks : 1) {}
+
+    // Reads the rows of x from `begin` on, as many as there is room for; returns where they end.
+    size_t read(const RowsView& x, size_t begin) {
+        size_t nodes = 1;  // that a row may be at, at once, in a tree
+        for (size_t t = 0; t < forest_.n_trees(); ++t)
+            nodes = std::max(nodes, static_cast<size_t>(a_.tree_ptr[t + 1] - a_.tree_ptr[t]));
+        nodes = std::min(nodes, beam_width_) * forest_.n_trees();
+        constexpr size_t bytes = 2 * sizeof(Visit) + sizeof(Candidate) + sizeof(Leaf);  // for each of them
+        const size_t most = std::clamp<size_t>(kSearchBytes / bytes / nodes, 1, kBatchRows);
+        size_t end = begin, values = 0;
+        while (end < x.n_rows && end - begin < most && (values < kBatchValues || end == begin)) {
+            values += x.dense ? x.n_features : static_cast<size_t>(x.ptr[end + 1] - x.ptr[end]);
+            ++end;
+        }
+        batch_.read(x, begin, end, params_.normalize, pool_);
+        mean_row_ = values / (end - begin) + 1;
+        return end;
     }
 
-    void run(const RowsView& x, size_t begin, size_t end, int32_t* ids, float* scores) {
-        block_.read(x, begin, end, params_.normalize);
-        beam_.resize(block_.size());
-        arrivals_.clear();
-        for (size_t t = 0; t < forest_.n_trees(); ++t) search_tree(t);
-        std::stable_sort(arrivals_.begin(), arrivals_.end(),
-                         [](const Visit& a, const Visit& b) { return a.row < b.row; });
-        if (ranker_)
-            rank_by_ranker(ids + begin * params_.k, scores + begin * params_.k);
-        else
-            rank_by_leaves(ids + begin * params_.k, scores + begin * params_.k);
+    // The best labels of the rows that were read.
+    void run(int32_t* ids, float* scores) {
+        find_leaves();
+        for (size_t begin = 0, end; begin < batch_.size(); begin = end) {
+            if (ranker_)
+                end = rank_by_ranker(begin, ids, scores);
+            else if (forest_.n_trees() == 1)
+                end = rank_one_tree(begin, ids, scores);
+            else
+                end = rank_trees(begin, ids, scores);
+            pool_.control().done += end - begin;
+        }
     }
 
   private:
-    struct Visit {
+    static constexpr size_t kLocks = 1024;
+
+    // A leaf that a row has reached; its labels' margins begin at `first` of margins_, each block's at a
+    // multiple of 16.
+    struct Leaf {
         size_t node;
-        uint32_t row;
+        size_t first;
         float score;
     };
 
-    // Level by level, down to the leaves; all rows of the block that reach a node are served together.
-    void search_tree(size_t tree) {
-        const auto root = static_cast<size_t>(a_.tree_ptr[tree]);
-        visits_.clear();
-        for (uint32_t r = 0; r < block_.size(); ++r)
-            if (block_.ptr[r] < block_.ptr[r + 1]) visits_.push_back({root, r, 0.0f});
-        while (!visits_.empty()) {
-            for_each_node(visits_, [&](size_t node, size_t begin, size_t end) {
-                const std::span<const Visit> mine(&visits_[begin], end - begin);
-                if (a_.is_leaf[node]) {
-                    arrivals_.insert(arrivals_.end(), mine.begin(), mine.end());
-                    return;
-                }
-                const int32_t* children = a_.children.data() + a_.child_ptr[node];
-                alignas(64) float margin[kBlockChildren];
-                score_children(
-                    node, mine, [&](size_t, size_t) { return margin; },
-                    [&](size_t i, size_t from, size_t n) {
-                        advance(mine[i], root, {children + from, n}, margin);
-                    });
-            });
-            visits_.clear();
-            for (uint32_t r = 0; r < beam_.size(); ++r) {
-                for (const Candidate& c : beam_[r]) visits_.push_back({c.node, r, c.score});
-                beam_[r].clear();
-            }
-            std::sort(visits_.begin(), visits_.end(), [](const Visit& a, const Visit& b) {
-                return a.node != b.node ? a.node < b.node : a.row < b.row;
-            });
-        }
-    }
-
-    // fn(node, begin, end) for each run of visits to the same node.
-    template <class Fn>
-    static void for_each_node(std::span<const Visit> visits, Fn&& fn) {
-        for (size_t begin = 0, end; begin < visits.size(); begin = end) {
-            for (end = begin + 1; end < visits.size() && visits[end].node == visits[begin].node;) ++end;
-            fn(visits[begin].node, begin, end);
-        }
-    }
-
-    void rank_by_leaves(int32_t* ids, float* scores) {
-        // As many rows at once as have room for the margins of their labels.
-        for (size_t row = 0, at = 0; row < block_.size();) {
-            const size_t first_row = row, first = at;
-            for (size_t n = 0; row < block_.size(); ++row) {
-                size_t after = at, more = 0;
-                for (; after < arrivals_.size() && arrivals_[after].row == row; ++after)
-                    more += n_children(arrivals_[after].node);
-                if (row > first_row && (n + more) * sizeof(float) > kMarginBytes) break;
-                at = after;
-                n += more;
-            }
-            score_labels({arrivals_.begin() + first, arrivals_.begin() + at});
-            size_t leaf = first;
-            for (size_t r = first_row; r < row; ++r) {
-                const size_t from = leaf;
-                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
-                rank({leaves_.begin() + from - first, leaves_.begin() + leaf - first}, ids + r * params_.k,
-                     scores + r * params_.k);
-            }
-        }
-    }
-
-    // The margins of the labels of all leaves that a few rows have arrived at: leaves_, in the same order.
-    void score_labels(std::span<const Visit> arrivals) {
-        leaves_.clear();
-        size_t n = 0;
-        order_.clear();
-        for (const Visit& v : arrivals) {
-            order_.push_back({v.node, static_cast<uint32_t>(order_.size())});
-            leaves_.push_back({v.node, n, v.score});
-            n += n_children(v.node);
-        }
-        margins_.resize(n);
-        std::sort(order_.begin(), order_.end());
-        visits_.clear();
-        for (const auto& [node, at] : order_) visits_.push_back(arrivals[at]);
-        for_each_node(visits_, [&](size_t node, size_t begin, size_t end) {
-            score_children(
-                node, {&visits_[begin], end - begin},
-                [&](size_t i, size_t from) {
-                    return margins_.data() + leaves_[order_[begin + i].second].first + from;
-                },
-                [](size_t, size_t, size_t) {});
-        });
-    }
-
-    // For each visit i, block by block: the margins of n children from the c-th on, to where(i, c); then
-    // done(i, c, n).
-    template <class Where, class Done>
-    void score_children(size_t node, std::span<const Visit> visits, Where&& where, Done&& done) {
-        const size_t n = n_children(node);
-        for (size_t from = 0; from < n; from += kBlockChildren)
-            score_block(forest_, node, from, visits, where, done);
-    }
-
-    // The same for the block that holds the children from `from` on.
-    template <class Where, class Done>
-    void score_block(const Forest& forest, size_t node, size_t from, std::span<const Visit> visits,
-                     Where&& where, Done&& done) {
-        const ForestArrays& a = forest.arrays();
-        const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
-        const size_t width = std::min(kBlockChildren, static_cast<size_t>(a.child_ptr[node + 1]) - first);
-        const float* scale = a.scale.data() + first;
-        const float* bias = a.bias.data() + first;
-        size_t lookups = 0;
-        for (const Visit& v : visits) lookups += block_.row_size(v.row);
-        const PackedBlock packed =
-            forest.block(static_cast<size_t>(a.block_ptr[node]) + from / kBlockChildren);
-        const bool unpacked = visits.size() > kFewVisits && lookups * kLookupCost > packed.n_bytes();
-        if (unpacked) unpack(packed, width, visits, lookups);
-        for (size_t i = 0; i < visits.size(); ++i) {
-            const size_t row = visits[i].row;
-            alignas(64) int32_t sum[kBlockChildren] = {};
-            if (unpacked)
-                sum_unpacked(row, sum);
-            else
-                sum_packed(row, packed, sum);
-            float* margin = where(i, from);
-            const float unit = block_.unit[row];
-            for (size_t c = 0; c < width; ++c)
-                margin[c] = bounded(static_cast<float>(sum[c]) * (unit * scale[c]) + bias[c]);
-            done(i, from, width);
-        }
-        if (unpacked) clear_panel();
-    }
-
-    // A block with all its zeros: panel_[place * panel_width_ + child]. slot_[f] is the place of feature f,
-    // plus one. Between blocks all of panel_ is 0: only what is not needs to be written.
-    void unpack(const PackedBlock& block, size_t n_children, std::span<const Visit> visits, size_t lookups) {
-        panel_width_ = (n_children + kLaneStep - 1) / kLaneStep * kLaneStep;
-        slot_.resize(forest_.n_features() + 1, 0);
-        // Few rows meet a small part of the block's features: no others are put into the panel, which then
-        // stays in faster memory.
-        if (lookups * kMarkCost > block.n_bytes())
-            return unpack_wanted(block, forest_.n_features(), [](size_t) { return true; });
-        constexpr size_t bits = 64;
-        wanted_.resize(slot_.size() / bits + 1, 0);
-        for_each_feature(visits, [&](uint32_t f) { wanted_[f / bits] |= uint64_t{1} << (f % bits); });
-        unpack_wanted(block, lookups, [wanted = wanted_.data()](size_t f) -> bool {
-            return wanted[f / bits] >> (f % bits) & 1;
-        });
-        for_each_feature(visits, [&](uint32_t f) { wanted_[f / bits] = 0; });
-    }
-    template <class Wanted>
-    void unpack_wanted(const PackedBlock& block, size_t most, Wanted&& wanted) {
-        constexpr size_t least_bytes = 3;  // of a feature
-        most = std::min({most, forest_.n_features(), block.n_bytes() / least_bytes}) + 1;
-        if (placed_.size() < most) placed_.resize(most);
-        // Room for 128 children: a damaged file may name any of them.
-        if (panel_.size() < most * panel_width_ + kBlockChildren)
-            panel_.resize(most * panel_width_ + kBlockChildren, 0);
-        // What stands in registers need not be read again after each byte that is written.
-        const size_t width = panel_width_, n_features = forest_.n_features();
-        uint32_t *const placed = placed_.data(), *const slot = slot_.data();
-        StoredWeight* row = panel_.data();
-        size_t n = 0;
-        block.for_each_feature([&](size_t f, const FeatureWeights& found) {
-            const bool keep = f < n_features && n + 1 < most && wanted(f);
-            if (found.size == 2) {  // without a branch: which are wanted is hard to predict
-                row[found.bytes[0] % kBlockChildren] = keep ? found.weight(0) : StoredWeight{0};
-            } else if (!keep) {
-                return;
-            } else if (found.spread() && has_room(found, block)) {
-                kernels_.unspread(found.bytes, width, row);
-            } else {
-                found.for_each([&](size_t child, StoredWeight weight) { row[child] = weight; });
-            }
-            placed[n] = static_cast<uint32_t>(f);
-            n += keep;
-            row += keep ? width : 0;
-            slot[keep ? f : n_features] = static_cast<uint32_t>(n);
-        });
-        n_placed_ = n;
-    }
-    void clear_panel() {
-        std::fill_n(panel_.begin(), n_placed_ * panel_width_ + kBlockChildren, StoredWeight{0});
-        for (size_t p = 0; p < n_placed_; ++p) slot_[placed_[p]] = 0;
-    }
-    template <class Fn>
-    void for_each_feature(std::span<const Visit> visits, Fn&& fn) const {
-        for (const Visit& v : visits)
-            for (size_t e = block_.ptr[v.row]; e < block_.ptr[v.row + 1]; ++e) fn(block_.feature[e]);
-    }
-
-    void sum_unpacked(size_t row, int32_t* sum) {
-        const size_t begin = block_.ptr[row], end = block_.ptr[row + 1];
-        places_.resize(end - begin);
-        values_.resize(end - begin);
-        size_t n = 0;
-        for (size_t e = begin; e < end; ++e) {
-            const uint32_t slot = slot_[block_.feature[e]];
-            places_[n] = slot - 1;
-            values_[n] = block_.value[e];
-            n += slot != 0;
-        }
-        kernels_.sum_bytes(panel_.data(), panel_width_, places_.data(), values_.data(), n, sum);
-    }
-
-    // The features of a row that a block holds, by how many weights they have: up to two, four, eight, or
-    // spread. Which comes next is hard to predict: they are sorted without a branch, and each kind needs
-    // none.
-    struct Hits {
-        std::vector<SpreadBytes> list;
-        size_t n = 0;
-        void clear(size_t most) {
-            if (list.size() < most) list.resize(most);
-            n = 0;
-        }
+    // A block, and the items whose rows need it.
+    struct Part {
+        size_t tree;
+        size_t node;
+        size_t from;
+        std::span<const uint32_t> items;
+        size_t cost = 0;
     };
 
-    void sum_packed(size_t row, const PackedBlock& block, int32_t* sum) {
-        constexpr size_t ahead = 8;
-        const uint32_t* feature = block_.feature.data() + block_.ptr[row];
-        const int16_t* value = block_.value.data() + block_.ptr[row];
-        const size_t n = block_.row_size(row);
-        for (Hits& hits : hits_) hits.clear(n);
-        for (size_t step = 0; step < n + 2 * ahead; ++step) {
-            if (step < n) block.expect_offset(feature[step]);
-            if (step >= ahead && step - ahead < n) block.expect_record(feature[step - ahead]);
-            if (step < 2 * ahead) continue;
-            const FeatureWeights found = block.find(feature[step - 2 * ahead]);
-            const int16_t v = value[step - 2 * ahead];
-            if (!has_room(found, block)) {
-                found.for_each([&](size_t child, StoredWeight weight) { add(v * weight, sum[child]); });
-                continue;
+    // A block of a leaf's labels, and a score that none of them surpasses.
+    struct Bounded {
+        float highest;
+        uint32_t leaf;
+        uint32_t from;
+    };
+
+    // What a thread has for itself.
+    struct Worker {
+        explicit Worker(const Search& s)
+            : scorer(s.batch_),
+              chosen(s.ranker_ ? 0 : s.forest_.n_labels() / 32),
+              totals(s.forest_.n_labels()),
+              margins_at(s.ranker_ ? n_blocks(*s.ranker_, 0) : 0, kNowhere) {}
+
+        BlockScorer scorer;
+        std::vector<uint32_t> rows;
+        Zeros<uint32_t> chosen;  // a bit for each label, 0 between rows
+        Best<Entry> best;
+        std::mutex unshared;
+        std::vector<Entry> entries, kept;
+        std::vector<uint32_t> where;
+        std::vector<Bounded> blocks;
+        std::vector<Ranked> ranked;
+        Zeros<float> totals;               // for each label, 0 between rows
+        std::vector<uint32_t> margins_at;  // for each block of the ranker, kNowhere between rows
+        std::vector<std::pair<uint32_t, uint32_t>> candidates;  // label, place in the ranker
+        std::vector<float> scores;
+        Best<Ranked> best_candidates;
+    };
+
+    Worker& worker(unsigned number) {
+        auto& mine = workers_[number];
+        if (!mine) mine = std::make_unique<Worker>(*this);
+        return *mine;
+    }
+
+    static size_t n_blocks(const Forest& forest, size_t node) {
+        return (forest.n_children(node) + kBlockChildren - 1) / kBlockChildren;
+    }
+
+    // fn(worker, part, item, row) for the items of all parts_, whose block the worker's scorer has open.
+    template <class RowOf, class Fn>
+    void for_each_item(const Forest& forest, RowOf&& row_of, Fn&& fn) {
+        share_out(forest);
+        pool_.run(parts_.size(), [&](size_t p, unsigned number) {
+            const Part& part = parts_[p];
+            Worker& mine = worker(number);
+            mine.rows.clear();
+            for (const uint32_t item : part.items) mine.rows.push_back(row_of(item));
+            mine.scorer.open(forest, part.node, part.from, mine.rows);
+            for (size_t i = 0; i < part.items.size(); ++i) fn(mine, part, part.items[i], mine.rows[i]);
+        });
+    }
+
+    // Largest first, so that threads end together. A block that is most of the work is shared, if it has more
+    // rows than it takes to unpack it twice.
+    void share_out(const Forest& forest) {
+        const size_t threads = pool_.threads();
+        if (threads == 1) return;
+        constexpr size_t multiply_cost = 3;  // of a value, in bytes to unpack
+        size_t total = 0;
+        for (Part& part : parts_) {
+            part.cost = part.items.size() * mean_row_ * multiply_cost + n_bytes(forest, part);
+            total += part.cost;
+        }
+        const size_t n = parts_.size();
+        for (size_t p = 0; p < n; ++p) {
+            const size_t bytes = n_bytes(forest, parts_[p]), cost = parts_[p].cost;
+            const size_t pieces = std::min({2 * cost * threads / total + 1, threads,
+                                            cost / (4 * bytes + 1) + 1, parts_[p].items.size()});
+            const std::span<const uint32_t> items = parts_[p].items;
+            for (size_t piece = 0; piece < pieces; ++piece) {
+                Part part = parts_[p];
+                const size_t begin = items.size() * piece / pieces, end = items.size() * (piece + 1) / pieces;
+                part.items = items.subspan(begin, end - begin);
+                part.cost = cost / pieces;
+                if (piece == 0)
+                    parts_[p] = part;
+                else
+                    parts_.push_back(part);
             }
-            Hits& hits = hits_[(found.size > 4) + (found.size > 8) + found.spread()];
-            hits.list[hits.n] = {found.bytes, v, static_cast<uint8_t>(found.size)};
-            hits.n += found.size > 1;  // a single byte can only stand in a damaged file
-            __builtin_prefetch(found.bytes);
-            __builtin_prefetch(found.bytes + 64);
         }
-        sum_listed<2>(hits_[0], sum);
-        sum_listed<4>(hits_[1], sum);
-        sum_listed<8>(hits_[2], sum);
-        kernels_.sum_spread(hits_[3].list.data(), hits_[3].n, sum);
+        std::stable_sort(parts_.begin(), parts_.end(),
+                         [](const Part& a, const Part& b) { return a.cost > b.cost; });
+    }
+    static size_t n_bytes(const Forest& forest, const Part& part) {
+        const auto block =
+            static_cast<size_t>(forest.arrays().block_ptr[part.node]) + part.from / kBlockChildren;
+        return static_cast<size_t>(forest.arrays().record_ptr[block + 1] - forest.arrays().record_ptr[block]);
     }
 
-    // Whether what comes after it can be read along.
-    static bool has_room(const FeatureWeights& found, const PackedBlock& block) {
-        return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kSpreadRead);
+    void add_parts(size_t tree, size_t node, std::span<const uint32_t> items) {
+        for (size_t from = 0; from < forest_.n_children(node); from += kBlockChildren)
+            parts_.push_back({tree, node, from, items});
     }
 
-    // Wraps around: a damaged file may name a child more than once.
-    static void add(int32_t product, int32_t& sum) {
-        sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
-    }
-
-    // Features of up to `most` weights; missing ones are 0, so that all have as many.
-    template <size_t most>
-    static void sum_listed(const Hits& hits, int32_t* sum) {
-        for (size_t h = 0; h < hits.n; ++h) {
-            const SpreadBytes& hit = hits.list[h];
-            const size_t n = hit.size / 2;
-            uint8_t child[most];
-            std::memcpy(child, hit.bytes, most);
-            uint64_t weights;
-            std::memcpy(&weights, hit.bytes + n, sizeof weights);
-            weights &= ~uint64_t{0} >> (64 - 8 * n);
-            for (size_t w = 0; w < most; ++w)
-                add(hit.factor * static_cast<StoredWeight>(weights >> (8 * w)),
-                    sum[child[w] % kBlockChildren]);
+    // Beam search, level by level, in all trees at once: arrivals_, sorted by row, then by tree.
+    void find_leaves() {
+        const size_t n_rows = batch_.size();
+        beams_.resize(forest_.n_trees() * n_rows);
+        for (auto& beam : beams_) beam.clear(beam_width_);
+        visits_.clear();
+        for (size_t t = 0; t < forest_.n_trees(); ++t)
+            for (uint32_t r = 0; r < n_rows; ++r)
+                if (batch_.row_size(r) > 0) visits_.push_back({static_cast<size_t>(a_.tree_ptr[t]), r, 0.0f});
+        arrived_.resize(forest_.n_trees());
+        for (auto& arrived : arrived_) arrived.clear();
+        while (!visits_.empty()) {
+            by_node_.group(visits_.size(), [&](size_t v) { return visits_[v].node; });
+            parts_.clear();
+            size_t tree = 0;
+            for (size_t g = 0; g < by_node_.size(); ++g) {
+                const size_t node = by_node_.key(g);
+                while (node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) ++tree;
+                if (!a_.is_leaf[node])
+                    add_parts(tree, node, by_node_.items(g));
+                else
+                    for (const uint32_t v : by_node_.items(g)) arrived_[tree].push_back(visits_[v]);
+            }
+            for_each_item(
+                forest_, [&](uint32_t v) { return visits_[v].row; },
+                [&](Worker& mine, const Part& part, uint32_t v, uint32_t row) {
+                    advance(mine.scorer, part, row, visits_[v].score);
+                });
+            visits_.clear();
+            for (size_t b = 0; b < beams_.size(); ++b) {
+                for (const Candidate& c : beams_[b].items())
+                    visits_.push_back({c.node, static_cast<uint32_t>(b % n_rows), c.score});
+                beams_[b].clear(beam_width_);
+            }
         }
+        arrivals_ptr_.assign(n_rows + 2, 0);
+        for (const auto& arrived : arrived_)
+            for (const Visit& v : arrived) ++arrivals_ptr_[v.row + 2];
+        for (size_t r = 0; r < n_rows; ++r) arrivals_ptr_[r + 2] += arrivals_ptr_[r + 1];
+        arrivals_.resize(arrivals_ptr_.back());
+        for (const auto& arrived : arrived_)
+            for (const Visit& v : arrived) arrivals_[arrivals_ptr_[v.row + 1]++] = v;
     }
 
-    // The best children so far of all nodes of a level, as a heap with the worst on top.
-    void advance(const Visit& v, size_t root, std::span<const int32_t> children, const float* margin) {
-        auto& beam = beam_[v.row];
-        alignas(64) float score[kBlockChildren];
-        score_all(v.score, {margin, children.size()}, score);
-        for_each_above(
-            {score, children.size()},
-            [&] { return beam.size() < beam_width_ ? kLowest : beam.front().score; },
-            [&](size_t c) {
-                const Candidate candidate{root + static_cast<size_t>(children[c]), score[c], margin[c]};
-                if (beam.size() == beam_width_) {
-                    if (!(candidate < beam.front())) return;
-                    std::pop_heap(beam.begin(), beam.end());
-                    beam.pop_back();
-                }
-                beam.push_back(candidate);
-                std::push_heap(beam.begin(), beam.end());
-            });
+    // From a node to those of its children that are among the best of the next level so far.
+    void advance(BlockScorer& scorer, const Part& part, uint32_t row, float path) {
+        alignas(64) float margin[kBlockChildren], score[kBlockChildren];
+        const float largest = scorer.margins(row, margin);
+        auto& beam = beams_[part.tree * batch_.size() + row];
+        if (highest_score(path, largest) < beam.bar()) return;
+        score_all(path, {margin, scorer.width()}, score);
+        const int32_t* child = a_.children.data() + a_.child_ptr[part.node] + part.from;
+        const auto root = static_cast<size_t>(a_.tree_ptr[part.tree]);
+        beam.offer({score, scorer.n_children()}, locks_[row % locks_.size()], [&](size_t c) {
+            return Candidate{root + static_cast<size_t>(child[c]), score[c], margin[c]};
+        });
     }
 
     // out[c] = score of the path + that of the c-th margin
@@ -510,24 +461,223 @@ class Searcher {
         else
             for (size_t c = 0; c < margin.size(); ++c) out[c] = path + log_score(Loss::logistic, margin[c]);
     }
+    // No margin up to `largest` gives a higher score, however logarithms are rounded.
+    float highest_score(float path, float largest) const {
+        const float score = path + log_score(params_.loss, largest);
+        return score + 1e-5f * (1 + std::abs(score));
+    }
+
+    std::span<const Visit> arrivals(size_t row) const {
+        return {arrivals_.data() + arrivals_ptr_[row], arrivals_ptr_[row + 1] - arrivals_ptr_[row]};
+    }
+
+    // fn(worker, row) for rows [begin, end)
+    template <class Fn>
+    void for_each_row(size_t begin, size_t end, Fn&& fn) {
+        pool_.run((end - begin + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned number) {
+            Worker& mine = worker(number);
+            const size_t first = begin + task * kRowsPerTask;
+            for (size_t row = first; row < std::min(end, first + kRowsPerTask); ++row) fn(mine, row);
+        });
+    }
+
+    // Groups what arrived at leaves, of the rows [begin, end): an item is a place in arrivals_ beyond the
+    // first of them.
+    void take_leaves(size_t begin, size_t end) {
+        const size_t first = arrivals_ptr_[begin];
+        by_node_.group(arrivals_ptr_[end] - first, [&](size_t i) { return arrivals_[first + i].node; });
+        parts_.clear();
+        for (size_t g = 0; g < by_node_.size(); ++g) add_parts(0, by_node_.key(g), by_node_.items(g));
+    }
+
+    // With one tree a label has one score: each row keeps its best while the leaves are gone through.
+    size_t rank_one_tree(size_t begin, int32_t* ids, float* scores) {
+        const size_t per_row = std::min(params_.k, forest_.n_labels()) * sizeof(Ranked);
+        const size_t end = std::min(batch_.size(), begin + std::max<size_t>(1, kMarginBytes / (per_row + 1)));
+        best_.resize(batch_.size());
+        for (size_t row = begin; row < end; ++row) best_[row - begin].clear(params_.k);
+        take_leaves(begin, end);
+        const Visit* visit = arrivals_.data() + arrivals_ptr_[begin];
+        for_each_item(
+            forest_, [&](uint32_t i) { return visit[i].row; },
+            [&](Worker& mine, const Part& part, uint32_t i, uint32_t row) {
+                alignas(64) float margin[kBlockChildren], score[kBlockChildren];
+                const float largest = mine.scorer.margins(row, margin);
+                auto& best = best_[row - begin];
+                if (highest_score(visit[i].score, largest) < best.bar()) return;
+                score_all(visit[i].score, {margin, mine.scorer.width()}, score);
+                const int32_t* label = a_.children.data() + a_.child_ptr[part.node] + part.from;
+                best.offer({score, mine.scorer.n_children()}, locks_[row % locks_.size()], [&](size_t c) {
+                    return Ranked{score[c], margin[c], static_cast<uint32_t>(label[c])};
+                });
+            });
+        for_each_row(begin, end, [&](Worker& mine, size_t row) {
+            const auto items = best_[row - begin].items();
+            mine.ranked.assign(items.begin(), items.end());
+            write_best(mine.ranked, ids + row * params_.k, scores + row * params_.k);
+        });
+        return end;
+    }
+
+    // As many rows at once as have room for the margins of their labels.
+    size_t rank_trees(size_t begin, int32_t* ids, float* scores) {
+        leaves_.clear();
+        size_t end = begin, n = 0;
+        for (; end < batch_.size(); ++end) {
+            const size_t n_before = n;
+            for (const Visit& v : arrivals(end)) {
+                leaves_.push_back({v.node, n, v.score});
+                n += (forest_.n_children(v.node) + kLaneStep - 1) / kLaneStep * kLaneStep;
+            }
+            if (end > begin && n * sizeof(float) > kMarginBytes) {
+                n = n_before;
+                break;
+            }
+        }
+        margins_.make_room(n);
+        largest_.make_room(n / kLaneStep);
+        take_leaves(begin, end);
+        const size_t first = arrivals_ptr_[begin];
+        for_each_item(
+            forest_, [&](uint32_t i) { return arrivals_[first + i].row; },
+            [&](Worker& mine, const Part& part, uint32_t i, uint32_t row) {
+                const size_t at = leaves_[i].first + part.from;
+                largest_[at / kLaneStep] = mine.scorer.margins(row, &margins_[at]);
+            });
+        for_each_row(begin, end, [&](Worker& mine, size_t row) {
+            rank(mine, {leaves_.data() + arrivals_ptr_[row] - first, arrivals(row).size()},
+                 ids + row * params_.k, scores + row * params_.k);
+        });
+        return end;
+    }
 
     // The mean over trees of exp(score), a tree that does not reach the label counting 0, kept on the log
     // scale. Of all labels only the few that can be among the k best are looked at with care.
-    void rank(std::span<const Leaf> leaves, int32_t* ids, float* scores) {
-        const double log_trees = std::log(static_cast<double>(forest_.n_trees()));
-        choose(leaves, score_leaves(leaves));
-        std::stable_sort(entries_.begin(), entries_.end(),
-                         [](const Entry& a, const Entry& b) { return a.label < b.label; });
-        ranked_.clear();
-        for (size_t begin = 0, end; begin < entries_.size(); begin = end) {
-            const uint32_t label = entries_[begin].label;
-            Standing standing;
-            for (end = begin; end < entries_.size() && entries_[end].label == label; ++end)
-                standing.add(entries_[end].score, entries_[end].margin);
-            ranked_.push_back({standing.largest + std::log(standing.sum) - log_trees,
-                               standing.margin / static_cast<double>(end - begin), label});
+    void rank(Worker& mine, std::span<const Leaf> leaves, int32_t* ids, float* scores) {
+        choose(mine, leaves, least_score(mine, leaves));
+        combine(mine);
+        write_best(mine.ranked, ids, scores);
+    }
+
+    void bound_blocks(Worker& mine, std::span<const Leaf> leaves) const {
+        mine.blocks.clear();
+        for (uint32_t l = 0; l < leaves.size(); ++l)
+            for (uint32_t from = 0; from < forest_.n_children(leaves[l].node); from += kBlockChildren) {
+                const float largest = largest_[(leaves[l].first + from) / kLaneStep];
+                mine.blocks.push_back({highest_score(leaves[l].score, largest), l, from});
+            }
+    }
+
+    // fn(scores, margins, labels) of a block
+    template <class Fn>
+    void score_block(std::span<const Leaf> leaves, const Bounded& block, Fn&& fn) const {
+        const Leaf& leaf = leaves[block.leaf];
+        alignas(64) float score[kBlockChildren];
+        const size_t n = std::min(kBlockChildren, forest_.n_children(leaf.node) - block.from);
+        const float* margin = &margins_[leaf.first + block.from];
+        score_all(leaf.score, {margin, n}, score);
+        fn(std::span<const float>(score, n), margin,
+           a_.children.data() + a_.child_ptr[leaf.node] + block.from);
+    }
+
+    // A score that k labels have or surpass, or -infinity: that of the k best of each tree, as far as these
+    // lists tell.
+    float least_score(Worker& mine, std::span<const Leaf> leaves) {
+        bound_blocks(mine, leaves);
+        mine.entries.clear();
+        for (size_t t = 0, begin = 0, end = 0; t < forest_.n_trees(); ++t, begin = end) {
+            const auto tree_end = static_cast<size_t>(a_.tree_ptr[t + 1]);
+            while (end < mine.blocks.size() && leaves[mine.blocks[end].leaf].node < tree_end) ++end;
+            // The most promising first: most others need no look then.
+            std::sort(mine.blocks.begin() + static_cast<int64_t>(begin),
+                      mine.blocks.begin() + static_cast<int64_t>(end),
+                      [](const Bounded& a, const Bounded& b) { return a.highest > b.highest; });
+            mine.best.clear(params_.k);
+            for (size_t b = begin; b < end && mine.blocks[b].highest >= mine.best.bar(); ++b)
+                score_block(leaves, mine.blocks[b],
+                            [&](std::span<const float> score, const float* margin, const int32_t* label) {
+                                mine.best.offer(score, mine.unshared, [&](size_t c) {
+                                    return Entry{static_cast<uint32_t>(label[c]), score[c], margin[c]};
+                                });
+                            });
+            mine.entries.insert(mine.entries.end(), mine.best.items().begin(), mine.best.items().end());
         }
-        write_best(ids, scores);
+        combine(mine);
+        if (mine.ranked.size() < params_.k || params_.k == 0) return kLowest;
+        const auto kth = mine.ranked.begin() + static_cast<int64_t>(params_.k) - 1;
+        std::nth_element(mine.ranked.begin(), kth, mine.ranked.end());
+        const auto score = static_cast<float>(kth->score);
+        return score - 1e-5f * (1 + std::abs(score));  // with room for rounding
+    }
+
+    // entries = what the trees say about all labels whose mean can reach `bar`, and about few others. One
+    // that stays below it in each tree cannot.
+    void choose(Worker& mine, std::span<const Leaf> leaves, float bar) const {
+        constexpr size_t bits = 32;
+        for (const Bounded& block : mine.blocks) {
+            if (block.highest < bar) continue;
+            score_block(leaves, block, [&](std::span<const float> score, const float*, const int32_t* label) {
+                for_each_above(
+                    score, [&] { return bar; },
+                    [&](size_t c) {
+                        mine.chosen[static_cast<size_t>(label[c]) / bits] |= uint32_t{1} << (label[c] % bits);
+                    });
+            });
+        }
+        mine.entries.clear();
+        for (const Leaf& leaf : leaves) {
+            const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
+            const float* margin = &margins_[leaf.first];
+            const size_t n = forest_.n_children(leaf.node);
+            if (mine.where.size() < n + kLaneStep) mine.where.resize(n + kLaneStep);
+            const size_t n_found = kernels_.find_marked(&mine.chosen[0], label, n, mine.where.data());
+            for (const uint32_t c : std::span(mine.where).first(n_found))
+                mine.entries.push_back({static_cast<uint32_t>(label[c]),
+                                        leaf.score + log_score(params_.loss, margin[c]), margin[c]});
+        }
+        for (const Entry& e : mine.entries) mine.chosen[e.label / bits] = 0;
+        drop_low(mine, bar);
+    }
+
+    // Drops entries of labels whose mean is surely below `bar`. In some rows hundreds of labels have a tree
+    // where they are not, but nearly all of them stay below in the mean.
+    void drop_low(Worker& mine, float bar) const {
+        if (bar == kLowest) return;
+        auto& entries = mine.entries;
+        for (const Entry& e : entries) mine.totals[e.label] += over_exp(e.score - bar);
+        const float least = static_cast<float>(forest_.n_trees()) * 0.999f;
+        mine.kept.clear();
+        for (const Entry& e : entries)
+            if (mine.totals[e.label] >= least) mine.kept.push_back(e);
+        for (const Entry& e : entries) mine.totals[e.label] = 0;
+        entries.swap(mine.kept);
+    }
+
+    // ranked = the labels of the entries, which stand in the order of trees.
+    void combine(Worker& mine) const {
+        const double log_trees = std::log(static_cast<double>(forest_.n_trees()));
+        auto& entries = mine.entries;
+        std::stable_sort(entries.begin(), entries.end(),
+                         [](const Entry& a, const Entry& b) { return a.label < b.label; });
+        mine.ranked.clear();
+        for (size_t begin = 0, end; begin < entries.size(); begin = end) {
+            const uint32_t label = entries[begin].label;
+            Standing standing;
+            for (end = begin; end < entries.size() && entries[end].label == label; ++end)
+                standing.add(entries[end].score, entries[end].margin);
+            mine.ranked.push_back({standing.largest + std::log(standing.sum) - log_trees,
+                                   standing.margin / static_cast<double>(end - begin), label});
+        }
+    }
+
+    // The k best of them.
+    void write_best(std::vector<Ranked>& ranked, int32_t* ids, float* scores) const {
+        const size_t n = std::min(params_.k, ranked.size());
+        std::partial_sort(ranked.begin(), ranked.begin() + static_cast<int64_t>(n), ranked.end());
+        for (size_t r = 0; r < params_.k; ++r) {
+            ids[r] = r < n ? static_cast<int32_t>(ranked[r].label) : -1;
+            scores[r] = r < n ? static_cast<float>(ranked[r].score) : kLowest;
+        }
     }
 
     // A block of the ranker that holds a candidate of a row; its margins are the n-th of margins_.
@@ -537,39 +687,41 @@ class Searcher {
     };
 
     // As many rows at once as have room for the margins of the blocks that hold their candidates.
-    void rank_by_ranker(int32_t* ids, float* scores) {
+    size_t rank_by_ranker(size_t begin, int32_t* ids, float* scores) {
         constexpr size_t room = kMarginBytes / (kBlockChildren * sizeof(float));
-        const size_t n_blocks = (ranker_->n_children(0) + kBlockChildren - 1) / kBlockChildren;
-        margins_at_.resize(n_blocks, kNowhere);
-        for (size_t row = 0, at = 0; row < block_.size();) {
-            const size_t first_row = row, first = at;
-            needs_.clear();
-            needs_ptr_.assign(1, 0);
-            for (; row < block_.size(); ++row) {
-                if (row > first_row && needs_.size() + n_blocks > room) break;
-                const size_t from = at;
-                while (at < arrivals_.size() && arrivals_[at].row == row) ++at;
-                for_each_candidate({&arrivals_[from], at - from}, [&](uint32_t, uint32_t place, float) {
-                    if (uint32_t& seen = margins_at_[place / kBlockChildren]; seen == kNowhere) {
-                        seen = 0;
-                        needs_.push_back(
-                            {static_cast<uint32_t>(place / kBlockChildren), static_cast<uint32_t>(row)});
-                    }
-                });
-                for (size_t n = needs_ptr_.back(); n < needs_.size(); ++n)
-                    margins_at_[needs_[n].block] = kNowhere;
-                needs_ptr_.push_back(needs_.size());
-            }
-            score_needs();
-            for (size_t r = first_row, leaf = first; r < row; ++r) {
-                const size_t from = leaf;
-                while (leaf < at && arrivals_[leaf].row == r) ++leaf;
-                const size_t begin = needs_ptr_[r - first_row], end = needs_ptr_[r - first_row + 1];
-                for (size_t n = begin; n < end; ++n) margins_at_[needs_[n].block] = static_cast<uint32_t>(n);
-                rank_candidates({&arrivals_[from], leaf - from}, ids + r * params_.k, scores + r * params_.k);
-                for (size_t n = begin; n < end; ++n) margins_at_[needs_[n].block] = kNowhere;
-            }
+        size_t end = begin, most = 0;
+        for (; end < batch_.size(); ++end) {
+            size_t labels = 0;
+            for (const Visit& v : arrivals(end)) labels += forest_.n_children(v.node);
+            most += std::min(labels, n_blocks(*ranker_, 0));
+            if (end > begin && most > room) break;
         }
+        needs_of_row_.resize(batch_.size());
+        for_each_row(begin, end, [&](Worker& mine, size_t row) { list_needs(mine, row); });
+        needs_.clear();
+        needs_ptr_.assign(1, 0);
+        for (size_t row = begin; row < end; ++row) {
+            for (const uint32_t block : needs_of_row_[row])
+                needs_.push_back({block, static_cast<uint32_t>(row)});
+            needs_ptr_.push_back(needs_.size());
+        }
+        margins_.make_room(needs_.size() * kBlockChildren);
+        by_node_.group(needs_.size(), [&](size_t n) { return needs_[n].block; });
+        parts_.clear();
+        for (size_t g = 0; g < by_node_.size(); ++g)
+            parts_.push_back({0, 0, by_node_.key(g) * kBlockChildren, by_node_.items(g)});
+        for_each_item(
+            *ranker_, [&](uint32_t n) { return needs_[n].row; },
+            [&](Worker& mine, const Part&, uint32_t n, uint32_t row) {
+                mine.scorer.margins(row, &margins_[n * kBlockChildren]);
+            });
+        for_each_row(begin, end, [&](Worker& mine, size_t row) {
+            const size_t first = needs_ptr_[row - begin], last = needs_ptr_[row - begin + 1];
+            for (size_t n = first; n < last; ++n) mine.margins_at[needs_[n].block] = static_cast<uint32_t>(n);
+            rank_candidates(mine, arrivals(row), ids + row * params_.k, scores + row * params_.k);
+            for (size_t n = first; n < last; ++n) mine.margins_at[needs_[n].block] = kNowhere;
+        });
+        return end;
     }
 
     // fn(label, its place in the ranker, score of the leaf) for all labels of leaves that the ranker knows.
@@ -583,117 +735,47 @@ class Searcher {
             }
     }
 
-    void score_needs() {
-        margins_.resize(needs_.size() * kBlockChildren);
-        order_.clear();
-        for (size_t n = 0; n < needs_.size(); ++n)
-            order_.push_back({needs_[n].block, static_cast<uint32_t>(n)});
-        std::sort(order_.begin(), order_.end());
-        visits_.clear();
-        for (const auto& [block, n] : order_) visits_.push_back({block, needs_[n].row, 0.0f});
-        for_each_node(visits_, [&](size_t block, size_t begin, size_t end) {
-            score_block(
-                *ranker_, 0, block * kBlockChildren, {&visits_[begin], end - begin},
-                [&](size_t i, size_t) { return &margins_[order_[begin + i].second * kBlockChildren]; },
-                [](size_t, size_t, size_t) {});
+    void list_needs(Worker& mine, size_t row) {
+        auto& needs = needs_of_row_[row];
+        needs.clear();
+        for_each_candidate(arrivals(row), [&](uint32_t, uint32_t place, float) {
+            const auto block = static_cast<uint32_t>(place / kBlockChildren);
+            if (mine.margins_at[block] != kNowhere) return;
+            mine.margins_at[block] = 0;
+            needs.push_back(block);
         });
+        for (const uint32_t block : needs) mine.margins_at[block] = kNowhere;
     }
 
     // By the label's own score times the path's, the mean over trees, to the given power.
-    void rank_candidates(std::span<const Visit> leaves, int32_t* ids, float* scores) {
-        float top = -std::numeric_limits<float>::infinity();
+    void rank_candidates(Worker& mine, std::span<const Visit> leaves, int32_t* ids, float* scores) const {
+        float top = kLowest;
         for (const Visit& leaf : leaves) top = std::max(top, leaf.score);
-        candidates_.clear();
+        mine.candidates.clear();
         for_each_candidate(leaves, [&](uint32_t label, uint32_t place, float score) {
-            float& total = totals_[label];
-            if (total == 0) candidates_.push_back({label, place});
+            float& total = mine.totals[label];
+            if (total == 0) mine.candidates.push_back({label, place});
             total += std::max(std::exp(score - top), std::numeric_limits<float>::min());
         });
+        const auto margin_at = [&](uint32_t place) {
+            const size_t block = mine.margins_at[place / kBlockChildren];
+            return margins_[block * kBlockChildren + place % kBlockChildren];
+        };
         const float mean = top - static_cast<float>(std::log(static_cast<double>(forest_.n_trees())));
-        scores_.clear();
-        for (const auto& [label, place] : candidates_) {
-            const float margin =
-                margins_[margins_at_[place / kBlockChildren] * kBlockChildren + place % kBlockChildren];
-            const float path = params_.path_power > 0 ? std::log(totals_[label]) + mean : 0.0f;
-            scores_.push_back(log_score(params_.loss, margin) + params_.path_power * path);
-            totals_[label] = 0;
+        mine.scores.clear();
+        for (const auto& [label, place] : mine.candidates) {
+            const float path = params_.path_power > 0 ? std::log(mine.totals[label]) + mean : 0.0f;
+            mine.scores.push_back(log_score(params_.loss, margin_at(place)) + params_.path_power * path);
+            mine.totals[label] = 0;
         }
-        largest_.clear(params_.k);
-        largest_.offer(scores_);
-        ranked_.clear();
-        for (size_t c = 0; c < candidates_.size(); ++c) {
-            if (scores_[c] < largest_.least()) continue;
-            const auto [label, place] = candidates_[c];
-            ranked_.push_back(
-                {scores_[c],
-                 margins_[margins_at_[place / kBlockChildren] * kBlockChildren + place % kBlockChildren],
-                 label});
-        }
-        write_best(ids, scores);
-    }
-
-    // The k best of ranked_.
-    void write_best(int32_t* ids, float* scores) {
-        const size_t n = std::min(params_.k, ranked_.size());
-        std::partial_sort(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
-        for (size_t r = 0; r < params_.k; ++r) {
-            ids[r] = r < n ? static_cast<int32_t>(ranked_[r].label) : -1;
-            scores[r] =
-                r < n ? static_cast<float>(ranked_[r].score) : -std::numeric_limits<float>::infinity();
-        }
-    }
-
-    // The scores of the labels of all leaves, into scores_; returns the k-th best of the tree where it is
-    // largest, or -infinity.
-    float score_leaves(std::span<const Leaf> leaves) {
-        size_t n = 0;
-        for (const Leaf& leaf : leaves) n += n_children(leaf.node);
-        scores_.resize(n);
-        float* out = scores_.data();
-        float least = -std::numeric_limits<float>::infinity();
-        size_t tree = 0;
-        largest_.clear(params_.k);
-        for (const Leaf& leaf : leaves) {
-            if (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) largest_.clear(params_.k);
-            while (leaf.node >= static_cast<size_t>(a_.tree_ptr[tree + 1])) ++tree;
-            n = n_children(leaf.node);
-            score_all(leaf.score, {margins_.data() + leaf.first, n}, out);
-            largest_.offer({out, n});
-            least = std::max(least, largest_.least());
-            out += n;
-        }
-        return least;
-    }
-
-    // entries_ = what the trees say about all labels that can be among the k best, and about few others.
-    // `base` is a score that k labels have in some tree. A label that T trees give less than a T-th of
-    // exp(base) each cannot reach it.
-    void choose(std::span<const Leaf> leaves, float base) {
-        const auto n_trees = static_cast<float>(forest_.n_trees());
-        const float bar = base - std::log(n_trees) * 1.001f;  // with room for rounding
-        float* chosen = totals_.get();
-        entries_.clear();
-        size_t i = 0;
-        for (const Leaf& leaf : leaves) {
-            const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
-            const size_t n = n_children(leaf.node);
-            for_each_above(
-                {scores_.data() + i, n}, [&] { return bar; }, [&](size_t c) { chosen[label[c]] = 1; });
-            i += n;
-        }
-        i = 0;
-        for (const Leaf& leaf : leaves) {
-            const int32_t* label = a_.children.data() + a_.child_ptr[leaf.node];
-            const float* margin = margins_.data() + leaf.first;
-            for (size_t c = 0; c < n_children(leaf.node); ++c, ++i)
-                if (chosen[label[c]] != 0)
-                    entries_.push_back({static_cast<uint32_t>(label[c]), scores_[i], margin[c]});
-        }
-        for (const Entry& e : entries_) chosen[e.label] = 0;
-    }
-
-    size_t n_children(size_t node) const {
-        return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
+        Best<Ranked>& best = mine.best_candidates;
+        best.clear(params_.k);
+        best.offer(mine.scores, mine.unshared, [&](size_t c) {
+            const auto [label, place] = mine.candidates[c];
+            return Ranked{mine.scores[c], margin_at(place), label};
+        });
+        mine.ranked.assign(best.items().begin(), best.items().end());
+        write_best(mine.ranked, ids, scores);
     }
 
     const Forest& forest_;
@@ -701,51 +783,39 @@ class Searcher {
     const ForestArrays& a_;
     const PredictParams& params_;
     const size_t beam_width_;
-    Block block_;
+    Pool& pool_;
     const Kernels& kernels_;
-    std::vector<std::vector<Candidate>> beam_;        // for each row, the nodes of the next level
-    std::vector<Visit> visits_;                       // sorted by node
-    std::vector<Visit> arrivals_;                     // at leaves, of all trees, sorted by row
-    std::vector<std::pair<size_t, uint32_t>> order_;  // node, place among the arrivals
-    std::vector<Leaf> leaves_;
-    std::vector<float> margins_;       // of the labels of leaves_
-    std::vector<StoredWeight> panel_;  // a block, see unpack
-    std::vector<uint32_t> slot_;       // 0 between blocks
-    std::vector<uint32_t> placed_;     // the features that have one: the first n_placed_
-    size_t n_placed_ = 0;
-    std::vector<uint64_t> wanted_;  // a bit for each feature, 0 between blocks
-    size_t panel_width_ = 0;
-    std::vector<uint32_t> places_;  // in panel_, of one row's features
-    std::vector<int16_t> values_;   // of the same
-    Hits hits_[4];
-    std::vector<float> scores_;  // of one row's labels
-    Largest largest_;
-    std::unique_ptr<float[], decltype(&std::free)> totals_;  // for each label, 0 between rows
-    std::vector<Entry> entries_;
-    std::vector<Ranked> ranked_;
+    Batch batch_;
+    size_t mean_row_ = 0;  // values in a row
+    std::vector<std::unique_ptr<Worker>> workers_;
+    Groups by_node_;                      // or by block of the ranker
+    std::vector<std::mutex> locks_;       // of the rows' beams_ and best_, shared by many rows each
+    std::vector<Best<Candidate>> beams_;  // for each tree and row, the nodes of the next level
+    std::vector<Best<Ranked>> best_;      // for each row
+    std::vector<Visit> visits_;
+    std::vector<std::vector<Visit>> arrived_;  // at leaves, of each tree
+    std::vector<Visit> arrivals_;              // the same, row by row
+    std::vector<size_t> arrivals_ptr_;
+    std::vector<Part> parts_;
+    std::vector<Leaf> leaves_;  // the same as some of the arrivals
+    Floats margins_;            // of the labels of leaves_, or of the blocks of needs_
+    Floats largest_;            // of each block's margins; the n-th is that of those from 16 n on
+    std::vector<std::vector<uint32_t>> needs_of_row_;
     std::vector<Need> needs_;
-    std::vector<size_t> needs_ptr_;     // the first need of each row
-    std::vector<uint32_t> margins_at_;  // for each block of the ranker, kNowhere between rows
-    std::vector<std::pair<uint32_t, uint32_t>> candidates_;  // label, place in the ranker
+    std::vector<size_t> needs_ptr_;
 };
 
 }  // namespace
 
 void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
                    Pool& pool, int32_t* ids, float* scores) {
-    // As many tasks for each thread as for any other.
-    const size_t n_tasks = (x.n_rows / (kRowsPerTask * pool.threads()) + 1) * pool.threads();
-    const size_t rows = x.n_rows / n_tasks + 1;
-    std::vector<std::unique_ptr<Searcher>> searchers(pool.threads());
     pool.control().done = 0;
     pool.control().total = x.n_rows;
-    pool.run((x.n_rows + rows - 1) / rows, [&](size_t task, unsigned worker) {
-        auto& searcher = searchers[worker];
-        if (!searcher) searcher = std::make_unique<Searcher>(forest, ranker, params);
-        const size_t begin = task * rows, end = std::min(x.n_rows, begin + rows);
-        searcher->run(x, begin, end, ids, scores);
-        pool.control().done += end - begin;
-    });
+    Search search(forest, ranker, params, pool);
+    for (size_t begin = 0, end; begin < x.n_rows; begin = end) {
+        end = search.read(x, begin);
+        search.run(ids + begin * params.k, scores + begin * params.k);
+    }
 }
 
 }  // namespace bonsai
