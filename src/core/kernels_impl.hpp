@@ -472,7 +472,7 @@ struct Sums {
         low = _mm512_dpbusd_epi32(low, quad.low, weights);
         high = _mm512_dpbusd_epi32(high, quad.high, weights);
     }
-    __m512i all() const { return _mm512_add_epi32(low, _mm512_slli_epi32(high, 8)); }
+    __m512i all() const { return (__m512i)((Mask)low + ((Mask)high << 8)); }
 };
 void add_to(int32_t* out, __m512i sums) {
     _mm512_storeu_si512(out, _mm512_add_epi32(_mm512_loadu_si512(out), sums));

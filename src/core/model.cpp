@@ -60,6 +60,7 @@ void Forest::check_structure() const {
     for (size_t t = 0; t + 1 < a_.tree_ptr.size(); ++t) {
         const int64_t first = a_.tree_ptr[t], size = a_.tree_ptr[t + 1] - first;
         require(size > 0, "a tree without nodes");
+        std::vector<bool> in_leaf(n_labels_, false);
         for (int64_t v = first; v < first + size; ++v) {
             const auto limit = static_cast<int64_t>(a_.is_leaf[v] ? n_labels_ : size);
             // Children after their parent: prediction goes down and ends.
@@ -67,8 +68,12 @@ void Forest::check_structure() const {
             const auto n = static_cast<size_t>(a_.child_ptr[v + 1] - a_.child_ptr[v]);
             for (int64_t c = a_.child_ptr[v]; c < a_.child_ptr[v + 1]; ++c) {
                 require(a_.children[c] >= least && a_.children[c] < limit, "a child out of range");
-                if (!a_.is_leaf[v])
+                if (!a_.is_leaf[v]) {
                     require(!std::exchange(has_parent[first + a_.children[c]], 1), "a node with two parents");
+                } else {
+                    require(!in_leaf[a_.children[c]], "a label in a tree twice");
+                    in_leaf[a_.children[c]] = true;
+                }
                 require(std::isfinite(a_.bias[c]) && std::isfinite(a_.scale[c]),
                         "a bias or scale that is no number");
             }

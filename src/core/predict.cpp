@@ -1,7 +1,6 @@
 #include "predict.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdlib>
@@ -122,7 +121,11 @@ class Best {
         items_.clear();
     }
     // Nothing with a lower score is wanted.
-    float bar() const { return std::atomic_ref(bar_).load(std::memory_order_relaxed); }
+    float bar() const {
+        float bar;
+        __atomic_load(&bar_, &bar, __ATOMIC_RELAXED);
+        return bar;
+    }
     // make(i) for scores that are high enough; the first of them takes the lock.
     template <class Make>
     void offer(std::span<const float> scores, std::mutex& mutex, Make&& make) {
@@ -145,7 +148,8 @@ class Best {
         } else if (item < items_.front()) {
             replace_worst(item);
         }
-        std::atomic_ref(bar_).store(static_cast<float>(items_.front().score), std::memory_order_relaxed);
+        const auto bar = static_cast<float>(items_.front().score);
+        __atomic_store(&bar_, &bar, __ATOMIC_RELAXED);
     }
     void replace_worst(const Item& item) {
         size_t at = 0;
@@ -158,8 +162,8 @@ class Best {
     }
 
     size_t most_ = 0;
-    mutable float bar_ = kLowest;  // read without the lock
-    std::vector<Item> items_;      // once there are enough: a heap with the worst on top
+    float bar_ = kLowest;      // read without the lock
+    std::vector<Item> items_;  // once there are enough: a heap with the worst on top
 };
 
 // A table that begins as zeros. Not a vector: of memory that the system hands out as zeros, only what is used

@@ -162,7 +162,7 @@ void BlockScorer::unpack_wanted(size_t n_features, Wanted&& wanted) {
             const size_t kind = kind_of(size);
             found[kind * kListed + (n >> (16 * kind) & 0xffff)] = {held, number, static_cast<uint32_t>(size)};
             // A single byte can only stand in a damaged file.
-            n += uint64_t{wanted(number) & (size > 1)} << (16 * kind);
+            n += static_cast<uint64_t>(wanted(number) & (size > 1)) << (16 * kind);
             held += size;
         }
         // Before a record might find no room.

@@ -146,6 +146,7 @@ void test_nodes() {
     REFUSES(f.children[2] = kLabels, "a child out of range");
     REFUSES(f.children[0] = 2, "a node with two parents");
     REFUSES(f.children[0] = 4, "a node with two parents");
+    REFUSES(f.children[2] = f.children[3], "a label in a tree twice");
     REFUSES(f.block_ptr[4] -= 1, "blocks that do not fit a node's children");
     const char* number = "a bias or scale that is no number";
     REFUSES(f.is_leaf[1] = 0, "a child out of range");
