@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -40,43 +41,38 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         view_.scale = scale_.data();
         return;
     }
-    auto& local = scratch.local;
+    auto& local =
+        scratch.local;  // of each feature: first how often it occurs, then its number here, plus one
     local.resize(source.n_features, 0);
-    std::vector<uint32_t> count;
+    std::vector<uint32_t> met;
+    uint32_t most = 0;
     size_t entries = 0;
     for (const uint32_t i : ids) {
         for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e) {
-            uint32_t& number = local[source.index[e]];
-            if (number == 0) {
-                features_.push_back(static_cast<uint32_t>(source.index[e]));
-                count.push_back(0);
-                number = static_cast<uint32_t>(features_.size());
-            }
-            ++count[number - 1];
+            uint32_t& count = local[source.index[e]];
+            if (count == 0) met.push_back(static_cast<uint32_t>(source.index[e]));
+            most = std::max(most, ++count);
         }
         entries += source.row_size(i);
     }
+    // Frequent features first; those that are as frequent, as they were met.
+    std::vector<uint32_t> next(size_t{most} + 2, 0);  // most - count -> where such a feature goes
+    for (const uint32_t f : met) ++next[most - local[f] + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    const size_t n_shared = apart && most > 0 ? next[most - 1] : met.size(), n_lone = met.size() - n_shared;
     constexpr uint32_t alone = ~uint32_t{0};
-    std::vector<uint64_t> order;  // frequent first, then by id: one key that sorts fast
-    for (size_t f = 0; f < features_.size(); ++f) {
-        if (apart && count[f] == 1)
-            local[features_[f]] = alone;
-        else
-            order.push_back((uint64_t{~count[f]} << 32) | features_[f]);
+    features_.reserve(met.size());
+    features_.resize(n_shared);
+    for (const uint32_t f : met) {
+        const uint32_t number = next[most - local[f]]++;
+        if (number < n_shared) features_[number] = f;
+        local[f] = number < n_shared ? number + 1 : alone;
     }
-    const size_t n_lone = features_.size() - order.size();
-    std::sort(order.begin(), order.end());
-    for (size_t f = 0; f < order.size(); ++f) {
-        features_[f] = static_cast<uint32_t>(order[f]);
-        local[features_[f]] = static_cast<uint32_t>(f) + 1;
-    }
-    features_.resize(order.size());
-    features_.reserve(order.size() + n_lone);
     ptr_.reserve(ids.size() + 1);
     ptr_.push_back(0);
     index_.resize(entries - n_lone);
     value_.resize(entries - n_lone);
-    lone_.first_feature = order.size();
+    lone_.first_feature = n_shared;
     if (apart) lone_.ptr.push_back(0);
     size_t at = 0;
     for (const uint32_t i : ids) {
@@ -96,7 +92,7 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         if (apart) lone_.ptr.push_back(static_cast<int64_t>(lone_.value.size()));
     }
     for (const uint32_t f : features_) local[f] = 0;
-    view_.n_features = order.size();
+    view_.n_features = n_shared;
     view_.ptr = ptr_.data();
     view_.index = index_.data();
     view_.value = value_.data();

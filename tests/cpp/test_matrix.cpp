@@ -55,11 +55,11 @@ void test_sparse_slice() {
     Slice::Scratch scratch;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the scratch is left clean
         const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch);
-        // feature 4 occurs twice; of the others the smaller comes first; 0 and 2 do not occur
-        CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 1, 3});
+        // feature 4 occurs twice; of the others 3 is met first; 0 and 2 do not occur
+        CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
         CHECK(slice.rows().n_rows == 3 && slice.rows().n_features == 3);
-        CHECK(spelled_out(slice.rows(), 0, 3) == List<float>{60000, 0, 50000});
-        CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 20, 0});
+        CHECK(spelled_out(slice.rows(), 0, 3) == List<float>{60000, 50000, 0});
+        CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 0, 20});
         CHECK(spelled_out(slice.rows(), 2, 3) == List<float>{0, 0, 0});
     }
     const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
