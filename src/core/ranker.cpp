@@ -50,7 +50,7 @@ typedef float Floats __attribute__((vector_size(16)));
 // in few bits for many at once, whose weights are bytes.
 class TwoForms {
   public:
-    explicit TwoForms(const RowsView& rows)
+    TwoForms(const RowsView& rows, Pool& pool)
         : view_(rows),
           feature_bits_(std::bit_width(rows.n_features)),
           word_(feature_bits_ <= kMostFeatureBits ? static_cast<size_t>(rows.ptr[rows.n_rows]) : 0),
@@ -59,33 +59,14 @@ class TwoForms {
           leeway_(rows.n_rows, 0),
           unit_(rows.n_rows, 0.0f),
           norm2_(rows.n_rows) {
-        const double most = std::ldexp(1.0, 31 - feature_bits_) - 1;
-        for (size_t i = 0; i < rows.n_rows; ++i) {
-            float largest = 0;
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e)
-                largest = std::max(largest, std::abs(rows.value[e]));
-            const double norm = row_norm(rows, i);
-            norm2_[i] = static_cast<float>(norm * norm);
-            if (largest == 0) continue;
-            inverse_[i] = 1 / largest;
-            unit_[i] = static_cast<float>(largest / most);
-            longest_ = std::max(longest_, norm / largest);
-            most_entries_ = std::max(most_entries_, rows.row_size(i));
-            // Variances of the sum: of weights rounded to bytes, and of products rounded to whole numbers. Up
-            // to a dozen entries cannot be off by more than the leeway, rows of more in all likelihood are
-            // not.
-            const double of_weights = std::pow(kUnits * norm / largest, 2) / 12;
-            const double of_products = static_cast<double>(rows.row_size(i)) / 12;
-            leeway_[i] = static_cast<int16_t>(
-                std::ceil(std::min(kDeviations * std::sqrt(of_weights + of_products), kMostLeeway)));
-            for (int64_t e = rows.ptr[i]; e < rows.ptr[i + 1]; ++e) {
-                const double of_largest = double{rows.value[e]} / largest;
-                fixed_[e] = static_cast<int16_t>(std::lrint(of_largest * kOne));
-                if (!word_.empty())
-                    word_[e] = static_cast<int32_t>(std::lrint(of_largest * most)) * (1 << feature_bits_) +
-                               rows.index[e];
-            }
-        }
+        constexpr size_t at_once = 1024;
+        std::vector<double> longest((rows.n_rows + at_once - 1) / at_once, 1.0);
+        pool.run(longest.size(), [&](size_t task, unsigned) {
+            const size_t end = std::min(rows.n_rows, (task + 1) * at_once);
+            for (size_t i = task * at_once; i < end; ++i) longest[task] = std::max(longest[task], read(i));
+        });
+        for (const double of_some : longest) longest_ = std::max(longest_, of_some);
+        for (size_t i = 0; i < rows.n_rows; ++i) most_entries_ = std::max(most_entries_, rows.row_size(i));
     }
 
     // Row i . w
@@ -157,6 +138,32 @@ class TwoForms {
     static constexpr double kDeviations = 6, kMostLeeway = 16384;
     static constexpr int kMostFeatureBits = 20;  // 12 remain for the value
 
+    // Returns the row's norm, divided by its largest value.
+    double read(size_t i) {
+        const double norm = row_norm(view_, i), most = std::ldexp(1.0, 31 - feature_bits_) - 1;
+        norm2_[i] = static_cast<float>(norm * norm);
+        float largest = 0;
+        for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; ++e)
+            largest = std::max(largest, std::abs(view_.value[e]));
+        if (largest == 0) return 0;
+        inverse_[i] = 1 / largest;
+        unit_[i] = static_cast<float>(largest / most);
+        // Variances of the sum: of weights rounded to bytes, and of products rounded to whole numbers. Up to
+        // a dozen entries cannot be off by more than the leeway, rows of more in all likelihood are not.
+        const double of_weights = std::pow(kUnits * norm / largest, 2) / 12;
+        const double of_products = static_cast<double>(view_.row_size(i)) / 12;
+        leeway_[i] = static_cast<int16_t>(
+            std::ceil(std::min(kDeviations * std::sqrt(of_weights + of_products), kMostLeeway)));
+        for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; ++e) {
+            const double of_largest = double{view_.value[e]} / largest;
+            fixed_[e] = static_cast<int16_t>(std::lrint(of_largest * kOne));
+            if (!word_.empty())
+                word_[e] = static_cast<int32_t>(std::lrint(of_largest * most)) * (1 << feature_bits_) +
+                           view_.index[e];
+        }
+        return norm / largest;
+    }
+
     uint32_t feature(int64_t e) const {
         return static_cast<uint32_t>(word_[e]) & ((uint32_t{1} << feature_bits_) - 1);
     }
@@ -200,7 +207,7 @@ class RankerTrainer {
                   std::span<const float> costs, double learn_above, uint64_t seed, const LinearParams& params,
                   const Kernels& kernels, Pool& pool)
         : data_(data),
-          rows_(rows),
+          rows_(rows, pool),
           labels_(labels),
           costs_(costs),
           key_(derive(seed, kForSolver)),
@@ -228,68 +235,32 @@ class RankerTrainer {
         }
     }
 
-    void solve() {
+    // Frequent labels by the panel solver, all others on their supports. Panels are few and take long: they
+    // go first, so that the groups of others keep the other threads busy.
+    void solve(const Slice& slice) {
         pool_.control().total = labels_.size();
         pool_.control().done = 0;
+        const Problem problem = frequent_problem(slice);
+        std::vector<Solution> panels((frequent_.size() + kMaxLanes - 1) / kMaxLanes);
         std::vector<uint32_t> open = rare_;
-        for (int round = kTogether - 1; round < kMaxRounds && !open.empty(); ++round) {
+        size_t waiting = panels.size();
+        for (int round = kTogether - 1; round < kMaxRounds && waiting + open.size() > 0; ++round) {
             std::vector<uint64_t> again((open.size() + kMaxLanes - 1) / kMaxLanes);
-            pool_.run(again.size(), [&](size_t g, unsigned worker) {
-                const std::span<const uint32_t> group(&open[g * kMaxLanes],
-                                                      std::min(kMaxLanes, open.size() - g * kMaxLanes));
-                Scratch& s = scratch_[worker];
-                uint64_t found = ~uint64_t{0} >> (kMaxLanes - group.size());
-                if (round < kTogether) {
-                    meet(group, found, few_rows(group, s), 0, s);
-                    for (int early = 1; early < round; ++early) found = meet(group, found, all_, early, s);
-                }
-                again[g] = meet(group, found, all_, round, s);
-                pool_.control().done += group.size() - static_cast<size_t>(std::popcount(again[g]));
+            pool_.run(waiting + again.size(), [&](size_t task, unsigned worker) {
+                if (task < waiting)
+                    panels[task] = solve_frequent(problem, task * kMaxLanes);
+                else
+                    again[task - waiting] =
+                        solve_group(open, (task - waiting) * kMaxLanes, round, scratch_[worker]);
             });
+            waiting = 0;
             size_t left = 0;
             for (size_t o = 0; o < open.size(); ++o)
                 if (again[o / kMaxLanes] >> (o % kMaxLanes) & 1) open[left++] = open[o];
             open.resize(left);
         }
         for (const uint32_t l : open) support_[l].converged = false;
-    }
-
-    // The panel solver, on all rows, for labels that so many rows have that nearly every row matters to them.
-    // Those of similar frequency share a panel, and its mean cost.
-    void solve_frequent(const Slice& slice) {
-        if (frequent_.empty()) return;
-        std::stable_sort(frequent_.begin(), frequent_.end(), [&](uint32_t a, uint32_t b) {
-            return data_.rows_of(labels_[a]).size() > data_.rows_of(labels_[b]).size();
-        });
-        std::vector<uint32_t> class_of_label(data_.n_labels(), kNowhere);
-        for (uint32_t c = 0; c < frequent_.size(); ++c) class_of_label[labels_[frequent_[c]]] = c;
-        const Problem problem = build_problem(data_, all_, slice, class_of_label, frequent_.size(), key_);
-        std::vector<Solution> panels((frequent_.size() + kMaxLanes - 1) / kMaxLanes);
-        pool_.run(panels.size(), [&](size_t p, unsigned) {
-            const size_t first = p * kMaxLanes, n = std::min(kMaxLanes, frequent_.size() - first);
-            LinearParams params = params_;
-            params.learn_bias = true;
-            if (!costs_.empty()) {
-                double sum = 0;
-                for (size_t c = first; c < first + n; ++c) sum += costs_[frequent_[c]];
-                params.c *= sum / static_cast<double>(n);
-            }
-            panels[p] = solve_panel(problem, first, n, params, kernels_, pool_.control());
-            pool_.control().done += n;
-        });
-        learnt_.resize(labels_.size());
-        for (size_t c = 0; c < frequent_.size(); ++c) {
-            const Solution& panel = panels[c / kMaxLanes];
-            const size_t lane = c % kMaxLanes;
-            Learnt& learnt = learnt_[frequent_[c]];
-            learnt = {.weights = {},
-                      .bias = panel.bias[lane],
-                      .n_iter = panel.n_iter[lane],
-                      .converged = panel.converged[lane] != 0};
-        }
-        for (const Solution& panel : panels)
-            for (const Weight& w : panel.weights)
-                learnt_[frequent_[w.cls]].weights.push_back({w.feature, w.value});
+        keep(panels);
     }
 
     std::vector<PackedNode> pack_blocks(std::span<const uint32_t> features) {
@@ -304,6 +275,62 @@ class RankerTrainer {
     }
 
   private:
+    // All rows, for labels that so many rows have that nearly every row matters to them. Those of similar
+    // frequency share a panel, and its mean cost.
+    Problem frequent_problem(const Slice& slice) {
+        if (frequent_.empty()) return {};
+        std::stable_sort(frequent_.begin(), frequent_.end(), [&](uint32_t a, uint32_t b) {
+            return data_.rows_of(labels_[a]).size() > data_.rows_of(labels_[b]).size();
+        });
+        std::vector<uint32_t> class_of_label(data_.n_labels(), kNowhere);
+        for (uint32_t c = 0; c < frequent_.size(); ++c) class_of_label[labels_[frequent_[c]]] = c;
+        return build_problem(data_, all_, slice, class_of_label, frequent_.size(), key_);
+    }
+
+    Solution solve_frequent(const Problem& problem, size_t first) const {
+        const size_t n = std::min(kMaxLanes, frequent_.size() - first);
+        LinearParams params = params_;
+        params.learn_bias = true;
+        if (!costs_.empty()) {
+            double sum = 0;
+            for (size_t c = first; c < first + n; ++c) sum += costs_[frequent_[c]];
+            params.c *= sum / static_cast<double>(n);
+        }
+        Solution panel = solve_panel(problem, first, n, params, kernels_, pool_.control());
+        pool_.control().done += n;
+        return panel;
+    }
+
+    // What the panels of frequent labels have come to.
+    void keep(std::span<const Solution> panels) {
+        if (panels.empty()) return;
+        learnt_.resize(labels_.size());
+        for (size_t c = 0; c < frequent_.size(); ++c) {
+            const Solution& panel = panels[c / kMaxLanes];
+            const size_t lane = c % kMaxLanes;
+            learnt_[frequent_[c]] = {.weights = {},
+                                     .bias = panel.bias[lane],
+                                     .n_iter = panel.n_iter[lane],
+                                     .converged = panel.converged[lane] != 0};
+        }
+        for (const Solution& panel : panels)
+            for (const Weight& w : panel.weights)
+                learnt_[frequent_[w.cls]].weights.push_back({w.feature, w.value});
+    }
+
+    // Up to 64 labels of `open`, from `first` on; returns those that are not done.
+    uint64_t solve_group(std::span<const uint32_t> open, size_t first, int round, Scratch& s) {
+        const auto group = open.subspan(first, std::min(kMaxLanes, open.size() - first));
+        uint64_t found = ~uint64_t{0} >> (kMaxLanes - group.size());
+        if (round < kTogether) {
+            meet(group, found, few_rows(group, s), 0, s);
+            for (int early = 1; early < round; ++early) found = meet(group, found, all_, early, s);
+        }
+        found = meet(group, found, all_, round, s);
+        pool_.control().done += group.size() - static_cast<size_t>(std::popcount(found));
+        return found;
+    }
+
     // A sample, and the rows of the whole group.
     std::vector<uint32_t> few_rows(std::span<const uint32_t> group, Scratch& s) const {
         std::vector<uint32_t> few = sample_;
@@ -600,8 +627,7 @@ OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, 
     Slice::Scratch scratch;
     const Slice slice(data.x(), all, data.factors(), scratch);
     RankerTrainer trainer(data, slice.rows(), labels, costs, learn_above, seed, params, kernels, pool);
-    trainer.solve();
-    trainer.solve_frequent(slice);
+    trainer.solve(slice);
     std::vector<PackedNode> blocks = trainer.pack_blocks(slice.features());
     OwnedForest forest;
     forest.tree_ptr = {0, 1};
