@@ -10,6 +10,7 @@
 #include "check.hpp"
 #include "core/predict.hpp"
 #include "core/random.hpp"
+#include "forest.hpp"
 
 using namespace bonsai;
 
@@ -19,21 +20,6 @@ constexpr size_t kFeatures = 3000;
 constexpr size_t kLabels = 700;
 
 // A copy's vectors are exactly as large as their contents, so that a sanitizer sees the first byte beyond.
-ForestArrays view(const OwnedForest& f) {
-    return {.tree_ptr = f.tree_ptr,
-            .child_ptr = f.child_ptr,
-            .children = f.children,
-            .is_leaf = f.is_leaf,
-            .bias = f.bias,
-            .scale = f.scale,
-            .block_ptr = f.block_ptr,
-            .bucket_ptr = f.bucket_ptr,
-            .record_ptr = f.record_ptr,
-            .shift = f.shift,
-            .buckets = f.buckets,
-            .records = f.records};
-}
-
 void add_block(OwnedForest& f, size_t n_children, size_t n_used, Rng& rng) {
     std::vector<uint32_t> features = rng.sample(kFeatures, n_used), ptr = {0};
     std::sort(features.begin(), features.end());

@@ -1,0 +1,204 @@
+// Many rows at once, shared by threads, against the same rows one by one.
+#include "core/predict.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "check.hpp"
+#include "core/random.hpp"
+#include "core/ranker.hpp"
+#include "core/train.hpp"
+#include "forest.hpp"
+
+using namespace bonsai;
+
+namespace {
+
+constexpr size_t kFeatures = 120, kLabels = 300, kRows = 500;
+
+// Each label has a feature or two of its own; a row has those of its labels, and some noise.
+struct Texts {
+    std::vector<int64_t> ptr = {0}, label_ptr = {0};
+    std::vector<int32_t> index, labels;
+    std::vector<float> value;
+
+    Texts() {
+        Rng rng(1);
+        for (size_t i = 0; i < kRows; ++i) {
+            std::vector<int32_t> features, mine;
+            const size_t n = i % 50 == 7 ? 0 : 1 + rng.below(3);  // some rows are empty
+            for (size_t l = 0; l < n; ++l) {
+                mine.push_back(static_cast<int32_t>(rng.below(kLabels)));
+                features.push_back(mine.back() % static_cast<int32_t>(kFeatures));
+                features.push_back(mine.back() * 7 % static_cast<int32_t>(kFeatures));
+                features.push_back(static_cast<int32_t>(rng.below(kFeatures)));
+            }
+            for (auto* list : {&features, &mine}) {
+                std::sort(list->begin(), list->end());
+                list->erase(std::unique(list->begin(), list->end()), list->end());
+            }
+            for (const int32_t f : features) {
+                index.push_back(f);
+                value.push_back(static_cast<float>(0.5 + rng.uniform()));
+            }
+            labels.insert(labels.end(), mine.begin(), mine.end());
+            ptr.push_back(static_cast<int64_t>(index.size()));
+            label_ptr.push_back(static_cast<int64_t>(labels.size()));
+        }
+    }
+    RowsView rows(size_t begin, size_t end) const {
+        RowsView view{};
+        view.n_rows = end - begin;
+        view.n_features = kFeatures;
+        view.ptr = ptr.data() + begin;
+        view.index = index.data();
+        view.value = value.data();
+        return view;
+    }
+};
+
+// A root, inner nodes, and leaves: one with more labels than a block holds, others with few.
+struct HandMade {
+    std::vector<int64_t> child_ptr = {0};
+    std::vector<int32_t> children;
+    std::vector<uint8_t> is_leaf;
+
+    explicit HandMade(uint64_t seed) {
+        std::vector<int32_t> order(kLabels);
+        std::iota(order.begin(), order.end(), 0);
+        Rng(seed).shuffle(order);
+        const auto add = [&](const std::vector<int32_t>& list, bool leaf) {
+            children.insert(children.end(), list.begin(), list.end());
+            child_ptr.push_back(static_cast<int64_t>(children.size()));
+            is_leaf.push_back(leaf);
+        };
+        const auto leaf = [&](size_t begin, size_t end) {
+            std::vector<int32_t> labels(order.begin() + static_cast<int64_t>(begin),
+                                        order.begin() + static_cast<int64_t>(end));
+            std::sort(labels.begin(), labels.end());
+            add(labels, true);
+        };
+        add({1, 2, 3}, false);
+        leaf(0, 160);
+        add({4, 5, 6, 7, 8}, false);
+        leaf(160, 190);
+        for (size_t begin = 190; begin < kLabels; begin += 22) leaf(begin, begin + 22);
+    }
+    TreeView view() const { return {child_ptr, children, is_leaf}; }
+};
+
+struct Answer {
+    std::vector<int32_t> ids;
+    std::vector<float> scores;
+    bool operator==(const Answer&) const = default;
+};
+
+Answer ask(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
+           unsigned threads) {
+    Answer answer{std::vector<int32_t>(x.n_rows * params.k), std::vector<float>(x.n_rows * params.k)};
+    Control control;
+    Pool pool(threads, control);
+    predict_top_k(forest, ranker, x, params, pool, answer.ids.data(), answer.scores.data());
+    CHECK(control.done == x.n_rows && control.total == x.n_rows);
+    return answer;
+}
+
+// The same whoever shares the batch, and however many threads do; and nearly all rows get a label of theirs.
+void check_search(const Texts& texts, const Forest& forest, const Forest* ranker, PredictParams params) {
+    Answer one_by_one;
+    for (size_t i = 0; i < kRows; ++i) {
+        const Answer row = ask(forest, ranker, texts.rows(i, i + 1), params, 1);
+        one_by_one.ids.insert(one_by_one.ids.end(), row.ids.begin(), row.ids.end());
+        one_by_one.scores.insert(one_by_one.scores.end(), row.scores.begin(), row.scores.end());
+    }
+    for (const unsigned threads : {1u, 2u, 5u})
+        CHECK(ask(forest, ranker, texts.rows(0, kRows), params, threads) == one_by_one);
+    size_t right = 0, asked = 0;
+    for (size_t i = 0; i < kRows; ++i) {
+        const auto first = texts.labels.begin() + texts.label_ptr[i];
+        const auto last = texts.labels.begin() + texts.label_ptr[i + 1];
+        const int32_t best = one_by_one.ids[i * params.k];
+        CHECK(std::is_sorted(one_by_one.scores.begin() + static_cast<int64_t>(i * params.k),
+                             one_by_one.scores.begin() + static_cast<int64_t>((i + 1) * params.k),
+                             std::greater<>()));
+        if (first == last) {
+            CHECK(best == -1);
+            continue;
+        }
+        ++asked;
+        right += std::binary_search(first, last, best);
+    }
+    CHECK(right > asked * 4 / 5);
+}
+
+void test_batches() {
+    const Texts texts;
+    const Dataset data(texts.rows(0, kRows), texts.label_ptr, texts.labels, kLabels, {}, true);
+    const HandMade trees[] = {HandMade(1), HandMade(2), HandMade(3)};
+    const TreeView views[] = {trees[0].view(), trees[1].view(), trees[2].view()};
+    LinearParams linear{.loss = Loss::squared_hinge,
+                        .solver = Solver::dual,
+                        .c = 4,
+                        .tol = 0.05,
+                        .max_iter = 50,
+                        .learn_bias = true,
+                        .fixed_bias = -1,
+                        .prune = 0.01f};
+    Control control;
+    Pool pool(2, control);
+    TrainReport report;
+    const OwnedForest several = train_forest(data, views, 0, linear, false, kernels(), pool, report);
+    const OwnedForest one = train_forest(data, {views, 1}, 0, linear, false, kernels(), pool, report);
+    const OwnedForest bare = train_forest(data, views, 0, linear, true, kernels(), pool, report);
+    linear.learn_bias = false;
+    std::vector<uint32_t> labels(kLabels);
+    std::iota(labels.begin(), labels.end(), 0u);
+    const OwnedForest all = train_ranker(data, labels, {}, 1.0, 0, linear, kernels(), pool, report);
+    const Forest forest(view(several), kFeatures, kLabels), single(view(one), kFeatures, kLabels);
+    const Forest routes(view(bare), kFeatures, kLabels, true), ranker(view(all), kFeatures, kLabels);
+    for (const size_t beam : {size_t{0}, size_t{3}})
+        for (const size_t k : {size_t{1}, size_t{5}, size_t{40}}) {
+            const PredictParams params{
+                .loss = Loss::squared_hinge, .beam = beam, .k = k, .normalize = true, .path_power = 0.1f};
+            check_search(texts, forest, nullptr, params);  // trees
+            check_search(texts, single, nullptr, params);  // one tree
+            check_search(texts, ranker, nullptr, params);  // all labels
+            check_search(texts, routes, &ranker, params);  // candidates by trees, ranked on their own
+        }
+}
+
+void test_interrupt() {
+    const Texts texts;
+    const Dataset data(texts.rows(0, kRows), texts.label_ptr, texts.labels, kLabels, {}, true);
+    const HandMade tree(1);
+    const TreeView one = tree.view();
+    const LinearParams linear{.loss = Loss::squared_hinge,
+                              .solver = Solver::dual,
+                              .c = 1,
+                              .tol = 0.1,
+                              .max_iter = 5,
+                              .learn_bias = true,
+                              .fixed_bias = -1,
+                              .prune = 0.1f};
+    Control control;
+    Pool pool(2, control);
+    TrainReport report;
+    const OwnedForest owned = train_forest(data, {&one, 1}, 0, linear, false, kernels(), pool, report);
+    const Forest forest(view(owned), kFeatures, kLabels);
+    control.stop = true;
+    std::vector<int32_t> ids(kRows);
+    std::vector<float> scores(kRows);
+    const PredictParams params{
+        .loss = Loss::squared_hinge, .beam = 10, .k = 1, .normalize = true, .path_power = 0};
+    CHECK_THROWS(
+        predict_top_k(forest, nullptr, texts.rows(0, kRows), params, pool, ids.data(), scores.data()),
+        "interrupted");
+}
+
+}  // namespace
+
+int main() {
+    test_batches();
+    test_interrupt();
+    return check::report("predict");
+}
