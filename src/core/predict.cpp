@@ -18,7 +18,7 @@ namespace {
 // of them. Bounds of what they need:
 constexpr size_t kBatchRows = 8192;
 constexpr size_t kBatchValues = 2 << 20;
-constexpr size_t kSearchBytes = 48 << 20;  // for nodes on the way
+constexpr size_t kSearchBytes = 48 << 20;   // for nodes on the way
 constexpr size_t kMarginBytes = 128 << 20;  // for the margins of labels
 
 constexpr size_t kRowsPerTask = 32;
