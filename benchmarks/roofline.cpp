@@ -363,19 +363,7 @@ void print_find(size_t used, bool last) {
         ptr.push_back(static_cast<uint32_t>(child.size()));
     }
     made.add_block(features, ptr, child, std::vector<StoredWeight>(child.size(), 3));
-    const ForestArrays arrays{.tree_ptr = made.tree_ptr,
-                              .child_ptr = made.child_ptr,
-                              .children = made.children,
-                              .is_leaf = made.is_leaf,
-                              .bias = made.bias,
-                              .scale = made.scale,
-                              .block_ptr = made.block_ptr,
-                              .bucket_ptr = made.bucket_ptr,
-                              .record_ptr = made.record_ptr,
-                              .shift = made.shift,
-                              .buckets = made.buckets,
-                              .records = made.records};
-    const Forest forest(arrays, n_features, kBlockChildren);
+    const Forest forest(made.arrays(), n_features, kBlockChildren);
     forest.verify();
     Zipf zipf(n_features, 11);
     std::vector<int32_t> wanted;

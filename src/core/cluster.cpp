@@ -330,8 +330,10 @@ class KMeans {
         if (rows_.dense) {
             compare(centres);
             const size_t stride = round_up(k_, kLaneStep);
-            for (size_t m = 0; m < members_.size(); ++m)
-                cluster_[members_[m]] = best_two(similarity_.data() + m * stride).best;
+            for_each_task([&](size_t begin, size_t end) {
+                for (size_t m = begin; m < end; ++m)
+                    cluster_[members_[m]] = best_two(similarity_.data() + m * stride).best;
+            });
             return;
         }
         const bool keep = members_.size() <= kSmallCluster * k_;
@@ -457,19 +459,9 @@ class KMeans {
         const size_t n = members_.size(), stride = round_up(k_, kLaneStep);
         compare(centres);
         std::vector<float> regret(n);
-        for (size_t m = 0; m < n; ++m) {
-            float best = -INFINITY, second = -INFINITY;
-            for (size_t c = 0; c < k_; ++c) {
-                const float s = similarity_[m * stride + c];
-                if (s > best) {
-                    second = best;
-                    best = s;
-                } else if (s > second) {
-                    second = s;
-                }
-            }
-            regret[m] = k_ > 1 ? best - second : 0.0f;
-        }
+        for_each_task([&](size_t begin, size_t end) {
+            for (size_t m = begin; m < end; ++m) regret[m] = best_two(similarity_.data() + m * stride).gap;
+        });
         std::vector<uint32_t> order(n);
         std::iota(order.begin(), order.end(), 0u);
         std::stable_sort(order.begin(), order.end(),

@@ -303,6 +303,21 @@ struct OwnedForest {
     std::vector<uint32_t> buckets;
     std::vector<uint8_t> records;
 
+    ForestArrays arrays() const {
+        return {.tree_ptr = tree_ptr,
+                .child_ptr = child_ptr,
+                .children = children,
+                .is_leaf = is_leaf,
+                .bias = bias,
+                .scale = scale,
+                .block_ptr = block_ptr,
+                .bucket_ptr = bucket_ptr,
+                .record_ptr = record_ptr,
+                .shift = shift,
+                .buckets = buckets,
+                .records = records};
+    }
+
     // Appends a block. Features ascend; weights ptr[i] … ptr[i + 1], at least one, are those of the i-th,
     // each with its child within the block.
     void add_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,

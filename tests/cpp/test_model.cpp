@@ -10,7 +10,6 @@
 #include "check.hpp"
 #include "core/predict.hpp"
 #include "core/random.hpp"
-#include "forest.hpp"
 
 using namespace bonsai;
 
@@ -78,7 +77,7 @@ OwnedForest make_forest(uint64_t key) {
 // Constructed, verified and used to predict; throws what these throw.
 void use(const OwnedForest& forest, bool verify = true) {
     const OwnedForest exact = forest;
-    const Forest model(view(exact), kFeatures, kLabels);
+    const Forest model(exact.arrays(), kFeatures, kLabels);
     if (verify) model.verify();
 }
 
@@ -140,8 +139,8 @@ void test_nodes() {
     CHECK_THROWS(use(changed([](OwnedForest& f) { f.bias[7] = -INFINITY; })), number);
     CHECK_THROWS(use(changed([](OwnedForest& f) { f.scale[500] = INFINITY; })), number);
     const OwnedForest forest = make_forest(1);
-    CHECK_THROWS(Forest(view(forest), kFeatures, kLabels - 1), "a child out of range");
-    const Forest model(view(forest), kFeatures, kLabels);
+    CHECK_THROWS(Forest(forest.arrays(), kFeatures, kLabels - 1), "a child out of range");
+    const Forest model(forest.arrays(), kFeatures, kLabels);
     CHECK(model.n_trees() == 2);
     CHECK(model.n_features() == kFeatures && model.n_labels() == kLabels);
 }
@@ -201,7 +200,7 @@ void test_contents() {
     refuses(
         wide, [](Arrays& f, Place p) { std::copy_n(&f.records[p.low], 2, &f.records[p.low + 2]); }, order);
     refuses(wide, [](Arrays& f, Place p) { f.records[p.low + 1] = 0xff; }, range);
-    CHECK_THROWS(Forest(view(made), kFeatures / 2, kLabels).verify(), range);
+    CHECK_THROWS(Forest(made.arrays(), kFeatures / 2, kLabels).verify(), range);
 
     const char* length = "the length of a record";
     everywhere([](Arrays& f, Place p) { f.records[p.begin] = 0; }, length);
@@ -258,7 +257,7 @@ OwnedForest with_block(const std::vector<uint32_t>& features) {
 // Every way to look a feature up gives what was put in. Returns the block's shift.
 unsigned test_block(const std::vector<uint32_t>& features, size_t n_features) {
     const OwnedForest f = with_block(features);
-    const Forest model(view(f), std::max(n_features, kFeatures), kLabels);
+    const Forest model(f.arrays(), std::max(n_features, kFeatures), kLabels);
     model.verify();
     const PackedBlock block = model.block(f.shift.size() - 1);
     std::vector<size_t> listed;
@@ -349,7 +348,7 @@ bool ids_in_range(const Found& found) {
 
 void test_prediction() {
     const OwnedForest forest = make_forest(1);
-    const Forest model(view(forest), kFeatures, kLabels);
+    const Forest model(forest.arrays(), kFeatures, kLabels);
     const Input input(2);
     for (const size_t beam : {0u, 1u, 2u}) {
         const PredictParams params{
@@ -379,7 +378,7 @@ void test_prediction() {
 
 void test_interrupt() {
     const OwnedForest forest = make_forest(1);
-    const Forest model(view(forest), kFeatures, kLabels);
+    const Forest model(forest.arrays(), kFeatures, kLabels);
     const Input input(2);
     std::vector<int32_t> ids(input.rows.n_rows);
     std::vector<float> scores(input.rows.n_rows);
@@ -439,7 +438,7 @@ void test_garbage_contents() {
         if (round % 2 != 0)
             for (uint8_t& s : forest.shift) s = static_cast<uint8_t>(rng.below(kMaxShift + 1));
         const OwnedForest exact = forest;
-        const Forest model(view(exact), kFeatures, kLabels);
+        const Forest model(exact.arrays(), kFeatures, kLabels);
         predict_every_way(model, input, rng);
         for (size_t b = 0; b < exact.shift.size(); ++b) {
             const PackedBlock block = model.block(b);
@@ -462,7 +461,7 @@ void test_sums_beyond_32_bits() {
     for (uint32_t f = 5; f < kFeatures; f += 13) features.push_back(f);
     CHECK(n_weights(5) == kMostListed);
     OwnedForest forest = with_block(features);
-    Forest(view(forest), kFeatures, kLabels)
+    Forest(forest.arrays(), kFeatures, kLabels)
         .block(forest.shift.size() - 1)
         .for_each_feature([&](size_t, const FeatureWeights& found) {
             uint8_t* bytes = forest.records.data() + (found.bytes - forest.records.data());
@@ -473,7 +472,7 @@ void test_sums_beyond_32_bits() {
     for (const uint32_t f : features) rows.index.push_back(static_cast<int32_t>(f));
     rows.value.assign(features.size(), 1.0f);
     rows.ptr = {0, static_cast<int64_t>(features.size())};
-    const Forest model(view(forest), kFeatures, kLabels);
+    const Forest model(forest.arrays(), kFeatures, kLabels);
     const PredictParams params{
         .loss = Loss::squared_hinge, .beam = 0, .k = kLabels, .normalize = false, .path_power = 0};
     CHECK(ids_in_range(predict(model, rows.view(), params)));
@@ -548,7 +547,7 @@ void test_one_number_changed() {
         }
         const OwnedForest exact = f;
         try {
-            const Forest model(view(exact), kFeatures, kLabels);
+            const Forest model(exact.arrays(), kFeatures, kLabels);
             ++accepted;
             predict_every_way(model, input, rng);
             model.verify();

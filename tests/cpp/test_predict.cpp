@@ -8,13 +8,20 @@
 #include "core/random.hpp"
 #include "core/ranker.hpp"
 #include "core/train.hpp"
-#include "forest.hpp"
 
 using namespace bonsai;
 
 namespace {
 
 constexpr size_t kFeatures = 120, kLabels = 300, kRows = 500;
+constexpr LinearParams kLinear{.loss = Loss::squared_hinge,
+                               .solver = Solver::dual,
+                               .c = 4,
+                               .tol = 0.05,
+                               .max_iter = 50,
+                               .learn_bias = true,
+                               .fixed_bias = -1,
+                               .prune = 0.01f};
 
 // Each label has a feature or two of its own; a row has those of its labels, and some noise.
 struct Texts {
@@ -136,14 +143,7 @@ void test_batches() {
     const Dataset data(texts.rows(0, kRows), texts.label_ptr, texts.labels, kLabels, {}, true);
     const HandMade trees[] = {HandMade(1), HandMade(2), HandMade(3)};
     const TreeView views[] = {trees[0].view(), trees[1].view(), trees[2].view()};
-    LinearParams linear{.loss = Loss::squared_hinge,
-                        .solver = Solver::dual,
-                        .c = 4,
-                        .tol = 0.05,
-                        .max_iter = 50,
-                        .learn_bias = true,
-                        .fixed_bias = -1,
-                        .prune = 0.01f};
+    LinearParams linear = kLinear;
     Control control;
     Pool pool(2, control);
     TrainReport report;
@@ -154,8 +154,8 @@ void test_batches() {
     std::vector<uint32_t> labels(kLabels);
     std::iota(labels.begin(), labels.end(), 0u);
     const OwnedForest all = train_ranker(data, labels, {}, 1.0, 0, linear, kernels(), pool, report);
-    const Forest forest(view(several), kFeatures, kLabels), single(view(one), kFeatures, kLabels);
-    const Forest routes(view(bare), kFeatures, kLabels, true), ranker(view(all), kFeatures, kLabels);
+    const Forest forest(several.arrays(), kFeatures, kLabels), single(one.arrays(), kFeatures, kLabels);
+    const Forest routes(bare.arrays(), kFeatures, kLabels, true), ranker(all.arrays(), kFeatures, kLabels);
     for (const size_t beam : {size_t{0}, size_t{3}})
         for (const size_t k : {size_t{1}, size_t{5}, size_t{40}}) {
             const PredictParams params{
@@ -167,38 +167,9 @@ void test_batches() {
         }
 }
 
-void test_interrupt() {
-    const Texts texts;
-    const Dataset data(texts.rows(0, kRows), texts.label_ptr, texts.labels, kLabels, {}, true);
-    const HandMade tree(1);
-    const TreeView one = tree.view();
-    const LinearParams linear{.loss = Loss::squared_hinge,
-                              .solver = Solver::dual,
-                              .c = 1,
-                              .tol = 0.1,
-                              .max_iter = 5,
-                              .learn_bias = true,
-                              .fixed_bias = -1,
-                              .prune = 0.1f};
-    Control control;
-    Pool pool(2, control);
-    TrainReport report;
-    const OwnedForest owned = train_forest(data, {&one, 1}, 0, linear, false, kernels(), pool, report);
-    const Forest forest(view(owned), kFeatures, kLabels);
-    control.stop = true;
-    std::vector<int32_t> ids(kRows);
-    std::vector<float> scores(kRows);
-    const PredictParams params{
-        .loss = Loss::squared_hinge, .beam = 10, .k = 1, .normalize = true, .path_power = 0};
-    CHECK_THROWS(
-        predict_top_k(forest, nullptr, texts.rows(0, kRows), params, pool, ids.data(), scores.data()),
-        "interrupted");
-}
-
 }  // namespace
 
 int main() {
     test_batches();
-    test_interrupt();
     return check::report("predict");
 }
