@@ -91,6 +91,9 @@ struct Kernels {
                           uint32_t* place, int16_t* found_value);
     // Where those of n keys stand whose bit is set, in order; room for 16 more. Returns how many.
     size_t (*find_marked)(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where);
+    // Where those of n numbers stand that are not below `least`, in order; room for 16 more. Returns how
+    // many.
+    size_t (*find_reaching)(const float* numbers, size_t n, float least, uint32_t* where);
     // out[c] += sum over i of rows[i].factor * the c-th of 128 bytes
     void (*sum_spread)(const SpreadBytes* rows, size_t n, int32_t* out);
     // out[c] = sum[c] * (unit * scale[c]) + bias[c], each step rounded: the same on every machine. What is

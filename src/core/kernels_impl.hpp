@@ -674,20 +674,27 @@ size_t find_places(const uint32_t* table, const uint32_t* key, const int16_t* va
     return found;
 }
 
+#if defined(__AVX512F__)
+// Appends first + l, for each bit l of `hit`, to the `found` numbers of a list; returns how many there are
+// then.
+size_t append_places(__mmask16 hit, size_t first, uint32_t* where, size_t found) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i at = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)), lane);
+    _mm512_storeu_si512(where + found, _mm512_maskz_compress_epi32(hit, at));
+    return found + static_cast<size_t>(__builtin_popcount(hit));
+}
+#endif
+
 size_t find_marked(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where) {
     size_t found = 0, i = 0;
 #if defined(__AVX512F__)
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     for (; i + 16 <= n; i += 16) {
         const __m512i keys = _mm512_loadu_si512(key + i);
         const __m512i words = _mm512_i32gather_epi32(_mm512_srli_epi32(keys, 5), bits, 4);
         const __m512i bit =
             _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_epi32(keys, _mm512_set1_epi32(31)));
         const __mmask16 hit = _mm512_test_epi32_mask(words, bit);
-        if (!hit) continue;
-        const __m512i at = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(i)), lane);
-        _mm512_storeu_si512(where + found, _mm512_maskz_compress_epi32(hit, at));
-        found += static_cast<size_t>(__builtin_popcount(hit));
+        if (hit) found = append_places(hit, i, where, found);
     }
 #endif
     for (; i < n; ++i) {
@@ -785,6 +792,29 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
     }
 }
 
+size_t find_reaching(const float* numbers, size_t n, float least, uint32_t* where) {
+    size_t found = 0, i = 0;
+    for (; i + kVector <= n; i += kVector) {
+        const Vec v = load(numbers + i);
+#if defined(__AVX512F__)
+        const __mmask16 hit = _mm512_cmp_ps_mask(v, broadcast(least), _CMP_GE_OQ);
+        if (hit) found = append_places(hit, i, where, found);
+#else
+        const Mask hit = v >= broadcast(least);
+        if (!any(hit)) continue;
+        for (size_t l = 0; l < kVector; ++l) {  // without a branch: what is not wanted is written over
+            where[found] = static_cast<uint32_t>(i + l);
+            found += hit[l] & 1;
+        }
+#endif
+    }
+    for (; i < n; ++i) {
+        where[found] = static_cast<uint32_t>(i);
+        found += numbers[i] >= least;
+    }
+    return found;
+}
+
 size_t drain(float* w, size_t n, uint32_t* index, float* value) {
     size_t found = 0;
     for (size_t f = 0; f < n; f += kVector) {
@@ -792,11 +822,8 @@ size_t drain(float* w, size_t n, uint32_t* index, float* value) {
 #if defined(__AVX512F__)
         const __mmask16 hit = _mm512_cmp_ps_mask(v, Vec{}, _CMP_NEQ_UQ);
         if (!hit) continue;
-        const __m512i first = _mm512_set1_epi32(static_cast<int>(f));
-        const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        _mm512_storeu_si512(index + found, _mm512_maskz_compress_epi32(hit, _mm512_add_epi32(first, lane)));
         _mm512_storeu_ps(value + found, _mm512_maskz_compress_ps(hit, v));
-        found += static_cast<size_t>(__builtin_popcount(hit));
+        found = append_places(hit, f, index, found);
 #else
         const Mask hit = v != Vec{};
         if (!any(hit)) continue;
@@ -845,6 +872,7 @@ const Kernels BONSAI_KERNELS = {
     .sum_bytes = sum_bytes,
     .find_places = find_places,
     .find_marked = find_marked,
+    .find_reaching = find_reaching,
     .sum_spread = sum_spread,
     .sums_to_margins = sums_to_margins,
     .unspread = unspread,

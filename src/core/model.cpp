@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels.hpp"
+
 namespace bonsai {
 namespace {
 
@@ -42,6 +44,15 @@ unsigned shift_for(std::span<const uint32_t> features) {
 Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool bare)
     : a_(arrays), n_features_(n_features), n_labels_(n_labels), bare_(bare) {
     check_structure();
+    for (size_t t = 0; t < n_trees(); ++t) {
+        InnerNodes& inner = inner_.emplace_back();
+        for (int64_t v = a_.tree_ptr[t]; v < a_.tree_ptr[t + 1]; ++v) {
+            if (a_.is_leaf[v]) continue;
+            const size_t n = (n_children(static_cast<size_t>(v)) + kLaneStep - 1) / kLaneStep * kLaneStep;
+            inner.children += n;
+            inner.widest = std::max(inner.widest, n);
+        }
+    }
     if (!is_one_leaf()) return;
     place_.assign(n_labels, kNowhere);
     for (size_t c = 0; c < a_.children.size(); ++c) place_[a_.children[c]] = static_cast<uint32_t>(c);

@@ -268,6 +268,16 @@ class Forest {
     size_t n_children(size_t node) const {
         return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
     }
+    size_t n_blocks(size_t node) const { return (n_children(node) + kBlockChildren - 1) / kBlockChildren; }
+    // How many children, each node's rounded up to a multiple of 16, a row may have to choose from at once
+    // that is at up to `beam` inner nodes of each tree.
+    size_t most_choices(size_t beam) const {
+        size_t all = 0;
+        for (const InnerNodes& inner : inner_)
+            all += beam > inner.children / std::max<size_t>(1, inner.widest) ? inner.children
+                                                                             : beam * inner.widest;
+        return all;
+    }
     // Of a forest that is one leaf: where a label stands among its children, or kNowhere.
     bool is_one_leaf() const { return a_.is_leaf.size() == 1 && a_.is_leaf[0]; }
     uint32_t place(uint32_t label) const { return place_[label]; }
@@ -290,6 +300,11 @@ class Forest {
     size_t n_labels_;
     bool bare_;
     std::vector<uint32_t> place_;
+    struct InnerNodes {  // of a tree
+        size_t children = 0;
+        size_t widest = 0;
+    };
+    std::vector<InnerNodes> inner_;
 };
 
 // The arrays of a forest under construction.

@@ -280,4 +280,38 @@ void BlockScorer::sum_listed(const Hits& hits, int32_t* sum) {
     }
 }
 
+// Largest first, so that threads end together. A block that is most of the work is shared, if it has more
+// rows than it takes to unpack it twice.
+void BlockLoop::share_out(const Forest& forest, std::vector<BlockRows>& blocks) const {
+    const size_t threads = pool_.threads();
+    if (threads == 1) return;
+    constexpr size_t multiply_cost = 3;  // of a value, in bytes to unpack
+    const ForestArrays& a = forest.arrays();
+    const auto n_bytes = [&](const BlockRows& block) {
+        const auto b = static_cast<size_t>(a.block_ptr[block.node]) + block.from / kBlockChildren;
+        return static_cast<size_t>(a.record_ptr[b + 1] - a.record_ptr[b]);
+    };
+    size_t total = 0;
+    for (BlockRows& block : blocks) {
+        block.cost = block.rows.size() * batch_.mean_row_size() * multiply_cost + n_bytes(block);
+        total += block.cost;
+    }
+    const size_t n = blocks.size();
+    for (size_t b = 0; b < n; ++b) {
+        const BlockRows whole = blocks[b];
+        const size_t n_rows = whole.rows.size();
+        const size_t pieces = std::min({2 * whole.cost * threads / total + 1, threads,
+                                        whole.cost / (4 * n_bytes(whole) + 1) + 1, n_rows});
+        for (size_t piece = 0; piece < pieces; ++piece) {
+            const size_t begin = n_rows * piece / pieces, n = n_rows * (piece + 1) / pieces - begin;
+            BlockRows& part = piece == 0 ? blocks[b] : blocks.emplace_back(whole);
+            part.first = whole.first + begin;
+            part.rows = whole.rows.subspan(begin, n);
+            part.cost = whole.cost / pieces;
+        }
+    }
+    std::stable_sort(blocks.begin(), blocks.end(),
+                     [](const BlockRows& a, const BlockRows& b) { return a.cost > b.cost; });
+}
+
 }  // namespace bonsai

@@ -1,8 +1,10 @@
-// Margins of rows, block by block: the part of prediction that multiplies.
+// Margins of rows, block by block and by all threads: the part of prediction that multiplies.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +26,8 @@ class Batch {
     size_t size() const { return rows_.size(); }
     // The number of its values that are not 0.
     size_t row_size(size_t row) const { return rows_[row].n; }
+    // Of all rows; rounded up.
+    size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
 
   private:
     friend class BlockScorer;
@@ -112,6 +116,43 @@ class BlockScorer {
     std::vector<uint32_t> places_;  // in panel_, of one row's features
     std::vector<int16_t> values_;   // of the same
     Hits hits_[4];
+};
+
+// A block of a node's children, from the `from`-th on, and the rows that need it, which the caller numbers
+// through from `first` on.
+struct BlockRows {
+    size_t node;
+    size_t from;
+    size_t first;
+    std::span<const uint32_t> rows;
+    size_t cost = 0;
+};
+
+// Goes through blocks with all threads: each block is read and unpacked once for all rows that need it.
+class BlockLoop {
+  public:
+    BlockLoop(const Batch& batch, Pool& pool) : batch_(batch), pool_(pool), scorers_(pool.threads()) {}
+
+    // fn(scorer that has the block open, block, row, its number) for all rows of all blocks. Orders the
+    // blocks, and splits some.
+    template <class Fn>
+    void run(const Forest& forest, std::vector<BlockRows>& blocks, Fn&& fn) {
+        share_out(forest, blocks);
+        pool_.run(blocks.size(), [&](size_t b, unsigned worker) {
+            auto& scorer = scorers_[worker];
+            if (!scorer) scorer = std::make_unique<BlockScorer>(batch_);
+            scorer->open(forest, blocks[b].node, blocks[b].from, blocks[b].rows);
+            for (size_t i = 0; i < blocks[b].rows.size(); ++i)
+                fn(*scorer, blocks[b], blocks[b].rows[i], blocks[b].first + i);
+        });
+    }
+
+  private:
+    void share_out(const Forest& forest, std::vector<BlockRows>& blocks) const;
+
+    const Batch& batch_;
+    Pool& pool_;
+    std::vector<std::unique_ptr<BlockScorer>> scorers_;
 };
 
 }  // namespace bonsai

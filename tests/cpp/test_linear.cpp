@@ -245,6 +245,16 @@ void test_find(const Kernels& k, size_t n) {
     CHECK(place == places && found == values);
     where.resize(k.find_marked(bits.data(), signed_key.data(), n, where.data()));
     CHECK(where == marked);
+
+    const auto numbers = random_panel(n, rng);
+    for (const float least : {-INFINITY, 0.0f, n > 0 ? numbers[n / 2] : 1.0f, 2.0f, INFINITY}) {
+        std::vector<uint32_t> reaching;
+        for (size_t i = 0; i < n; ++i)
+            if (numbers[i] >= least) reaching.push_back(static_cast<uint32_t>(i));
+        where.assign(n + 16, 0);
+        where.resize(k.find_reaching(numbers.data(), n, least, where.data()));
+        CHECK(where == reaching);
+    }
 }
 
 void test_lane_loops(const Kernels& k, size_t width) {

@@ -120,6 +120,17 @@ void check_search(const Texts& texts, const Forest& forest, const Forest* ranker
     }
     for (const unsigned threads : {1u, 2u, 5u})
         CHECK(ask(forest, ranker, texts.rows(0, kRows), params, threads) == one_by_one);
+    // Who asks for all labels has all of them looked at; who asks for few has most passed over.
+    PredictParams all = params;
+    all.k = kLabels;
+    const Answer whole = ask(forest, ranker, texts.rows(0, kRows), all, 2);
+    bool same = true;
+    for (size_t i = 0; i < kRows; ++i)
+        for (size_t r = 0; r < params.k; ++r) {
+            same &= whole.ids[i * kLabels + r] == one_by_one.ids[i * params.k + r];
+            same &= whole.scores[i * kLabels + r] == one_by_one.scores[i * params.k + r];
+        }
+    CHECK(same);
     size_t right = 0, asked = 0;
     for (size_t i = 0; i < kRows; ++i) {
         const auto first = texts.labels.begin() + texts.label_ptr[i];
