@@ -15,7 +15,7 @@ build() { # folder, sanitizers, further options
 export UBSAN_OPTIONS=print_stacktrace=1
 build build/tsan thread -DBONSAI_MODULE=OFF
 "$bin/ctest" --test-dir build/tsan --output-on-failure
-build build/asan address,undefined -DPython_EXECUTABLE="$bin/python"
+build build/asan address,undefined -DBONSAI_MODULE=ON -DPython_EXECUTABLE="$bin/python"
 "$bin/ctest" --test-dir build/asan --output-on-failure
 
 # The package with the module just built. The editable installation redirects imports to its own module; Python
