@@ -14,9 +14,10 @@ is the same; --fresh measures all anew.
 
 How it is measured. Training: without reading text, which only omikuji does and which has a column of its own,
 and without saving, except for napkinXC, which saves while it trains. Memory: most resident memory of the
-training process, and what it had before, with its libraries and (omikuji excepted) the matrices. Batch: the
-whole test set, 5 labels a row, best of 3 (no further one after a minute); omikuji through its C call from as
-many Python threads. One row: one thread, 1000 rows one after another, p50 and p99, as called from Python.
+training process, and what it had before, with its libraries (without pandas, which scikit-learn imports if it
+can) and, omikuji excepted, the matrices. Batch: the whole test set, 5 labels a row, best of 5 (no further one
+after a minute); omikuji through its C call from as many Python threads. One row: one thread, 1000 rows one
+after another, p50 and p99, as called from Python.
 "first" is loading and one row.
 """
 

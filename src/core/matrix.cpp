@@ -5,6 +5,9 @@
 #include <numeric>
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "parallel.hpp"
 
 namespace bonsai {
 
@@ -26,6 +29,24 @@ double row_norm(const RowsView& rows, size_t i) {
     return std::sqrt(sum);
 }
 
+namespace {
+
+// Features by falling frequency, counts[f] of f; those that are as frequent, as they were met.
+template <class Count>
+std::vector<uint32_t> by_frequency(std::span<const uint32_t> met, const std::vector<Count>& counts) {
+    Count most = 0;
+    for (const uint32_t f : met) most = std::max(most, counts[f]);
+    std::vector<uint32_t> next(static_cast<size_t>(most) + 2,
+                               0);  // most - count -> where such a feature goes
+    for (const uint32_t f : met) ++next[most - counts[f] + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    std::vector<uint32_t> features(met.size());
+    for (const uint32_t f : met) features[next[most - counts[f]]++] = f;
+    return features;
+}
+
+}  // namespace
+
 Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
              Scratch& scratch, bool apart) {
     view_.n_rows = ids.size();
@@ -45,29 +66,21 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         scratch.local;  // of each feature: first how often it occurs, then its number here, plus one
     local.resize(source.n_features, 0);
     std::vector<uint32_t> met;
-    uint32_t most = 0;
     size_t entries = 0;
     for (const uint32_t i : ids) {
-        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e) {
-            uint32_t& count = local[source.index[e]];
-            if (count == 0) met.push_back(static_cast<uint32_t>(source.index[e]));
-            most = std::max(most, ++count);
-        }
+        for (int64_t e = source.ptr[i]; e < source.ptr[i + 1]; ++e)
+            if (local[source.index[e]]++ == 0) met.push_back(static_cast<uint32_t>(source.index[e]));
         entries += source.row_size(i);
     }
-    // Frequent features first; those that are as frequent, as they were met.
-    std::vector<uint32_t> next(size_t{most} + 2, 0);  // most - count -> where such a feature goes
-    for (const uint32_t f : met) ++next[most - local[f] + 1];
-    std::partial_sum(next.begin(), next.end(), next.begin());
-    const size_t n_shared = apart && most > 0 ? next[most - 1] : met.size(), n_lone = met.size() - n_shared;
+    features_ = by_frequency(met, local);
+    size_t n_shared = features_.size();
+    if (apart)
+        while (n_shared > 0 && local[features_[n_shared - 1]] == 1) --n_shared;
+    const size_t n_lone = features_.size() - n_shared;
     constexpr uint32_t alone = ~uint32_t{0};
-    features_.reserve(met.size());
+    for (size_t number = 0; number < features_.size(); ++number)
+        local[features_[number]] = number < n_shared ? static_cast<uint32_t>(number + 1) : alone;
     features_.resize(n_shared);
-    for (const uint32_t f : met) {
-        const uint32_t number = next[most - local[f]]++;
-        if (number < n_shared) features_[number] = f;
-        local[f] = number < n_shared ? number + 1 : alone;
-    }
     ptr_.reserve(ids.size() + 1);
     ptr_.push_back(0);
     index_.resize(entries - n_lone);
@@ -98,28 +111,98 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     view_.value = value_.data();
 }
 
-void Slice::sort_rows() {
-    if (view_.dense) return;
-    // Column by column, rows ascending in each; and back.
-    std::vector<int64_t> at(view_.n_features + 1, 0);
-    for (const int32_t f : index_) ++at[f + 1];
-    for (size_t f = 0; f < view_.n_features; ++f) at[f + 1] += at[f];
-    std::vector<uint32_t> row(index_.size());
-    std::vector<float> value(index_.size());
-    for (size_t i = 0; i < view_.n_rows; ++i)
-        for (int64_t e = ptr_[i]; e < ptr_[i + 1]; ++e) {
-            const int64_t to = at[index_[e]]++;
-            row[to] = static_cast<uint32_t>(i);
-            value[to] = value_[e];
+// Column by column first, rows ascending in each, then back: then each row's features ascend. Threads share
+// the rows; what each of them has of a column stands together.
+SortedSlice::SortedSlice(const RowsView& source, std::span<const uint32_t> ids, Pool& pool) {
+    view_.n_rows = ids.size();
+    if (source.dense) {
+        pick_.assign(ids.begin(), ids.end());
+        view_.n_features = source.n_features;
+        view_.dense = source.dense;
+        view_.pick = pick_.data();
+        return;
+    }
+    ptr_.reserve(ids.size() + 1);
+    ptr_.push_back(0);
+    for (const uint32_t i : ids) ptr_.push_back(ptr_.back() + static_cast<int64_t>(source.row_size(i)));
+    const auto entries = static_cast<size_t>(ptr_.back());
+
+    struct Part {
+        size_t begin, end;       // rows
+        std::vector<size_t> at;  // feature -> how many entries, then where the next one goes in its column
+        std::vector<uint32_t> met = {};
+    };
+    constexpr size_t worth_a_thread = 1 << 18;
+    std::vector<Part> parts;
+    const size_t n_parts = std::clamp<size_t>(entries / worth_a_thread, 1, pool.threads());
+    for (size_t p = 0; p < n_parts; ++p) {
+        const size_t begin = p == 0 ? 0 : parts.back().end;
+        const auto share = static_cast<int64_t>(entries / n_parts * (p + 1));
+        const auto end =
+            p + 1 == n_parts
+                ? ids.size()
+                : static_cast<size_t>(std::lower_bound(ptr_.begin(), ptr_.end() - 1, share) - ptr_.begin());
+        parts.push_back({begin, std::max(begin, end), std::vector<size_t>(source.n_features, 0)});
+    }
+    const auto for_each_part = [&](auto&& fn) {
+        pool.run(n_parts, [&](size_t p, unsigned) { fn(parts[p], p); });
+    };
+    const auto for_each_entry_of = [&](const Part& part, auto&& fn) {
+        for (size_t r = part.begin; r < part.end; ++r)
+            for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
+                fn(r, static_cast<uint32_t>(source.index[e]), source.value[e]);
+    };
+    for_each_part([&](Part& part, size_t) {
+        for_each_entry_of(part, [&](size_t, uint32_t f, float) {
+            if (part.at[f]++ == 0) part.met.push_back(f);
+        });
+    });
+    std::vector<uint32_t> features;
+    if (n_parts == 1) {
+        features = by_frequency(parts[0].met, parts[0].at);
+    } else {
+        std::vector<uint32_t> met;
+        std::vector<size_t> counts(source.n_features, 0);
+        for (const Part& part : parts)
+            for (const uint32_t f : part.met) {
+                if (counts[f] == 0) met.push_back(f);
+                counts[f] += part.at[f];
+            }
+        features = by_frequency(met, counts);
+    }
+    size_t end = 0;
+    for (const uint32_t f : features)
+        for (Part& part : parts) end += std::exchange(part.at[f], end);
+
+    std::vector<uint32_t> row(entries);
+    std::vector<float> value(entries);
+    for_each_part([&](Part& part, size_t) {
+        for_each_entry_of(part, [&](size_t r, uint32_t f, float v) {
+            const size_t to = part.at[f]++;
+            row[to] = static_cast<uint32_t>(r);
+            value[to] = v;
+        });
+    });
+    index_.resize(entries);
+    value_.resize(entries);
+    for_each_part([&](const Part& part, size_t p) {
+        std::vector<int64_t> next(ptr_.begin() + static_cast<int64_t>(part.begin),
+                                  ptr_.begin() + static_cast<int64_t>(part.end));
+        for (size_t number = 0; number < features.size(); ++number) {
+            const uint32_t f = features[number];
+            // Where the part before ends, or, in the column before, the last part.
+            size_t e = p > 0 ? parts[p - 1].at[f] : number > 0 ? parts.back().at[features[number - 1]] : 0;
+            for (; e < part.at[f]; ++e) {
+                const int64_t to = next[row[e] - part.begin]++;
+                index_[to] = static_cast<int32_t>(number);
+                value_[to] = value[e];
+            }
         }
-    std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);
-    int64_t e = 0;
-    for (size_t f = 0; f < view_.n_features; ++f)
-        for (; e < at[f]; ++e) {
-            const int64_t to = next[row[e]]++;
-            index_[to] = static_cast<int32_t>(f);
-            value_[to] = value[e];
-        }
+    });
+    view_.n_features = features.size();
+    view_.ptr = ptr_.data();
+    view_.index = index_.data();
+    view_.value = value_.data();
 }
 
 void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,

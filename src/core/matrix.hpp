@@ -8,6 +8,8 @@
 
 namespace bonsai {
 
+class Pool;
+
 // Borrowed rows: CSR, or dense row-major when `dense` is set. Every index is proven in range by whoever makes
 // one.
 struct RowsView {
@@ -117,9 +119,6 @@ class Slice {
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
           Scratch& scratch, bool apart = false);
 
-    // Sorts each row by local feature.
-    void sort_rows();
-
     const RowsView& rows() const { return view_; }
     const LoneEntries& lone() const { return lone_; }
     // local feature -> feature of `source`
@@ -133,6 +132,22 @@ class Slice {
     std::vector<float> scale_;
     std::vector<uint32_t> features_;
     LoneEntries lone_;
+    RowsView view_;
+};
+
+// The rows `ids` of `source` over just the features that they use, renumbered likewise, with each row sorted
+// by these numbers: rows are then read nearly from one end of a table to the other. By all threads.
+class SortedSlice {
+  public:
+    SortedSlice(const RowsView& source, std::span<const uint32_t> ids, Pool& pool);
+
+    const RowsView& rows() const { return view_; }
+
+  private:
+    std::vector<int64_t> ptr_;
+    std::vector<int32_t> index_;
+    std::vector<float> value_;
+    std::vector<uint32_t> pick_;
     RowsView view_;
 };
 

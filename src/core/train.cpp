@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <mutex>
+#include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include "pack.hpp"
@@ -96,11 +99,6 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
 
 std::vector<uint32_t> rows_of_node(const Dataset& data, const Job& job, Scratch& scratch) {
     std::vector<uint32_t> rows;
-    if (job.node == 0) {  // every row reaches the root, also one without labels
-        rows.resize(data.n_rows());
-        for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint32_t>(i);
-        return rows;
-    }
     for (const uint32_t label : job.labels)
         for (const int32_t row : data.rows_of(label)) {
             if (scratch.row_seen[row]) continue;
@@ -120,10 +118,8 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
     return problem;
 }
 
-PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params, const Kernels& kernels,
-                 Pool& pool, Scratch& scratch) {
-    const auto rows = rows_of_node(data, job, scratch);
-    const Slice slice(data.x(), rows, data.factors(), scratch.slice, holds_apart(params));
+PackedNode solve(const Dataset& data, const Job& job, std::span<const uint32_t> rows, const Slice& slice,
+                 const LinearParams& params, const Kernels& kernels, Pool& pool, Scratch& scratch) {
     const Problem problem = make_problem(data, job, rows, slice, scratch);
     std::vector<Solution> panels((job.n_classes + kMaxLanes - 1) / kMaxLanes);
     pool.run(panels.size(), [&](size_t p, unsigned) {
@@ -134,6 +130,37 @@ PackedNode solve(const Dataset& data, const Job& job, const LinearParams& params
     });
     return pack(panels, slice.features(), job.n_classes);
 }
+
+// All rows, for the roots of all trees: every row reaches the root, also one without labels. Made when the
+// first root needs it, given back after the last.
+class RootRows {
+  public:
+    RootRows(const Dataset& data, bool apart, size_t n_roots)
+        : data_(data), apart_(apart), n_left_(n_roots) {}
+
+    template <class Fn>
+    void use(Slice::Scratch& scratch, Fn&& fn) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!slice_) {
+                rows_.resize(data_.n_rows());
+                std::iota(rows_.begin(), rows_.end(), 0u);
+                slice_.emplace(data_.x(), rows_, data_.factors(), scratch, apart_);
+            }
+        }
+        fn(std::span<const uint32_t>(rows_), *slice_);
+        const std::lock_guard lock(mutex_);
+        if (--n_left_ == 0) slice_.reset();
+    }
+
+  private:
+    const Dataset& data_;
+    const bool apart_;
+    std::mutex mutex_;
+    size_t n_left_;
+    std::vector<uint32_t> rows_;
+    std::optional<Slice> slice_;
+};
 
 PackedNode without_classifiers(size_t n_classes) {
     PackedNode node;
@@ -192,11 +219,22 @@ OwnedForest train_forest(const Dataset& data, std::span<const TreeView> trees, u
         s.row_seen.assign(data.n_rows(), 0);
     }
     std::vector<PackedNode> nodes(jobs.size());
+    RootRows root_rows(data, holds_apart(params), trees.size());
     pool.run(jobs.size(), [&](size_t o, unsigned worker) {
         Job& job = jobs[order[o]];
-        nodes[order[o]] = bare && trees[job.tree].is_leaf[job.node]
-                              ? without_classifiers(job.n_classes)
-                              : solve(data, job, params, kernels, pool, scratch[worker]);
+        PackedNode& node = nodes[order[o]];
+        Scratch& mine = scratch[worker];
+        const auto solve_on = [&](std::span<const uint32_t> rows, const Slice& slice) {
+            node = solve(data, job, rows, slice, params, kernels, pool, mine);
+        };
+        if (bare && trees[job.tree].is_leaf[job.node]) {
+            node = without_classifiers(job.n_classes);
+        } else if (job.node == 0) {
+            root_rows.use(mine.slice, solve_on);
+        } else {
+            const auto rows = rows_of_node(data, job, mine);
+            solve_on(rows, Slice(data.x(), rows, data.factors(), mine.slice, holds_apart(params)));
+        }
         job.labels = job.class_of = {};
     });
 

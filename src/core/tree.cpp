@@ -32,21 +32,11 @@ struct Growing {
     Partition partition;  // no cluster: a leaf
 };
 
-// The vectors of a node's labels, ready to be clustered: the features of a row in the order of their numbers
-// are read nearly one after the other.
-struct Members {
-    Members(const RowsView& vectors, std::span<const uint32_t> labels) : slice(vectors, labels, {}, scratch) {
-        slice.sort_rows();
-        scratch = {};
-    }
-    Slice::Scratch scratch;
-    Slice slice;
-};
-
-void split(const Members& members, Growing& node, const TreeParams& params, const Kernels& kernels,
+// `vectors` are those of the node's labels.
+void split(const SortedSlice& vectors, Growing& node, const TreeParams& params, const Kernels& kernels,
            Pool& pool) {
-    node.partition = partition_rows(members.slice.rows(), params.kmeans,
-                                    Rng(derive(node.key, kForClustering)), kernels, pool);
+    node.partition =
+        partition_rows(vectors.rows(), params.kmeans, Rng(derive(node.key, kForClustering)), kernels, pool);
     // No progress (all vectors alike, for instance): the node stays a leaf of this size.
     if (node.partition.n_clusters < 2) node.partition = {};
 }
@@ -97,8 +87,8 @@ std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t>
         if (depth == 1 && n_trees > 0 && is_large(levels[0][0], depth)) {
             // All roots hold the same labels. One after the other: each takes the memory of its centres, and
             // is large enough for all threads.
-            const Members members(vectors, labels);
-            for (auto& level : levels) split(members, level[0], params, kernels, pool);
+            const SortedSlice all(vectors, labels, pool);
+            for (auto& level : levels) split(all, level[0], params, kernels, pool);
         } else {
             std::vector<Growing*> large;
             for (auto& level : levels)
@@ -108,7 +98,7 @@ std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t>
                 return a->labels.size() > b->labels.size();
             });
             pool.run(large.size(), [&](size_t task, unsigned) {
-                split(Members(vectors, large[task]->labels), *large[task], params, kernels, pool);
+                split(SortedSlice(vectors, large[task]->labels, pool), *large[task], params, kernels, pool);
             });
         }
         for (size_t t = 0; t < n_trees; ++t) descend(levels[t], n_numbered[t], trees[t], pool.control());

@@ -1,9 +1,14 @@
 #include "core/matrix.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "check.hpp"
+#include "core/parallel.hpp"
+#include "core/random.hpp"
 
 using namespace bonsai;
 
@@ -94,6 +99,55 @@ void test_lone_entries() {
     CHECK(view.rows().n_features == 5 && view.lone()[0].empty());
 }
 
+// Against sorting: features by falling frequency, then as they are met; rows by these numbers. Enough entries
+// for several threads.
+void test_sorted_slice() {
+    constexpr size_t n_rows = 6000, n_features = 900;
+    Rng rng(5);
+    Rows rows{.n_rows = n_rows, .n_features = n_features, .ptr = {0}};
+    for (size_t i = 0; i < n_rows; ++i) {
+        const size_t one_in = 1 + rng.below(8);
+        for (size_t f = 0; f < n_features; ++f) {
+            if (i % 100 == 9 || f % 7 == 3 || rng.below(one_in + f / 300) > 0) continue;
+            rows.index.push_back(static_cast<int32_t>(f));
+            rows.value.push_back(static_cast<float>(rng.uniform()));
+        }
+        rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
+    }
+    CHECK(rows.index.size() > 600000);
+    const RowsView all = rows.view();
+    List<uint32_t> ids(n_rows);
+    std::iota(ids.begin(), ids.end(), 0u);
+    rng.shuffle(ids);
+    ids.resize(n_rows - 100);
+
+    List<uint32_t> count(n_features, 0), met;
+    for (const uint32_t i : ids)
+        for_each_entry(all, i, [&](uint32_t f, float) {
+            if (count[f]++ == 0) met.push_back(f);
+        });
+    std::stable_sort(met.begin(), met.end(), [&](uint32_t a, uint32_t b) { return count[a] > count[b]; });
+    List<uint32_t> number(n_features, 0);
+    for (size_t n = 0; n < met.size(); ++n) number[met[n]] = static_cast<uint32_t>(n);
+
+    for (const unsigned threads : {1u, 2u, 5u}) {
+        Control control;
+        Pool pool(threads, control);
+        const SortedSlice slice(all, ids, pool);
+        bool same = slice.rows().n_rows == ids.size() && slice.rows().n_features == met.size();
+        for (size_t r = 0; r < ids.size(); ++r) {
+            List<std::pair<uint32_t, float>> expected, found;
+            for_each_entry(all, ids[r], [&](uint32_t f, float v) { expected.emplace_back(number[f], v); });
+            std::sort(expected.begin(), expected.end());
+            for_each_entry(slice.rows(), r, [&](uint32_t f, float v) { found.emplace_back(f, v); });
+            same &= found == expected;
+        }
+        CHECK(same);
+        const SortedSlice empty(all, {}, pool);
+        CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0);
+    }
+}
+
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
@@ -180,6 +234,7 @@ int main() {
     test_views();
     test_sparse_slice();
     test_lone_entries();
+    test_sorted_slice();
     test_dense_slice();
     test_transpose();
     test_check_csr();
