@@ -1,7 +1,7 @@
 """The README's table: ours, the paper's variants and the peers, from what other benchmarks have measured.
 
     python -m benchmarks.variants                                                  # accuracy over five seeds
-    python -m benchmarks.compare --data eurlex57k tibkat-core --systems ours omikuji pecos --repeats 2
+    python -m benchmarks.compare --data eurlex57k tibkat-core
     python -m benchmarks.table
 
 Accuracy of ours is that of `variants`, as are sizes of models that `compare` does not train; everything else
@@ -30,6 +30,8 @@ NAMES = {
     "dismec": "DiSMEC",
     "omikuji": "omikuji 0.5.2",
     "pecos": "PECOS 1.2.8",
+    "napkinxc": "napkinXC 0.7.2, logistic",
+    "napkinxc-l2": "napkinXC 0.7.2, squared hinge",
 }
 IN_COMPARE = {"best": "ours-best", "bonsai-i": "ours"}
 COSTS = {

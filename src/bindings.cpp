@@ -8,6 +8,9 @@
 #include <memory>
 #include <numeric>
 #include <thread>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "binding_arrays.hpp"
 #include "core/cluster.hpp"
@@ -102,6 +105,14 @@ void run_watched(unsigned threads, const nb::object& progress, Fn&& fn) {
     if (!progress.is_none()) progress(control.total.load(), control.total.load());
 }
 
+// Memory that is free goes back to the system. Each phase of training has threads of its own, and with them a
+// heap of its own: what one leaves there the next cannot use.
+void give_back_memory() {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
 template <class T>
 T choice(const std::string& name, std::initializer_list<std::pair<const char*, T>> choices) {
     for (const auto& [known, value] : choices)
@@ -168,6 +179,7 @@ nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees,
                                  .max_depth = nb::cast<size_t>(params["max_depth"]),
                                  .seed = seed};
     const Kernels& kernels = bonsai::kernels();
+    give_back_memory();
     std::vector<Tree> trees;
     run_watched(threads, progress, [&](Pool& pool) {
         trees = build_trees(rows.view, span(labels), n_trees, tree_params, kernels, pool);
@@ -180,6 +192,7 @@ nb::list py_build_trees(nb::object vectors, In<uint32_t> labels, size_t n_trees,
 }
 
 nb::tuple trained(OwnedForest f, const TrainReport& report) {
+    give_back_memory();
     nb::dict arrays, numbers;
     arrays["tree_ptr"] = to_numpy(std::move(f.tree_ptr));
     arrays["child_ptr"] = to_numpy(std::move(f.child_ptr));
@@ -212,6 +225,7 @@ nb::tuple py_train(const PyDataset& dataset, nb::list trees, nb::dict params, ui
     const Kernels& kernels = bonsai::kernels();
     OwnedForest f;
     TrainReport report;
+    give_back_memory();
     run_watched(threads, progress, [&](Pool& pool) {
         f = train_forest(dataset.data, views, seed, linear, bare, kernels, pool, report);
     });
@@ -228,6 +242,7 @@ nb::tuple py_train_ranker(const PyDataset& dataset, In<uint32_t> labels, In<floa
     const Kernels& kernels = bonsai::kernels();
     OwnedForest f;
     TrainReport report;
+    give_back_memory();
     run_watched(threads, progress, [&](Pool& pool) {
         f = train_ranker(dataset.data, span(labels), span(costs), learn_above, seed, linear, kernels, pool,
                          report);
