@@ -15,7 +15,7 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsPerTask = 128;
-constexpr size_t kFeaturesPerBlock = 16;  // of the centres, turned around in L1
+constexpr size_t kFeaturesPerBlock = kLaneStep;  // of the centres, turned around in L1
 constexpr size_t kBlocksPerTask = 64;
 // Similarities are kept from one iteration to the next where clusters are so small on average: a few rows
 // that move then leave most centres as they are.
@@ -29,10 +29,6 @@ constexpr float kSureDeviations = 12.0f;
 // out, but for rounding.
 constexpr double kCancelled = 1e-12;
 
-size_t round_up(size_t n, size_t step) {
-    return (n + step - 1) / step * step;
-}
-
 // The nearest whole number, up to 2^22.
 int32_t nearest(float x) {
     constexpr float shift = 0x1.8p23f;  // adding it leaves the whole number in the low bits
@@ -42,9 +38,7 @@ int32_t nearest(float x) {
 // K sums of rows, each on its own: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
     Centres(size_t k_, size_t n_features)
-        : k(k_),
-          pitch((round_up(n_features, kLaneStep) / kLaneStep | 1) * kLaneStep),
-          sums(k_ * pitch, 0.0f) {}
+        : k(k_), pitch((whole_steps(n_features) / kLaneStep | 1) * kLaneStep), sums(k_ * pitch, 0.0f) {}
 
     size_t k;
     size_t pitch;  // an odd number of cache lines: equal features of all centres do not compete for a place
@@ -292,13 +286,13 @@ class KMeans {
     // All similarities of members to centres, in full, `stride` apart; those that have vanished are at
     // -infinity.
     void compare(const Centres& centres) {
-        const size_t stride = round_up(k_, kLaneStep);
+        const size_t stride = whole_steps(k_);
         similarity_.resize(members_.size() * stride);
         for (size_t first = 0; first < k_; first += kMaxLanes) {
             std::vector<uint32_t> lanes(std::min(kMaxLanes, k_ - first));
             std::iota(lanes.begin(), lanes.end(), static_cast<uint32_t>(first));
             const size_t width = panel_width(lanes.size());
-            panel_.resize(round_up(rows_.n_features, kFeaturesPerBlock) * width);
+            panel_.resize(whole_steps(rows_.n_features) * width);
             for_each_block([&](size_t begin, size_t end) {
                 turn(centres, lanes, width, begin, end, panel_.data() + begin * width);
             });
@@ -329,7 +323,7 @@ class KMeans {
     void assign(const Centres& centres) {
         if (rows_.dense) {
             compare(centres);
-            const size_t stride = round_up(k_, kLaneStep);
+            const size_t stride = whole_steps(k_);
             for_each_task([&](size_t begin, size_t end) {
                 for (size_t m = begin; m < end; ++m)
                     cluster_[members_[m]] = best_two(similarity_.data() + m * stride).best;
@@ -378,7 +372,7 @@ class KMeans {
     // Those that have changed.
     void round_centres(const Centres& centres) {
         bytes_.n_features = rows_.n_features;
-        bytes_.stride = round_up(changed_.size(), kLaneStep);
+        bytes_.stride = whole_steps(changed_.size());
         bytes_.bytes.resize(rows_.n_features * bytes_.stride);
         bytes_.scale.resize(rows_.n_features * bytes_.n_parts());
         Panel inverse(bytes_.stride, 0.0f);
@@ -456,7 +450,7 @@ class KMeans {
 
     // Rows that lose most by not getting their best centre choose first.
     void assign_balanced(const Centres& centres) {
-        const size_t n = members_.size(), stride = round_up(k_, kLaneStep);
+        const size_t n = members_.size(), stride = whole_steps(k_);
         compare(centres);
         std::vector<float> regret(n);
         for_each_task([&](size_t begin, size_t end) {

@@ -17,9 +17,14 @@ namespace bonsai {
 inline constexpr size_t kLaneStep = 16;
 inline constexpr size_t kMaxLanes = 64;
 
+// n, rounded up to whole steps.
+constexpr size_t whole_steps(size_t n) {
+    return (n + kLaneStep - 1) / kLaneStep * kLaneStep;
+}
+
 // The narrowest panel that holds n lanes.
 inline size_t panel_width(size_t n) {
-    return n > kMaxLanes ? kMaxLanes : (n + kLaneStep - 1) / kLaneStep * kLaneStep;
+    return n > kMaxLanes ? kMaxLanes : whole_steps(n);
 }
 
 // One pass of dual coordinate descent over the rows, in the given order, for all lanes of a panel. For the

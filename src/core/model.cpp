@@ -48,7 +48,7 @@ Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, b
         InnerNodes& inner = inner_.emplace_back();
         for (int64_t v = a_.tree_ptr[t]; v < a_.tree_ptr[t + 1]; ++v) {
             if (a_.is_leaf[v]) continue;
-            const size_t n = (n_children(static_cast<size_t>(v)) + kLaneStep - 1) / kLaneStep * kLaneStep;
+            const size_t n = whole_steps(n_children(static_cast<size_t>(v)));
             inner.children += n;
             inner.widest = std::max(inner.widest, n);
         }

@@ -226,7 +226,7 @@ class RankerTrainer {
                  : rare_)
                 .push_back(l);
         for (Scratch& s : scratch_) {
-            s.w.assign((rows.n_features + kLaneStep - 1) / kLaneStep * kLaneStep, 0.0f);
+            s.w.assign(whole_steps(rows.n_features), 0.0f);
             s.feature.resize(s.w.size() + kLaneStep);
             s.value.resize(s.w.size() + kLaneStep);
             s.place.assign(rows.n_features, 0);

@@ -105,7 +105,7 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     const ForestArrays& a = forest.arrays();
     const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
     n_children_ = std::min(kBlockChildren, static_cast<size_t>(a.child_ptr[node + 1]) - first);
-    width_ = (n_children_ + kLaneStep - 1) / kLaneStep * kLaneStep;
+    width_ = whole_steps(n_children_);
     std::copy_n(a.scale.data() + first, n_children_, scale_);
     std::copy_n(a.bias.data() + first, n_children_, bias_);
     std::fill(scale_ + n_children_, scale_ + width_, 0.0f);

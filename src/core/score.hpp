@@ -59,11 +59,9 @@ class BlockScorer {
     // Takes up the block that holds a node's children from `from` on. `rows` are those of the batch whose
     // margins will be asked for: if there are many, the block is unpacked for them.
     void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows);
-    // How many children the block has, and how many margins are written: a multiple of 16.
     size_t n_children() const { return n_children_; }
-    size_t width() const { return width_; }
-    // A row's margins. What is written for children beyond n_children() is as low as margins can be. Returns
-    // the largest.
+    // A row's margins, and more up to a multiple of 16: these, of no child, are as low as margins can be.
+    // Returns the largest.
     float margins(size_t row, float* out);
 
   private:

@@ -155,9 +155,7 @@ class Search {
         Best<Candidate> best;
     };
 
-    size_t width(size_t node) const {
-        return (forest_.n_children(node) + kLaneStep - 1) / kLaneStep * kLaneStep;
-    }
+    size_t width(size_t node) const { return whole_steps(forest_.n_children(node)); }
     Visit arrive(size_t node, size_t row, float score) const {
         return {node, forest_.arrays().is_leaf[node] ? Visit::kUnknown : Visit::kWanted,
                 static_cast<uint32_t>(row), score};
