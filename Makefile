@@ -4,8 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(wildcard src/core/*) $(wildcard src/*.?pp) CMakeLists.txt pyproject.toml
-CPP_FILES := $(wildcard src/core/*.?pp) $(wildcard src/*.?pp) $(wildcard tests/cpp/*.?pp) $(wildcard benchmarks/*.?pp)
+SOURCES := $(wildcard src/core/*/*) $(wildcard src/python/*) CMakeLists.txt pyproject.toml
+CPP_FILES := $(wildcard src/core/*/*.?pp) $(wildcard src/python/*.?pp) $(wildcard tests/cpp/*.?pp) $(wildcard benchmarks/*.?pp)
 
 .PHONY: demo test pytest cpptest lint format sanitize bench clean
 

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "core/kernels.hpp"
-#include "core/model.hpp"
-#include "core/panel.hpp"
-#include "core/random.hpp"
+#include "base/panel.hpp"
+#include "base/random.hpp"
+#include "kernels/kernels.hpp"
+#include "model/forest.hpp"
 
 using namespace bonsai;
 

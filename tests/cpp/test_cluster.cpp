@@ -1,11 +1,11 @@
-#include "core/cluster.hpp"
+#include "tree/kmeans.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "check.hpp"
-#include "core/tree.hpp"
+#include "tree/label_tree.hpp"
 
 using namespace bonsai;
 

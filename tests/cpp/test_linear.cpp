@@ -1,12 +1,12 @@
-#include "core/linear.hpp"
+#include "linear/linear.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/random.hpp"
 
 using namespace bonsai;
 

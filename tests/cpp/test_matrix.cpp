@@ -1,4 +1,4 @@
-#include "core/matrix.hpp"
+#include "data/matrix.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/parallel.hpp"
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/parallel.hpp"
-#include "core/random.hpp"
 
 using namespace bonsai;
 

@@ -1,4 +1,4 @@
-#include "core/model.hpp"
+#include "model/forest.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/predict.hpp"
-#include "core/random.hpp"
+#include "predict/predict.hpp"
 
 using namespace bonsai;
 

@@ -1,4 +1,4 @@
-#include "core/parallel.hpp"
+#include "base/parallel.hpp"
 
 #include <chrono>
 #include <stdexcept>

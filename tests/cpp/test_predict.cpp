@@ -1,13 +1,13 @@
 // Many rows at once, shared by threads, against the same rows one by one.
-#include "core/predict.hpp"
+#include "predict/predict.hpp"
 
 #include <algorithm>
 #include <numeric>
 
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/random.hpp"
-#include "core/ranker.hpp"
-#include "core/train.hpp"
+#include "one_vs_rest/train_one_vs_rest.hpp"
+#include "tree/train_trees.hpp"
 
 using namespace bonsai;
 

@@ -1,12 +1,12 @@
-#include "core/ranker.hpp"
+#include "one_vs_rest/train_one_vs_rest.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/random.hpp"
 
 using namespace bonsai;
 

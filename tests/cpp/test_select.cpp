@@ -1,10 +1,10 @@
-#include "core/select.hpp"
+#include "predict/select.hpp"
 
 #include <algorithm>
 #include <utility>
 
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/random.hpp"
 
 using namespace bonsai;
 

@@ -1,4 +1,4 @@
-#include "core/textio.hpp"
+#include "data/xc_format.hpp"
 
 #include <cmath>
 #include <cstdlib>
@@ -6,9 +6,9 @@
 #include <memory>
 #include <stdexcept>
 
+#include "base/decimal.hpp"
+#include "base/random.hpp"
 #include "check.hpp"
-#include "core/decimal.hpp"
-#include "core/random.hpp"
 
 using namespace bonsai;
 

@@ -1,0 +1,3 @@
+#define BONSAI_KERNELS kPortableKernels
+#define BONSAI_KERNELS_NAME "portable"
+#include "kernels/kernels_impl.hpp"

@@ -1,3 +1,0 @@
-#define BONSAI_KERNELS kAvx2Kernels
-#define BONSAI_KERNELS_NAME "avx2"
-#include "kernels_impl.hpp"

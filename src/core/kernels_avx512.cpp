@@ -1,3 +1,0 @@
-#define BONSAI_KERNELS kAvx512Kernels
-#define BONSAI_KERNELS_NAME "avx512"
-#include "kernels_impl.hpp"

@@ -1,3 +1,0 @@
-#define BONSAI_KERNELS kAvx512VnniKernels
-#define BONSAI_KERNELS_NAME "avx512vnni"
-#include "kernels_impl.hpp"

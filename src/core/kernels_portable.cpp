@@ -1,3 +1,0 @@
-#define BONSAI_KERNELS kPortableKernels
-#define BONSAI_KERNELS_NAME "portable"
-#include "kernels_impl.hpp"
