@@ -1,8 +1,9 @@
-"""The paper's experiments: a small run of all, what is reused, what goes wrong, statistics by hand."""
+"""The paper's experiments: a small run of all, tests of differences, remarks, reuse, errors, statistics."""
 
 import csv
 import json
 import math
+import re
 import sys
 
 import numpy as np
@@ -10,13 +11,17 @@ import pytest
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree, _cli, datasets, experiments
-from bonsai_xmc.experiments import EXPERIMENTS, _beam, _published, _source
+from bonsai_xmc.datasets import Dataset
+from bonsai_xmc.experiments import EXPERIMENTS, _beam, _depth, _published, _remarks, _source
+from bonsai_xmc.experiments._comparisons import Comparisons
 from bonsai_xmc.experiments._depth import branching_for
 from bonsai_xmc.experiments._statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 
 DATA = "generated:small*0.5"
 SLUG = "generated-small-0.5"
 PICTURES = set(EXPERIMENTS) - {"datasets"}
+SMALL, SMALL_SLUG = "generated:small*0.4", "generated-small-0.4"
+TESTING = ["precision", "tail", "balance", "coverage", "depth", "output-space"]
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,16 @@ def done(tmp_path_factory):
     """A folder with a finished run of everything; not to be changed."""
     folder = tmp_path_factory.mktemp("experiments")
     experiments.run("all", DATA, folder, seeds=2, n_jobs=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """A folder with a run of all experiments that test differences, with as many seeds as tests need."""
+    folder = tmp_path_factory.mktemp("tested")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_depth, "DEPTHS", (2, 3))
+        experiments.run(TESTING, SMALL, folder, seeds=5, n_jobs=1)
     return folder
 
 
@@ -92,7 +107,7 @@ def test_depths_are_reached_and_classifiers_are_as_many(done):
     equal_beam, equal_number, *_ = result(done, "depth")["tables"]
     assert [row[0] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"]
     assert [row[2] for row in equal_beam["rows"]] == ["2", "3", "4", "5", "6"], "levels reached"
-    count = equal_number["columns"].index("classifiers a row")
+    count = equal_number["columns"].index("classifiers per row")
     counts = [float(row[count].split(" ")[0]) for row in equal_number["rows"]]
     assert all(number >= 0.8 * counts[0] for number in counts)
     # without early leaves there is nothing to drop
@@ -108,6 +123,155 @@ def test_one_vs_rest_is_run_once_and_others_for_each_seed(done):
         seeds.setdefault(line["system"], []).append(line["seed"])
     assert seeds.pop("dismec") == ["0"]
     assert seeds == {name: ["0", "1"] for name in ("bonsai-i", "bonsai-o", "bonsai-io", "parabel")}
+
+
+# --- Differences and their p-values ---------------------------------------------------------------
+
+
+def comparisons(folder, name, slug):
+    return {(c["a"], c["b"], c["metric"]): c for c in result(folder, name, slug)["comparisons"]}
+
+
+def texts(content):
+    """All that a result says in words and cells."""
+    cells = (cell for table in content["tables"] for row in table["rows"] for cell in row)
+    return [*content["findings"], content["caption"], *cells]
+
+
+def test_each_difference_has_one_p_value(tested):
+    seen = {}
+    for name in TESTING:
+        for case, compared in comparisons(tested, name, SMALL_SLUG).items():
+            assert case not in seen and (case[1], case[0], case[2]) not in seen, "tested twice"
+            seen[case] = compared["p"]
+            assert compared["method"] == "Holm"
+    assert sum(p is not None for p in seen.values()) > 40
+
+
+def test_printed_p_values_are_those_of_the_comparisons(tested):
+    for name in TESTING:
+        known = comparisons(tested, name, SMALL_SLUG).values()
+        p_values = [c["p"] for c in known if c["p"] is not None]
+        expected = {"p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in p_values}
+        content = result(tested, name, SMALL_SLUG)
+        printed = [found for text in texts(content) for found in re.findall(r"\(p [^)]*\)", text)]
+        assert printed and all(p.endswith(", Holm)") for p in printed)
+        assert {p[1:].removesuffix(", Holm)") for p in printed} == expected
+        notes = content["caption"] + "".join(table["note"] for table in content["tables"])
+        assert f"Holm's method for the {len(p_values)} comparisons" in notes
+
+
+def test_p_values_are_corrected_for_all_comparisons_of_the_experiment(tested):
+    found = {}
+    for line in lines(tested, "precision", SMALL_SLUG):
+        for metric in ("P@1", "P@3", "P@5"):
+            found.setdefault((line["system"], metric), []).append(float(line[metric]))
+    known = comparisons(tested, "precision", SMALL_SLUG)
+    raw = [paired_t_test(found[a, m], found[b, m])[1] for a, b, m in known]
+    assert len(raw) == 30
+    for compared, p in zip(known.values(), holm(raw), strict=True):
+        assert compared["p"] == (None if math.isnan(p) else pytest.approx(p))
+
+
+def test_fewer_than_five_seeds_are_not_tested(done):
+    for name in TESTING:
+        content = result(done, name)
+        assert all(c["p"] is None for c in content["comparisons"]) and content["comparisons"]
+        assert not any(re.search(r"\bp [=<]", text) for text in texts(content))
+        notes = content["caption"] + "".join(table["note"] for table in content["tables"])
+        assert "No significance tests: 2 seeds, and tests need at least 5." in notes
+
+
+def test_differences_that_do_not_vary_are_not_tested():
+    values = {"a": [2.0] * 5, "b": [1.0] * 5}
+    compared = Comparisons(lambda name, metric: values[name], [("a", "b")], ["P@1"])
+    assert compared["a", "b", "P@1"].text == "+1.00"
+    assert compared.note == "No significance tests: the differences do not vary with the seed."
+
+
+# --- Data that do not suit an experiment ----------------------------------------------------------
+
+
+def small_data(Y_train, Y_test=None):
+    Y = csr_array(np.asarray(Y_train))
+    X = csr_array(np.ones((Y.shape[0], 2)))
+    held = Y if Y_test is None else csr_array(np.asarray(Y_test))
+    return Dataset(X, Y, csr_array(np.ones((held.shape[0], 2))), held, None, None)
+
+
+def test_missing_and_few_tail_labels_are_remarked():
+    assert "No label has fewer than 5 training rows" in _remarks.no_tail(small_data(np.ones((5, 2))))[0]
+    rare = np.zeros((200, 2), int)
+    rare[:, 0], rare[:4, 1] = 1, 1
+    assert "4 occurrences of tail labels" in _remarks.no_tail(small_data(rare))[0]
+    assert _remarks.no_tail(small_data(rare, np.ones((150, 2), int))) == []
+    assert "1 occurrence of" in _remarks.no_tail(small_data(rare, np.ones((150, 2), int)), pairs=1)[0]
+
+
+def test_labels_of_one_leaf_and_labels_that_never_meet_are_remarked():
+    one_each = small_data(np.eye(100, dtype=int))
+    assert "The 100 labels fit into one leaf (up to 100)" in _remarks.single_leaf(one_each)[0]
+    assert _remarks.single_leaf(small_data(np.eye(101, dtype=int))) == []
+    assert "No training row has two labels" in _remarks.no_cooccurrence(one_each)[0]
+    assert _remarks.no_cooccurrence(small_data(np.ones((2, 2), int))) == []
+
+
+def test_frequencies_without_a_power_law_are_remarked():
+    assert _remarks.poor_fit(0.79) and not _remarks.poor_fit(0.8)
+    assert _remarks.poor_fit(math.nan), "no fit at all"
+
+
+def test_curves_that_coincide_are_remarked(tmp_path):
+    # 60 labels: every tree has one node, so that all systems are one-vs-rest
+    data = datasets.make_xmc(n_rows=300, n_test=100, n_features=200, n_labels=60, labels_per_row=2.0)
+    for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
+        datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
+    text = f"{tmp_path}/train.txt,{tmp_path}/test.txt"
+    experiments.run(["precision", "propagation"], text, tmp_path / "out", seeds=1, n_jobs=1)
+    (path,) = (tmp_path / "out" / "precision").glob("*.json")
+    systems, paths = (
+        result(tmp_path / "out", name, path.stem)["remarks"] for name in ("precision", "propagation")
+    )
+    assert "fit into one leaf" in systems[0] and "coincide: Bonsai-i; Bonsai-o; Bonsai-io" in systems[1]
+    assert paths == _remarks.single_leaf(data)
+    assert systems[0] in (tmp_path / "out" / "report.md").read_text("utf-8")
+    assert 'class="remark"' in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
+def test_depth_curves_that_coincide_are_remarked():
+    curve = lambda at_2, at_3: {2: at_2, 3: at_3}
+    points = {
+        "metrics": curve(90.0, 89.0), "equal": curve(90.0, 89.04), "dropped": curve(90.0, 88.0),
+        "single": curve(89.0, 88.5), "single dropped": curve(89.0, 85.0),
+    }  # fmt: skip
+    runs = {
+        d: [{name: {f"P@{k}": of[d] / k for k in (1, 3, 5)} for name, of in points.items()}] for d in (2, 3)
+    }
+    (remark,) = _depth._depth_remarks(runs)
+    assert "coincide (to 0.05): three trees, equal beam; three trees, equal number of classifiers." in remark
+    assert _depth._depth_remarks({2: runs[2]}) == ["The data have too few labels for more than one depth."]
+
+
+def test_suitable_data_have_no_remarks(done):
+    assert result(done, "precision")["remarks"] == result(done, "balance")["remarks"] == []
+
+
+# --- Figures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_figures_name_data_and_seeds(done, name):
+    svg = (done / name / f"{SLUG}.svg").read_text("utf-8")
+    assert "small*0.5 (generated) · " in svg and "training rows" in svg
+    seeds = {"powerlaw": None, "partition": "seed 0"}.get(name, "2 seeds")
+    assert (f" · {seeds}<" in svg) == (seeds is not None)
+
+
+def test_the_depth_figure_has_all_curves(done):
+    svg = (done / "depth" / f"{SLUG}.svg").read_text("utf-8")
+    for curve in ("equal beam", "equal number of classifiers", "early leaves dropped"):
+        assert f"three trees, {curve}" in svg
+    assert "one tree, equal beam" in svg and "one tree, early leaves dropped" in svg
 
 
 # --- Reuse, interruption --------------------------------------------------------------------------
@@ -311,15 +475,27 @@ def test_power_law_ignores_labels_without_rows_and_needs_two():
 
 
 def test_paired_test_of_known_numbers():
-    # differences 1, 2, 3: mean 2, sd 1, t = 2 √3; p of Student's t with two degrees of freedom in closed form
-    t = 2 * math.sqrt(3)
-    expected = 1 - t / math.sqrt(2 + t * t)
-    difference, p = paired_t_test([3.0, 4.0, 5.0], [2.0, 2.0, 2.0])
-    assert (difference, p) == (pytest.approx(2), pytest.approx(expected))
-    assert paired_t_test([3.0, 4.0, 5.0], [2.0]) == (difference, p), "one value stands for all"
+    # differences 1 … 5: mean 3, sd √2.5, t = 3 √2; Student's t with four degrees of freedom in closed form
+    t = 3 * math.sqrt(2)
+    x = t / math.sqrt(4 + t * t)
+    expected = 1 - (3 * x - x**3) / 2
+    difference, p = paired_t_test([3.0, 4.0, 5.0, 6.0, 7.0], [2.0] * 5)
+    assert (difference, p) == (pytest.approx(3), pytest.approx(expected))
+    assert paired_t_test([3.0, 4.0, 5.0, 6.0, 7.0], [2.0]) == (difference, p), "one value stands for all"
     assert paired_t_test([2.0, 2.0], [3.0, 4.0])[0] == -1.5
-    assert paired_t_test([1.0, 2.0], [1.0, 2.0]) == (0, 1)
-    assert math.isnan(paired_t_test([1.0], [2.0])[1])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ([1.0, 2.0, 4.0, 8.0], [0.0]),  # four seeds
+        ([1.0], [2.0]),
+        ([1.0] * 5, [2.0] * 5),  # nothing varies
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0]),
+    ],
+)
+def test_no_test_where_it_has_no_meaning(a, b):
+    assert math.isnan(paired_t_test(a, b)[1])
 
 
 def test_holm_and_spread_of_known_numbers():

@@ -82,7 +82,8 @@ PROPENSITY: dict[str, tuple[float, float]] = {
 }
 
 _GROUPS = ("head", "torso", "tail")
-_TAIL_ROWS = 5  # labels with fewer training rows are tail labels
+#: Labels with fewer training rows are tail labels.
+TAIL_ROWS = 5
 
 
 class _Labels(NamedTuple):
@@ -256,7 +257,7 @@ def _frequency_groups(counts: Ints) -> NDArray[np.int8]:
     before = np.cumsum(counts[by_count]) - counts[by_count]
     group = np.ones(counts.size, dtype=np.int8)
     group[by_count[2 * before < counts.sum()]] = 0
-    group[counts < _TAIL_ROWS] = 2
+    group[counts < TAIL_ROWS] = 2
     return group
 
 

@@ -1,4 +1,4 @@
-"""Experiments that compare systems: precision, tail, coverage, output space, balance and time."""
+"""Experiments that compare the accuracy of systems: precision, tail, coverage, output space, balance."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -6,8 +6,9 @@ from typing import Any
 
 from bonsai_xmc import Bonsai
 
-from . import _plots
+from . import _plots, _remarks
 from ._bench import CUTOFFS, Bench, Factory, preset
+from ._comparisons import Comparisons
 from ._published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL
 from ._results import (
     Experiment,
@@ -15,21 +16,14 @@ from ._results import (
     Table,
     flat,
     measured_table,
-    p_text,
+    plural,
     published_table,
-    signed,
     spread,
     title_of,
 )
-from ._statistics import holm, mean_and_sd, paired_t_test
+from ._statistics import mean_and_sd
 
 Runs = dict[str, list[dict[str, Any]]]
-
-_TEST = (
-    "Differences over seeds: paired t-test (one-sample where one side has a single run), two-sided, p "
-    "corrected by Holm's method over the pairs of a column. The test speaks of the draw of the trees, not "
-    "of the draw of the data."
-)
 
 
 def at(*names: str) -> list[str]:
@@ -42,23 +36,17 @@ def values(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [run["metrics"][key] for run in runs]
 
 
-def difference(runs: Runs, a: str, b: str, key: str) -> str:
-    """How far system a is from system b, in words."""
-    delta, p = paired_t_test(values(runs[a], key), values(runs[b], key))
-    return f"{key}: {title_of(a)} − {title_of(b)} = {signed(delta)} ({p_text(p)})"
+def all_pairs(runs: Runs, metrics: Sequence[str]) -> Comparisons:
+    """Every system with every other."""
+    return _comparisons(runs, list(combinations(runs, 2)), metrics)
 
 
-def pairwise_table(runs: Runs, keys: Sequence[str]) -> Table:
-    """Differences of all pairs of systems, tested over seeds."""
-    pairs = list(combinations(runs, 2))
-    columns = []
-    for key in keys:
-        tests = [paired_t_test(values(runs[a], key), values(runs[b], key)) for a, b in pairs]
-        corrected = holm([p for _, p in tests])
-        columns.append([f"{signed(d)} ({p_text(p)})" for (d, _), p in zip(tests, corrected, strict=True)])
-    names = [f"{title_of(a)} − {title_of(b)}" for a, b in pairs]
-    rows = [list(row) for row in zip(names, *columns, strict=True)]
-    return Table("Pairwise differences", ["", *keys], rows, _TEST)
+def _comparisons(
+    runs: Runs, pairs: Sequence[tuple[str, str]], metrics: Sequence[str], tested_elsewhere: str = ""
+) -> Comparisons:
+    """Comparisons of those pairs of which both systems were run."""
+    present = [(a, b) for a, b in pairs if a in runs and b in runs]
+    return Comparisons(lambda name, key: values(runs[name], key), present, metrics, tested_elsewhere)
 
 
 def _measured(bench: Bench, systems: Mapping[str, Factory]) -> Runs:
@@ -66,44 +54,35 @@ def _measured(bench: Bench, systems: Mapping[str, Factory]) -> Runs:
 
 
 def seeds_text(bench: Bench) -> str:
-    """The beginning of a caption: the data, and what the figures are."""
-    return f"{bench.source.note} Mean ± standard deviation over {bench.seeds} seed(s)"
+    """The beginning of a caption: the data, and what the numbers are."""
+    return f"{bench.source.note} Mean ± standard deviation over {plural(bench.seeds, 'seed')}"
 
 
 def _lines(runs: Runs, keys: Sequence[str]) -> list[dict[str, Any]]:
     return [line for name, of_system in runs.items() for line in flat(name, of_system, keys)]
 
 
-def _against(runs: Runs, pairs: Sequence[tuple[str, str]], keys: Sequence[str]) -> list[str]:
-    """Sentences on pairs, where both were run."""
-    return [
-        "; ".join(difference(runs, a, b, key) for key in keys) + "."
-        for a, b in pairs
-        if a in runs and b in runs
-    ]
-
-
 def precision(bench: Bench) -> Result:
     """Table 2."""
     runs, keys, paper = _measured(bench, bench.systems), at("P"), bench.source.beside
     best = {key: max(runs, key=lambda name: mean_and_sd(values(runs[name], key))[0]) for key in keys}
+    compared = all_pairs(runs, keys)
+    named = [("bonsai-i", "parabel"), ("bonsai-i", "bonsai-io"), ("bonsai-i", "dismec")]
     return Result(
         _lines(runs, at("P", "nDCG")),
         [
             measured_table("P@k in percent", runs, keys, paper, PRECISION.get(paper or "")),
-            pairwise_table(runs, keys),
+            compared.table(),
         ],
         [
             "Best: " + ", ".join(f"{title_of(best[key])} in {key}" for key in keys) + ".",
-            *_against(
-                runs,
-                [("bonsai-i", "parabel"), ("bonsai-io", "bonsai-i"), ("bonsai-i", "dismec")],
-                ["P@1", "P@5"],
-            ),
+            *(compared.sentence(a, b, ["P@1", "P@5"]) for a, b in named if a in runs and b in runs),
         ],
-        seeds_text(bench) + "; DiSMEC has no tree to draw and is run once.",
+        seeds_text(bench) + "; DiSMEC has no random tree and is run once.",
         lambda: _plots.dots(runs, [at("P")]),
         f"Dots of P@1, P@3 and P@5 of {', '.join(map(title_of, runs))} on {bench.source.name}",
+        remarks=_remarks.single_leaf(bench.source.data) + _remarks.equal_systems(runs, keys),
+        comparisons=compared.records(),
     )
 
 
@@ -112,6 +91,7 @@ def tail(bench: Bench) -> Result:
     runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.beside
     published = {name: (*psp, *ndcg) for name, (psp, ndcg) in TAIL.get(paper or "", {}).items()}
     A, B = bench.source.propensity
+    compared = all_pairs(runs, at("PSP"))
     by_group = Table(
         "Recall at 5 by label frequency",
         ["", "head", "torso", "tail (fewer than 5 rows)"],
@@ -125,8 +105,8 @@ def tail(bench: Bench) -> Result:
             ]
             for name, of in runs.items()
         ],
-        "Share of a row's true labels of the group that are among its first five; head: the most frequent "
-        "labels that make up half of all occurrences.",
+        "Share of a row's true labels of the group that are among its top five. Head: the most frequent "
+        "labels, which make up half of all occurrences.",
     )
     return Result(
         _lines(runs, [*keys, *at("R")]),
@@ -140,36 +120,44 @@ def tail(bench: Bench) -> Result:
             ),
             measured_table("", runs, at("PSnDCG"), paper, {n: v[3:] for n, v in published.items()}),
             by_group,
-            pairwise_table(runs, at("PSP")),
+            compared.table(),
         ],
-        _against(runs, [("bonsai-i", "parabel"), ("bonsai-i", "dismec")], ["PSP@1", "PSP@5"]),
+        [
+            compared.sentence(a, b, ["PSP@1", "PSP@5"])
+            for a, b in (("bonsai-i", "parabel"), ("bonsai-i", "dismec"))
+            if a in runs and b in runs
+        ],
         f"{seeds_text(bench)}. Propensities with A = {A}, B = {B}.",
         lambda: _plots.dots(runs, [at("PSP"), at("PSnDCG")]),
         f"Dots of PSP and PSnDCG at 1, 3 and 5 on {bench.source.name}",
+        remarks=_remarks.no_tail(bench.source.data) + _remarks.equal_systems(runs, keys),
+        comparisons=compared.records(),
     )
 
 
 def coverage(bench: Bench) -> Result:
     """Table 3."""
-    runs, paper = _measured(bench, bench.systems), bench.source.beside
+    runs, paper, keys = _measured(bench, bench.systems), bench.source.beside, at("C", "CC")
+    compared = _comparisons(runs, [("bonsai-i", "parabel")], keys)
     return Result(
-        _lines(runs, at("C", "CC")),
+        _lines(runs, keys),
         [
             measured_table("C@k in percent", runs, at("C"), paper, COVERAGE.get(paper or "")),
             measured_table(
-                "Labels found correctly (CC@k), in percent",
+                "Correct coverage (CC@k) in percent",
                 runs,
                 at("CC"),
-                note="C@k counts wrong labels too, so a system gains by guessing rare labels at random; "
-                "CC@k counts the true labels of the test set that some row has correctly in its first "
-                "k.",
+                note="C@k counts wrong labels too, so that guessing rare labels at random raises it. CC@k "
+                "counts the labels that are predicted correctly for at least one test row, in its top k.",
             ),
+            *([compared.table("Differences")] if compared.pairs else []),
         ],
-        _against(runs, [("bonsai-i", "parabel")], at("C"))
-        + _against(runs, [("bonsai-i", "parabel")], at("CC")),
+        [compared.sentence(a, b) for a, b in compared.pairs],
         seeds_text(bench) + ".",
         lambda: _plots.dots(runs, [at("C"), at("CC")]),
         f"Dots of coverage at 1, 3 and 5 on {bench.source.name}",
+        remarks=_remarks.equal_systems(runs, keys),
+        comparisons=compared.records(),
     )
 
 
@@ -179,10 +167,13 @@ def output_space(bench: Bench) -> Result:
     runs = _measured(bench, {"bonsai-o": shallow, "parabel-o": preset("parabel-o")})
     others = _measured(bench, {n: bench.systems[n] for n in ("bonsai-i", "parabel") if n in bench.systems})
     known = OUTPUT_SPACE.get(bench.source.beside or "", {})
-    findings = _against(runs, [("bonsai-o", "parabel-o")], ["P@1", "P@5", "PSP@5"])
-    if len(others) == 2:
-        both = runs | others
-        findings += _against(both, [("bonsai-i", "bonsai-o"), ("bonsai-o", "parabel")], ["P@5", "PSP@5"])
+    compared = _comparisons(runs, [("bonsai-o", "parabel-o")], ["P@1", "P@5", "PSP@5"])
+    shown = _comparisons(
+        runs | others,
+        [("bonsai-i", "bonsai-o"), ("bonsai-o", "parabel")],
+        ["P@5", "PSP@5"],
+        tested_elsewhere="precision and tail",
+    )
     return Result(
         _lines(runs | others, at("P", "PSP")),
         [
@@ -200,10 +191,15 @@ def output_space(bench: Bench) -> Result:
                 else []
             ),
         ],
-        findings,
-        seeds_text(bench) + ". Bonsai-i and Parabel, which cluster in the input space, for comparison.",
+        [each.sentence(a, b) for each in (compared, shown) for a, b in each.pairs],
+        f"{seeds_text(bench)}. For comparison: Bonsai-i and Parabel, which cluster in the input space. "
+        + compared.note,
         lambda: _plots.dots(runs | others, [at("P"), at("PSP")]),
-        f"Dots of P@k and PSP@k of Bonsai-o beside Parabel-o on {bench.source.name}",
+        f"Dots of P@k and PSP@k of Bonsai-o and Parabel-o on {bench.source.name}",
+        remarks=_remarks.no_cooccurrence(bench.source.data)
+        + _remarks.single_leaf(bench.source.data)
+        + _remarks.equal_systems(runs | others, at("P", "PSP")),
+        comparisons=compared.records(),
     )
 
 
@@ -218,14 +214,22 @@ _BALANCE: dict[str, dict[str, Any]] = {
 
 
 def balance(bench: Bench) -> Result:
-    """Section 2.2: which of the two relaxations does the work."""
+    """Section 2.2: the effect of each of the two relaxations."""
 
     def factory(params: dict[str, Any]) -> Factory:
         limit: dict[str, Any] = {"max_depth": 3} if params["branching"] == 100 else {}
         return lambda seed: Bonsai(**params, **limit, random_state=seed)
 
     runs = _measured(bench, {name: factory(params) for name, params in _BALANCE.items()})
-    two, hundred, even, both, spread_out = runs
+    binary, binary_unbalanced, wide_balanced, wide, plus_plus = runs
+    keys = ["P@1", "P@5", "PSP@5"]
+    effects = {
+        "More children": (wide_balanced, binary),
+        "No balance": (binary_unbalanced, binary),
+        "k-means++": (plus_plus, wide),
+    }
+    compared = _comparisons(runs, list(effects.values()), keys)
+    both = _comparisons(runs, [(wide, binary)], keys, tested_elsewhere="precision and tail")
     trees = Table(
         "Trees and cost",
         ["", "levels", "nodes", "largest leaf", "clustering, s", "training, CPU s"],
@@ -247,30 +251,18 @@ def balance(bench: Bench) -> Result:
         [
             measured_table("In percent", runs, [*at("P"), "PSP@1", "PSP@5", "CC@5"]),
             trees,
-            pairwise_table(runs, ["P@1", "P@5", "PSP@5"]),
+            compared.table("Differences"),
         ],
         [
-            "More children alone: "
-            + difference(runs, even, two, "P@1")
-            + "; "
-            + difference(runs, even, two, "PSP@5")
-            + ".",
-            "No balance alone: "
-            + difference(runs, hundred, two, "P@1")
-            + "; "
-            + difference(runs, hundred, two, "PSP@5")
-            + ".",
-            "Both: " + difference(runs, both, two, "P@1") + "; " + difference(runs, both, two, "PSP@5") + ".",
-            "k-means++: "
-            + difference(runs, spread_out, both, "P@1")
-            + "; "
-            + difference(runs, spread_out, both, "PSP@5")
-            + ".",
+            *(f"{effect} alone. {compared.sentence(*pair)}" for effect, pair in effects.items()),
+            f"Both. {both.sentence(wide, binary)}",
         ],
-        seeds_text(bench)
-        + "; three trees each, labels by their rows. “100 unbalanced” is Bonsai-i, “2 balanced” Parabel.",
+        f"{seeds_text(bench)}; three trees each, label vectors from the input space. “100 unbalanced” is "
+        "Bonsai-i, “2 balanced” is Parabel.",
         lambda: _plots.dots(runs, [at("P"), at("PSP")]),
-        f"Dots of P@k and PSP@k for two or a hundred children, balanced or not, on {bench.source.name}",
+        f"Dots of P@k and PSP@k for 2 or 100 children, balanced or not, on {bench.source.name}",
+        remarks=_remarks.single_leaf(bench.source.data) + _remarks.equal_systems(runs, at("P", "PSP")),
+        comparisons=compared.records(),
     )
 
 
@@ -294,7 +286,7 @@ def _published_tail() -> list[Table]:
         for data, systems in TAIL.items()
         for name, (psp, ndcg) in systems.items()
     ]
-    note = "The figure's bars of 1 for PfastXML on Amazon-3M are placeholders and left out."
+    note = "The bars of height 1 for PfastXML on Amazon-3M are placeholders and are omitted."
     return [published_table("Figure 4", ["", "", *at("PSP", "PSnDCG")], rows, note)]
 
 
@@ -313,7 +305,7 @@ EXPERIMENTS = {
         "Precision of the family",
         "Table 2",
         "Bonsai is ahead of Parabel on all six sets; the joint representation is ahead of the input one "
-        "where there are many labels per point; DiSMEC is ahead on two sets only.",
+        "where rows have many labels; DiSMEC is ahead on two sets only.",
         precision,
         _published_precision,
     ),
@@ -326,10 +318,10 @@ EXPERIMENTS = {
         _published_tail,
     ),
     "balance": Experiment(
-        "More children, or no balance?",
+        "Branching factor and balance",
         "section 2.2",
-        "Two constraints of Parabel are relaxed at once: more than two children, and no balance. k-means++ "
-        "did not pay (footnote). The paper does not take the two apart.",
+        "Bonsai relaxes two constraints of Parabel: two children per node, and balance. The paper does not "
+        "separate their effects. k-means++ gave no gain (footnote).",
         balance,
     ),
     "coverage": Experiment(
@@ -340,7 +332,7 @@ EXPERIMENTS = {
         _published_coverage,
     ),
     "output-space": Experiment(
-        "Output space: shallow beside deep",
+        "Output space: shallow and deep trees",
         "Figure 6",
         "With labels represented by their co-occurrence, Bonsai is ahead of Parabel by a large margin: "
         "shallow trees matter more than the representation.",

@@ -1,7 +1,7 @@
-"""The beam search of one tree, opened up: which nodes survive for which row. Slow and plain.
+"""The beam search of one tree in NumPy, which shows the nodes in the beam and not only the labels.
 
-What the core returns are labels; these experiments ask about the nodes on the way. The search here follows
-the same rules on the same stored weights, for a sample of rows, and the tests hold it against the core.
+The core returns labels; these experiments ask for the nodes on the way. The search here follows the same
+rules with the same stored weights, for a sample of rows. Tests compare it with the core.
 """
 
 import copy
@@ -78,14 +78,14 @@ def _ranges(starts: Array, lengths: Array) -> Array:
 
 
 class Survival(NamedTuple):
-    """What a beam kept. `kept` says for each row and node whether the node was expanded."""
+    """The result of a search. `kept`: for each row and node, whether the node was in the beam."""
 
     kept: npt.NDArray[np.bool_]
-    evaluated: float  # classifiers, mean over the rows
+    evaluated: float  # classifiers per row, mean
 
 
 class TreeSearch:
-    """Beam searches of some rows in one tree of a model, for any beam.
+    """Beam searches for some rows in one tree of a model, with any beam size.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class TreeSearch:
 
     def __init__(self, model: Bonsai, X: Any, tree: int = 0) -> None:
         if model.loss != "squared_hinge":
-            raise ValueError(f"the model's loss is {model.loss!r}; only 'squared_hinge' can be followed here")
+            raise ValueError(f"the model's loss is {model.loss!r}; only 'squared_hinge' is supported here")
         a = model._arrays
         part = slice(*a["child_ptr"][a["tree_ptr"][tree : tree + 2]])
         rows = sp.csr_array(normalize(X) if model.normalize else X, dtype=np.float32)
@@ -113,7 +113,7 @@ class TreeSearch:
         )
 
     def run(self, beam: int) -> Survival:
-        """Which nodes a beam of this width expands."""
+        """The nodes that a beam of this size keeps."""
         tree, n_rows = self.tree, len(self._margin)
         n_children = np.diff(tree.arrays["child_ptr"])
         score = np.full(self._margin.shape, -np.inf)
@@ -135,7 +135,7 @@ class TreeSearch:
         return Survival(kept, float(evaluated.mean()))
 
     def beam_for(self, evaluated: float, at_most: int = 1000) -> int:
-        """The narrowest beam with which rows see at least so many classifiers on average, or `at_most`."""
+        """The smallest beam with at least so many evaluated classifiers per row on average, or `at_most`."""
         low, high = 1, 1
         while high < at_most and self.run(high).evaluated < evaluated:
             low, high = high + 1, min(at_most, 2 * high)
@@ -151,7 +151,7 @@ class TreeSearch:
 def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array, Array]:
     """For each (row, true label) and each level from 2 on, whether the label's path is still in the beam.
 
-    A path that has ended in an early leaf stays as it was there.
+    A path that ended in an early leaf keeps its state.
 
     Returns
     -------
@@ -173,7 +173,7 @@ def path_survival(tree: LabelTree, kept: Array, Y: sp.csr_array) -> tuple[Array,
 
 
 def early_leaves(tree: LabelTree, max_depth: int | None = None) -> Array:
-    """Leaves that end before the deepest level, or before `max_depth`, which overfull leaves may exceed."""
+    """Leaves above the last level: the deepest one, or `max_depth` if oversized leaves exceed it."""
     deepest = tree.depth if max_depth is None else min(tree.depth, max_depth)
     return np.flatnonzero(tree.arrays["is_leaf"] & (tree.levels < deepest))
 
@@ -187,9 +187,9 @@ def early_labels(tree: LabelTree, max_depth: int | None = None) -> Array:
 
 
 def without_early_leaves(model: Bonsai) -> Bonsai:
-    """A copy that loses the labels of leaves above the last level, as the original implementation does.
+    """A copy that never predicts labels of leaves above the last level, as the original implementation does.
 
-    Such a leaf still takes its place in the beam, but its labels get a score of 0.
+    Such a leaf still takes a place in the beam, but its labels get a score of 0.
     """
     a = model._arrays
     bias = a["bias"].copy()
@@ -202,7 +202,7 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
 
 
 def training_work(tree: LabelTree, Y: sp.csr_array) -> dict[str, float]:
-    """Σ over nodes of rows × classifiers, what training has to do: for the root, other nodes and leaves."""
+    """Number of (row, classifier) pairs of the training problems: of the root, other inner nodes, leaves."""
     n_children = np.diff(tree.arrays["child_ptr"])
     owner = np.repeat(np.arange(tree.n_nodes), n_children)
     entries = tree.arrays["is_leaf"][owner]

@@ -1,4 +1,4 @@
-"""What every experiment stands on: data, systems and seeds, and measurements that are made once and kept."""
+"""What all experiments share: data, systems, seeds, and measurements that are computed once and stored."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,17 +12,18 @@ from bonsai_xmc._params import check_params
 from bonsai_xmc._progress import ProgressBar
 
 from . import _beam, _published
+from ._results import plural
 from ._source import Source
 from ._store import Store
 
-#: What accuracy is measured at.
+#: The k of P@k and the other metrics.
 CUTOFFS = (1, 3, 5)
-_ONE_BY_ONE = 50  # rows whose single prediction is timed
-_NO_PARAMETER = ("n_jobs", "verbose", "random_state")  # they do not say what a system is
+_SINGLE_ROWS = 50  # rows that single-row latency is measured on
+_NOT_IDENTIFYING = ("n_jobs", "verbose", "random_state")  # parameters that do not change what a system is
 
 
 class System(Protocol):
-    """What an experiment compares: anything that learns and ranks."""
+    """What an experiment compares: anything that fits and ranks labels."""
 
     def fit(self, X: Any, Y: Any, /) -> Any:
         """Learn from rows X, a csr_array, with labels Y, an indicator csr_array."""
@@ -31,7 +32,7 @@ class System(Protocol):
         """(ids, scores) of the k best labels of each row, best first, −1 where there are fewer."""
 
 
-#: Makes a system that is not fitted yet; the seed is what differs between runs.
+#: Makes an unfitted system for a seed.
 Factory = Callable[[int], System]
 Systems = Mapping[str, Factory]
 
@@ -39,40 +40,40 @@ PRESETS = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
 
 
 def preset(name: str, **overrides: Any) -> Factory:
-    """A member of the family."""
+    """A preset of the estimator."""
     return lambda seed: Bonsai.preset(name, random_state=seed, **overrides)
 
 
 def paper_systems(paper: str | None) -> dict[str, Factory]:
-    """The family with the paper's settings, which depend on the data set it is run on."""
+    """The presets with the paper's settings, which depend on the data set."""
     depth = {"max_depth": 2} if paper in _published.TWO_LEVELS else {}
     return {name: preset(name, **depth if name.startswith("bonsai") else {}) for name in PRESETS}
 
 
 @dataclass
 class Bench:
-    """Runs systems on one data set, for all seeds, and keeps what it measures.
+    """Runs systems on one data set, for all seeds, and stores what it measures.
 
     Attributes
     ----------
     source : Source
         The data.
     systems : mapping
-        What `precision`, `tail`, `coverage` and `time` compare.
+        The systems that `precision`, `tail`, `coverage` and `time` compare.
     seeds : int
         Seeds 0 … seeds − 1.
     store : Store
-        Where finished work is.
+        Where results are stored.
     threads : int
         Threads for training and prediction.
     report : callable
-        Takes a line for people who wait.
+        Called with a line of text for each finished unit of work.
     bar : ProgressBar, optional
-        Shows how far a training is.
+        Shows the progress of training.
     experiment : str
-        What is under way, for the lines.
+        The current experiment, for these lines.
     started : float
-        When the run began; what was made earlier is reused.
+        When the run began; results that are older are reused ones.
     """
 
     source: Source
@@ -84,10 +85,10 @@ class Bench:
     bar: ProgressBar | None = None
     experiment: str = ""
     started: float = field(default_factory=time.time)
-    _unit: str = ""  # what is under way, for the bar
+    _unit: str = ""  # the current unit of work, for the bar
 
     def measure(self, name: str, factory: Factory, *, timed: bool = False) -> list[dict[str, Any]]:
-        """Metrics and times of a system for each seed. `timed`: only times with these threads will do."""
+        """Metrics and times of a system for each seed. `timed`: reuse only times with as many threads."""
         return [
             self.unit(
                 "measure",
@@ -101,7 +102,7 @@ class Bench:
         ]
 
     def seeds_of(self, factory: Factory) -> Sequence[int]:
-        """The seeds that make a difference: one-vs-rest has no tree to draw, and needs one run only."""
+        """The seeds to run: one-vs-rest has no random tree and needs one run only."""
         return range(1 if getattr(factory(0), "max_depth", None) == 1 else self.seeds)
 
     def unit(
@@ -114,7 +115,7 @@ class Bench:
         fresh: Callable[[dict[str, Any]], bool] = lambda result: True,
         **more: Any,
     ) -> dict[str, Any]:
-        """What `compute(model)` returns, or what it once returned for equal data, parameters and seed."""
+        """`compute(model)`, or its stored result for equal data, parameters and seed."""
         if hasattr(model, "n_jobs"):
             model.n_jobs = self.threads
         description = {
@@ -136,7 +137,7 @@ class Bench:
         return result
 
     def fit(self, model: Any) -> None:
-        """Fit on the training rows; members of the family show how far they are."""
+        """Fit on the training rows, with progress where the system reports it."""
         data, bar = self.source.data, self.bar
         if isinstance(model, Bonsai) and bar is not None:
             watch = lambda phase, done, total: bar(f"{self._unit}: {phase}", done, total)
@@ -145,7 +146,7 @@ class Bench:
             model.fit(data.X_train, data.Y_train)
 
     def evaluate(self, ids: Any) -> dict[str, float]:
-        """All metrics of ranked label ids of the test rows, in percent."""
+        """All metrics of the ranked label ids of the test rows, in percent."""
         A, B = self.source.propensity
         data = self.source.data
         return metrics.evaluate(ids, data.Y_test, data.Y_train, CUTOFFS, A, B, by_frequency=True)
@@ -168,16 +169,16 @@ class Bench:
         return result | (_forest_facts(model, data.Y_train) if isinstance(model, Bonsai) else {})
 
     def sample(self, size: int) -> Any:
-        """Test rows to look at closely: numbers of `size` different ones, the same for every system."""
+        """A random sample of `size` test rows (their indices), the same for every system."""
         n = self.source.data.X_test.shape[0]
         return np.sort(np.random.default_rng(0).choice(n, min(size, n), replace=False))
 
     def when(self, results: Sequence[Mapping[str, Any]]) -> str:
-        """When times were measured, and whether this run did it."""
+        """When times were measured, and how many of them are reused."""
         made = [result["made"] for result in results]
         first, last = (time.strftime("%Y-%m-%d %H:%M", time.gmtime(t)) for t in (min(made), max(made)))
         reused = sum(t < self.started for t in made)
-        text = f"Times were measured between {first} and {last} UTC, {self.threads} thread(s)"
+        text = f"Times were measured between {first} and {last} UTC with {plural(self.threads, 'thread')}"
         return text + (f"; {reused} of {len(made)} are reused from an earlier run." if reused else ".")
 
 
@@ -189,18 +190,18 @@ def threads_of(n_jobs: int | None) -> int:
 
 
 def _identity(name: str, model: Any) -> dict[str, Any]:
-    """What tells systems apart: class and parameters, or the name where a class does not tell those."""
+    """What identifies a system: its class and parameters, or its class and name if it has no parameters."""
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if not hasattr(model, "get_params"):
         return {"class": kind, "name": name}
     params = model.get_params(deep=False)
-    return {"class": kind, "params": {k: v for k, v in params.items() if k not in _NO_PARAMETER}}
+    return {"class": kind, "params": {k: v for k, v in params.items() if k not in _NOT_IDENTIFYING}}
 
 
 def _one_row_ms(model: Any, X: Any) -> float:
-    """Median time to predict a row that comes alone."""
+    """Single-row latency: the median over some rows."""
     times = []
-    for row in range(min(_ONE_BY_ONE, X.shape[0])):
+    for row in range(min(_SINGLE_ROWS, X.shape[0])):
         one = X[[row]]
         begin = time.perf_counter()
         model.top_k(one, max(CUTOFFS))
@@ -209,7 +210,7 @@ def _one_row_ms(model: Any, X: Any) -> float:
 
 
 def _forest_facts(model: Bonsai, Y: Any) -> dict[str, Any]:
-    """What the trees look like, and what training them costs, beside any clock."""
+    """Shape of the trees, and the size of their training problems."""
     trees = model.trees_
     return {
         "phases_s": model.timings_,

@@ -1,4 +1,4 @@
-"""The experiment on time: what training and prediction take, and what of it goes where."""
+"""The experiment on time: training and prediction times, and how training time divides into phases."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,19 +30,19 @@ def cost(bench: Bench) -> Result:
         numbers,
         [_clock_table(runs, bench.when([run for of in runs.values() for run in of])), _work_table(runs)],
         [
-            f"{title_of(a)} trains {_ratio(runs, a, b, 'fit_s')} times as long as {title_of(b)} by the "
-            f"clock, {_ratio(runs, a, b, 'fit_cpu_s')} times by processor time."
+            f"{title_of(a)} trains {_ratio(runs, a, b, 'fit_s')} times as long as {title_of(b)} "
+            f"({_ratio(runs, a, b, 'fit_cpu_s')} times in CPU time)."
             for a, b in (("bonsai-i", "parabel"), ("dismec", "bonsai-i"))
             if a in runs and b in runs
         ],
-        seeds_text(bench) + ". Prediction in one batch, and of rows that come alone (median of 50).",
+        seeds_text(bench) + ". Prediction of the test rows as one batch, and single-row latency (p50 of 50).",
         lambda: _plots.times(runs),
         f"Training and prediction times on {bench.source.name}",
     )
 
 
 def _work(run: Mapping[str, Any]) -> dict[str, float]:
-    """Pairs of row and classifier in all trees of a run, by place; nothing for other systems."""
+    """(row, classifier) pairs in all trees of a run, by kind of node; empty for other systems."""
     if "trees" not in run:
         return {}
     return {place: sum(tree["work"][place] for tree in run["trees"]) for place in _PLACES}
@@ -57,7 +57,7 @@ def _ratio(runs: Runs, a: str, b: str, key: str) -> str:
 
 def _clock_table(runs: Runs, note: str) -> Table:
     columns = ["", "training, s", "training, CPU s", "CPU ÷ Parabel", "CPU ÷ DiSMEC"]
-    columns += ["prediction, ms a row", "one row alone, ms"]
+    columns += ["batch prediction, ms per row", "single-row latency, ms"]
     rows = [
         [
             title_of(name),
@@ -85,11 +85,10 @@ def _work_table(runs: Runs) -> Table:
         if "trees" in of[0]
     ]
     note = (
-        "Where it goes: seconds of each phase, and pairs of row and classifier that training has to look "
-        "at, in the roots, in other inner nodes and in the leaves of all trees. The pairs do not depend on "
-        "the machine."
+        "Seconds of each phase, and (row, classifier) pairs of the training problems in the roots, in other "
+        "inner nodes and in the leaves of all trees. The pairs do not depend on the machine."
     )
-    return Table("Where training time goes", columns, rows, note)
+    return Table("Training time by phase, and its (row, classifier) pairs", columns, rows, note)
 
 
 def _published() -> list[Table]:

@@ -1,4 +1,4 @@
-"""Experiments that look into trees: accuracy by depth, and what the beam loses on the way down."""
+"""Experiments on tree depth: accuracy by depth, and true labels that the beam loses level by level."""
 
 import math
 from collections.abc import Sequence
@@ -8,39 +8,37 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai
+from bonsai_xmc.metrics import TAIL_ROWS
 
-from . import _beam, _plots
+from . import _beam, _plots, _remarks
 from ._accuracy import at
 from ._bench import CUTOFFS, Bench, preset
+from ._comparisons import Comparisons
 from ._published import DEPTH, NAMES, STEP_PROBABILITY
-from ._results import Experiment, Result, Table, p_text, printed, published_table, signed, spread, title_of
-from ._statistics import mean_and_sd, paired_t_test
+from ._results import Experiment, Result, Table, plural, printed, published_table, spread, title_of
+from ._statistics import mean_and_sd
 
 DEPTHS = (2, 3, 4, 5, 6)
-_MANY_LABELS = 100_000  # from here on two levels would be far too wide, and the paper begins with three
+_MANY_LABELS = 100_000  # from here on two levels would be too wide; the paper starts with three
 BEAMS = (1, 2, 5, 10)
-ROWS_COUNTED = 200  # whose classifiers are counted
-ROWS_FOLLOWED = 1000  # whose paths are followed
+ROWS_COUNTED = 200  # test rows in which evaluated classifiers are counted
+ROWS_FOLLOWED = 1000  # test rows whose paths are followed
+_SAME_CURVE = 0.05  # points; curves closer than this cannot be told apart in the figure
 
-#: The ways to read the curve: what a unit calls them, and what a person does.
-CURVES = {
-    "metrics": "equal beam (10)",
-    "equal": "equal number of classifiers",
-    "dropped": "equal beam, labels of early leaves dropped",
-    "single": "one tree, equal beam",
-    "single dropped": "one tree, labels of early leaves dropped",
-}
+#: The curves: their keys in a unit of work, and their titles.
+CURVES = {name: curve.title for name, curve in _plots.DEPTH_CURVES.items()}
 _FOREST_CURVES = ("metrics", "equal", "dropped")
 
 
 def branching_for(depth: int, n_labels: int) -> int:
-    """The smallest K for which K^depth labels have room; 64 for 4,000 labels and depth 2.
+    """The smallest branching factor K with K^depth ≥ n_labels; 64 for 4,000 labels and depth 2.
 
     >>> branching_for(2, 4000), branching_for(3, 8), branching_for(6, 4108)
     (64, 2, 5)
     """
     k = max(2, math.ceil(n_labels ** (1 / depth)))
-    return k - 1 if k > 2 and (k - 1) ** depth >= n_labels else k  # the root may come out a hair too large
+    # A root in floating point may be slightly too large.
+    return k - 1 if k > 2 and (k - 1) ** depth >= n_labels else k
 
 
 def depth(bench: Bench) -> Result:
@@ -52,7 +50,7 @@ def depth(bench: Bench) -> Result:
         target = None
         for d in depths:
             model = Bonsai(branching=branching_for(d, n_labels), max_depth=d, random_state=seed)
-            # The shallowest tree sets how many classifiers the others may look at.
+            # The shallowest tree sets how many classifiers the others may evaluate.
             run = bench.unit(
                 "depth",
                 f"depth {d}",
@@ -67,6 +65,9 @@ def depth(bench: Bench) -> Result:
             one = bench.unit("one tree", f"depth {d}, one tree", single, seed, partial(_one_tree, bench))
             runs[d].append({**run, **one})
     paper = bench.source.beside
+    if not runs:
+        return Result([], [], remarks=["The data have too few labels for a tree of two levels."])
+    compared = _depth_comparisons(runs)
     return Result(
         [
             {
@@ -82,21 +83,46 @@ def depth(bench: Bench) -> Result:
             for curve in CURVES
         ],
         [*(_curve_table(runs, curve, paper) for curve in _FOREST_CURVES), _one_tree_table(runs)],
-        _depth_findings(runs),
-        f"{bench.source.note} Three trees, labels by their rows, K the smallest number whose power of the "
-        f"depth has room for all labels, {bench.seeds} seed(s). Depth counts levels of nodes with "
-        "classifiers, the root being one, as the paper's example of K = 64 for 4,000 labels and depth two "
-        "does; leaves of 100 K labels or more are split beyond it. Classifiers are counted in the first "
-        f"tree, over {ROWS_COUNTED} test rows. An early leaf ends above that depth; the original "
-        "implementation loses its labels, and the curves without them imitate that. In a forest another "
-        "tree may still find them, in one tree none.",
+        _depth_findings(runs, compared),
+        f"{bench.source.note} Three trees (unless it says one), label vectors from the input space, K the "
+        f"smallest branching factor with K^depth ≥ number of labels, {plural(bench.seeds, 'seed')}. Depth "
+        "counts the levels of nodes that have classifiers, including the root, as in the paper's example "
+        "(K = 64 for 4,000 labels and depth two). Classifiers per row are those of the first tree, over "
+        f"{ROWS_COUNTED} test rows. An early leaf lies above the last level. The original implementation "
+        "loses the labels of early leaves; the curves “early leaves dropped” reproduce that. In a forest "
+        f"another tree may still find them. {compared.note}",
         lambda: _plots.depth_curves(runs, DEPTH, paper),
-        f"P@k and nDCG@k against tree depth on {bench.source.name}, the paper's curves beside",
+        f"P@k and nDCG@k against tree depth on {bench.source.name}, with the paper's curves",
+        remarks=_depth_remarks(runs),
+        comparisons=compared.records(),
     )
 
 
+def _depth_comparisons(runs: dict[int, list[dict[str, Any]]]) -> Comparisons:
+    """The deepest tree with the shallowest one, for each curve."""
+    names = {f"{title}, depth {d}": (curve, d) for curve, title in CURVES.items() for d in runs}
+
+    def values(name: str, metric: str) -> list[float]:
+        curve, d = names[name]
+        return [run[curve][metric] for run in runs[d]]
+
+    shallow, deep = min(runs), max(runs)
+    pairs = [(f"{title}, depth {deep}", f"{title}, depth {shallow}") for title in CURVES.values()]
+    return Comparisons(values, pairs if deep > shallow else [], ["P@1", "P@5", "PSP@5"])
+
+
+def _depth_remarks(runs: dict[int, list[dict[str, Any]]]) -> list[str]:
+    if len(runs) == 1:
+        return ["The data have too few labels for more than one depth."]
+    curves = {
+        title: [mean_and_sd([run[curve][key] for run in of])[0] for of in runs.values() for key in at("P")]
+        for curve, title in CURVES.items()
+    }
+    return _remarks.coinciding(curves, _SAME_CURVE)
+
+
 def _with_and_without(bench: Bench, model: Bonsai) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics as predicted, and with the labels of early leaves dropped."""
+    """Metrics of the predictions, and with the labels of early leaves dropped."""
     X = bench.source.data.X_test
     metrics = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
     ids, scores = _beam.without_early_leaves(model).top_k(X, max(CUTOFFS))
@@ -144,7 +170,7 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
         "equal": ("beam", lambda run: run["beam"]),
         "dropped": ("labels in early leaves, %", lambda run: 100 * run["early"]),
     }[curve]
-    columns = ["depth", "K", "levels reached", extra[0], "classifiers a row", *keys]
+    columns = ["depth", "K", "levels reached", extra[0], "classifiers per row", *keys]
     columns += [f"{key}, {NAMES[paper or '']} †" for key in at("P")] if published else []
     rows = []
     for d, of in runs.items():
@@ -181,19 +207,14 @@ def _one_tree_table(runs: dict[int, list[dict[str, Any]]]) -> Table:
     return Table("One tree", columns, rows)
 
 
-def _depth_findings(runs: dict[int, list[dict[str, Any]]]) -> list[str]:
+def _depth_findings(runs: dict[int, list[dict[str, Any]]], compared: Comparisons) -> list[str]:
     shallow, deep = min(runs), max(runs)
-    if shallow == deep:
-        return ["The data have too few labels for more than one depth."]
-    found = []
-    for curve, title in CURVES.items():
-        parts = []
-        for key in ("P@1", "P@5", "PSP@5"):
-            pair = [[run[curve][key] for run in runs[d]] for d in (deep, shallow)]
-            change, p = paired_t_test(*pair)
-            parts.append(f"{key} {signed(change)} ({p_text(p)})")
-        found.append(f"{title.capitalize()}: from depth {shallow} to {deep}, {', '.join(parts)}.")
-    return found
+    return [
+        f"{title.capitalize()}: from depth {shallow} to {deep}, "
+        + ", ".join(f"{metric} {compared[a, b, metric].text}" for metric in compared.metrics)
+        + "."
+        for (a, b), title in zip(compared.pairs, CURVES.values(), strict=False)
+    ]
 
 
 def propagation(bench: Bench) -> Result:
@@ -241,7 +262,7 @@ def propagation(bench: Bench) -> Result:
         "steps",
         "survived, %",
         "survived, tail labels, %",
-        "mean of a step",
+        "mean per step",
         f"{STEP_PROBABILITY}^steps, % †",
     ]
     pairs = spread([float(run["pairs"]) for of in runs.values() for run in of], 0)
@@ -249,19 +270,33 @@ def propagation(bench: Bench) -> Result:
         numbers,
         [
             Table(
-                "Share of true labels whose whole path survives",
+                "Share of true labels whose path stays in the beam down to the leaf",
                 columns,
                 rows,
-                "Mean of a step: the geometric mean over the steps of a path.",
+                "Mean per step: the geometric mean over the steps of a path.",
             )
         ],
         [_survival_finding(runs, beam) for beam in (10, 1)],
-        f"{bench.source.note} One tree, {bench.seeds} seed(s), {ROWS_FOLLOWED} test rows at most, {pairs} "
-        "pairs of row and true label for each. A step is one level down; a label survives it while the "
-        "node above it is in the beam. Tail labels have fewer than 5 training rows.",
+        f"{bench.source.note} One tree, {plural(bench.seeds, 'seed')}, up to {ROWS_FOLLOWED:,} test rows "
+        f"with {pairs} (row, true label) pairs. A step is one level down the tree; a label survives it if "
+        f"the node on its path is in the beam. Tail labels have fewer than {TAIL_ROWS} training rows.",
         lambda: _plots.survival(runs, STEP_PROBABILITY),
         f"Share of true labels whose path is still in the beam, by level, on {bench.source.name}",
+        remarks=_survival_remarks(bench, runs),
     )
+
+
+def _survival_remarks(bench: Bench, runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    if not any(run["steps"] for of in runs.values() for run in of):
+        return _remarks.single_leaf(bench.source.data)
+    curves = {
+        f"{title_of(name)}, beam {beam}": [100 * mean_and_sd(step)[0] for step in zip(*of, strict=False)]
+        for name, all_runs in runs.items()
+        for beam in _plots.SURVIVAL_BEAMS
+        if all(of := [run[f"beam {beam}"]["all"] for run in all_runs])
+    }
+    tail_pairs = min(run["tail_pairs"] for of in runs.values() for run in of)
+    return _remarks.no_tail(bench.source.data, tail_pairs) + _remarks.coinciding(curves, 10 * _SAME_CURVE)
 
 
 def _survival(bench: Bench, model: Bonsai) -> dict[str, Any]:
@@ -269,11 +304,11 @@ def _survival(bench: Bench, model: Bonsai) -> dict[str, Any]:
     bench.fit(model)
     rows = bench.sample(ROWS_FOLLOWED)
     search = _beam.TreeSearch(model, data.X_test[rows])
-    counts = np.asarray(data.Y_train.sum(axis=0)).ravel()
+    counts = _remarks.label_counts(data)
     result: dict[str, Any] = {"steps": search.tree.depth - 1}
     for beam in BEAMS:
         survived, labels = _beam.path_survival(search.tree, search.run(beam).kept, data.Y_test[rows])
-        tail = counts[labels] < 5
+        tail = counts[labels] < TAIL_ROWS
         result[f"beam {beam}"] = {
             "all": survived.mean(axis=0).tolist() if len(survived) else [],
             "tail": survived[tail].mean(axis=0).tolist() if tail.any() else [],
@@ -290,7 +325,7 @@ def _survival_finding(runs: dict[str, list[dict[str, Any]]], beam: int) -> str:
         return f"{100 * mean_and_sd(shares)[0]:.1f} %" if shares else "–"
 
     parts = [f"{title_of(n)} {last(n, 'all')} (tail {last(n, 'tail')})" for n in runs]
-    return f"With a beam of {beam}, the paths that reach their leaf: {', '.join(parts)}."
+    return f"Paths that reach their leaf with a beam of {beam}: {', '.join(parts)}."
 
 
 def _published_depth() -> list[Table]:
@@ -302,16 +337,16 @@ EXPERIMENTS = {
     "depth": Experiment(
         "Tree depth",
         "Figure 5",
-        "The deeper the trees, the lower the accuracy: a little at first, by ten points on EURLex at depth "
-        "5 and by eight on WikiLSHTC-325K at depth 6.",
+        "Accuracy decreases with depth: slightly at first, by ten points on EURLex at depth 5 and by eight "
+        "on WikiLSHTC-325K at depth 6.",
         depth,
         _published_depth,
     ),
     "propagation": Experiment(
-        "Errors on the way down",
+        "Error propagation",
         "section 2.4",
-        "If each step is right with probability 0.95, sixteen steps of a binary tree leave 0.46; a shallow "
-        "tree has few steps.",
+        "If each step is correct with probability 0.95, a path of sixteen steps in a binary tree is correct "
+        "with probability 0.46. Shallow trees have few steps.",
         propagation,
     ),
 }

@@ -1,4 +1,4 @@
-"""Experiments on the data and on the label trees alone: statistics, power law, partitions."""
+"""Experiments on the data and on the label trees: statistics, power law, partitions."""
 
 from typing import Any
 
@@ -6,23 +6,22 @@ import numpy as np
 
 from bonsai_xmc import Bonsai, LabelTree, datasets
 from bonsai_xmc.datasets import PAPER
+from bonsai_xmc.metrics import TAIL_ROWS
 
-from . import _circles, _plots
+from . import _circles, _plots, _remarks
 from ._bench import Bench
 from ._results import PUBLISHED, Experiment, Result, Table, published_table
 from ._statistics import fit_power_law
-
-_TAIL_ROWS = 5
 
 _FIGURES = {
     "n_rows": "training rows",
     "n_test": "test rows",
     "n_labels": "labels",
     "n_features": "features",
-    "points_per_label": "points per label, train",
-    "labels_per_point": "labels per point, train",
-    "points_per_label_all": "points per label, train and test",
-    "labels_per_point_all": "labels per point, train and test",
+    "points_per_label": "rows per label, train",
+    "labels_per_point": "labels per row, train",
+    "points_per_label_all": "rows per label, train and test",
+    "labels_per_point_all": "labels per row, train and test",
 }
 
 
@@ -38,7 +37,7 @@ def statistics(bench: Bench) -> Result:
         about = PAPER[source.paper]
         columns.append(f"Table 1, {about.title} {PUBLISHED}")
         averages = ("points_per_label", "labels_per_point")
-        # The table has one figure, which counts either the training rows or all.
+        # Table 1 counts either the training rows or all rows.
         printed = {_FIGURES[name + "_all" * about.counts_test]: getattr(about, name) for name in averages}
         printed |= {_FIGURES[name]: getattr(about, name) for name in _FIGURES if name.startswith("n_")}
         for row in rows:
@@ -57,10 +56,10 @@ def _figure(value: float) -> str:
 
 def powerlaw(bench: Bench) -> Result:
     """Figure 1 and equation 1."""
-    counts = np.asarray(bench.source.data.Y_train.sum(axis=0)).ravel().astype(np.int64)
+    counts = _remarks.label_counts(bench.source.data)
     used = np.sort(counts[counts > 0])[::-1]
     law = fit_power_law(counts)
-    rare, more = float(np.mean(used < _TAIL_ROWS)), int(np.count_nonzero(used > _TAIL_ROWS))
+    rare, more = float(np.mean(used < TAIL_ROWS)), int(np.count_nonzero(used > TAIL_ROWS))
     numbers: dict[str, Any] = {
         "beta": law.exponent,
         "N_1": int(used[0]),
@@ -79,14 +78,15 @@ def powerlaw(bench: Bench) -> Result:
             f"labels with training rows have fewer than 5, {more:,} have more than 5."
         ],
         f"{bench.source.note} Training rows of each label, by rank. The line is a least-squares fit of log "
-        "N_r on log r, in which each decade of ranks counts alike.",
-        lambda: _plots.power_law(used, law, bench.source.name),
-        f"Label frequency against rank on {bench.source.name}, both on a log scale, with the fitted power "
-        "law",
+        "N_r on log r; each decade of ranks has the same weight.",
+        lambda: _plots.power_law(used, law),
+        f"Label frequency against rank on {bench.source.name}, log-log, with the fitted power law",
+        remarks=_remarks.no_tail(bench.source.data) + _remarks.poor_fit(law.r_squared),
+        seeds="",
     )
 
 
-#: Figure 3 counts splits: two of sixteen, or six of two; levels of nodes are one more.
+#: Figure 3 counts splits: two with K = 16, six with K = 2. A tree has one more level of nodes.
 PARTITIONS: dict[str, dict[str, Any]] = {
     "Bonsai": {"branching": 16, "max_depth": 3},
     "Parabel": {"branching": 2, "balanced": True, "max_leaf": 100, "max_depth": 7},
@@ -96,7 +96,7 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 def partition(bench: Bench) -> Result:
     """Figure 3."""
     names = bench.source.data.label_names
-    counts = np.asarray(bench.source.data.Y_train.sum(axis=0)).ravel().astype(np.int64)
+    counts = _remarks.label_counts(bench.source.data)
     trees: dict[str, LabelTree] = {}
     for name, params in PARTITIONS.items():
         model = Bonsai(n_trees=1, random_state=0, **params)
@@ -127,14 +127,16 @@ def partition(bench: Bench) -> Result:
     columns = ["", "splits", "nodes", "smallest", "median", "largest", "sd ÷ mean"]
     return Result(
         numbers,
-        [Table("Labels of a node", columns, rows)],
+        [Table("Labels per node", columns, rows)] if rows else [],
         [],
-        f"{bench.source.note} Seed 0. Circle area: labels; darker: deeper. Depth counts splits; it is 2 and "
-        "6 in the paper, more where a leaf had more than a hundred times K labels and was split again. The "
-        "page beside it zooms, names labels and searches for one.",
+        f"{bench.source.note} Seed 0. The area of a circle is its number of labels; darker circles are "
+        "deeper. Depth counts splits, 2 and 6 as in the paper. The interactive page zooms, shows label "
+        "names and searches them.",
         lambda: _plots.partitions(trees),
         f"Nested circles of the label trees of Bonsai and Parabel on {bench.source.name}",
         {"html": _circles.page(trees, known, counts, title=f"Label trees of {bench.source.name}")},
+        remarks=[] if rows else ["The labels fit into one leaf. There is no partition to show."],
+        seeds="seed 0",
     )
 
 
@@ -146,7 +148,7 @@ def _tree_arrays(bench: Bench, model: Bonsai) -> dict[str, Any]:
 def _published_statistics() -> list[Table]:
     figures = ("n_rows", "n_test", "n_labels", "n_features", "points_per_label", "labels_per_point")
     rows = [[about.title, *(_figure(getattr(about, name)) for name in figures)] for about in PAPER.values()]
-    columns = ["", "training rows", "test rows", "labels", "features", "points per label", "labels per point"]
+    columns = ["", "training rows", "test rows", "labels", "features", "rows per label", "labels per row"]
     note = (
         "The last two count train and test for "
         + ", ".join(about.title for about in PAPER.values() if about.counts_test)

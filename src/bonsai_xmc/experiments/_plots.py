@@ -1,12 +1,13 @@
-"""The pictures. Colours are those of Okabe and Ito, and no reading depends on colour alone."""
+"""The figures. Colours are those of Okabe and Ito; markers and lines repeat what the colours say."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bonsai_xmc._files import replacing
+from bonsai_xmc.metrics import TAIL_ROWS
 
 from ._published import NAMES
 from ._results import title_of
@@ -48,7 +49,7 @@ Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def require() -> None:
-    """Raise an error that says what to install where Matplotlib is missing."""
+    """Raise an ImportError that says what to install if Matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -56,12 +57,13 @@ def require() -> None:
         raise ImportError(message) from error
 
 
-def save(draw: "Callable[[], Figure]", path: str) -> None:
-    """Draw, and write ``path.png`` and ``path.svg``, each whole or not at all."""
+def save(draw: "Callable[[], Figure]", path: str, heading: str) -> None:
+    """Draw, add the heading (data set and seeds), and write ``path.png`` and ``path.svg`` atomically."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
         figure = draw()
+        figure.suptitle(heading, x=0.01, ha="left", fontsize=9, color=GREY)
         for ending, options in _FORMATS.items():
             with replacing(f"{path}.{ending}") as file:
                 figure.savefig(file, format=ending, **options)
@@ -80,13 +82,13 @@ def _colours(names: Sequence[str]) -> list[str]:
 
 
 def dots(runs: Runs, rows: Sequence[Sequence[str]]) -> "Figure":
-    """One panel for each metric, one line for each system: every run as a small dot, the mean as a large one.
+    """One panel for each metric, one row for each system: a small dot for each run, a diamond for the mean.
 
-    Each panel has its own scale, which does not begin at 0: differences are what is to be seen.
+    Each panel has its own scale, which does not start at 0, so that differences can be seen.
     """
     names = list(runs)
     figure, grid = _figure(
-        0.55 + len(rows) * (0.75 + 0.27 * len(names)), len(rows), max(map(len, rows)), sharey=True
+        0.8 + len(rows) * (0.75 + 0.27 * len(names)), len(rows), max(map(len, rows)), sharey=True
     )
     for axes_row, keys in zip(grid, rows, strict=True):
         for axes, key in zip(axes_row, keys, strict=True):
@@ -107,10 +109,10 @@ def times(runs: Runs) -> "Figure":
     names = list(runs)
     panels = {
         "fit_s": "training (s)",
-        "predict_ms": "prediction in a batch (ms a row)",
-        "one_row_ms": "one row alone (ms)",
+        "predict_ms": "batch prediction (ms per row)",
+        "one_row_ms": "single-row latency (ms)",
     }
-    figure, grid = _figure(0.9 + 0.32 * len(names), 1, len(panels), sharey=True)
+    figure, grid = _figure(1.15 + 0.32 * len(names), 1, len(panels), sharey=True)
     for axes, (key, title) in zip(grid[0], panels.items(), strict=True):
         summary = [mean_and_sd([run[key] for run in runs[name]]) for name in names]
         means, sds = [m for m, _ in summary], [0.0 if math.isnan(sd) else sd for _, sd in summary]
@@ -136,15 +138,15 @@ def times(runs: Runs) -> "Figure":
     return figure
 
 
-def power_law(counts: Any, law: PowerLaw, name: str) -> "Figure":
-    """Frequencies by rank, falling; both scales are logarithmic."""
+def power_law(counts: Any, law: PowerLaw) -> "Figure":
+    """Label frequencies in descending order, log-log, with the fitted power law."""
     ranks = np.unique(np.rint(np.geomspace(1, len(counts), 400)).astype(int))
     figure, grid = _figure(3.8)
     axes = grid[0][0]
-    axes.loglog(ranks, np.asarray(counts)[ranks - 1], "o", ms=3.2, color=BLUE, mec="none", label=name)
+    axes.loglog(ranks, np.asarray(counts)[ranks - 1], "o", ms=3.2, color=BLUE, mec="none", label="labels")
     label = f"$N_r$ = {law.scale:,.0f} $r^{{-{law.exponent:.2f}}}$ ($R^2$ = {law.r_squared:.2f})"
     axes.loglog(ranks, law.scale * ranks**-law.exponent, "-", color=VERMILION, lw=1.5, label=label)
-    axes.axhline(5, color=GREY, lw=1, ls="--", label="5 training rows")
+    axes.axhline(TAIL_ROWS, color=GREY, lw=1, ls="--", label=f"{TAIL_ROWS} training rows")
     axes.set_ylim(0.7, 2 * max(counts[0], law.scale))
     axes.set_xlabel("rank of the label")
     axes.set_ylabel("training rows")
@@ -153,10 +155,10 @@ def power_law(counts: Any, law: PowerLaw, name: str) -> "Figure":
 
 
 def partitions(trees: Mapping[str, Any]) -> "Figure":
-    """Nested circles of label trees, side by side."""
+    """Label trees as nested circles, side by side."""
     from . import _circles
 
-    figure, grid = _figure(0.3 + _WIDTH / 2, 1, len(trees))
+    figure, grid = _figure(0.55 + _WIDTH / 2, 1, len(trees))
     levels = max(tree.depth for tree in trees.values())
     for axes, (title, tree) in zip(grid[0], trees.items(), strict=True):
         _circles.draw(axes, _circles.pack(tree, labels=False), levels)
@@ -164,71 +166,75 @@ def partitions(trees: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-_LINES = {
-    "metrics": ("-", "o", "equal beam"),
-    "equal": ("--", "s", "equal number of classifiers"),
-    "dropped": (":", "^", "early leaves dropped"),
+class _Curve(NamedTuple):
+    """A curve of the depth figure; markers of one tree are empty."""
+
+    title: str
+    marker: str
+    line: str
+    filled: bool
+
+    def look(self, colour: str) -> dict[str, Any]:
+        inside = colour if self.filled else "white"
+        return {"marker": self.marker, "ls": self.line, "color": colour, "mfc": inside, "ms": 4.5, "lw": 1.3}
+
+
+DEPTH_CURVES = {
+    "metrics": _Curve("three trees, equal beam", "o", "-", True),
+    "equal": _Curve("three trees, equal number of classifiers", "s", "--", True),
+    "dropped": _Curve("three trees, early leaves dropped", "^", ":", True),
+    "single": _Curve("one tree, equal beam", "D", "-", False),
+    "single dropped": _Curve("one tree, early leaves dropped", "v", ":", False),
 }
-_ONE_TREE = {"single dropped": ("-.", "v", "one tree, early leaves dropped")}
+_CUTOFF_COLOURS = {1: BLUE, 3: GREEN, 5: VERMILION}
 
 
 def depth_curves(
     runs: Mapping[int, Sequence[Mapping[str, Any]]], paper: Mapping[str, Any], beside: str | None
 ) -> "Figure":
-    """Left: our P@k and nDCG@k by depth. Right: change from the shallowest tree, with the paper's curves."""
-    figure, grid = _figure(6.8, 2, 2)
+    """Left: P@k and nDCG@k by depth. Right: change from the shallowest tree, with the paper's curves."""
+    figure, grid = _figure(7.4, 2, 2)
     depths = list(runs)
     for (left, right), metric, cut in zip(grid, ("P", "nDCG"), (1, 5), strict=True):
-        mean = lambda curve, k, metric=metric: [
-            mean_and_sd([run[curve][f"{metric}@{k}"] for run in runs[d]])[0] for d in depths
-        ]
-        for k, colour in zip((1, 3, 5), (BLUE, GREEN, VERMILION), strict=True):
-            for curve, (line, marker, _) in _LINES.items():
-                sd = [mean_and_sd([run[curve][f"{metric}@{k}"] for run in runs[d]])[1] for d in depths]
-                label = f"@{k}" if curve == "metrics" else None
-                left.errorbar(
-                    depths,
-                    mean(curve, k),
-                    np.nan_to_num(sd),
-                    fmt=marker + line,
-                    ms=4,
-                    lw=1.4,
-                    color=colour,
-                    capsize=2,
-                    label=label,
-                )
-        for line, marker, title in _LINES.values():
-            left.plot([], [], marker + line, color=GREY, ms=4, lw=1.4, label=title)
+        for name, curve in DEPTH_CURVES.items():
+            for k, colour in _CUTOFF_COLOURS.items():
+                summary = [mean_and_sd([run[name][f"{metric}@{k}"] for run in runs[d]]) for d in depths]
+                means, sds = (np.array(column) for column in zip(*summary, strict=True))
+                left.errorbar(depths, means, np.nan_to_num(sds), **curve.look(colour), capsize=2)
+                if k == cut:
+                    right.plot(depths, means - means[0], **curve.look(BLUE))
+        left.set_title(f"{metric}@k, measured")
         left.set_ylabel(f"{metric}@k (%)")
-        left.set_title(f"ours: {metric}@k")
         _paper_change(right, paper, beside, ("P", "nDCG").index(metric), (1, 3, 5).index(cut))
-        for curve, (line, marker, title) in (_LINES | _ONE_TREE).items():
-            curve_mean = mean(curve, cut)
-            right.plot(
-                depths,
-                np.subtract(curve_mean, curve_mean[0]),
-                marker + line,
-                color=BLUE,
-                ms=4,
-                lw=1.6,
-                label=f"ours, {title}",
-            )
-        right.set_title(f"change of {metric}@{cut} from the shallowest tree")
+        right.set_title(f"{metric}@{cut}: change from the shallowest tree")
         right.set_ylabel("points")
         right.axhline(0, color=GREY, lw=0.8)
         for axes in (left, right):
             axes.set_xlabel("tree depth")
             axes.set_xticks(depths)
-    handles = [grid[0][0].get_legend_handles_labels(), grid[0][1].get_legend_handles_labels()]
-    for axes, (lines, labels) in zip(grid[1], handles, strict=True):
-        axes.legend(
-            lines, labels, frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
-        )
+    _depth_legend(figure, *grid[0][1].get_legend_handles_labels())
     return figure
 
 
+def _depth_legend(figure: "Figure", paper_lines: list[Any], paper_labels: list[str]) -> None:
+    """One legend for all panels: what the lines mean, what the colours on the left mean, the paper's sets."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], **curve.look(GREY)) for curve in DEPTH_CURVES.values()]
+    lines += [Line2D([], [], color=colour, lw=3) for colour in _CUTOFF_COLOURS.values()]
+    labels = [curve.title for curve in DEPTH_CURVES.values()] + [f"left: @{k}" for k in _CUTOFF_COLOURS]
+    figure.legend(
+        lines + paper_lines,
+        labels + paper_labels,
+        frameon=False,
+        fontsize=8,
+        loc="outside lower center",
+        ncols=3,
+    )
+
+
 def _paper_change(axes: "Axes", paper: Mapping[str, Any], beside: str | None, metric: int, cut: int) -> None:
-    """The paper's curves as change from its shallowest tree; the set that stands beside ours is bolder."""
+    """The paper's curves as change from its shallowest tree; that of the related data set is bolder."""
     for (name, curve), colour, marker in zip(paper.items(), (VERMILION, PURPLE, ORANGE), "xv+", strict=True):
         first = curve[min(curve)][metric][cut]
         change = [curve[d][metric][cut] - first for d in curve]
@@ -241,19 +247,22 @@ def _paper_change(axes: "Axes", paper: Mapping[str, Any], beside: str | None, me
             color=colour,
             lw=width,
             ms=5,
-            label=f"paper †, {NAMES[name]}",
+            label=f"right: paper †, {NAMES[name]}",
         )
+
+
+SURVIVAL_BEAMS = (10, 1)
 
 
 def survival(runs: Runs, step: float) -> "Figure":
     """Share of true labels whose path is still in the beam, after each step down."""
-    figure, grid = _figure(3.9, 1, 2, sharey=True)
+    figure, grid = _figure(4.15, 1, 2, sharey=True)
     longest = max(run["steps"] for of in runs.values() for run in of)
     for axes, group, title in zip(
-        grid[0], ("all", "tail"), ("all labels", "tail labels (fewer than 5 rows)"), strict=True
+        grid[0], ("all", "tail"), ("all labels", f"tail labels (fewer than {TAIL_ROWS} rows)"), strict=True
     ):
         for name, colour in zip(runs, _colours(list(runs)), strict=True):
-            for beam, line, marker in ((10, "-", "o"), (1, "--", "s")):
+            for beam, line, marker in zip(SURVIVAL_BEAMS, ("-", "--"), "os", strict=True):
                 curves = [run[f"beam {beam}"][group] for run in runs[name] if run[f"beam {beam}"][group]]
                 if curves:
                     length = max(map(len, curves))

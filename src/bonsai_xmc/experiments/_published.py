@@ -1,11 +1,11 @@
-"""The paper's own numbers, from its tables and the sources of its figures. Nothing here is measured."""
+"""Numbers published in the paper, from its tables and the sources of its figures."""
 
 from bonsai_xmc.datasets import PAPER
 
-#: How the paper's data sets are called.
+#: Names of the paper's data sets.
 NAMES = {name: about.title for name, about in PAPER.items()}
 
-#: Data sets with trees of "depth 1" in the paper, which are two levels of nodes here; the others have three.
+#: Data sets with trees of "depth 1" in the paper: two levels of nodes here. The others have three.
 TWO_LEVELS = ("eurlex-4k", "wiki10-31k")
 
 # Table 2: P@1, P@3, P@5. Systems that did not scale to a set are absent.
@@ -73,8 +73,8 @@ PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
     },
 }
 
-# Figure 4: PSP@1, 3, 5, then PSnDCG@1, 3, 5. Its bars of 1 for PfastXML on Amazon-3M are
-# placeholders and left out.
+# Figure 4: PSP@1, 3, 5, then PSnDCG@1, 3, 5. The bars of height 1 for PfastXML on Amazon-3M are
+# placeholders and are omitted.
 TAIL: dict[str, dict[str, tuple[tuple[float, float, float], tuple[float, float, float]]]] = {
     "wikilshtc-325k": {
         "bonsai-i": ((28.19, 35.43, 39.78), (28.19, 33.20, 35.67)),

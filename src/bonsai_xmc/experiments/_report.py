@@ -1,4 +1,4 @@
-"""The report: one page, and the same in Markdown, of all results that lie in a folder."""
+"""The report on all results in a folder: one HTML page, and the same in Markdown."""
 
 import base64
 import html
@@ -28,7 +28,7 @@ a { color: #005a8f; }
 nav ul { columns: 2; padding-left: 1.2rem; }
 .place { color: #555; font-weight: normal; font-size: 1rem; }
 .claim { background: #f2f6f9; border-left: 4px solid #56B4E9; padding: .5rem .9rem; }
-.stand-in { background: #fff4dc; border-left: 4px solid #E69F00; padding: .4rem .9rem; }
+.stand-in, .remark { background: #fff4dc; border-left: 4px solid #E69F00; padding: .4rem .9rem; }
 .caption, .note { color: #444; font-size: .88rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; margin: .4rem 0; font-variant-numeric: tabular-nums; }
@@ -47,7 +47,7 @@ summary { cursor: pointer; font-weight: 600; }
 
 
 def write(folder: Path, experiments: Mapping[str, Experiment]) -> None:
-    """Write ``report.html``, which needs no other file, and ``report.md``, which shows files beside it."""
+    """Write ``report.html``, which is self-contained, and ``report.md``, which links to the other files."""
     results = {
         name: [json.loads(path.read_text("utf-8")) for path in sorted((folder / name).glob("*.json"))]
         for name in experiments
@@ -60,7 +60,7 @@ def write(folder: Path, experiments: Mapping[str, Experiment]) -> None:
 
 
 def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """How many seeds the results stand on, by data set."""
+    """Numbers of seeds by data set."""
     seeds: dict[str, set[int]] = {}
     for result in (result for of in results.values() for result in of):
         seeds.setdefault(result["data"], set()).add(result["seeds"])
@@ -70,7 +70,7 @@ def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def _files(name: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what it is, where it is) of the files of a result, as seen from the report."""
+    """(kind, path relative to the report) of the files of a result."""
     stem = f"{name}/{result['slug']}"
     picture = [("PNG", f"{stem}.png"), ("SVG", f"{stem}.svg")] if result["picture"] else []
     pages = [("interactive page", f"{stem}.{ending}") for ending in result["pages"]]
@@ -108,6 +108,7 @@ def _section(folder: Path, name: str, experiment: Experiment, results: Sequence[
         parts.append(f"<h3>{_text(result['data'])}</h3>")
         if result["stand_in"]:
             parts.append('<p class="stand-in">A stand-in: generated data, not the data set itself.</p>')
+        parts += [f'<p class="remark">{_text(line)}</p>' for line in result["remarks"]]
         if result["findings"]:
             parts.append("<ul>" + "".join(f"<li>{_text(line)}</li>" for line in result["findings"]) + "</ul>")
         if result["picture"]:
@@ -164,6 +165,7 @@ def _markdown(
         parts += [f"## {experiment.title} ({experiment.place}, `{name}`)", f"> The paper: {experiment.claim}"]
         for result in of:
             parts.append(f"### {result['data']}")
+            parts += [f"**Note:** {line}" for line in result["remarks"]]
             if result["findings"]:
                 parts.append("\n".join(f"- {line}" for line in result["findings"]))
             if result["picture"]:

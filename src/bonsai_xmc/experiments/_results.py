@@ -1,4 +1,4 @@
-"""What an experiment hands over: numbers, tables, a picture and what they say, before anything is written."""
+"""What an experiment returns: numbers, tables, a figure, findings and remarks. Nothing is written here."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from ._bench import Bench
 
-#: Marks a number that was published and not measured here.
+#: Marks a number of the paper, as against one measured here.
 PUBLISHED = "†"
 
-#: How systems are called in tables and pictures.
+#: Names of systems in tables and figures.
 TITLES = {
     "bonsai-i": "Bonsai-i",
     "bonsai-o": "Bonsai-o",
@@ -29,7 +29,7 @@ TITLES = {
 
 @dataclass
 class Table:
-    """A table to read: cells are texts."""
+    """A table for people: cells are strings."""
 
     title: str
     columns: list[str]
@@ -44,19 +44,25 @@ class Result:
     Attributes
     ----------
     numbers : list of dict
-        Plain numbers, one line for each run: the CSV file.
+        One row for each run: the CSV file.
     tables : list of Table
-        Summaries to read.
+        Summaries.
     findings : list of str
         What the numbers say, in sentences.
     caption : str
-        How the numbers came about.
+        How the numbers were obtained.
     draw : callable, optional
-        Makes the picture.
+        Makes the figure.
     alt : str
-        What the picture shows, for those who do not see it.
+        Alternative text of the figure.
     pages : dict
-        Further files by name: interactive pages.
+        Further files by extension: interactive pages.
+    remarks : list of str
+        Where the data cannot show what the experiment asks.
+    comparisons : list of dict
+        Differences with their p-values; see `Comparisons.records`.
+    seeds : str, optional
+        What the figure says about seeds; default: their number. Empty where no randomness is involved.
     """
 
     numbers: list[dict[str, Any]]
@@ -66,6 +72,9 @@ class Result:
     draw: "Callable[[], Figure] | None" = None
     alt: str = ""
     pages: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    comparisons: list[dict[str, Any]] = field(default_factory=list)
+    seeds: str | None = None
 
 
 class Experiment(NamedTuple):
@@ -76,11 +85,11 @@ class Experiment(NamedTuple):
     place : str
         Where in the paper.
     claim : str
-        What the paper says there.
+        What the paper claims there.
     run : callable
         Runs it on a bench.
     published : callable
-        The paper's own tables; may be empty.
+        The paper's own tables; may return none.
     """
 
     title: str
@@ -91,7 +100,7 @@ class Experiment(NamedTuple):
 
 
 def title_of(name: str) -> str:
-    """How a system is called."""
+    """The name of a system in tables and figures."""
     return TITLES.get(name, name)
 
 
@@ -107,8 +116,17 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{mean:.{digits}f}" + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
 
 
+def plural(n: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "seed"), plural(1200, "row")
+    ('1 seed', '1,200 rows')
+    """
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
 def signed(value: float, digits: int = 2) -> str:
-    """A difference, with its sign and a proper minus.
+    """A difference with its sign; the minus is typographic.
 
     >>> signed(-0.5), signed(1.0)
     ('−0.50', '+1.00')
@@ -117,7 +135,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def printed(value: float) -> str:
-    """A published number with one decimal or two.
+    """A published number with one or two decimals.
 
     >>> printed(83.0), printed(73.57), printed(81.627)
     ('83.0', '73.57', '81.63')
@@ -125,19 +143,8 @@ def printed(value: float) -> str:
     return f"{value:.2f}".removesuffix("0")
 
 
-def p_text(p: float) -> str:
-    """A p-value to read.
-
-    >>> p_text(0.04), p_text(0.0002), p_text(float("nan"))
-    ('p = 0.040', 'p < 0.001', 'no test')
-    """
-    if math.isnan(p):
-        return "no test"
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
 def flat(name: str, runs: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Lines for the CSV file: these metrics of each run of a system."""
+    """Rows of the CSV file: these metrics for each run of a system."""
     return [
         {"system": name, "seed": seed, **{key: run["metrics"][key] for key in keys}}
         for seed, run in enumerate(runs)
@@ -152,9 +159,9 @@ def measured_table(
     published: Mapping[str, Sequence[float]] | None = None,
     note: str = "",
 ) -> Table:
-    """Systems × metrics, mean ± sd; the paper's numbers for a data set stand beside them where it has some.
+    """Systems × metrics, mean ± sd, with the paper's numbers for the data set where it has some.
 
-    `published` holds a system's numbers in the order of `keys`; systems with nothing else get a line too.
+    `published` holds a system's numbers in the order of `keys`; systems of the paper alone get a row too.
     """
     published = published or {}
     columns = ["", *keys]

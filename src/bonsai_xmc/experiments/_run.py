@@ -1,4 +1,4 @@
-"""Running experiments: which, on what, and where everything goes."""
+"""Run experiments and write their results: numbers, figures, pages and the report."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from bonsai_xmc._progress import ProgressBar
 
 from . import _accuracy, _cost, _depth, _labels, _plots, _report, _source
 from ._bench import Bench, Systems, paper_systems, threads_of
-from ._results import Experiment, Result
+from ._results import Experiment, Result, plural
 from ._store import Store, write_json, write_text
 
 _ALL = _labels.EXPERIMENTS | _accuracy.EXPERIMENTS | _cost.EXPERIMENTS | _depth.EXPERIMENTS
@@ -41,10 +41,10 @@ def run(
     report: Callable[[str], None] = lambda line: None,
     bar: ProgressBar | None = None,
 ) -> Path:
-    """Run experiments of the paper and write numbers, pictures and a report.
+    """Run experiments of the paper and write numbers, figures and a report.
 
-    Everything that is computed is kept in `output` and reused by later runs with equal data, parameters and
-    seeds; so an interrupted run continues where it was. The report covers all that lies in the folder.
+    Every finished unit of work is stored in `output` and reused by later runs with equal data, parameters and
+    seeds, so an interrupted run resumes. The report covers all results in the folder.
 
     Parameters
     ----------
@@ -54,21 +54,21 @@ def run(
         A name that ``datasets.load`` knows, a folder, two files as ``"TRAIN,TEST"``, or
         ``"generated:SHAPE*FRACTION"``.
     output : path
-        Folder to write to; made if it is not there.
+        Folder to write to; created if missing.
     seeds : int, optional
-        Number of seeds; default 5, quick 2.
+        Number of seeds; default 5, quick 2. Significance tests need at least 5.
     quick : bool
-        Two seeds instead of five.
+        Two seeds instead of five, and therefore no significance tests.
     n_jobs : int, optional
         Threads; default: all.
     systems : mapping from name to callable(seed), optional
         Further systems to compare in precision, tail, coverage and time: anything with ``fit(X, Y)`` and
-        ``top_k(X, k)``. One of a known name takes its place. What they compute is kept under their class and
-        parameters (``get_params``), or under class and name where there are none.
+        ``top_k(X, k)``. A known name replaces that system. Results are stored under class and parameters
+        (``get_params``), or under class and name if there are none.
     report : callable
-        Takes a line about each finished unit of work.
+        Called with a line of text for each finished unit of work.
     bar : ProgressBar, optional
-        Shows how far a training is.
+        Shows the progress of training.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def run(
         for name in chosen:
             bench.experiment = name
             _write(folder / name, name, bench, EXPERIMENTS[name].run(bench))
-            # After each, so that a run that is stopped leaves a report of what it has done.
+            # After each experiment, so that an interrupted run leaves a report of what is finished.
             _report.write(folder, EXPERIMENTS)
             report(f"{text}  {name}  done")
     report(f"{store.computed} units of work computed, {store.reused} reused")
@@ -130,12 +130,12 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
-    """Numbers, picture and pages of a result, and last the JSON file, which the report is made from."""
+    """Write numbers, figure and pages of a result, and last the JSON file, which the report is made from."""
     folder.mkdir(exist_ok=True)
     stem = folder / bench.source.slug
     write_text(f"{stem}.csv", _csv(result.numbers))
     if result.draw is not None:
-        _plots.save(result.draw, os.fspath(stem))
+        _plots.save(result.draw, os.fspath(stem), _heading(bench, result))
     for ending, text in result.pages.items():
         write_text(f"{stem}.{ending}", text)
     content: dict[str, Any] = {
@@ -147,6 +147,8 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
         "version": __version__,
         "caption": result.caption,
         "findings": result.findings,
+        "remarks": result.remarks,
+        "comparisons": result.comparisons,
         "tables": [asdict(table) for table in result.tables],
         "slug": bench.source.slug,
         "picture": result.draw is not None,
@@ -155,6 +157,12 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
         "numbers": result.numbers,
     }
     write_json(f"{stem}.json", content)
+
+
+def _heading(bench: Bench, result: Result) -> str:
+    """What a figure says about itself: the data set and the seeds."""
+    seeds = plural(bench.seeds, "seed") if result.seeds is None else result.seeds
+    return " · ".join([bench.source.heading, *([seeds] if seeds else [])])
 
 
 def _csv(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The data that experiments run on: a known set, files of one's own, or generated ones of a known shape."""
+"""The data of an experiment: a known data set, files of the user, or generated data of a known shape."""
 
 import os
 import re
@@ -31,7 +31,7 @@ class Source(NamedTuple):
     paper : str or None
         The paper's data set that this is, or stands for.
     stand_in : bool
-        Whether the data are generated.
+        Whether the data are generated in the shape of a data set.
     propensity : (A, B)
     """
 
@@ -44,13 +44,21 @@ class Source(NamedTuple):
     propensity: tuple[float, float]
 
     @property
+    def heading(self) -> str:
+        """The data set as a figure names it."""
+        X, Y = self.data.X_train, self.data.Y_train
+        generated = " (generated)" if self.stand_in else ""
+        name = self.name.removeprefix(_GENERATED)
+        return f"{name}{generated} · {X.shape[0]:,} training rows, {Y.shape[1]:,} labels"
+
+    @property
     def beside(self) -> str | None:
-        """The paper's data set whose numbers stand beside ours: the same one, or one of the same origin."""
+        """The paper's data set whose numbers are shown next to ours: the same, or one of the same origin."""
         return self.paper or _RELATED.get(self.name)
 
     @property
     def note(self) -> str:
-        """What a caption has to say about the data."""
+        """The data in a caption."""
         X, Y, X_test = self.data.X_train, self.data.Y_train, self.data.X_test
         size = (
             f"{self.name}: {X.shape[0]:,} training and {X_test.shape[0]:,} test rows, "
@@ -63,12 +71,12 @@ class Source(NamedTuple):
 
 
 def known_names() -> Sequence[str]:
-    """Data sets that `load` finds by name."""
+    """Names that `load` accepts."""
     return (*datasets._named._SOURCES, *datasets.PAPER)
 
 
 def check(text: str) -> None:
-    """Raise an error that helps if `text` names no data; reads nothing."""
+    """Raise a ValueError that lists the choices if `text` names no data; reads nothing."""
     if text.startswith(_GENERATED):
         _generated_shape(text)
     elif text in known_names():

@@ -1,4 +1,4 @@
-"""The few statistics that the experiments need, each on plain arrays."""
+"""The statistics that the experiments need, on plain arrays."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Array = npt.NDArray[Any]
 
 
 class PowerLaw(NamedTuple):
-    """N_r = scale · r^−exponent, and the share of the variance of log N_r that it explains."""
+    """N_r = scale · r^−exponent, and R²: the share of the variance of log N_r that it explains."""
 
     exponent: float
     scale: float
@@ -20,54 +20,57 @@ class PowerLaw(NamedTuple):
 
 
 def fit_power_law(counts: Sequence[float] | Array) -> PowerLaw:
-    """Fit frequencies by rank: a line through log N_r over log r, in which each decade of ranks counts alike.
+    """Least-squares fit of log N_r on log r, at ranks that are evenly spaced on the log scale.
 
-    Without that weight the millions of ranks with one or two rows would outvote everything else. Zeros are
-    left out. Fewer than two different ranks allow no line, and give NaN.
+    Each decade of ranks has the same weight. With one point per label, the many labels of one or two rows
+    would determine the fit. Zeros are ignored. Fewer than two labels give NaN.
 
     >>> law = fit_power_law([600 / rank**0.5 for rank in range(1, 1001)])
     >>> round(law.exponent, 6), round(law.scale, 3), round(law.r_squared, 6)
     (0.5, 600.0, 1.0)
     """
-    ordered = np.sort(np.asarray(counts, float)[np.asarray(counts) > 0])[::-1]
-    if len(ordered) < 2:
+    descending = np.sort(np.asarray(counts, float)[np.asarray(counts) > 0])[::-1]
+    if len(descending) < 2:
         return PowerLaw(math.nan, math.nan, math.nan)
-    ranks = np.unique(np.rint(np.geomspace(1, len(ordered), 200)).astype(int))
-    x, y = np.log(ranks), np.log(ordered[ranks - 1])
+    ranks = np.unique(np.rint(np.geomspace(1, len(descending), 200)).astype(int))
+    x, y = np.log(ranks), np.log(descending[ranks - 1])
     slope, intercept = np.polyfit(x, y, 1)
-    spread = float(((y - y.mean()) ** 2).sum())
-    rest = float(((y - slope * x - intercept) ** 2).sum())
-    return PowerLaw(-float(slope), math.exp(intercept), 1 - rest / spread if spread else math.nan)
+    total = float(((y - y.mean()) ** 2).sum())
+    residual = float(((y - slope * x - intercept) ** 2).sum())
+    return PowerLaw(-float(slope), math.exp(intercept), 1 - residual / total if total else math.nan)
+
+
+#: Fewer differences than this are not tested: with two or three seeds a p-value says nothing.
+MIN_DIFFERENCES = 5
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     """(mean difference a − b, two-sided p) over pairs; a side of one value is compared with all of the other.
 
-    p is NaN where there are fewer than two differences, 0 or 1 where all of them are equal.
+    p is NaN where there are fewer than ``MIN_DIFFERENCES`` pairs, and where all differences are equal: then
+    nothing varies with the seed, and a test over seeds has no meaning.
 
-    >>> difference, p = paired_t_test([3.0, 4.0, 5.0], [2.0, 2.0, 2.0])
+    >>> difference, p = paired_t_test([3.0, 4.0, 5.0, 6.0, 7.0], [2.0])
     >>> round(difference, 6), round(p, 4)
-    (2.0, 0.0742)
+    (3.0, 0.0132)
     """
     differences = np.asarray(a, float) - np.asarray(b, float)
     mean = float(differences.mean())
-    if len(differences) < 2:
+    if len(differences) < MIN_DIFFERENCES or np.ptp(differences) == 0:
         return mean, math.nan
-    if np.ptp(differences) == 0:
-        return mean, 0.0 if mean else 1.0
     return mean, float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number by Holm's method; NaN stays and is not counted.
+    """p-values adjusted for multiple comparisons by Holm's step-down method; NaN stays NaN, uncounted.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
     known = [i for i, p in enumerate(p_values) if not math.isnan(p)]
     result, largest = [math.nan] * len(p_values), 0.0
-    for place, i in enumerate(sorted(known, key=lambda i: p_values[i])):
-        largest = max(largest, min(1.0, (len(known) - place) * p_values[i]))
+    for step, i in enumerate(sorted(known, key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(known) - step) * p_values[i]))
         result[i] = largest
     return result
 

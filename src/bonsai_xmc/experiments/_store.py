@@ -1,4 +1,4 @@
-"""Finished work on the disk: what a unit computes is written at once, and found by what it depends on."""
+"""Results of units of work on disk, written as soon as they are finished and keyed by their inputs."""
 
 import datetime
 import hashlib
@@ -20,10 +20,10 @@ from bonsai_xmc.datasets import Dataset
 
 
 class Store:
-    """Results of units in a folder, one file each; a unit that is there is not computed again.
+    """A cache of results, one file per unit of work; a stored unit is not computed again.
 
-    A unit is described by an object of JSON: its kind, the digest of the data, parameters, seed. Together
-    with the package (its version and the bytes of the core) this is the unit's key.
+    A unit is described by a JSON object: its kind, the digest of the data, parameters, seed. This and the
+    package (its version and the bytes of the compiled core) are the unit's key.
     """
 
     def __init__(self, folder: PathLike) -> None:
@@ -38,7 +38,7 @@ class Store:
         compute: Callable[[], dict[str, Any]],
         fresh: Callable[[dict[str, Any]], bool] = lambda result: True,
     ) -> dict[str, Any]:
-        """The unit's result: a stored one that is `fresh` enough, or what `compute` returns, now stored."""
+        """The stored result, if there is one that `fresh` accepts; otherwise `compute()`, now stored."""
         unit = {**unit, "package": package_digest()}
         path = self.folder / f"{digest(unit)[:32]}.json"
         if path.exists():
@@ -54,24 +54,24 @@ class Store:
 
 
 def write_json(path: PathLike, content: Any) -> None:
-    """Write an object of JSON, whole or not at all."""
+    """Write a JSON object atomically."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False, default=_plain) + "\n")
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a text, whole or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def digest(content: Any) -> str:
-    """A name for an object of JSON that may hold arrays and matrices too."""
+    """SHA-256 of a JSON object that may hold arrays and matrices."""
     text = json.dumps(content, sort_keys=True, default=lambda value: joblib.hash(value))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def data_digest(data: Dataset) -> str:
-    """A name for the matrices of a data set; names of labels and features play no part."""
+    """SHA-256 of the matrices of a data set; names of labels and features are ignored."""
     sha = hashlib.sha256()
     for matrix in data[:4]:
         canonical = csr_array(matrix)
@@ -89,7 +89,7 @@ def package_digest() -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy as JSON has them."""
+    """NumPy numbers and arrays as plain Python values."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")
