@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from scipy.optimize import minimize
 
 from bonsai_xmc import LabelTree
-from bonsai_xmc.experiments._circles import _enclose, _grid, _pack_siblings, draw, pack, page
+from bonsai_xmc.experiments._circles import draw, page
+from bonsai_xmc.experiments._packing import _enclose, _grid, _pack_siblings, pack
 
 SHAPES = st.recursive(
     st.integers(1, 12), lambda inner: st.lists(inner, min_size=1, max_size=7), max_leaves=40
@@ -91,9 +92,9 @@ def test_any_tree(shape, gap):
     leaves = np.flatnonzero(tree.arrays["is_leaf"])
     assert np.pi * circles.radius[leaves] ** 2 == pytest.approx(tree.sizes[leaves])
     assert sorted(circles.label[tree.n_nodes :]) == tree.labels().tolist()
-    bare = pack(tree, labels=False, gap=gap)
-    assert len(bare) == tree.n_nodes
-    assert np.array_equal(bare.radius, circles.radius[: tree.n_nodes])
+    nodes = pack(tree, labels=False, gap=gap)
+    assert len(nodes) == tree.n_nodes
+    assert np.array_equal(nodes.radius, circles.radius[: tree.n_nodes])
     again = pack(tree_of(shape), gap=gap)
     assert all(np.array_equal(getattr(again, key), value) for key, value in vars(circles).items())
 

@@ -156,12 +156,12 @@ def power_law(counts: Any, law: PowerLaw) -> "Figure":
 
 def partitions(trees: Mapping[str, Any]) -> "Figure":
     """Label trees as nested circles, side by side."""
-    from . import _circles
+    from . import _circles, _packing
 
     figure, grid = _figure(0.55 + _WIDTH / 2, 1, len(trees))
     levels = max(tree.depth for tree in trees.values())
     for axes, (title, tree) in zip(grid[0], trees.items(), strict=True):
-        _circles.draw(axes, _circles.pack(tree, labels=False), levels)
+        _circles.draw(axes, _packing.pack(tree, labels=False), levels)
         axes.set_title(title)
     return figure
 
