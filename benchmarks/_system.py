@@ -1,11 +1,11 @@
-"""One system, one process: what `benchmarks.compare` starts to train a model, or to load one and predict.
+"""One system in one process: trains a model and saves it, or loads one and predicts.
 
     python benchmarks/_system.py train SYSTEM DATA MODEL THREADS SEED REPORT
     python benchmarks/_system.py predict SYSTEM DATA MODEL THREADS SEED REPORT
 
-Runs in our environment and in that of the peers alike, and therefore imports only NumPy and SciPy at its top.
-DATA is a folder that `benchmarks.compare` has prepared, MODEL a folder, REPORT a JSON file to write; the five
-best label ids of each row go into .npy files beside it.
+Started by `benchmarks/_runs.py`, in our environment and in that of the peers, so that only NumPy and SciPy
+are imported at the top. DATA is a prepared folder, MODEL a folder, REPORT the JSON file to write; the top
+five label ids of each row go into .npy files next to it.
 """
 
 import json
@@ -24,22 +24,23 @@ import scipy.sparse as sp
 
 K = 5
 BATCHES = 5  # the fastest counts
-PATIENCE = 60.0  # seconds after which no further batch is begun
+PATIENCE = 60.0  # seconds after which no further batch is started
 SINGLE_ROWS = 1000
 _TREES = 3
 Ids = npt.NDArray[np.int32]
 
 
 class Trained(NamedTuple):
-    """Seconds of the phases of a training, and how to save its result."""
+    """Seconds of each training phase, and the function that saves the model."""
 
     begin_mb: float
     phases: dict[str, float]
     save: Callable[[], object]
+    cpu_s: float | None = None  # CPU time, which other work on the machine affects less
 
 
 class Predictor(NamedTuple):
-    """A loaded model as users call it. `batch` is timed with all threads, `one` with one, after `single`."""
+    """A loaded model as users call it. `batch` uses all threads; `one` uses one, after `single()`."""
 
     name: str
     load_s: float
@@ -58,7 +59,7 @@ class System(NamedTuple):
 def main() -> None:
     task, name, data, model, threads, seed, report = sys.argv[1:]
     system = SYSTEMS[name]
-    # scikit-learn imports pandas where it happens to be installed: 30 MB that no system needs.
+    # scikit-learn imports pandas if it is installed: 30 MB that no system needs.
     sys.modules["pandas"] = None  # type: ignore[assignment]
     if task == "train":
         result = _train(system, Path(data), Path(model), int(threads), int(seed))
@@ -77,6 +78,7 @@ def _train(system: System, data: Path, model: Path, threads: int, seed: int) -> 
     return {
         "train s": sum(seconds for phase, seconds in phases.items() if phase != "reading"),
         "reading s": phases.get("reading"),
+        "cpu s": trained.cpu_s,
         "phases s": phases,
         "saving s": saving,
         "before MB": trained.begin_mb,
@@ -114,9 +116,9 @@ def _timed(call: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 
 def _memory(field: str) -> float:
-    """MB of this process: "VmRSS" now, "VmHWM" at most.
+    """Resident memory of this process in MB: "VmRSS" now, "VmHWM" at its peak.
 
-    Not `ru_maxrss`, which a process takes over from the one that started it and so would count the parent's.
+    Not `ru_maxrss`, which a process inherits from its parent.
     """
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) * 1024 / 1e6
@@ -133,7 +135,7 @@ def _test_rows(data: Path) -> tuple[Any, list[Any]]:
 
 
 def _padded(rows: list[Any], n_rows: int) -> Ids:
-    """Lists of at most K label ids as a table; −1 where there are fewer."""
+    """Lists of at most K label ids as an array, padded with −1."""
     ids = np.full((n_rows, K), -1, np.int32)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row[:K]
@@ -143,28 +145,39 @@ def _padded(rows: list[Any], n_rows: int) -> Ids:
 # --- Ours -----------------------------------------------------------------------------------------
 
 
-def _ours_system(preset: str) -> System:
-    return System(partial(_train_ours, preset), partial(_ours, preset))
+def _ours_system(name: str) -> System:
+    return System(partial(_train_ours, name), partial(_ours, name))
 
 
-def _train_ours(preset: str, data: Path, model: Path, threads: int, seed: int) -> Trained:
+def _estimator(name: str, **options: Any) -> Any:
     from bonsai_xmc import Bonsai
 
+    if name != "default":
+        return Bonsai.preset(name, **options)
+    try:  # versions before format 3, which `before_after` may run: the default model was a preset
+        return Bonsai.preset("best", **options)
+    except ValueError:
+        return Bonsai(**options)
+
+
+def _train_ours(name: str, data: Path, model: Path, threads: int, seed: int) -> Trained:
     X, Y = _matrix(data, "X_train"), _matrix(data, "Y_train")
+    estimator = _estimator(name, n_jobs=threads, random_state=seed)
     before = _memory("VmRSS")
-    estimator = Bonsai.preset(preset, n_jobs=threads, random_state=seed)
+    cpu = time.process_time()
     seconds, _ = _timed(estimator.fit, X, Y)
-    return Trained(before, {"fit": seconds}, lambda: estimator.save(model / "model.bonsai"))
+    cpu = time.process_time() - cpu
+    return Trained(before, {"fit": seconds}, lambda: estimator.save(model / "model.bonsai"), cpu)
 
 
-def _ours(preset: str, data: Path, model: Path, threads: int) -> Iterator[Predictor]:
+def _ours(name: str, data: Path, model: Path, threads: int) -> Iterator[Predictor]:
     from bonsai_xmc import Bonsai
 
     X, rows = _test_rows(data)
     seconds, estimator = _timed(Bonsai.load, model / "model.bonsai")
     estimator.set_params(n_jobs=threads)
     yield Predictor(
-        preset,
+        name,
         seconds,
         batch=lambda: estimator.top_k(X, k=K),
         single=lambda: estimator.set_params(n_jobs=1),
@@ -178,10 +191,7 @@ def _ours(preset: str, data: Path, model: Path, threads: int) -> Iterator[Predic
 
 
 def _train_omikuji(data: Path, model: Path, threads: int, seed: int) -> Trained:
-    """`Model.train_on_data`, its two calls of the library timed apart: it reads a text file, then trains.
-
-    It takes no seed.
-    """
+    """`Model.train_on_data`; reading the text file and training are timed separately. It takes no seed."""
     import omikuji as package  # type: ignore[import-not-found,unused-ignore]
 
     omikuji: Any = package
@@ -202,7 +212,7 @@ def _train_omikuji(data: Path, model: Path, threads: int, seed: int) -> Trained:
 
 
 def _omikuji(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-    """As stored, and after `densify_weights(0.1)`, whose time then belongs to loading."""
+    """As stored, and after `densify_weights(0.1)`, whose time counts as loading."""
     import omikuji as package
 
     omikuji: Any = package
@@ -225,10 +235,10 @@ def _omikuji(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
 
 
 def _omikuji_batch(omikuji: Any, model: Any, X: Any, threads: int) -> Callable[[], Ids]:
-    """Its C call on the rows as they lie in memory, from several threads.
+    """Its C function on the CSR rows, from several threads.
 
-    `Model.predict` takes one row as a list of pairs, which it sorts, checks and copies in Python. Without
-    that, this is the most that a caller can get, and about what its command line does.
+    `Model.predict` takes one row as a list of pairs, which it sorts, checks and copies in Python. This is the
+    highest throughput that a caller can get, and about that of its command line.
     """
     labels = np.zeros((X.shape[0], K), np.uint32)
     found = np.zeros(X.shape[0], np.int64)
@@ -287,10 +297,10 @@ def _train_pecos(data: Path, model: Path, threads: int, seed: int) -> Trained:
 
 
 def _pecos(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-    """Predict-only models, which hold their weights in chunks, with each of two ways to score a path.
+    """Predict-only models, which store weights in chunks, with each of two scores of a path.
 
-    Three predictions and `CsrEnsembler.average` make an answer. Reported beside: a row without the averaging,
-    and the models compiled to its memory-mapped form, which load faster and take more space.
+    The predictions of three models are combined by `CsrEnsembler.average`. Also reported: latency without the
+    averaging, and the memory-mapped form of the models, which loads faster and is larger.
     """
     from pecos.utils.smat_util import CsrEnsembler  # type: ignore[import-not-found,unused-ignore]
     from pecos.xmc.xlinear.model import XLinearModel
@@ -341,7 +351,7 @@ def _napkinxc(model: Path, options: dict[str, Any], **others: Any) -> Any:
 
 def _napkinxc_system(options: dict[str, Any]) -> System:
     def train(data: Path, model: Path, threads: int, seed: int) -> Trained:
-        """It writes the model while it trains, so that saving cannot be told apart."""
+        """It writes the model while it trains, so that saving cannot be timed separately."""
         estimator = _napkinxc(model, options, ensemble=_TREES, threads=threads, seed=seed)
         X, Y = _matrix(data, "X_train"), _matrix(data, "Y_train")
         before = _memory("VmRSS")
@@ -349,14 +359,14 @@ def _napkinxc_system(options: dict[str, Any]) -> System:
         return Trained(before, {"fit": seconds}, lambda: None)
 
     def predictors(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-        """Batches by its ensemble; loading and single rows by three models whose answers are averaged here.
+        """Batches by its ensemble; loading and single rows by three models, whose scores are averaged here.
 
-        The ensemble reads its trees from the disk in every call, which a batch can bear and a row cannot.
-        With `ens_on_the_trot=0` a row takes as long as loading, too. This ends in a crash with exact search,
-        and the default does with beam search (version 0.7.2): each search gets the one that works.
+        The ensemble reads its trees from disk in every call, also with `ens_on_the_trot=0`: acceptable for a
+        batch, not for a single row. Version 0.7.2 crashes with `ens_on_the_trot=0` and exact search, and
+        with the default and beam search; each search gets the setting that works.
         """
         X, rows = _test_rows(data)
-        for tree in range(_TREES):  # a tree of an ensemble lacks only this file to be a model of its own
+        for tree in range(_TREES):  # with this file a tree of an ensemble is a model of its own
             shutil.copy(model / "args.bin", model / f"member_{tree}")
         paths = [model / f"member_{tree}" for tree in range(_TREES)]
         trees = [_napkinxc(path, options, ensemble=1, threads=1) for path in paths]
@@ -386,8 +396,8 @@ def _napkinxc_system(options: dict[str, Any]) -> System:
 
 
 SYSTEMS = {
-    "ours": _ours_system("bonsai-i"),
-    "ours-best": _ours_system("best"),
+    "ours": _ours_system("default"),
+    "ours-trees": _ours_system("bonsai-i"),
     "omikuji": System(_train_omikuji, _omikuji),
     "pecos": System(_train_pecos, _pecos),
     "napkinxc": _napkinxc_system({}),

@@ -1,10 +1,10 @@
-"""A flame graph of training, on one core: where its time goes, function by function.
+"""A flame graph of training on one core: time by function.
 
     python -m benchmarks.flame --data tibkat-core --preset bonsai-i -o docs/img/flame-trees.svg
 
-Builds the core once more, in build/flame, with the names of its functions and with frame pointers, and lets
-Linux's `perf` look at a run 499 times a second. Width is time; what stands on a bar was called by it. Needs
-perf and, for real data, BONSAI_DATA (see CONTRIBUTING.md); `amazon-670k*0.02` and the like are generated.
+Builds the core in build/flame with symbols and frame pointers, and samples a run with Linux's `perf` at 499
+Hz. The width of a bar is its share of the time; a bar lies on its caller. Needs perf and, for real data,
+BONSAI_DATA (see CONTRIBUTING.md); `amazon-670k*0.02` and the like are generated.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.compare import generated
+from benchmarks._runs import generated
 from bonsai_xmc import datasets
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ WIDTH, ROW, SMALLEST = 1200, 18, 0.002  # pixels; the share of the whole below w
 
 
 def build() -> Path:
-    """The package with a core that tells its functions; returns the folder to import it from."""
+    """Build the package with symbols; returns the folder to import it from."""
     tools = Path(sys.executable).parent
     options = {
         "CMAKE_BUILD_TYPE": "RelWithDebInfo",
@@ -42,9 +42,10 @@ def build() -> Path:
         "CMAKE_MAKE_PROGRAM": tools / "ninja",
         "Python_EXECUTABLE": sys.executable,
     }
-    configure = [tools / "cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja"]
+    configure: list[str | Path] = [tools / "cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in options.items()]
-    for command in (configure, [tools / "cmake", "--build", BUILD]):
+    build: list[str | Path] = [tools / "cmake", "--build", BUILD]
+    for command in (configure, build):
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     package = BUILD / "package"
     shutil.copytree(ROOT / "src" / "bonsai_xmc", package / "bonsai_xmc", dirs_exist_ok=True)
@@ -54,7 +55,7 @@ def build() -> Path:
 
 
 def record(package: Path, name: str, preset: str) -> str:
-    """The stacks that perf saw, as `perf script` prints them."""
+    """The sampled stacks, as `perf script` prints them."""
     import pickle
 
     found = generated(name) or datasets.load(name)
@@ -63,14 +64,13 @@ def record(package: Path, name: str, preset: str) -> str:
     program = FIT.format(
         package=str(package), libraries=sysconfig.get_paths()["purelib"], data=str(data), preset=preset
     )
-    look = ["perf", "record", "-q", "-F", "499", "--call-graph", "fp", "-o", samples]
-    subprocess.run([*look, sys.executable, "-S", "-c", program], check=True)
-    script = ["perf", "script", "-i", samples, "-F", "ip,sym"]
+    sample: list[str | Path] = ["perf", "record", "-q", "-F", "499", "--call-graph", "fp", "-o", samples]
+    subprocess.run([*sample, sys.executable, "-S", "-c", program], check=True)
+    script: list[str | Path] = ["perf", "script", "-i", samples, "-F", "ip,sym"]
     return subprocess.run(script, check=True, capture_output=True, text=True).stdout
 
 
-# Kernels that the compiler has put into the function that the table of kernels points to: known by what they
-# are given.
+# Kernels that the compiler has inlined into the lambdas of the kernel table, recognised by their parameters.
 KERNELS = {
     "signed char const*, unsigned long, unsigned int const*, short": "sum_bytes",
     "float const*, float const*, unsigned long, unsigned long, double*": "lane_dots",
@@ -82,7 +82,7 @@ KERNELS = {
 
 
 def short(symbol: str) -> str | None:
-    """A function's name as people say it; None for what only hands calls on."""
+    """A readable function name; None for wrappers."""
     if not symbol.startswith("bonsai::"):
         return None
     if "Kernels::{lambda" in symbol:
@@ -93,7 +93,7 @@ def short(symbol: str) -> str | None:
 
 
 def fold(script: str) -> Counter[tuple[str, ...]]:
-    """How often each stack of the core was seen, outermost function first; Python's own time is one bar."""
+    """Samples of each stack of the core, outermost function first; Python's own time is one bar."""
     stacks: Counter[tuple[str, ...]] = Counter()
     for sample in script.split("\n\n"):
         names = [short(line.strip().partition(" ")[2]) for line in sample.splitlines() if line.strip()]
@@ -109,7 +109,7 @@ def fold(script: str) -> Counter[tuple[str, ...]]:
 
 def draw(stacks: Counter[tuple[str, ...]], title: str) -> str:
     total = stacks.total()
-    bars: list[tuple[int, float, float, str]] = []  # level, where it begins, its width, its name
+    bars: list[tuple[int, float, float, str]] = []  # level, left edge, width, name
 
     def place(prefix: tuple[str, ...], begin: float) -> None:
         level = len(prefix)
@@ -157,7 +157,7 @@ def main() -> None:
         raise SystemExit("perf is not installed: it comes with the Linux tools of your distribution")
     stacks = fold(record(build(), args.data, args.preset))
     if not stacks:
-        raise SystemExit("perf saw nothing: may it look at processes (kernel.perf_event_paranoid)?")
+        raise SystemExit("perf has no samples: is it allowed to profile (kernel.perf_event_paranoid)?")
     title = f"{args.data}, preset {args.preset}, one thread: {stacks.total() / 499:.1f} s"
     args.output.write_text(draw(stacks, title), encoding="utf-8")
     print(args.output)

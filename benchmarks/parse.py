@@ -1,8 +1,8 @@
-"""Speed of reading text: `python -m benchmarks.parse` prints MB/s beside scikit-learn's svmlight reader.
+"""Throughput of the text readers, compared with scikit-learn's svmlight reader: `python -m benchmarks.parse`.
 
-The texts lie in memory, so that no disk is measured: `delicious/train.txt` of the real data sets, repeated to
-the size asked for, and generated rows with the shape of Amazon-670K and real-valued features. One thread; the
-best of a few runs. scikit-learn reads the same rows without their header.
+The texts are in memory, so that the disk is not measured: `delicious/train.txt`, repeated up to the given
+size, and generated rows of the shape of Amazon-670K. One thread, best of a few runs. scikit-learn reads the
+same rows without the header line.
 """
 
 import argparse
@@ -21,7 +21,7 @@ AS_THE_TEXT_SAYS = -1
 
 
 def tiled(text: bytes, size: int) -> bytes:
-    """The rows of an XC text, repeated to at least `size` bytes, under a header that fits."""
+    """The rows of an XC text, repeated to at least `size` bytes, with a matching header."""
     header, _, rows = text.partition(b"\n")
     n_rows, n_features, n_labels = header.split()
     times = max(1, -(-size // len(rows)))
@@ -37,7 +37,7 @@ def generated(size: int) -> bytes:
 
 
 def rate(read: Callable[[], object], size: int, repeats: int) -> float:
-    """MB/s of the fastest of `repeats` runs."""
+    """MB/s, best of `repeats` runs."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -49,17 +49,17 @@ def rate(read: Callable[[], object], size: int, repeats: int) -> float:
 def rates(text: bytes, repeats: int) -> tuple[float, float, float]:
     """MB/s of our XC reader, our svmlight reader and scikit-learn's."""
     rows = text.partition(b"\n")[2]
-    whole, bare = (np.frombuffer(part, np.uint8) for part in (text, rows))
+    whole, headless = (np.frombuffer(part, np.uint8) for part in (text, rows))
     options = (0, 0, AS_THE_TEXT_SAYS, AS_THE_TEXT_SAYS)
     return (
         rate(lambda: _core.parse_xc(whole, *options), len(text), repeats),
-        rate(lambda: _core.parse_svmlight(bare, *options), len(rows), repeats),
+        rate(lambda: _core.parse_svmlight(headless, *options), len(rows), repeats),
         rate(lambda: load_svmlight_file(io.BytesIO(rows), multilabel=True, zero_based=True), len(rows), 1),
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="MB/s of reading text, beside scikit-learn.")
+    parser = argparse.ArgumentParser(description="MB/s of the text readers and of scikit-learn's.")
     parser.add_argument("--size", type=float, default=50, help="MB of text (default 50)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of our readers (default 3)")
     arguments = parser.parse_args()

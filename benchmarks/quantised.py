@@ -1,11 +1,11 @@
-"""What storing weights in eight bits costs: one-vs-rest with float32 weights and with stored ones.
+"""Accuracy of int8 weights: one-vs-rest ranked by float32 weights and by quantised ones.
 
     python -m benchmarks.quantised                       # EURLEX57K, Delicious, Bibtex; a few minutes
 
-The same classifiers (squared hinge, C = 1, bias held at −1) are pruned and ranked by their margins twice,
-once as the solver left them and once as the model file has them: whole multiples of max |w| / 127 of each
-label.
-Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md), and memory for labels × features floats.
+The same classifiers (squared hinge, C = 1, bias fixed at −1) are pruned, and labels are ranked by their
+margins twice: with the float32 weights of the solver, and with the int8 weights of the model file, which
+are multiples of max |w| / 127 for each label. Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md), and
+memory for labels × features floats.
 """
 
 import argparse
@@ -28,21 +28,21 @@ SOLVER = {
     "fixed_bias": -1.0,
     "prune": 0.0,
 }
-ROWS_AT_ONCE = 500
+BATCH = 500
 
 
 def best(X: sp.csr_array, W: sp.csr_array) -> np.ndarray:
-    """The five labels with the largest margins; all biases are equal."""
+    """The top five labels by margin; all biases are equal."""
     found = []
-    for begin in range(0, X.shape[0], ROWS_AT_ONCE):
-        margins = (X[begin : begin + ROWS_AT_ONCE] @ W.T).toarray()
+    for begin in range(0, X.shape[0], BATCH):
+        margins = (X[begin : begin + BATCH] @ W.T).toarray()
         top = np.argpartition(-margins, 5, axis=1)[:, :5]
         order = np.argsort(-np.take_along_axis(margins, top, axis=1), axis=1, kind="stable")
         found.append(np.take_along_axis(top, order, axis=1))
     return np.vstack(found).astype(np.int32)
 
 
-def stored(W: sp.csr_array) -> sp.csr_array:
+def quantised(W: sp.csr_array) -> sp.csr_array:
     scale = np.repeat(abs(W).max(axis=1).toarray().ravel() / 127, np.diff(W.indptr))
     return sp.csr_array((np.rint(W.data / scale) * scale, W.indices, W.indptr), shape=W.shape)
 
@@ -67,7 +67,7 @@ def main() -> None:
         X = sp.csr_array(normalize(data.X_test))
         for prune in args.prune:
             kept = sp.csr_array(np.where(abs(weights) > prune, weights, 0))
-            for kind, W in (("float32", kept), ("stored", stored(kept))):
+            for kind, W in (("float32", kept), ("int8", quantised(kept))):
                 scores = metrics.evaluate(best(X, W), data.Y_test, Y_train=data.Y_train, dataset=name)
                 cells = " | ".join(f"{scores[measure]:.2f}" for measure in MEASURES)
                 print(f"| {name}, {prune:g} | {kind} | {cells} |", flush=True)

@@ -1,12 +1,13 @@
-"""How near the kernels come to what the machine can do: `python -m benchmarks.roofline`.
+"""The kernels against the roofline of the machine: `python -m benchmarks.roofline`.
 
 Builds `roofline.cpp`, runs it on one thread (half a minute) and prints a table; the numbers go to
-`benchmarks/results/roofline.json` and a picture to `docs/img/roofline.svg`. `BONSAI_ISA` chooses the
-instruction set, as everywhere.
+`benchmarks/results/roofline.json` and a figure to `docs/img/roofline.svg`. `BONSAI_ISA` chooses the
+instruction set.
 
-Panels have 64 lanes, rows have the features of texts: some in every row, most in few. What a kernel moves is
-the panel it reads and writes, and sums that it keeps in memory; the rows themselves do not count. Frequent
-features stay in the nearer caches, so that a kernel may move more than the level can where its panel lives.
+Panels have 64 lanes. Rows have feature frequencies as in texts: a few features in every row, most in few
+rows. Traffic counts the panel entries that a kernel reads and writes and the sums that it keeps in memory,
+not the rows themselves. Frequent features stay in the nearer caches, so that a kernel may exceed the
+bandwidth of the level that holds its panel.
 """
 
 import argparse
@@ -23,10 +24,10 @@ BUILD = ROOT / "build" / "bench"
 RESULT = ROOT / "benchmarks" / "results" / "roofline.json"
 PICTURE = ROOT / "docs" / "img" / "roofline.svg"
 LEVELS = ("L1", "L2", "L3", "DRAM")
-NEAR = 1.6  # times what the model allows: up to here its largest part is what bounds a kernel
-FLAT = 1.3  # times the time on the smallest panel: up to here memory is not what bounds a kernel
+NEAR = 1.6  # times the modelled time: up to here its largest part is the bottleneck
+FLAT = 1.3  # times the time on the smallest panel: up to here memory is not the bottleneck
 PLOTTED_NONZEROS = 100
-# Okabe and Ito's colours, which colour-blind people can tell apart; shapes say the same.
+# Okabe and Ito's colours, safe for colour-blind readers; markers repeat what the colours say.
 STYLES = {
     "dual_squared_hinge": ("#D55E00", "o"),
     "scatter": ("#0072B2", "s"),
@@ -36,7 +37,7 @@ STYLES = {
 
 
 def build() -> Path:
-    """With the tools of the environment that runs this, as `make cpptest` does."""
+    """Build with the tools of this environment, as `make cpptest` does."""
     tools = Path(sys.executable).parent
     options = [f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", "-DBONSAI_BENCH=ON", "-DBONSAI_MODULE=OFF"]
     cmake = str(tools / "cmake")
@@ -47,7 +48,7 @@ def build() -> Path:
 
 
 class Machine:
-    """Ceilings: operations per second, and bytes per second of a level for one way to visit it."""
+    """Ceilings: operations per second, and bytes per second of a cache level for an access pattern."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         self.peak: float = raw["peak"]
@@ -58,14 +59,14 @@ class Machine:
         return float(self._rates[level, chunk, random]["update" if update else "read"])
 
     def level_of(self, size: float) -> str:
-        """The nearest level that holds so many bytes."""
+        """The fastest level that holds so many bytes."""
         return next((level for level in LEVELS[:-1] if size <= self.caches[level]), LEVELS[-1])
 
 
 def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
-    """Seconds that a run keeps each resource busy, if caches hold the most frequent features."""
+    """Seconds that a run needs of each resource, if caches hold the most frequent features."""
     seconds = {"arithmetic": run["flop"] / machine.peak}
-    # After the product with a row, the panel rows that are to be updated lie near.
+    # After the product with a row, the panel rows to update are in a near cache.
     near = machine.level_of(run["chunk"] * run["nonzeros"])
     again = run["read_bytes"] > 0
     below = 0.0
@@ -82,7 +83,7 @@ def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
 
 
 def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> str:
-    """A word for what a kernel waits for; `smallest` is the same work on the smallest panel."""
+    """The bottleneck of a kernel; `smallest` is the same work on the smallest panel."""
     taken = run["seconds"]
     parts = model(run, machine)
     arithmetic = parts.pop("arithmetic")
@@ -94,7 +95,7 @@ def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> st
 
 
 def evaluate(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> dict[str, Any]:
-    """The run with what the table shows."""
+    """The run with the columns of the table."""
     moved = run["read_bytes"] + run["update_bytes"]
     level = machine.level_of(run["features"] * run["chunk"])
     at_level = run["read_bytes"] / machine.rate(level, run["chunk"], random=True)
@@ -114,7 +115,7 @@ def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) ->
     lines = [
         f"One thread, {raw['isa']}: {machine.peak / 1e9:.0f} GFLOP/s in single precision.",
         "",
-        "| GB/s | in order: read | read + write | 256 B at random: read | read + write | 64 B: read |",
+        "| GB/s | sequential read | read + write | random 256 B read | read + write | random 64 B read |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for level in LEVELS:
@@ -149,7 +150,7 @@ def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) ->
 
 
 def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path: Path) -> None:
-    """The roofline: 900 pixels wide, the same bytes for the same numbers."""
+    """The roofline as an SVG; equal numbers give equal bytes."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -205,7 +206,7 @@ def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path
     axes.grid(color="0.92")
     axes.set_xlabel("arithmetic intensity (FLOP per byte of panel traffic)")
     axes.set_ylabel("GFLOP/s")
-    axes.set_title(f"Kernels on one thread, rows with {PLOTTED_NONZEROS} non-zeros; lines: reading in order")
+    axes.set_title(f"Kernels on one thread, rows with {PLOTTED_NONZEROS} non-zeros; lines: sequential read")
     figure.canvas.draw()  # only now the axes have their size
     box = axes.get_window_extent()
     slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
@@ -219,7 +220,7 @@ def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--again", action="store_true", help="show the last results without measuring")
+    parser.add_argument("--again", action="store_true", help="print the stored results without measuring")
     if parser.parse_args().again:
         raw = json.loads(RESULT.read_text())
     else:

@@ -1,10 +1,10 @@
-"""The family on real data: mean and standard deviation over seeds, as a Markdown table.
+"""Accuracy of the default model and of the presets on real data, over seeds, as a Markdown table.
 
-    python -m benchmarks.variants                 # all of the README's table; about ten minutes on two cores
+    python -m benchmarks.variants                 # about ten minutes on two cores
     python -m benchmarks.variants --data eurlex57k --variants bonsai-i dismec --seeds 1
 
-Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md). Finished runs are kept in
-benchmarks/results/variants.json and not repeated; remove the file to start again.
+Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md). Finished runs are stored in
+benchmarks/results/variants.json and not repeated; remove the file to measure again.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from bonsai_xmc import Bonsai, datasets, metrics
 
 RESULTS = Path(__file__).parent / "results" / "variants.json"
 VARIANTS = ("best", "bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
-WITHOUT_SEED = ("dismec",)  # no tree, hence nothing to draw but the order of the rows
+WITHOUT_SEED = ("dismec",)  # no random tree; only the order of the rows depends on the seed
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 
 
