@@ -3,7 +3,7 @@
     python -m benchmarks.scale shapes                       # Amazon-670K and WikiLSHTC-325K, whole
     python -m benchmarks.scale shapes --shapes amazon-670k --scale 0.1
     python -m benchmarks.scale growth                       # one dimension at a time; a few minutes
-    python -m benchmarks.scale one-vs-rest                  # growth of ranker="all"; exact search or trees
+    python -m benchmarks.scale one-vs-rest                  # growth of one-vs-rest; exact search or trees
 
 Generated data (`datasets.make_xmc`), three trees of Bonsai-i, each measurement in a process of its own.
 Results are kept in benchmarks/results/scale.json; `growth` draws docs/img/growth.svg. Peak memory is that of
@@ -28,7 +28,7 @@ PICTURE = Path(__file__).parents[1] / "docs" / "img" / "growth.svg"
 SHAPES = ("amazon-670k", "wikilshtc-325k")
 BASE = {"n_rows": 20_000, "n_features": 20_000, "n_labels": 4_000}
 FACTORS = (1, 2, 4, 8)
-PHASES = ("label vectors", "trees", "classifiers", "ranker")
+PHASES = ("label vectors", "trees", "classifiers", "one-vs-rest")
 N_PREDICTED = 20_000
 N_SINGLE = 500
 
@@ -39,7 +39,9 @@ def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict
     before = _resident("VmRSS")
     _forget_peak()
     begin, core_begin = time.perf_counter(), time.process_time()
-    model = Bonsai.preset(preset, n_jobs=threads, random_state=0, **params).fit(data.X_train, data.Y_train)
+    options = {"n_jobs": threads, "random_state": 0} | params
+    model = Bonsai(**options) if preset == "default" else Bonsai.preset(preset, **options)
+    model.fit(data.X_train, data.Y_train)
     fit_s, core_s, phases = time.perf_counter() - begin, time.process_time() - core_begin, model.timings_
     peak = _resident("VmHWM")
     rows, truth = data.X_test[:N_PREDICTED], data.Y_test[:N_PREDICTED]
@@ -123,12 +125,12 @@ def run(
 
 
 def shapes(
-    names: list[str], scale: float, preset: str, ranker: str | None, threads: int, fresh: bool
+    names: list[str], scale: float, preset: str, classifiers: str | None, threads: int, fresh: bool
 ) -> None:
     rows = []
     for name in names:
         key = f"{name} * {scale:g}, {threads} threads" + ("" if preset == "bonsai-i" else f", {preset}")
-        params = {} if ranker is None else {"ranker": ranker}
+        params = {} if classifiers is None else {"classifiers": classifiers}
         key += "".join(f", {value}" for value in params.values())
         r = run(key, {"shape": name, "scale": scale}, threads, fresh, preset, **params)
         cells = (
@@ -192,18 +194,18 @@ def growth(threads: int, fresh: bool) -> None:
 
 
 def one_vs_rest(threads: int, fresh: bool) -> None:
-    """Training of ranker="all" against rows and labels; prediction exact and behind trees against labels."""
+    """Training of one-vs-rest against rows and labels; prediction exact and behind trees against labels."""
     for dimension, factors in (("n_rows", FACTORS), ("n_labels", (*FACTORS, 16))):
         results: dict[str, list[dict[str, Any]]] = {}
-        for search in ("exact", "trees") if dimension == "n_labels" else ("exact",):
+        for search in ("exact", "beam") if dimension == "n_labels" else ("exact",):
             results[search] = [
                 run(
                     f"one-vs-rest {search} {dimension} * {factor}, {threads} threads",
                     BASE | {dimension: BASE[dimension] * factor, "n_test": 2_000},
                     threads,
                     fresh,
-                    "best",
-                    ranker="all",
+                    "default",
+                    classifiers="one_vs_rest",
                     search=search,
                 )
                 for factor in factors
@@ -213,7 +215,7 @@ def one_vs_rest(threads: int, fresh: bool) -> None:
             f"\n| {dimension[2:]} | " + " | ".join(f"{r[dimension[2:]]:,}" for r in exact) + " | exponent |"
         )
         print("| --- " * (len(factors) + 2) + "|")
-        rows = [("training s", "exact", lambda r: r["phases s"]["ranker"])]
+        rows = [("training s", "exact", lambda r: r["phases s"]["one-vs-rest"])]
         for search in results:
             name = "exact search" if search == "exact" else "behind three trees"
             rows += [(f"{name}: µs a row", search, lambda r: 1e6 / r["rows/s"])]
@@ -224,7 +226,7 @@ def one_vs_rest(threads: int, fresh: bool) -> None:
             print(f"| {name} | {cells} | {exponent(factors, values):.2f} |")
     largest = exact[-1]
     entries = largest["rows"] * largest["features per row"]
-    pair = largest["phases s"]["ranker"] / (largest["labels"] * entries)
+    pair = largest["phases s"]["one-vs-rest"] / (largest["labels"] * entries)
     shape = datasets.SHAPES["amazon-670k"]
     hours = pair * shape.n_labels * shape.n_rows * shape.features_per_row / 3600
     print(f"\n{1e12 * pair:.2f} ps for each label and entry of X at {largest['labels']:,} labels.")
@@ -279,14 +281,18 @@ def main() -> None:
     parser.add_argument("what", choices=["shapes", "growth", "one-vs-rest"])
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--preset", default="bonsai-i", help="for shapes (default: bonsai-i)")
-    parser.add_argument("--ranker", help="for shapes: node or all, instead of what the preset chooses")
+    parser.add_argument(
+        "--preset", default="bonsai-i", help="for shapes; default: that of Bonsai() (default: bonsai-i)"
+    )
+    parser.add_argument(
+        "--classifiers", help="for shapes: leaf or one_vs_rest, instead of what the preset chooses"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
     args = parser.parse_args()
     RESULTS.parent.mkdir(exist_ok=True)
     if args.what == "shapes":
-        shapes(args.shapes, args.scale, args.preset, args.ranker, args.threads, args.fresh)
+        shapes(args.shapes, args.scale, args.preset, args.classifiers, args.threads, args.fresh)
     elif args.what == "one-vs-rest":
         one_vs_rest(args.threads, args.fresh)
     else:

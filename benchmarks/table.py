@@ -22,7 +22,7 @@ TITLES = {
     "tibkat-core": "**TIBKAT core**, dev (41,902 rows, 24,473 labels)",
 }
 NAMES = {
-    "best": '`preset("best")`: one-vs-rest',
+    "default": "`Bonsai()`: one-vs-rest",
     "bonsai-i": "Bonsai-i",
     "bonsai-o": "Bonsai-o",
     "bonsai-io": "Bonsai-io",
@@ -33,7 +33,7 @@ NAMES = {
     "napkinxc": "napkinXC 0.7.2, logistic",
     "napkinxc-l2": "napkinXC 0.7.2, squared hinge",
 }
-IN_COMPARE = {"best": "ours-best", "bonsai-i": "ours"}
+IN_COMPARE = {"default": "ours", "bonsai-i": "ours-trees"}
 COSTS = {
     "train s": "{:.1f}",
     "peak MB": "{:,.0f}",

@@ -75,7 +75,7 @@ def main() -> None:
     vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english", dtype=np.float32)
     X_train, X_test = vectorizer.fit_transform(data.texts_train), vectorizer.transform(data.texts_test)
     begin = time.perf_counter()
-    model = Bonsai(verbose=1).fit(X_train, data.labels_train)  # names in, names out
+    model = Bonsai.preset("bonsai-i", verbose=1).fit(X_train, data.labels_train)  # names in, names out
     seconds = time.perf_counter() - begin
     classifiers = sum(len(tree.arrays["children"]) for tree in model.trees_)
     print(f"{len(model.trees_)} trees, {classifiers:,} linear classifiers, {seconds:.1f} s")

@@ -51,7 +51,9 @@ def generated():
 @pytest.fixture(scope="session")
 def fitted(generated):
     """A model of `generated` with trees; not to be changed."""
-    return Bonsai(branching=6, beam=3, n_jobs=1).fit(generated.X_train, generated.Y_train)
+    return Bonsai(classifiers="leaf", branching_factor=6, beam_size=3, n_jobs=1).fit(
+        generated.X_train, generated.Y_train
+    )
 
 
 @pytest.fixture(scope="session")

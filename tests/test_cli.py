@@ -48,7 +48,7 @@ def folder(tmp_path_factory, data):
     datasets.save_xc(path / "test.svm", data.X_test, data.Y_test, format="svmlight", base=1)
     datasets.save_xc(path / "tst_X_Xf.txt.gz", data.X_test, data.Y_test, path / "tst_X_Y.txt")
     datasets.save_xc(path / "X.npz", data.X_test, data.Y_test, path / "Y.npz")
-    model = Bonsai(branching=5, n_jobs=1).fit(data.X_train, data.Y_train)
+    model = Bonsai(classifiers="leaf", branching_factor=5, n_jobs=1).fit(data.X_train, data.Y_train)
     model.save(path / "model.bonsai")
     return path
 
@@ -66,7 +66,7 @@ def error_of(bonsai, *args):
 
 
 def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
-    out = bonsai("train", "train.txt", "-o", tmp_path / "m", "--branching", 5)
+    out = bonsai("train", "train.txt", "-o", tmp_path / "m", "--classifiers", "leaf", "--branching-factor", 5)
     assert (tmp_path / "m").read_bytes() == (folder / "model.bonsai").read_bytes()
     first, *table = out.splitlines()
     assert first.startswith("about ") and "of memory to train, about " in first
@@ -118,7 +118,7 @@ def test_every_parameter_has_an_option():
     [
         ("--representation=joint", {"representation": "joint"}),
         ("--n-trees=2", {"n_trees": 2}),
-        ("--max-leaf=7", {"max_leaf": 7}),
+        ("--max-leaf-size=7", {"max_leaf_size": 7}),
         ("--max-depth=none", {"max_depth": None}),
         ("--balanced", {"balanced": True}),
         ("--no-normalize", {"normalize": False}),
@@ -126,10 +126,10 @@ def test_every_parameter_has_an_option():
         ("--C=0.5", {"C": 0.5}),
         ("--bias=-1", {"bias": -1.0}),
         ("--bias=learn", {"bias": "learn"}),
-        ("--beam=none", {"beam": None}),
-        ("--ranker=all", {"ranker": "all"}),
-        ("--search=trees", {"search": "trees"}),
-        ("--path-power=0.1", {"path_power": 0.1}),
+        ("--beam-size=none", {"beam_size": None}),
+        ("--classifiers=one_vs_rest", {"classifiers": "one_vs_rest"}),
+        ("--search=beam", {"search": "beam"}),
+        ("--path-weight=0.1", {"path_weight": 0.1}),
         ("--bias=auto", {"bias": "auto"}),
         ("--tol=0.01", {"tol": 0.01}),
     ],
@@ -140,15 +140,15 @@ def test_options_become_parameters(option, expected):
     assert model.get_params() == Bonsai(**expected).get_params()
 
 
-@pytest.mark.parametrize("options", [[], ["--random-state=9"], ["--n-jobs=1", "--keep=7"]])
-def test_without_a_choice_of_method_the_best_is_taken(options):
+@pytest.mark.parametrize("options", [[], ["--random-state=9"], ["--n-jobs=1", "--max-labels=7"]])
+def test_without_options_the_defaults_of_python_hold(options):
     args = _arguments.make_parser().parse_args(["train", "x", "-o", "y", *options])
     given = {name: value for name, value in vars(args).items() if name in _arguments.PARAMETERS}
-    assert _cli._estimator(args).get_params() == Bonsai.preset("best", **given).get_params()
+    assert _cli._estimator(args).get_params() == Bonsai(**given).get_params()
 
 
 def test_options_win_over_the_parameter_file_which_wins_over_the_preset(tmp_path):
-    (tmp_path / "p.json").write_text('{"max_leaf": 50, "tol": 0.01, "bias": -1}')
+    (tmp_path / "p.json").write_text('{"max_leaf_size": 50, "tol": 0.01, "bias": -1}')
     line = [
         "train",
         "x",
@@ -162,18 +162,20 @@ def test_options_win_over_the_parameter_file_which_wins_over_the_preset(tmp_path
         "0.2",
     ]
     model = _cli._estimator(_arguments.make_parser().parse_args(line))
-    expected = Bonsai.preset("parabel", max_leaf=50, bias=-1, tol=0.2)
+    expected = Bonsai.preset("parabel", max_leaf_size=50, bias=-1, tol=0.2)
     assert model.get_params() == expected.get_params()
 
 
 def test_a_tree_from_a_file(bonsai, tmp_path):
     tree = LabelTree.from_nested([list(range(20)), list(range(20, 40))])
     tree.to_json(tmp_path / "tree.json")
-    bonsai("train", "train.txt", "-o", tmp_path / "m", "--tree", tmp_path / "tree.json")
+    bonsai(
+        "train", "train.txt", "-o", tmp_path / "m", "--classifiers", "leaf", "--tree", tmp_path / "tree.json"
+    )
     (used,) = Bonsai.load(tmp_path / "m").trees_
     assert used.n_nodes == 3
     assert set(used.labels(1)) <= set(range(20))
-    (tmp_path / "p.json").write_text(json.dumps({"tree": str(tmp_path / "tree.json")}))
+    (tmp_path / "p.json").write_text(json.dumps({"tree": str(tmp_path / "tree.json"), "classifiers": "leaf"}))
     bonsai("train", "train.txt", "-o", tmp_path / "m2", "--params", tmp_path / "p.json")
     assert (tmp_path / "m").read_bytes() == (tmp_path / "m2").read_bytes()
 
@@ -183,9 +185,11 @@ def test_label_vectors_from_a_file(bonsai, tmp_path, data):
     np.save(tmp_path / "v.npy", vectors)
     sp.save_npz(tmp_path / "v.npz", sp.csr_array(vectors))
     for name in ("v.npy", "v.npz"):
-        line = ("--representation", tmp_path / name, "--branching", 4)
+        line = ("--representation", tmp_path / name, "--classifiers", "leaf", "--branching-factor", 4)
         bonsai("train", "train.txt", "-o", tmp_path / name[-3:], *line)
-    expected = Bonsai(representation=vectors, branching=4).fit(data.X_train, data.Y_train)
+    expected = Bonsai(representation=vectors, classifiers="leaf", branching_factor=4).fit(
+        data.X_train, data.Y_train
+    )
     assert Bonsai.load(tmp_path / "npy").trees_ == expected.trees_
     assert Bonsai.load(tmp_path / "npz").trees_ == expected.trees_
 
@@ -228,17 +232,17 @@ def test_a_folder_means_its_test_part(bonsai, tmp_path, data):
 
 
 def test_beam_and_threads_can_be_chosen_for_prediction(bonsai, data, folder):
-    model = Bonsai.load(folder / "model.bonsai").set_params(beam=1)
+    model = Bonsai.load(folder / "model.bonsai").set_params(beam_size=1)
     ids, _ = model.top_k(data.X_test, 2)
-    out = bonsai("predict", "model.bonsai", "test.txt", "-k", 2, "--beam", 1, "--n-jobs", 2, "--json")
+    out = bonsai("predict", "model.bonsai", "test.txt", "-k", 2, "--beam-size", 1, "--n-jobs", 2, "--json")
     assert [[e["label"] for e in json.loads(line)] for line in out.splitlines()] == [
         [label for label in row if label >= 0] for row in ids.tolist()
     ]
-    everything = bonsai("predict", "model.bonsai", "test.txt", "-k", 40, "--beam", "none")
-    assert everything.count(":") > bonsai("predict", "model.bonsai", "test.txt", "-k", 40, "--beam", 1).count(
-        ":"
-    )
-    assert "beam is 0" in error_of(bonsai, "predict", "model.bonsai", "test.txt", "--beam", 0)
+    everything = bonsai("predict", "model.bonsai", "test.txt", "-k", 40, "--beam-size", "none")
+    assert everything.count(":") > bonsai(
+        "predict", "model.bonsai", "test.txt", "-k", 40, "--beam-size", 1
+    ).count(":")
+    assert "beam_size is 0" in error_of(bonsai, "predict", "model.bonsai", "test.txt", "--beam-size", 0)
     assert "n_jobs is 0" in error_of(bonsai, "predict", "model.bonsai", "test.txt", "--n-jobs", 0)
 
 
@@ -310,7 +314,7 @@ def test_evaluation_of_predictions_is_that_of_the_model(bonsai, tmp_path, data, 
         for truth in (["test.txt"], ["tst_X_Y.txt"], ["tst_X_Xf.txt.gz", "tst_X_Y.txt"], ["Y.npz"]):
             line = ("evaluate", tmp_path / target, *truth, "-k", 1, 2, "--train", "train.txt", "--json")
             assert json.loads(bonsai(*line)) == pytest.approx(expected)
-    scores = Bonsai.load(folder / "model.bonsai").set_params(keep=2).predict_proba(data.X_test)
+    scores = Bonsai.load(folder / "model.bonsai").set_params(max_labels=2).predict_proba(data.X_test)
     sp.save_npz(tmp_path / "scores.npz", scores)
     out = bonsai("evaluate", tmp_path / "scores.npz", "test.txt", "-k", 1, 2, "--json")
     assert json.loads(out)["P@2"] == pytest.approx(expected["P@2"])
@@ -336,7 +340,7 @@ def test_propensity_parameters(bonsai):
 def test_info(bonsai, folder):
     out = bonsai("info", "model.bonsai", "--verify", "--tree")
     assert "checksums" in out
-    assert "branching" in out
+    assert "branching_factor" in out
     for tree in Bonsai.load(folder / "model.bonsai").trees_:
         assert tree.summary() in out
     assert "checksums" not in bonsai("info", "model.bonsai")
@@ -347,7 +351,7 @@ def test_info_in_json(bonsai, folder):
     report = json.loads(bonsai("info", "model.bonsai", "--json"))
     assert report["model"] == "model.bonsai"
     assert report["format_version"] == 2
-    assert report["params"]["branching"] == 5
+    assert report["params"]["branching_factor"] == 5
     assert report["verified"] is False
     assert [tree["nodes"] for tree in report["trees"]] == [tree.n_nodes for tree in model.trees_]
     with_trees = json.loads(bonsai("info", "model.bonsai", "--json", "--tree", "--verify"))
@@ -381,8 +385,8 @@ def broken(tmp_path, folder):
     (tmp_path / "malformed.txt").write_text("2 3 2\n0 0:1\n1 0:one\n")
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "unknown.json").write_text('{"brunching": 3}')
-    (tmp_path / "broken.json").write_text('{"branching": ')
-    (tmp_path / "wrong.json").write_text('{"branching": "many"}')
+    (tmp_path / "broken.json").write_text('{"branching_factor": ')
+    (tmp_path / "wrong.json").write_text('{"branching_factor": "many"}')
     (tmp_path / "mixed.json").write_text("[[0], 1]")
     (tmp_path / "latin").write_bytes("grün\n".encode("latin-1"))
     (tmp_path / "few").write_text("one\n")
@@ -396,7 +400,7 @@ def broken(tmp_path, folder):
     [
         ("train missing.txt -o {0}/m", "missing.txt: No such file or directory"),
         ("train {0}/malformed.txt -o {0}/m", "malformed.txt"),
-        ("train train.txt -o {0}/m --branching 1", "branching is 1, but must be"),
+        ("train train.txt -o {0}/m --branching-factor 1", "branching_factor is 1, but must be"),
         ("train train.txt -o {0}/m --representation inputs", "representation is 'inputs', but must be"),
         (
             "train train.txt -o {0}/m --representation {0}/empty.npy",
@@ -409,7 +413,7 @@ def broken(tmp_path, folder):
             "unknown.json: unknown parameter 'brunching'; there",
         ),
         ("train train.txt -o {0}/m --params {0}/broken.json", "broken.json is not valid JSON"),
-        ("train train.txt -o {0}/m --params {0}/wrong.json", "branching is 'many', but must be"),
+        ("train train.txt -o {0}/m --params {0}/wrong.json", "branching_factor is 'many', but must be"),
         (
             "train train.txt -o {0}/m --tree {0}/mixed.json",
             "mixed.json: the tree mixes labels (1) with lists",
@@ -487,8 +491,14 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
         ([], "the following arguments are required: COMMAND"),
         (["fly"], "invalid choice: 'fly'"),
         (["train", "x"], "the following arguments are required: -o/--output"),
-        (["train", "x", "-o", "y", "--branching", "many"], "argument --branching: invalid int value: 'many'"),
-        (["train", "x", "-o", "y", "--beam", "all"], "argument --beam: invalid int or 'none' value: 'all'"),
+        (
+            ["train", "x", "-o", "y", "--branching-factor", "many"],
+            "argument --branching-factor: invalid int value: 'many'",
+        ),
+        (
+            ["train", "x", "-o", "y", "--beam-size", "all"],
+            "argument --beam-size: invalid int or 'none' or 'auto' value: 'all'",
+        ),
         (["train", "x", "-o", "y", "--loss", "hinge"], "argument --loss: invalid choice: 'hinge'"),
         (["train", "x", "-o", "y", "--preset", "oak"], "argument --preset: invalid choice: 'oak'"),
         (["train", "x", "-o", "y", "--branch", "3"], "unrecognized arguments: --branch 3"),
@@ -527,7 +537,7 @@ def test_exit_codes_of_the_process(folder, tmp_path):
 
 
 def test_a_reader_that_goes_away_is_no_trouble(folder):
-    line = [*BONSAI, "predict", "model.bonsai", "train.txt", "-k", "40", "--beam", "none"]
+    line = [*BONSAI, "predict", "model.bonsai", "train.txt", "-k", "40", "--beam-size", "none"]
     with started(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"300 40\n"
         process.stdout.close()
@@ -545,7 +555,17 @@ def long_work(tmp_path_factory):
     sp.save_npz(path / "X.npz", many.X_train)
     sp.save_npz(path / "Y.npz", many.Y_train)
     (path / "m").write_bytes(b"the old model")
-    return path, [*BONSAI, "train", "X.npz", "Y.npz", "-o", "m", "--n-jobs", "1", "--n-trees", "30"]
+    return path, [
+        *BONSAI,
+        "train",
+        "X.npz",
+        "Y.npz",
+        "-o",
+        "m",
+        "--n-jobs=1",
+        "--classifiers=leaf",
+        "--n-trees=30",
+    ]
 
 
 @contextlib.contextmanager

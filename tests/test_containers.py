@@ -98,7 +98,7 @@ def use(model, X, Y, weights):
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_gives_the_same_model_and_stays_as_it_is(name, frozen):
     A, Y = whole_numbers()
-    reference = Bonsai(branching=3)
+    reference = Bonsai(classifiers="leaf", branching_factor=3)
     ids, scores = use(reference, sp.csr_array(A.astype(np.float32)), sp.csr_array(Y), np.ones(80))
     X = CONTAINERS[name](A)
     labels, weights = sp.csr_array(Y), np.linspace(1, 1, 80)
@@ -108,7 +108,7 @@ def test_every_container_gives_the_same_model_and_stays_as_it_is(name, frozen):
             array.flags.writeable = False
     before = [(array.dtype, array.shape, array.tobytes()) for array in arrays]
     plain = copy.deepcopy(X) if isinstance(X, list) else None
-    model = Bonsai(branching=3)
+    model = Bonsai(classifiers="leaf", branching_factor=3)
     found = use(model, X, labels, weights)
     assert [(array.dtype, array.shape, array.tobytes()) for array in arrays] == before
     assert all(now is then for now, then in zip([*parts(X), *parts(labels)], arrays[:-1], strict=True))
@@ -121,8 +121,10 @@ def test_every_container_gives_the_same_model_and_stays_as_it_is(name, frozen):
 @pytest.mark.parametrize("make", [sp.csr_array, sp.coo_matrix, np.array, np.asfortranarray])
 def test_truth_values_are_numbers(make):
     A, Y = whole_numbers()
-    reference = Bonsai(branching=3).fit(sp.csr_array((A > 0).astype(np.float32)), Y)
-    assert same_model(Bonsai(branching=3).fit(make(A > 0), Y), reference)
+    reference = Bonsai(classifiers="leaf", branching_factor=3).fit(
+        sp.csr_array((A > 0).astype(np.float32)), Y
+    )
+    assert same_model(Bonsai(classifiers="leaf", branching_factor=3).fit(make(A > 0), Y), reference)
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -133,7 +135,7 @@ def test_labels_stay_as_they_are(blocks, frozen):
     for array in parts(Y):
         array.flags.writeable = not frozen
     before = [array.tobytes() for array in parts(Y)]
-    model = Bonsai(branching=4).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y)
     model.score(X, Y)
     assert [array.tobytes() for array in parts(Y)] == before
 
@@ -154,10 +156,12 @@ def embeddings():
 
 def test_dense_rows(embeddings):
     X, Y = embeddings
-    model = Bonsai(branching=3, C=10.0, max_iter=200).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=3, C=10.0, max_iter=200).fit(X, Y)
     assert model.score(X, Y) == 1.0
     for other in (sp.csr_array(X), X.astype(np.float64), np.asfortranarray(X)):
-        assert same_model(model, Bonsai(branching=3, C=10.0, max_iter=200).fit(other, Y))
+        assert same_model(
+            model, Bonsai(classifiers="leaf", branching_factor=3, C=10.0, max_iter=200).fit(other, Y)
+        )
     ids, scores = model.top_k(X, 3)
     sparse_ids, sparse_scores = model.top_k(sp.csr_array(X), 3)
     np.testing.assert_array_equal(ids, sparse_ids)
@@ -176,7 +180,10 @@ def test_dense_and_sparse_rows_rank_alike(fitted, generated):
 def test_normalised_rows_have_no_scale(blocks, embeddings, make, scale):
     for X, Y in (blocks(), embeddings):
         X = X.toarray() if sp.issparse(X) else X.astype(np.float64)
-        model, scaled = Bonsai(branching=3).fit(make(X), Y), Bonsai(branching=3).fit(make(X * scale), Y)
+        model, scaled = (
+            Bonsai(classifiers="leaf", branching_factor=3).fit(make(X), Y),
+            Bonsai(classifiers="leaf", branching_factor=3).fit(make(X * scale), Y),
+        )
         np.testing.assert_allclose(scaled.top_k(make(X), 3)[1], model.top_k(make(X), 3)[1], atol=2e-3)
         np.testing.assert_array_equal(scaled.top_k(make(X * scale), 1)[0], model.top_k(make(X), 1)[0])
 

@@ -23,7 +23,7 @@ def test_parameters_and_clone():
     other = clone(model)
     assert other.get_params().keys() == model.get_params().keys()
     assert other.tree == model.tree
-    assert clone(Bonsai().set_params(beam=None, n_trees=1)).get_params()["beam"] is None
+    assert clone(Bonsai().set_params(beam_size=None, n_trees=1)).get_params()["beam_size"] is None
     assert repr(Bonsai(n_trees=5)) == "Bonsai(n_trees=5)"
     assert Bonsai().set_params(C=3.0).C == 3.0
 
@@ -75,7 +75,7 @@ def test_copies_of_models_that_are_not_fitted(way, tmp_path):
 
 def test_a_copy_outlives_the_original_and_its_file(blocks, tmp_path):
     X, Y = blocks()
-    Bonsai(branching=4).fit(X, Y).save(tmp_path / "m")
+    Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y).save(tmp_path / "m")
     model = Bonsai.load(tmp_path / "m")
     (tmp_path / "m").unlink()
     assert copy.deepcopy(model).score(X, Y) == model.score(X, Y) == 1.0
@@ -87,12 +87,19 @@ def test_a_copy_outlives_the_original_and_its_file(blocks, tmp_path):
         {},
         {"representation": np.eye(12), "bias": -0.5},
         {"tree": [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]], "loss": "logistic"},
-        {"C": np.float32(0.3), "n_trees": np.int64(2), "normalize": np.True_, "beam": None, "max_depth": 2},
+        {
+            "C": np.float32(0.3),
+            "n_trees": np.int64(2),
+            "normalize": np.True_,
+            "beam_size": None,
+            "max_depth": 2,
+        },
     ],
 )
 def test_save_load_save_gives_the_same_bytes(blocks, tmp_path, options):
     X, Y = blocks()
-    model = Bonsai(branching=4, **options).fit(X, Y)
+    options = options if "tree" in options else {"branching_factor": 4} | options
+    model = Bonsai(classifiers="leaf", **options).fit(X, Y)
     model.save(tmp_path / "first")
     loaded = Bonsai.load(str(tmp_path / "first"))
     loaded.save(tmp_path / "second")
@@ -109,7 +116,7 @@ def test_save_load_save_gives_the_same_bytes(blocks, tmp_path, options):
 
 def test_saving_over_a_loaded_model(blocks, tmp_path):
     X, Y = blocks()
-    Bonsai(branching=4).fit(X, Y).save(tmp_path / "m")
+    Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y).save(tmp_path / "m")
     model = Bonsai.load(tmp_path / "m")
     model.save(tmp_path / "m")
     assert model.score(X, Y) == Bonsai.load(tmp_path / "m").score(X, Y) == 1.0
@@ -121,11 +128,11 @@ def test_saving_over_a_loaded_model(blocks, tmp_path):
 
 def test_random_states(blocks):
     X, Y = blocks(n_labels=30)
-    fit = lambda seed: Bonsai(branching=4, n_trees=1, random_state=seed).fit(X, Y)
+    fit = lambda seed: Bonsai(classifiers="leaf", branching_factor=4, n_trees=1, random_state=seed).fit(X, Y)
     zero = fit(0)
     assert zero.seed_ == 0
     assert same_model(zero, fit(np.int64(0)))
-    assert same_model(zero, Bonsai(branching=4, n_trees=1).fit(X, Y))
+    assert same_model(zero, Bonsai(classifiers="leaf", branching_factor=4, n_trees=1).fit(X, Y))
     assert not same_model(zero, fit(1))
     assert fit(2**64 - 1).score(X, Y) == 1.0
     for make in (np.random.RandomState, np.random.default_rng):
@@ -140,7 +147,8 @@ def test_random_states(blocks):
 def test_models_do_not_depend_on_threads_or_verbosity(generated, tmp_path, capsys):
     files, results = set(), set()
     for n_jobs, verbose in [(1, 0), (2, 1), (np.int64(3), 0), (-1, 2), (None, 0), (-100, False)]:
-        model = Bonsai(branching=4, max_leaf=5, n_jobs=n_jobs, verbose=verbose)
+        model = Bonsai(classifiers="leaf", branching_factor=4, max_leaf_size=5, n_jobs=n_jobs)
+        model.set_params(verbose=verbose)
         model.fit(generated.X_train, generated.Y_train).save(tmp_path / "m")
         files.add((tmp_path / "m").read_bytes())
         results.add(model.top_k(generated.X_test, 5)[1].tobytes())

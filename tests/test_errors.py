@@ -19,7 +19,7 @@ def says(message, error=ValueError):
 
 @pytest.fixture
 def model(blocks):
-    return Bonsai(branching=4).fit(*blocks())
+    return Bonsai(classifiers="leaf", branching_factor=4).fit(*blocks())
 
 
 # --- X ---
@@ -169,10 +169,10 @@ def test_weights_that_leave_no_label(blocks):
         (0, "k is 0, but must be at least 1"),
         (-3, "k is -3, but must be at least 1"),
         (13, "k is 13, but the model knows only 12 labels"),
-        (2.0, "k is 2.0, but must be a whole number"),
-        ("5", "k is '5', but must be a whole number"),
-        (None, "k is None, but must be a whole number"),
-        (True, "k is True, but must be a whole number"),
+        (2.0, "k is 2.0, but must be an integer"),
+        ("5", "k is '5', but must be an integer"),
+        (None, "k is None, but must be an integer"),
+        (True, "k is True, but must be an integer"),
     ],
 )
 def test_k(blocks, model, k, message):
@@ -189,8 +189,8 @@ FLAG = (0, 1, "yes", None)
 WRONG = {
     "representation": ("inputs", None, 3, [[1.0]]),
     "n_trees": (*WHOLE, None),
-    "branching": (*WHOLE, 1, None),
-    "max_leaf": WHOLE,
+    "branching_factor": (*WHOLE, 1, None),
+    "max_leaf_size": WHOLE,
     "max_depth": WHOLE,
     "balanced": FLAG,
     "kmeans_tol": (-1e-9, "small", None, np.nan, np.inf, True),
@@ -203,13 +203,13 @@ WRONG = {
     "max_iter": (*WHOLE, None),
     "prune": (-0.1, "much", None, np.nan),
     "bias": ("learned", None, np.nan, np.inf, True),
-    "ranker": ("leaf", None, 1),
-    "search": ("beam", None, 1),
-    "path_power": (-0.1, "much", None, np.nan),
-    "rare_power": (-0.1, "much", None, np.nan),
+    "classifiers": ("node", None, 1),
+    "search": ("beam_size", None, 1),
+    "path_weight": (-0.1, "much", None, np.nan),
+    "tail_exponent": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
-    "beam": WHOLE,
-    "keep": (*WHOLE, None),
+    "beam_size": WHOLE,
+    "max_labels": (*WHOLE, None),
     "threshold": (-0.1, 1.1, "half", None, np.nan),
     "n_jobs": (0, 1.5, "all"),
     "random_state": (-1, 2**64),
@@ -234,9 +234,9 @@ def test_every_parameter_has_wrong_values_here():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"branching": 1}, "branching is 1, but must be a whole number of at least 2"),
-        ({"max_depth": 0}, "max_depth is 0, but must be None or a whole number of at least 1"),
-        ({"beam": 0}, "beam is 0, but must be None or a whole number of at least 1"),
+        ({"branching_factor": 1}, "branching_factor is 1, but must be an integer of at least 2"),
+        ({"max_depth": 0}, "max_depth is 0, but must be 'auto', None or an integer of at least 1"),
+        ({"beam_size": 0}, "beam_size is 0, but must be 'auto', None or an integer of at least 1"),
         (
             {"representation": "inputs"},
             "representation is 'inputs', but must be one of 'input', 'output', 'joint', or a matrix with one "
@@ -245,17 +245,20 @@ def test_every_parameter_has_wrong_values_here():
         ({"kmeans_init": "k"}, "kmeans_init is 'k', but must be one of 'random', 'k-means++'"),
         ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
         ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),
-        ({"bias": "fixed"}, "bias is 'fixed', but must be 'auto' or 'learn' or a number"),
-        ({"threshold": 2}, "threshold is 2, but must be a number from 0 to 1"),
-        ({"C": 0}, "C is 0, but must be a number above 0"),
-        ({"prune": -1}, "prune is -1, but must be a number of at least 0"),
+        ({"bias": "fixed"}, "bias is 'fixed', but must be 'auto', 'learn' or a number"),
+        ({"threshold": 2}, "threshold is 2, but must be 'auto' or a number from 0 to 1"),
+        ({"C": 0}, "C is 0, but must be 'auto' or a number above 0"),
+        ({"prune": -1}, "prune is -1, but must be 'auto' or a number of at least 0"),
         ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
-        ({"n_jobs": 0}, "n_jobs is 0, but must be None or a whole number other than 0"),
+        ({"n_jobs": 0}, "n_jobs is 0, but must be None or an integer other than 0"),
         ({"random_state": -1}, "random_state is -1, but a seed lies from 0 to 2⁶⁴ − 1"),
         ({"random_state": "lucky"}, "'lucky' cannot be used to seed"),
-        ({"representation": np.ones((2, 5))}, "representation has 2 rows, but Y has 3 labels"),
-        ({"tree": [[0], [1]]}, "1 label(s) of Y are not in tree, 2 for one"),
-        ({"tree": 7}, "tree is of type int"),
+        (
+            {"classifiers": "leaf", "representation": np.ones((2, 5))},
+            "representation has 2 rows, but Y has 3 labels",
+        ),
+        ({"classifiers": "leaf", "tree": [[0], [1]]}, "1 label(s) of Y are not in tree, 2 for one"),
+        ({"classifiers": "leaf", "tree": 7}, "tree is of type int"),
     ],
 )
 def test_messages_about_parameters(params, message):
@@ -263,17 +266,17 @@ def test_messages_about_parameters(params, message):
         Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))
 
 
-def test_rare_power_needs_the_solver_that_knows_costs():
+def test_tail_exponent_needs_the_solver_that_knows_costs():
     X, Y = np.eye(3), np.eye(3, dtype=int)
-    with says("rare_power needs loss='squared_hinge' and solver='dual'"):
-        Bonsai(rare_power=1, loss="logistic").fit(X, Y)
-    with says("rare_power needs loss='squared_hinge' and solver='dual'"):
-        Bonsai(rare_power=1, solver="newton").fit(X, Y)
+    with says('tail_exponent needs loss="squared_hinge" and solver="dual"'):
+        Bonsai(tail_exponent=1, loss="logistic").fit(X, Y)
+    with says('tail_exponent needs loss="squared_hinge" and solver="dual"'):
+        Bonsai(tail_exponent=1, solver="newton").fit(X, Y)
     for bias in ("learn", -0.5):
-        with says(f"rare_power needs a bias held at −1 or below, but bias is {bias!r}"):
-            Bonsai(rare_power=1, bias=bias).fit(X, Y)
-    with says("rare_power needs sparse X, but half of its entries or more are not 0"):
-        Bonsai(rare_power=1, ranker="all").fit(X + 1, Y)
+        with says(f"tail_exponent needs a bias held at −1 or below, but bias is {bias!r}"):
+            Bonsai(tail_exponent=1, bias=bias).fit(X, Y)
+    with says("tail_exponent needs sparse X, but half of its entries or more are not 0"):
+        Bonsai(tail_exponent=1, classifiers="one_vs_rest").fit(X + 1, Y)
 
 
 def test_unknown_names_of_parameters_and_presets():
@@ -281,7 +284,7 @@ def test_unknown_names_of_parameters_and_presets():
         Bonsai(depth=3)
     with says("Invalid parameter 'depth' for estimator Bonsai"):
         Bonsai().set_params(depth=3)
-    with says("unknown preset 'annexml'; there are 'best', 'bonsai-i', 'bonsai-o', 'bonsai-io', 'parabel', "):
+    with says("unknown preset 'annexml'; there are 'bonsai-i', 'bonsai-o', 'bonsai-io', 'parabel', "):
         Bonsai.preset("annexml")
     with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
         Bonsai.preset("parabel", depth=3)
@@ -312,7 +315,7 @@ def test_not_fitted(tmp_path, use):
 
 def test_a_failed_fit_leaves_a_new_model_unfitted(blocks):
     X, Y = blocks()
-    model = Bonsai(tree=[[0]])
+    model = Bonsai(classifiers="leaf", tree=[[0]])
     with says("not in tree"):
         model.fit(X, Y)
     with pytest.raises(NotFittedError):
@@ -369,9 +372,9 @@ def test_files_that_are_not_there(tmp_path):
         lambda arrays, metadata: metadata.update(params="{"),
         lambda arrays, metadata: metadata.update(params="[]"),
         lambda arrays, metadata: metadata.update(
-            params=metadata["params"].replace('"beam": 10', '"beam": 0')
+            params=metadata["params"].replace('"beam_size": "auto"', '"beam_size": 0')
         ),
-        lambda arrays, metadata: metadata.update(params=metadata["params"].replace('"beam"', '"ray"')),
+        lambda arrays, metadata: metadata.update(params=metadata["params"].replace('"beam_size"', '"ray"')),
         lambda arrays, metadata: metadata.update(
             params=metadata["params"].replace('"random_state": 0, ', "")
         ),
@@ -429,7 +432,9 @@ def use_damaged_models(path, X):
     assert used > 100
 
 
-@pytest.mark.parametrize("options", [{}, {"ranker": "all", "search": "trees", "path_power": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 1.0}]
+)
 def test_predictions_of_damaged_models_are_safe(fitted, generated, tmp_path, options):
     model = clone(fitted).set_params(**options).fit(generated.X_train, generated.Y_train)
     model.save(tmp_path / "m")

@@ -26,7 +26,7 @@ TIGHT = {"tol": 1e-6, "max_iter": 500, "prune": 0.0}
 @pytest.mark.parametrize("solver", ["dual", "newton"])
 def test_clear_data_are_learnt_perfectly(blocks, loss, solver):
     X, Y = blocks()
-    model = Bonsai(branching=4, loss=loss, solver=solver).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4, loss=loss, solver=solver).fit(X, Y)
     assert max(tree.depth for tree in model.trees_) > 1
     assert model.score(X, Y) == 1.0
     assert (model.top_k(X, 1)[0][:, 0] == Y.indices).all()
@@ -55,15 +55,15 @@ def test_top_k(fitted, generated):
 def test_padding_where_there_are_fewer_candidates(blocks):
     X, Y = blocks(n_labels=6)
     tree = [[0, 1], [2, 3], [4, 5]]
-    model = Bonsai(tree=tree, beam=1).fit(X, Y)
+    model = Bonsai(classifiers="leaf", tree=tree, beam_size=1).fit(X, Y)
     ids, scores = model.top_k(X, 6)
     leaf = Y.indices // 2
     np.testing.assert_array_equal(np.sort(ids[:, :2], axis=1), np.stack([2 * leaf, 2 * leaf + 1], axis=1))
     assert (ids[:, 2:] == -1).all()
     assert (scores[:, 2:] == 0).all()
     assert (scores[:, :2] > 0).all()
-    assert model.set_params(beam=None).top_k(X, 6)[0].min() == 0  # no padding: all labels are candidates
-    assert np.diff(model.set_params(beam=2).decision_function(X).indptr).tolist() == [4] * len(leaf)
+    assert model.set_params(beam_size=None).top_k(X, 6)[0].min() == 0  # no padding: all labels are candidates
+    assert np.diff(model.set_params(beam_size=2).decision_function(X).indptr).tolist() == [4] * len(leaf)
 
 
 def test_rows_without_features(blocks, generated, fitted):
@@ -86,7 +86,7 @@ def test_rows_without_features(blocks, generated, fitted):
 
 @pytest.mark.parametrize("keep", [1, 5, 60, 1000])
 def test_sparse_results_are_the_top_of_the_ranking(fitted, generated, keep):
-    model = copy.deepcopy(fitted).set_params(keep=keep)
+    model = copy.deepcopy(fitted).set_params(max_labels=keep)
     X = generated.X_test
     proba, decision = model.predict_proba(X), model.decision_function(X)
     ids, scores = model.top_k(X, min(keep, 60))
@@ -128,7 +128,7 @@ def test_a_score_at_the_threshold_is_enough(fitted, generated):
 
 def test_clear_data_are_predicted_exactly(blocks):
     X, Y = blocks()
-    result = Bonsai(branching=4, C=10.0, max_iter=200).fit(X, Y).predict(X)
+    result = Bonsai(classifiers="leaf", branching_factor=4, C=10.0, max_iter=200).fit(X, Y).predict(X)
     np.testing.assert_array_equal(result.toarray(), Y.toarray())
 
 
@@ -168,7 +168,7 @@ def test_batch_equals_row_by_row(fitted, generated):
 
 def test_names_end_to_end(named, tmp_path):
     X, Y = named
-    model = Bonsai(branching=2, kmeans_init="k-means++").fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=2, kmeans_init="k-means++").fit(X, Y)
     model.save(tmp_path / "names.bonsai")
     for one in (model, Bonsai.load(tmp_path / "names.bonsai"), pickle.loads(pickle.dumps(model))):
         assert one.classes_.tolist() == sorted(NAMES)
@@ -196,13 +196,13 @@ def test_names_that_training_did_not_have_count_as_misses(named):
 
 def test_ids_and_names_give_the_same_model(blocks):
     X, Y = blocks()
-    model = Bonsai(branching=3).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=3).fit(X, Y)
     assert model.classes_.tolist() == list(range(12))
     assert model.top_k_labels(X[:1], 1) == [[(Y.indices[0], float(model.top_k(X[:1], 1)[1][0, 0]))]]
     ids = [[int(i)] for i in Y.indices]
     others = [ids, [[f"{i:02}"] for (i,) in ids], Y.toarray(), Y.astype(bool), sp.coo_matrix(Y.astype(float))]
     for other in others:
-        assert same_model(model, Bonsai(branching=3).fit(X, other))
+        assert same_model(model, Bonsai(classifiers="leaf", branching_factor=3).fit(X, other))
 
 
 def test_data_frames(blocks):
@@ -224,22 +224,29 @@ def test_data_frames(blocks):
 def test_weight_0_removes_a_row(generated):
     X, Y = generated.X_train, generated.Y_train
     weights = np.arange(400) % 3
-    some = Bonsai(branching=6).fit(X, Y, sample_weight=weights)
+    some = Bonsai(classifiers="leaf", branching_factor=6).fit(X, Y, sample_weight=weights)
     chosen = weights > 0
-    other = Bonsai(branching=6).fit(X[chosen], Y[chosen], sample_weight=weights[chosen])
+    other = Bonsai(classifiers="leaf", branching_factor=6).fit(
+        X[chosen], Y[chosen], sample_weight=weights[chosen]
+    )
     assert same_model(some, other)
     assert some.n_rows_fit_ == chosen.sum()
     np.testing.assert_array_equal(some.label_counts_, Y[chosen].sum(axis=0))
-    dense = Bonsai(branching=6).fit(X.toarray(), Y.toarray(), weights.tolist())
+    dense = Bonsai(classifiers="leaf", branching_factor=6).fit(X.toarray(), Y.toarray(), weights.tolist())
     assert same_model(some, dense)
 
 
 def test_weight_1_is_no_weight(generated):
     X, Y = generated.X_train, generated.Y_train
-    plain = Bonsai(branching=6).fit(X, Y)
-    assert same_model(plain, Bonsai(branching=6).fit(X, Y, sample_weight=np.ones(400)))
-    assert same_model(plain, Bonsai(branching=6).fit(X, Y, sample_weight=1))
-    assert not same_model(plain, Bonsai(branching=6).fit(X, Y, sample_weight=np.linspace(0.5, 2, 400)))
+    plain = Bonsai(classifiers="leaf", branching_factor=6).fit(X, Y)
+    assert same_model(
+        plain, Bonsai(classifiers="leaf", branching_factor=6).fit(X, Y, sample_weight=np.ones(400))
+    )
+    assert same_model(plain, Bonsai(classifiers="leaf", branching_factor=6).fit(X, Y, sample_weight=1))
+    assert not same_model(
+        plain,
+        Bonsai(classifiers="leaf", branching_factor=6).fit(X, Y, sample_weight=np.linspace(0.5, 2, 400)),
+    )
 
 
 @pytest.mark.parametrize("solver", ["dual", "newton"])
@@ -249,7 +256,9 @@ def test_weight_2_is_a_row_twice(generated, loss, solver):
     twice = np.arange(0, 100, 3)
     weights = np.ones(100)
     weights[twice] = 2
-    model = Bonsai(n_trees=2, branching=6, beam=None, loss=loss, solver=solver, **TIGHT)
+    model = Bonsai(
+        classifiers="leaf", n_trees=2, branching_factor=6, beam_size=None, loss=loss, solver=solver, **TIGHT
+    )
     weighted = clone(model).fit(X, Y, weights)
     repeated = clone(model).fit(sp.vstack([X, X[twice]]), sp.vstack([Y, Y[twice]]))
     plain = clone(model).fit(X, Y)
@@ -263,7 +272,7 @@ def test_weight_2_is_a_row_twice(generated, loss, solver):
 def test_scaled_weights_are_a_scaled_C(generated, representation):
     X, Y = generated.X_train, generated.Y_train
     weights = np.random.default_rng(0).uniform(0.5, 2, 400)
-    model = Bonsai(representation, branching=6, C=2.0, max_iter=100)
+    model = Bonsai(representation, classifiers="leaf", branching_factor=6, C=2.0, max_iter=100)
     base = clone(model).fit(X, Y, weights)
     assert same_model(base, clone(model).set_params(C=0.5).fit(X, Y, 4 * weights))
     assert not same_model(base, clone(model).fit(X, Y, 4 * weights))
@@ -275,22 +284,23 @@ def test_scaled_weights_are_a_scaled_C(generated, representation):
 @pytest.mark.parametrize("solver", ["dual", "newton"])
 def test_passes(generated, solver):
     X, Y = generated.X_train, generated.Y_train
-    loose = Bonsai(solver=solver).fit(X, Y).n_iter_
-    tight = Bonsai(solver=solver, tol=1e-3, max_iter=500).fit(X, Y).n_iter_
+    loose = Bonsai(classifiers="leaf", solver=solver).fit(X, Y).n_iter_
+    tight = Bonsai(classifiers="leaf", solver=solver, tol=1e-3, max_iter=500).fit(X, Y).n_iter_
     assert 1 <= loose < tight < 500
     with pytest.warns(
         ConvergenceWarning, match=r"\d+ of 171 classifiers did not converge within max_iter=1;"
     ) as caught:
-        model = Bonsai(solver=solver, tol=1e-9, max_iter=1).fit(X, Y)
+        model = Bonsai(classifiers="leaf", solver=solver, tol=1e-9, max_iter=1).fit(X, Y)
     assert model.n_iter_ == 1
     assert caught[0].filename == __file__
 
 
 def test_numbers_of_numpy_are_as_good(generated):
     numbers = {
+        "classifiers": "leaf",
         "n_trees": 2,
-        "branching": 6,
-        "max_leaf": 5,
+        "branching_factor": 6,
+        "max_leaf_size": 5,
         "max_depth": 3,
         "balanced": True,
         "kmeans_tol": 1e-3,
@@ -301,13 +311,13 @@ def test_numbers_of_numpy_are_as_good(generated):
         "prune": 0.125,
         "bias": -0.5,
         "normalize": True,
-        "beam": 4,
-        "keep": 7,
+        "beam_size": 4,
+        "max_labels": 7,
         "threshold": 0.25,
         "random_state": 3,
         "n_jobs": 1,
     }
-    convert = {bool: np.bool_, int: np.int32, float: np.float64}
+    convert = {str: str, bool: np.bool_, int: np.int32, float: np.float64}
     X, Y = generated.X_train, generated.Y_train
     ours = Bonsai(**numbers).fit(X, Y)
     theirs = Bonsai(**{name: convert[type(value)](value) for name, value in numbers.items()}).fit(X, Y)
@@ -318,14 +328,14 @@ def test_numbers_of_numpy_are_as_good(generated):
 def test_no_warning_where_nearly_all_converge(blocks):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Bonsai(branching=4).fit(*blocks())
+        Bonsai(classifiers="leaf", branching_factor=4).fit(*blocks())
 
 
 def test_warning_where_pruning_leaves_nothing(blocks):
     with pytest.warns(
-        UserWarning, match=r"prune=50 leaves (\d+) of \1 classifiers without any weight; .*smaller"
+        UserWarning, match=r"prune=50.0 leaves (\d+) of \1 classifiers without any weight; .*smaller"
     ):
-        Bonsai(prune=50).fit(*blocks())
+        Bonsai(classifiers="leaf", prune=50.0).fit(*blocks())
 
 
 # --- memory and progress ---
@@ -334,13 +344,13 @@ def test_warning_where_pruning_leaves_nothing(blocks):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"max_depth": 1, "n_trees": 1},
-        {"prune": 0.01, "n_trees": 1},
-        {"ranker": "all"},
-        {"ranker": "auto", "prune": 0.01},
-        {"ranker": "all", "search": "trees"},
-        {"ranker": "all", "search": "trees", "branching": 16},
+        {"classifiers": "leaf"},
+        {"classifiers": "leaf", "max_depth": 1, "n_trees": 1},
+        {"classifiers": "leaf", "prune": 0.01, "n_trees": 1},
+        {"classifiers": "one_vs_rest"},
+        {"classifiers": "auto", "prune": 0.01},
+        {"classifiers": "one_vs_rest", "search": "beam"},
+        {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 16},
     ],
 )
 def test_the_estimate_of_the_model_size(larger, tmp_path, options):
@@ -356,11 +366,15 @@ def test_the_estimate_of_the_model_size(larger, tmp_path, options):
 def test_the_estimate_of_what_each_way_takes(larger):
     X, Y = larger.X_train, larger.Y_train
     estimate = lambda **options: Bonsai(n_jobs=2, **options).memory_estimate(X, Y)
-    exact, trees, node = estimate(ranker="all"), estimate(ranker="all", search="trees"), estimate()
+    exact, trees, node = (
+        estimate(classifiers="one_vs_rest"),
+        estimate(classifiers="one_vs_rest", search="beam"),
+        estimate(classifiers="leaf", prune=0.05),
+    )
     assert exact["model_bytes"] < trees["model_bytes"] < node["model_bytes"]
-    assert estimate(ranker="auto") == exact
-    assert estimate(ranker="all", search="trees", branching=1000) == estimate(
-        ranker="all", search="trees", max_depth=1, branching=1000
+    assert estimate(classifiers="auto") == exact
+    assert estimate(classifiers="one_vs_rest", search="beam", branching_factor=1000) == estimate(
+        classifiers="one_vs_rest", search="beam", max_depth=1, branching_factor=1000
     )
     # Rows twice as they are, once in words with their features, once in 16 bits; then the model, twice
     rows = X.nnz * (8 + 8 + 4 + 2)
@@ -368,11 +382,11 @@ def test_the_estimate_of_what_each_way_takes(larger):
     assert exact["training_bytes"] == pytest.approx(rows + 2 * of_a_thread + 2 * exact["model_bytes"], abs=2)
     panels = 64 * 4 * sum(X.shape)
     for options in ({"loss": "logistic"}, {"solver": "newton"}, {"bias": "learn"}, {"bias": -0.5}):
-        other = estimate(ranker="all", **options)
+        other = estimate(classifiers="one_vs_rest", **options)
         expected = 2 * 8 * X.nnz + 2 * panels + 2 * exact["model_bytes"]
         assert other["training_bytes"] == pytest.approx(expected, abs=2)
-    assert estimate(ranker="all", bias=-2)["training_bytes"] == exact["training_bytes"]
-    assert not hasattr(Bonsai(), "ranker_")
+    assert estimate(classifiers="one_vs_rest", bias=-2)["training_bytes"] == exact["training_bytes"]
+    assert not hasattr(Bonsai(), "classifiers_")
 
 
 @pytest.mark.real_data
@@ -396,7 +410,7 @@ def test_progress(blocks, monkeypatch, stream):
     X, Y = blocks()
     monkeypatch.setattr(sys, "stderr", err := stream())
     monkeypatch.setattr(sys, "stdout", out := stream())
-    model = Bonsai(branching=4).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y)
     model.top_k(X, 1)
     assert err.getvalue() == ""
     model.set_params(verbose=1).fit(X, Y)

@@ -539,15 +539,15 @@ def test_training_work_of_a_tree_made_by_hand():
 @pytest.mark.parametrize(
     "params",
     [
-        {"branching": 6},
-        {"branching": 2},
-        {"branching": 2, "balanced": True, "max_leaf": 10},
-        {"branching": 200, "max_leaf": 5},
-        {"normalize": False, "branching": 4, "max_depth": 3},
+        {"branching_factor": 6},
+        {"branching_factor": 2},
+        {"branching_factor": 2, "balanced": True, "max_leaf_size": 10},
+        {"branching_factor": 200, "max_leaf_size": 5},
+        {"normalize": False, "branching_factor": 4, "max_depth": 3},
     ],
 )
 def test_the_search_keeps_what_the_core_keeps(larger, params):
-    model = Bonsai(n_trees=1, beam=4, **params).fit(larger.X_train, larger.Y_train)
+    model = Bonsai(classifiers="leaf", n_trees=1, beam_size=4, **params).fit(larger.X_train, larger.Y_train)
     X = larger.X_test[:150]
     search = _beam.TreeSearch(model, X)
     found = search.run(4)
@@ -561,7 +561,7 @@ def test_the_search_keeps_what_the_core_keeps(larger, params):
 
 
 def test_the_beam_for_a_number_of_classifiers_is_the_narrowest(larger):
-    model = Bonsai(n_trees=1, branching=5).fit(larger.X_train, larger.Y_train)
+    model = Bonsai(classifiers="leaf", n_trees=1, branching_factor=5).fit(larger.X_train, larger.Y_train)
     search = _beam.TreeSearch(model, larger.X_test[:50])
     beam = search.beam_for(120)
     assert search.run(beam).evaluated >= 120 > search.run(beam - 1).evaluated
@@ -569,7 +569,9 @@ def test_the_beam_for_a_number_of_classifiers_is_the_narrowest(larger):
 
 
 def test_dropping_early_leaves_drops_just_these(larger):
-    model = Bonsai(n_trees=2, branching=5, max_depth=5).fit(larger.X_train, larger.Y_train)
+    model = Bonsai(classifiers="leaf", n_trees=2, branching_factor=5, max_depth=5).fit(
+        larger.X_train, larger.Y_train
+    )
     X = larger.X_test[:100]
     early = [set(_beam.early_labels(tree).tolist()) for tree in model.trees_]
     gone = early[0] & early[1]
@@ -577,14 +579,16 @@ def test_dropping_early_leaves_drops_just_these(larger):
     ids, scores = _beam.without_early_leaves(model).top_k(X, 50)
     assert not set(ids[scores > 0].tolist()) & gone
     assert set(ids[scores > 0].tolist()) & (early[0] ^ early[1]), "the other tree still finds a label"
-    balanced = Bonsai(n_trees=1, branching=2, balanced=True).fit(larger.X_train, larger.Y_train)
+    balanced = Bonsai(classifiers="leaf", n_trees=1, branching_factor=2, balanced=True).fit(
+        larger.X_train, larger.Y_train
+    )
     if not len(_beam.early_labels(balanced.trees_[0])):
         same = _beam.without_early_leaves(balanced).top_k(X, 5)
         assert np.array_equal(same[0], balanced.top_k(X, 5)[0])
 
 
 def test_only_the_squared_hinge_can_be_followed(fitted, generated):
-    model = Bonsai(loss="logistic", n_trees=1).fit(generated.X_train, generated.Y_train)
+    model = Bonsai(classifiers="leaf", loss="logistic", n_trees=1).fit(generated.X_train, generated.Y_train)
     with pytest.raises(ValueError, match="only 'squared_hinge'"):
         _beam.TreeSearch(model, generated.X_test)
 

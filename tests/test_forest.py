@@ -24,7 +24,8 @@ def test_own_label_vectors_decide_the_clusters(blocks, convert):
     vectors = np.zeros((8, 10))
     vectors[0::2, 0] = 1  # even labels belong together, and odd ones
     vectors[1::2, 1] = 1
-    model = Bonsai(convert(vectors), branching=2, max_leaf=4, n_trees=5, kmeans_init="k-means++").fit(X, Y)
+    trees = {"branching_factor": 2, "max_leaf_size": 4, "n_trees": 5, "kmeans_init": "k-means++"}
+    model = Bonsai(convert(vectors), classifiers="leaf", **trees).fit(X, Y)
     for tree in model.trees_:
         assert sorted(node.labels.tolist() for node in tree.nodes[1:]) == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert model.score(X, Y) == 1.0
@@ -32,7 +33,7 @@ def test_own_label_vectors_decide_the_clusters(blocks, convert):
 
 def test_representations_differ(generated):
     models = [
-        Bonsai(name, branching=6).fit(generated.X_train, generated.Y_train)
+        Bonsai(name, classifiers="leaf", branching_factor=6).fit(generated.X_train, generated.Y_train)
         for name in ("input", "output", "joint")
     ]
     assert models[0].trees_ != models[1].trees_
@@ -45,17 +46,17 @@ def test_own_trees(blocks, tmp_path):
     nested = [[5, 0], [[1], [2, 3, 4]]]
     tree = LabelTree.from_nested(nested)
     tree.to_json(tmp_path / "tree.json")
-    model = Bonsai(tree=nested).fit(X, Y)
+    model = Bonsai(classifiers="leaf", tree=nested).fit(X, Y)
     assert model.trees_ == [tree]
     assert model.score(X, Y) == 1.0
     for form in (tree, tree.to_dict(), tree.to_json(), tmp_path / "tree.json", [tree]):
-        assert same_model(Bonsai(tree=form).fit(X, Y), model)
-    two = Bonsai(tree=[tree, LabelTree.from_nested([[0, 1, 2], [3, 4, 5]])]).fit(X, Y)
+        assert same_model(Bonsai(classifiers="leaf", tree=form).fit(X, Y), model)
+    two = Bonsai(classifiers="leaf", tree=[tree, LabelTree.from_nested([[0, 1, 2], [3, 4, 5]])]).fit(X, Y)
     assert [len(t.nodes) for t in two.trees_] == [5, 3]
     assert two.score(X, Y) == 1.0
     # The trees that a model has grown, given to another: the same model again.
-    grown = Bonsai(branching=2).fit(X, Y)
-    assert same_model(Bonsai(tree=grown.trees_).fit(X, Y), grown)
+    grown = Bonsai(classifiers="leaf", branching_factor=2).fit(X, Y)
+    assert same_model(Bonsai(classifiers="leaf", tree=grown.trees_).fit(X, Y), grown)
 
 
 def test_own_trees_by_name(named):
@@ -66,7 +67,7 @@ def test_own_trees_by_name(named):
         ["línea\nnueva", "a" * 300],
         ["another"],
     ]
-    model = Bonsai(tree=nested).fit(X, Y)
+    model = Bonsai(classifiers="leaf", tree=nested).fit(X, Y)
     (tree,) = model.trees_
     assert [node.names for node in tree.nodes[1:]] == [
         ["Ahorn", "木"],
@@ -76,7 +77,7 @@ def test_own_trees_by_name(named):
     assert model.score(X, Y) == 1.0
     # A tree of one model in another whose names have other ids.
     few = [i for i, (name,) in enumerate(Y) if name != ""]
-    other = Bonsai(tree=model.trees_[0]).fit(X[few], [Y[i] for i in few])
+    other = Bonsai(classifiers="leaf", tree=model.trees_[0]).fit(X[few], [Y[i] for i in few])
     assert [node.names for node in other.trees_[0].nodes[1:]] == [
         ["Ahorn", "木"],
         ["Bäume 🌳"],
@@ -88,14 +89,16 @@ def test_own_trees_by_name(named):
 def test_labels_of_own_trees_without_rows_are_left_out(blocks):
     X, Y = blocks(n_labels=6)
     wide = sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(60, 9))
-    model = Bonsai(tree=[[0, 1, 6], [2, 3], [7, 8], [4, 5]], beam=None).fit(X, wide)
+    model = Bonsai(classifiers="leaf", tree=[[0, 1, 6], [2, 3], [7, 8], [4, 5]], beam_size=None).fit(X, wide)
     assert [node.labels.tolist() for node in model.trees_[0].nodes[1:]] == [[0, 1], [2, 3], [4, 5]]
     assert model.top_k(X, 9)[0].max() == 5
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_trees_hold_each_label_with_rows_once(generated, seed):
-    model = Bonsai(branching=4, max_leaf=3, random_state=seed).fit(generated.X_train, generated.Y_train)
+    model = Bonsai(classifiers="leaf", branching_factor=4, max_leaf_size=3, random_state=seed).fit(
+        generated.X_train, generated.Y_train
+    )
     present = np.flatnonzero(np.bincount(generated.Y_train.indices, minlength=60))
     assert len(present) < 60
     assert len(model.trees_) == 3
@@ -107,7 +110,9 @@ def test_trees_hold_each_label_with_rows_once(generated, seed):
 
 @pytest.mark.parametrize("max_depth", [1, 2, 3])
 def test_depth(generated, max_depth):
-    model = Bonsai(branching=3, max_leaf=2, max_depth=max_depth).fit(generated.X_train, generated.Y_train)
+    model = Bonsai(classifiers="leaf", branching_factor=3, max_leaf_size=2, max_depth=max_depth).fit(
+        generated.X_train, generated.Y_train
+    )
     assert {tree.depth for tree in model.trees_} == {max_depth}
     assert model.score(generated.X_test, generated.Y_test) > 0.4
 
@@ -152,24 +157,37 @@ def test_presets_learn(many_labels, name):
 
 def test_presets_are_the_papers_settings():
     paper = {
-        "n_trees": 3,
-        "branching": 100,
+        "classifiers": "leaf",
+        "n_trees": "auto",
+        "branching_factor": 100,
         "kmeans_tol": 1e-4,
-        "C": 1.0,
+        "C": "auto",
         "loss": "squared_hinge",
-        "prune": 0.1,
-        "beam": 10,
+        "prune": "auto",
+        "beam_size": "auto",
     }
     expected = {
-        "bonsai-i": {"representation": "input", "max_depth": 3},
-        "bonsai-o": {"representation": "output", "max_depth": 3},
-        "bonsai-io": {"representation": "joint", "max_depth": 3},
-        "parabel": {"representation": "input", "branching": 2, "balanced": True, "max_leaf": 100},
-        "parabel-o": {"representation": "output", "branching": 2, "balanced": True, "max_leaf": 100},
-        "balanced": {"representation": "input", "balanced": True},
-        "dismec": {"n_trees": 1, "max_depth": 1, "prune": 0.01, "beam": None},
+        "bonsai-i": {"representation": "input", "max_depth": "auto"},
+        "bonsai-o": {"representation": "output", "max_depth": "auto"},
+        "bonsai-io": {"representation": "joint", "max_depth": "auto"},
+        "parabel": {
+            "representation": "input",
+            "branching_factor": 2,
+            "balanced": True,
+            "max_leaf_size": 100,
+            "max_depth": None,
+        },
+        "parabel-o": {
+            "representation": "output",
+            "branching_factor": 2,
+            "balanced": True,
+            "max_leaf_size": 100,
+            "max_depth": None,
+        },
+        "balanced": {"representation": "input", "balanced": True, "max_depth": None},
+        "dismec": {"n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
     }
-    assert PRESETS.keys() == expected.keys() | {"best"}
+    assert PRESETS.keys() == expected.keys()
     for name, settings in expected.items():
         params = Bonsai.preset(name).get_params()
         assert {key: params[key] for key in paper | settings} == paper | settings
@@ -178,7 +196,14 @@ def test_presets_are_the_papers_settings():
 
 @pytest.mark.parametrize("branching", [2, 3, 7, 20])
 def test_balanced_children_differ_by_one_at_most(many_labels, branching):
-    model = Bonsai(branching=branching, balanced=True, max_leaf=10, n_trees=1).fit(*many_labels)
+    model = Bonsai(
+        classifiers="leaf",
+        branching_factor=branching,
+        balanced=True,
+        max_leaf_size=10,
+        max_depth=None,
+        n_trees=1,
+    ).fit(*many_labels)
     for node in model.trees_[0].nodes:
         sizes = [child.size for child in node.children]
         assert node.is_leaf == (node.size <= 10)
@@ -192,10 +217,12 @@ def test_balanced_children_differ_by_one_at_most(many_labels, branching):
 
 def test_fewer_labels_than_branching(blocks):
     X, Y = blocks(n_labels=12)
-    model = Bonsai(branching=100).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=100).fit(X, Y)
     assert [tree.n_nodes for tree in model.trees_] == [1, 1, 1]
     assert model.score(X, Y) == 1.0
-    split = Bonsai(branching=100, max_leaf=3).fit(X, Y)  # more clusters asked for than there are labels
+    split = Bonsai(classifiers="leaf", branching_factor=100, max_leaf_size=3).fit(
+        X, Y
+    )  # more clusters asked for than there are labels
     assert all(1 < len(tree.nodes[0].children) <= 12 for tree in split.trees_)
     assert split.score(X, Y) == 1.0
 
@@ -218,7 +245,7 @@ def test_a_single_label(blocks):
 def test_a_label_on_every_row(blocks):
     X, Y = blocks()
     Y = sp.hstack([Y, np.ones((60, 1), int)]).tocsr()
-    model = Bonsai(branching=4, C=10.0, max_iter=200, beam=None).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4, C=10.0, max_iter=200, beam_size=None).fit(X, Y)
     np.testing.assert_array_equal(model.predict(X).toarray(), Y.toarray())
     assert model.score(X, Y) == 1.0
 
@@ -227,7 +254,7 @@ def test_rows_without_labels(blocks):
     X, Y = blocks()
     Y = Y.copy()
     Y.data[Y.indices == 11] = 0
-    model = Bonsai(branching=4, C=10.0, max_iter=200).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4, C=10.0, max_iter=200).fit(X, Y)
     result = model.predict(X)
     assert (np.diff(result.indptr) == (Y.indices < 11)).all()
     assert model.score(X, Y) == 55 / 60  # rows without labels stay in the mean
@@ -238,7 +265,9 @@ def test_rows_without_labels(blocks):
 def test_labels_without_rows_are_never_predicted(generated, representation):
     absent = np.flatnonzero(np.bincount(generated.Y_train.indices, minlength=60) == 0)
     assert len(absent)
-    model = Bonsai(representation, branching=6, beam=None).fit(generated.X_train, generated.Y_train)
+    model = Bonsai(representation, classifiers="leaf", branching_factor=6, beam_size=None).fit(
+        generated.X_train, generated.Y_train
+    )
     ids, _ = model.top_k(generated.X_test, 60)
     assert not np.isin(absent, ids).any()
     assert ((ids >= 0).sum(axis=1) == 60 - len(absent)).all()
@@ -248,13 +277,15 @@ def test_labels_without_rows_are_never_predicted(generated, representation):
 def test_identical_label_vectors_end_in_one_leaf(blocks, representation):
     X, Y = blocks(n_labels=2)
     together = sp.csr_array(np.repeat(np.ones((60, 1), int), 40, axis=1))  # 40 labels, all on each row
-    model = Bonsai(representation, branching=2, max_leaf=1).fit(X, together)
+    model = Bonsai(representation, classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, together)
     if representation == "input":
         assert [tree.n_nodes for tree in model.trees_] == [1, 1, 1]
     assert model.score(X, together) == 1.0
     # Two kinds of labels: one split, then leaves of 20.
     split = sp.csr_array(np.repeat(Y.toarray(), 20, axis=1))
-    model = Bonsai(branching=2, max_leaf=1, kmeans_init="k-means++").fit(X, split)
+    model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=1, kmeans_init="k-means++").fit(
+        X, split
+    )
     assert [sorted(leaf_sizes(tree)) for tree in model.trees_] == [[20, 20]] * 3
     assert model.score(X, split) == 1.0
 
@@ -262,19 +293,23 @@ def test_identical_label_vectors_end_in_one_leaf(blocks, representation):
 def test_identical_label_vectors_in_balanced_trees(blocks):
     X, _ = blocks()
     together = sp.csr_array(np.ones((60, 40), int))
-    model = Bonsai(branching=3, balanced=True, max_leaf=5, n_trees=1).fit(X, together)
+    model = Bonsai(classifiers="leaf", branching_factor=3, balanced=True, max_leaf_size=5, n_trees=1).fit(
+        X, together
+    )
     assert set(leaf_sizes(model.trees_[0])) == {4, 5}
     assert model.score(X, together) == 1.0
 
 
 def test_labels_that_occur_with_nothing_are_spread(blocks):
     X, Y = blocks(n_labels=20)  # one label a row: all label vectors of the output space are zero
-    model = Bonsai("output", branching=4, max_leaf=5).fit(X, Y)
+    model = Bonsai("output", classifiers="leaf", branching_factor=4, max_leaf_size=5).fit(X, Y)
     assert [leaf_sizes(tree) for tree in model.trees_] == [[5, 5, 5, 5]] * 3
     assert model.score(X, Y) == 1.0
     # 8 labels in two groups that come together, 12 alone: both groups take half of those.
     groups = np.hstack([np.repeat(Y.toarray()[:, [0, 1]], 4, axis=1), Y.toarray()[:, 8:]])
-    model = Bonsai("output", branching=2, max_leaf=10, kmeans_init="k-means++").fit(X, groups)
+    model = Bonsai(
+        "output", classifiers="leaf", branching_factor=2, max_leaf_size=10, kmeans_init="k-means++"
+    ).fit(X, groups)
     for tree in model.trees_:
         assert sorted(node.labels[:4].tolist() for node in tree.nodes[1:]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert leaf_sizes(tree) == [10, 10]
@@ -283,7 +318,7 @@ def test_labels_that_occur_with_nothing_are_spread(blocks):
 def test_rows_that_are_all_alike():
     X = np.tile([[1.0, 2, 0, 0, 0, 0]], (30, 1))
     Y = np.eye(5, dtype=int)[np.arange(30) % 5]
-    model = Bonsai(branching=2, max_leaf=1).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, Y)
     ids, scores = model.top_k(X, 5)
     assert (ids == ids[0]).all()
     assert sorted(ids[0]) == [0, 1, 2, 3, 4]
@@ -297,6 +332,6 @@ def test_a_single_row_and_a_single_feature():
 
 def test_fitting_again_forgets(blocks, generated):
     X, Y = blocks()
-    model = Bonsai(branching=4).fit(generated.X_train, generated.Y_train).fit(X, Y)
-    assert same_model(model, Bonsai(branching=4).fit(X, Y))
+    model = Bonsai(classifiers="leaf", branching_factor=4).fit(generated.X_train, generated.Y_train).fit(X, Y)
+    assert same_model(model, Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y))
     assert (model.n_features_in_, len(model.classes_), model.n_rows_fit_) == (40, 12, 60)

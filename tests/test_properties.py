@@ -106,10 +106,11 @@ def problems(draw):
 
 options = st.fixed_dictionaries(
     {
+        "classifiers": st.just("leaf"),
         "representation": st.sampled_from(["input", "output", "joint"]),
         "n_trees": st.integers(1, 3),
-        "branching": st.integers(2, 5),
-        "max_leaf": st.none() | st.integers(1, 4),
+        "branching_factor": st.integers(2, 5),
+        "max_leaf_size": st.none() | st.integers(1, 4),
         "max_depth": st.none() | st.integers(1, 4),
         "balanced": flags,
         "kmeans_init": st.sampled_from(["random", "k-means++"]),
@@ -119,7 +120,7 @@ options = st.fixed_dictionaries(
         "prune": st.sampled_from([0.0, 0.1]),
         "bias": st.sampled_from(["learn", -1.0]),
         "normalize": flags,
-        "beam": st.none() | st.integers(1, 4),
+        "beam_size": st.none() | st.integers(1, 4),
         "random_state": keys,
         "n_jobs": st.sampled_from([1, 3]),
     }
@@ -135,7 +136,7 @@ def saved(model):
 
 def all_labels(model, X):
     """(ids, log scores) of every candidate of each row, best first."""
-    return model.set_params(keep=len(model.classes_))._search(X, len(model.classes_))
+    return model.set_params(max_labels=len(model.classes_))._search(X, len(model.classes_))
 
 
 def same(found, other):
@@ -158,7 +159,7 @@ def test_each_label_with_rows_is_in_one_leaf_of_each_tree(problem, params):
         assert params["max_depth"] is None or tree.depth <= params["max_depth"]
         for v in range(tree.n_nodes):
             sizes = tree.sizes[tree.children(v)]
-            assert tree.is_leaf(v) or 2 <= len(sizes) <= params["branching"]
+            assert tree.is_leaf(v) or 2 <= len(sizes) <= params["branching_factor"]
             assert tree.is_leaf(v) or not params["balanced"] or np.ptp(sizes) <= 1
 
 
@@ -166,7 +167,7 @@ def test_each_label_with_rows_is_in_one_leaf_of_each_tree(problem, params):
 @given(problems(), options)
 def test_labels_without_rows_are_never_predicted(problem, params):
     X, Y = problem
-    model = Bonsai(**params).fit(X, Y).set_params(beam=None)
+    model = Bonsai(**params).fit(X, Y).set_params(beam_size=None)
     ids, scores = all_labels(model, X)
     with_rows = np.flatnonzero(Y.any(axis=0))
     for row, (of_row, of_row_scores) in enumerate(zip(ids, scores, strict=True)):
@@ -181,10 +182,10 @@ def test_labels_without_rows_are_never_predicted(problem, params):
 @given(problems(), options)
 def test_full_beam_is_exhaustive(problem, params):
     X, Y = problem
-    model = Bonsai(**params).fit(X, Y).set_params(beam=None)
+    model = Bonsai(**params).fit(X, Y).set_params(beam_size=None)
     exhaustive = all_labels(model, X)
     widest = max(tree.n_nodes for tree in model.trees_)
-    assert same(all_labels(model.set_params(beam=widest), X), exhaustive)
+    assert same(all_labels(model.set_params(beam_size=widest), X), exhaustive)
 
 
 @few
@@ -201,11 +202,11 @@ def test_batch_is_row_by_row(problem, params):
 @pytest.mark.parametrize(
     "params",
     [
-        {"branching": 8, "beam": 4},
-        {"branching": 8, "beam": None, "loss": "logistic"},
-        {"branching": 8, "beam": 3, "n_trees": 1},
-        {"ranker": "all", "search": "exact"},
-        {"ranker": "all", "search": "trees", "branching": 8, "path_power": 0.5},
+        {"classifiers": "leaf", "branching_factor": 8, "beam_size": 4},
+        {"classifiers": "leaf", "branching_factor": 8, "beam_size": None, "loss": "logistic"},
+        {"classifiers": "leaf", "branching_factor": 8, "beam_size": 3, "n_trees": 1},
+        {"classifiers": "one_vs_rest", "search": "exact"},
+        {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 8, "path_weight": 0.5},
     ],
 )
 def test_large_batches_are_searched_like_small_ones(params, k):
@@ -286,9 +287,24 @@ def test_weights_are_costs_and_zero_weights_drop_rows(problem, params):
 # --- repeatability ---
 
 CONFIGURATIONS = [
-    {"representation": "joint", "branching": 8},
-    {"branching": 90, "max_depth": 2, "kmeans_init": "k-means++", "solver": "newton", "loss": "logistic"},
-    {"representation": "output", "branching": 2, "balanced": True, "max_leaf": 10, "loss": "logistic"},
+    {"classifiers": "leaf", "representation": "joint", "branching_factor": 8, "max_depth": None},
+    {
+        "classifiers": "leaf",
+        "branching_factor": 90,
+        "max_depth": 2,
+        "kmeans_init": "k-means++",
+        "solver": "newton",
+        "loss": "logistic",
+    },
+    {
+        "classifiers": "leaf",
+        "representation": "output",
+        "max_depth": None,
+        "branching_factor": 2,
+        "balanced": True,
+        "max_leaf_size": 10,
+        "loss": "logistic",
+    },
 ]
 
 
@@ -335,7 +351,10 @@ def test_same_file_in_other_processes():
 
 def test_seeds_and_trees_differ():
     X, Y = make_large()
-    forests = [Bonsai(branching=5, random_state=seed, max_iter=1).fit(X, Y).trees_ for seed in (0, 1, 2**63)]
+    forests = [
+        Bonsai(classifiers="leaf", branching_factor=5, random_state=seed, max_iter=1).fit(X, Y).trees_
+        for seed in (0, 1, 2**63)
+    ]
     assert len({str(leaves(tree)) for forest in forests for tree in forest}) == 9
 
 
@@ -344,7 +363,7 @@ def test_seeds_and_trees_differ():
 
 def test_predictions_of_several_python_threads():
     X, Y = make_large()
-    model = Bonsai(branching=8, random_state=0, n_jobs=2).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=8, random_state=0, n_jobs=2).fit(X, Y)
     expected = model.top_k(X)
     with ThreadPoolExecutor(4) as pool:
         assert all(same(found, expected) for found in pool.map(model.top_k, [X] * 12))
@@ -352,7 +371,7 @@ def test_predictions_of_several_python_threads():
 
 def fit_and_predict(_=None):
     X, Y = make_large()
-    model = Bonsai(branching=8, random_state=0, n_jobs=4).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=8, random_state=0, n_jobs=4).fit(X, Y)
     return saved(model), *model.top_k(X)
 
 
@@ -377,7 +396,7 @@ def test_interrupt_stops_training_soon():
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(KeyboardInterrupt):
-            Bonsai(n_trees=50, max_iter=10**6, tol=1e-12, n_jobs=2).fit(X, Y)
+            Bonsai(classifiers="leaf", n_trees=50, max_iter=10**6, tol=1e-12, n_jobs=2).fit(X, Y)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

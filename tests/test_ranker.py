@@ -176,16 +176,16 @@ def test_optimum_of_any_data(seed, weighted, C):
 def test_the_other_solver_agrees(generated, tol):
     """Trained by panels on all rows, as a tree without inner nodes."""
     X, Y = generated.X_train, generated.Y_train
-    options = {"bias": -1.0, "prune": 0.0, "tol": tol, "max_iter": 1000, "normalize": True}
-    one = Bonsai(ranker="all", search="exact", **options).fit(X, Y)
-    other = Bonsai(max_depth=1, n_trees=1, **options).fit(X, Y)
+    options = {"bias": -1.0, "prune": 0.0, "tol": tol, "max_iter": 1000, "tail_exponent": 0.0}
+    one = Bonsai(classifiers="one_vs_rest", search="exact", **options).fit(X, Y)
+    other = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, **options).fit(X, Y)
     assert one._arrays["children"].tolist() == other._arrays["children"].tolist()
     W, scale, _ = stored_classifiers(one._arrays, 0, X.shape[1])
     V, other_scale, _ = stored_classifiers(other._arrays, 0, X.shape[1])
     half = (scale + other_scale)[:, None] / 2
     assert (np.abs(W - V) < half + (0.01 if tol < 0.1 else 0.2)).all()
     assert np.abs(W - V).mean() < 0.01
-    exact = Bonsai(max_depth=1, n_trees=1, beam=None, **options).fit(X, Y)
+    exact = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, beam_size=None, **options).fit(X, Y)
     found, wanted = (model.top_k(generated.X_test, 5)[0] for model in (one, exact))
     assert np.mean([len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True)]) > 4.5
 
@@ -198,16 +198,16 @@ def test_more_features_than_a_word_has_room_for():
     alone = csr_matrix((alone, np.arange(rows * own), np.arange(0, rows * own + 1, own)))
     X = hstack([csr_matrix(X), alone], format="csr")
     assert X.shape[1] > 2**20
-    options = {"bias": -1.0, "prune": 0.0, "tol": 1e-3, "max_iter": 1000}
-    one = Bonsai(ranker="all", search="exact", **options).fit(X, Y)
-    other = Bonsai(max_depth=1, n_trees=1, **options).fit(X, Y)
+    options = {"bias": -1.0, "prune": 0.0, "tol": 1e-3, "max_iter": 1000, "tail_exponent": 0.0}
+    one = Bonsai(classifiers="one_vs_rest", search="exact", **options).fit(X, Y)
+    other = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, **options).fit(X, Y)
     margins = one.decision_function(X), other.decision_function(X)
     np.testing.assert_allclose(*(m.toarray() for m in margins), atol=0.05)
 
 
 def test_passes_that_run_out_are_told(generated):
     with pytest.warns(ConvergenceWarning, match="did not converge within max_iter=1"):
-        Bonsai(ranker="all", max_iter=1, tol=1e-6).fit(generated.X_train, generated.Y_train)
+        Bonsai(classifiers="one_vs_rest", max_iter=1, tol=1e-6).fit(generated.X_train, generated.Y_train)
 
 
 def test_costs_of_labels_multiply_c():
@@ -226,7 +226,7 @@ def test_rare_labels_cost_more(generated, monkeypatch):
     seen = []
     train_ranker = _core.train_ranker
     monkeypatch.setattr(_core, "train_ranker", lambda *args: seen.append(args[1:3]) or train_ranker(*args))
-    Bonsai(ranker="all", rare_power=0.5).fit(data.X_train, data.Y_train)
+    Bonsai(classifiers="one_vs_rest", tail_exponent=0.5).fit(data.X_train, data.Y_train)
     ((labels, costs),) = seen
     n = np.asarray(data.Y_train.sum(axis=0)).ravel()[labels]
     np.testing.assert_allclose(costs, np.sqrt(n.mean() / n), rtol=1e-6)
@@ -355,8 +355,14 @@ def test_routed_search(seed, beam, path_power, n_trees):
 @pytest.mark.parametrize("path_power", [0.0, 0.5])
 def test_routed_search_of_a_trained_model(beam, loss, path_power):
     X, Y = make_data(31, n=150, d=60, labels=160, density=0.2)
-    options = {"branching": 5, "n_trees": 2, "loss": loss, "path_power": path_power, "beam": beam}
-    model = Bonsai(ranker="all", search="trees", **options).fit(X, Y)
+    options = {
+        "branching_factor": 5,
+        "n_trees": 2,
+        "loss": loss,
+        "path_weight": path_power,
+        "beam_size": beam,
+    }
+    model = Bonsai(classifiers="one_vs_rest", search="beam", **options).fit(X, Y)
     assert model._arrays["tree_ptr"][1] > 20
     forest, ranker = stored_forest(model._arrays, 60, bare=True), stored_ranker(model._ranker_arrays, 60)
     assert not np.array_equal(ranker.labels, np.sort(ranker.labels))  # those of a leaf stand together
@@ -368,7 +374,14 @@ def test_routed_search_of_a_trained_model(beam, loss, path_power):
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_all_paths_find_what_the_exact_search_finds(seed, n_trees):
     X, Y = make_data(seed, n=60, d=30, labels=40)
-    model = Bonsai(ranker="all", search="trees", branching=3, n_trees=n_trees, beam=None, random_state=seed)
+    model = Bonsai(
+        classifiers="one_vs_rest",
+        search="beam",
+        branching_factor=3,
+        n_trees=n_trees,
+        beam_size=None,
+        random_state=seed,
+    )
     model.fit(X, Y)
     (ids, scores), (exact_ids, exact_scores) = model._search(X, 40), model._search(X, 40, exact=True)
     assert np.array_equal(ids, exact_ids)
@@ -378,7 +391,7 @@ def test_all_paths_find_what_the_exact_search_finds(seed, n_trees):
 
 def test_exact_search_is_the_reference_s(generated):
     X, Y = generated.X_train, generated.Y_train
-    model = Bonsai(ranker="all", search="exact").fit(X, Y)
+    model = Bonsai(classifiers="one_vs_rest", search="exact").fit(X, Y)
     ranker = stored_ranker(model._arrays, X.shape[1])
     expected = reference.predict([ranker], generated.X_test[:40].toarray())
     ids, scores = model._search(generated.X_test[:40], 57)
@@ -389,8 +402,9 @@ def test_exact_search_is_the_reference_s(generated):
 
 
 def test_rows_do_not_depend_on_their_companions(generated):
-    for search in ("trees", "exact"):
-        model = Bonsai(ranker="all", search=search, branching=6, beam=2, path_power=0.3)
+    trees = {"search": "beam", "branching_factor": 6, "beam_size": 2, "path_weight": 0.3}
+    for options in (trees, {"search": "exact"}):
+        model = Bonsai(classifiers="one_vs_rest", **options)
         model.fit(generated.X_train, generated.Y_train)
         ids, scores = model.top_k(generated.X_test, 7)
         alone = [model.top_k(generated.X_test[[i]], 7) for i in range(generated.X_test.shape[0])]
@@ -417,7 +431,9 @@ def test_more_margins_than_there_is_room_for_at_once():
 
 
 def test_trees_and_rankers_that_do_not_fit(generated):
-    routed = Bonsai(ranker="all", search="trees", branching=6).fit(generated.X_train, generated.Y_train)
+    routed = Bonsai(classifiers="one_vs_rest", search="beam", branching_factor=6).fit(
+        generated.X_train, generated.Y_train
+    )
     x = as_rows(generated.X_test[:1].toarray())
     options = (1, 10, "squared_hinge", True, 1, None)
     message = "trees without classifiers at their leaves need a ranker that fits"

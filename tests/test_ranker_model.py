@@ -7,20 +7,22 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, FormatError, _cli, _core, _estimator, _modelfile, datasets
+from bonsai_xmc import Bonsai, FormatError, _cli, _core, _modelfile, _strategy, datasets
 from helpers import same_model
 from stored import stored_classifiers
 from test_copies import COPIES
 
 KINDS = {
-    "node": {"ranker": "node"},
-    "exact": {"ranker": "all", "search": "exact"},
-    "trees": {"ranker": "all", "search": "trees", "path_power": 0.5},
+    "leaf": {"classifiers": "leaf"},
+    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
+    "beam": {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.5},
 }
 
 
 def make(generated, **options):
-    return Bonsai(branching=6, beam=3, **options).fit(generated.X_train, generated.Y_train)
+    if options.get("classifiers") != "one_vs_rest" or options.get("search") == "beam":
+        options = {"classifiers": "leaf", "branching_factor": 6, "beam_size": 3, "prune": 0.1} | options
+    return Bonsai(**options).fit(generated.X_train, generated.Y_train)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -34,55 +36,57 @@ def model(request, generated):
 @pytest.mark.parametrize(
     ("options", "pairs", "exact", "expected"),
     [
-        ({"ranker": "auto"}, 1e12, 50_000, ("all", "exact")),
-        ({"ranker": "auto"}, 1e12, 56, ("all", "trees")),  # 57 labels have rows
-        ({"ranker": "auto"}, 1e12, 57, ("all", "exact")),
-        ({"ranker": "auto"}, 1e3, 50_000, ("node", "trees")),
-        ({"ranker": "auto", "search": "exact"}, 1e3, 50_000, ("node", "trees")),
-        ({"ranker": "auto", "search": "trees"}, 1e12, 50_000, ("all", "trees")),
-        ({"ranker": "auto", "search": "exact"}, 1e12, 1, ("all", "exact")),
-        ({"ranker": "all"}, 1e3, 50_000, ("all", "exact")),
-        ({"ranker": "all"}, 1e3, 1, ("all", "trees")),
-        ({"ranker": "node"}, 1e12, 50_000, ("node", "trees")),
-        ({"ranker": "node", "search": "trees"}, 1e12, 50_000, ("node", "trees")),
-        ({}, 1e12, 50_000, ("node", "trees")),
+        ({"classifiers": "auto"}, 1e12, 50_000, ("one_vs_rest", "exact")),
+        ({"classifiers": "auto"}, 1e12, 56, ("one_vs_rest", "beam")),  # 57 labels have rows
+        ({"classifiers": "auto"}, 1e12, 57, ("one_vs_rest", "exact")),
+        ({"classifiers": "auto"}, 1e3, 50_000, ("leaf", "beam")),
+        ({"classifiers": "auto", "search": "exact"}, 1e3, 50_000, ("one_vs_rest", "exact")),
+        ({"classifiers": "auto", "search": "beam"}, 1e12, 50_000, ("one_vs_rest", "beam")),
+        ({"classifiers": "auto", "search": "exact"}, 1e12, 1, ("one_vs_rest", "exact")),
+        ({"classifiers": "one_vs_rest"}, 1e3, 50_000, ("one_vs_rest", "exact")),
+        ({"classifiers": "one_vs_rest"}, 1e3, 1, ("one_vs_rest", "beam")),
+        ({"classifiers": "leaf"}, 1e12, 50_000, ("leaf", "beam")),
+        ({"classifiers": "leaf", "search": "beam"}, 1e12, 50_000, ("leaf", "beam")),
+        ({}, 1e12, 50_000, ("one_vs_rest", "exact")),
     ],
 )
 def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expected):
-    monkeypatch.setattr(_estimator, "_MOST_PAIRS", pairs)
-    monkeypatch.setattr(_estimator, "_MOST_EXACT", exact)
-    model = make(generated, **options)
-    assert (model.ranker_, model.search_) == expected
-    assert (model._ranker is not None) == (expected == ("all", "trees"))
+    monkeypatch.setattr(_strategy, "MAX_PAIRS", pairs)
+    monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", exact)
+    model = Bonsai(**options).fit(generated.X_train, generated.Y_train)
+    assert (model.classifiers_, model.search_) == expected
+    assert (model._ranker is not None) == (expected == ("one_vs_rest", "beam"))
     assert (
         [tree.depth for tree in model.trees_] == [1]
-        if expected == ("all", "exact")
+        if expected == ("one_vs_rest", "exact")
         else len(model.trees_) == 3
     )
-    explicit = make(generated, ranker=expected[0], search=expected[1])
+    explicit = Bonsai(classifiers=expected[0], search=expected[1]).fit(generated.X_train, generated.Y_train)
     assert same_model(model, explicit)
     assert model.score(generated.X_test, generated.Y_test) > 0.5
 
 
 def test_the_limit_of_pairs_is_labels_times_entries(generated, monkeypatch):
     pairs = 57 * generated.X_train.nnz
-    for most, expected in [(pairs, "all"), (pairs - 1, "node")]:
-        monkeypatch.setattr(_estimator, "_MOST_PAIRS", most)
-        assert make(generated, ranker="auto").ranker_ == expected
+    for most, expected in [(pairs, "one_vs_rest"), (pairs - 1, "leaf")]:
+        monkeypatch.setattr(_strategy, "MAX_PAIRS", most)
+        model = Bonsai().fit(generated.X_train, generated.Y_train)
+        assert model.classifiers_ == expected
+        assert str(pairs // 57)[-3:] in model.strategy_.reason
 
 
-def test_the_preset(generated):
-    model = Bonsai.preset("best").fit(generated.X_train, generated.Y_train)
-    assert (model.ranker_, model.search_) == ("all", "exact")
-    assert model.timings_.keys() == {"ranker"}
-    unpacked = Bonsai.preset("best").fit(generated.X_train.toarray(), generated.Y_train)
+def test_the_default(generated):
+    model = Bonsai().fit(generated.X_train, generated.Y_train)
+    assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
+    assert model.timings_.keys() == {"one-vs-rest"}
+    unpacked = Bonsai().fit(generated.X_train.toarray(), generated.Y_train)
     assert same_model(unpacked, model)  # its rows are sparse at heart
-    dense = Bonsai.preset("best").fit(generated.X_train.toarray() + 0.01, generated.Y_train)
-    assert (dense.ranker_, dense.search_) == ("node", "trees")
+    dense = Bonsai().fit(generated.X_train.toarray() + 0.01, generated.Y_train)
+    assert (dense.classifiers_, dense.search_) == ("leaf", "beam")
 
 
 def test_frequent_labels_learn_their_bias(generated):
-    options = {"ranker": "all", "prune": 0.0, "tol": 0.002, "max_iter": 500}
+    options = {"classifiers": "one_vs_rest", "prune": 0.0, "tol": 0.002, "max_iter": 500, "tail_exponent": 0}
     model = make(generated, **options)
     n = np.asarray(generated.Y_train.sum(axis=0)).ravel()[model._arrays["children"]]
     bias, frequent = model._arrays["bias"], n > 0.02 * generated.X_train.shape[0]
@@ -102,25 +106,28 @@ def test_frequent_labels_learn_their_bias(generated):
 
 def test_exact_search_needs_the_ranker(generated):
     with pytest.raises(
-        ValueError, match=re.escape("search='exact' needs ranker='all'; with ranker='node', beam")
+        ValueError,
+        match=re.escape(
+            'search="exact" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None'
+        ),
     ):
-        make(generated, ranker="node", search="exact")
-    with pytest.raises(ValueError, match="search='exact' needs ranker='all'"):
-        Bonsai(search="exact").memory_estimate(generated.X_train, generated.Y_train)
+        make(generated, classifiers="leaf", search="exact")
+    with pytest.raises(ValueError, match='search="exact" needs'):
+        Bonsai(classifiers="leaf", search="exact").memory_estimate(generated.X_train, generated.Y_train)
 
 
 def test_biases(generated):
-    assert -1.0 in set(make(generated, **KINDS["trees"])._ranker_arrays["bias"])
-    routers = make(generated, **KINDS["trees"])._arrays
+    assert -1.0 in set(make(generated, **KINDS["beam"])._ranker_arrays["bias"])
+    routers = make(generated, **KINDS["beam"])._arrays
     inner = np.repeat(routers["is_leaf"] == 0, np.diff(routers["child_ptr"]))
     assert len(set(routers["bias"][inner])) > 10  # learnt
     assert not routers["bias"][~inner].any() and not routers["scale"][~inner].any()  # there are none
-    held = make(generated, **KINDS["trees"], bias=-2)
+    held = make(generated, **KINDS["beam"], bias=-2)
     assert set(held._ranker_arrays["bias"]) == set(held._arrays["bias"][inner]) == {-2.0}
     assert len(set(make(generated, bias="auto")._arrays["bias"])) > 10
 
 
-@pytest.mark.parametrize("search", ["exact", "trees"])
+@pytest.mark.parametrize("search", ["exact", "beam"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -133,8 +140,9 @@ def test_biases(generated):
 )
 def test_what_the_panel_solver_does(generated, options, search):
     """The same classifiers as those of a tree without inner nodes, in whatever order they are asked for."""
-    model = make(generated, ranker="all", search=search, tol=1e-3, max_iter=500, **options)
-    flat = make(generated, max_depth=1, n_trees=1, tol=1e-3, max_iter=500, **{"bias": -1.0} | options)
+    tight = {"tol": 1e-3, "max_iter": 500, "prune": 0.1} | options
+    model = make(generated, classifiers="one_vs_rest", search=search, **tight)
+    flat = make(generated, max_depth=1, n_trees=1, **{"bias": -1.0} | tight)
     arrays = model._arrays if search == "exact" else model._ranker_arrays
     W, _, b = stored_classifiers(arrays, 0, 300)
     V, scale, c = stored_classifiers(flat._arrays, 0, 300)
@@ -146,18 +154,18 @@ def test_what_the_panel_solver_does(generated, options, search):
     assert model.score(generated.X_test, generated.Y_test) > 0.4
 
 
-@pytest.mark.parametrize("search", ["exact", "trees"])
+@pytest.mark.parametrize("search", ["exact", "beam"])
 def test_dense_rows(generated, search):
     dense = np.float32(generated.X_train.toarray()) + np.float32(0.01)
-    options = {"ranker": "all", "search": search, "branching": 6, "prune": 0.0, "beam": None}
-    model = Bonsai(**options).fit(dense, generated.Y_train)
+    trees = {"branching_factor": 6, "beam_size": None} if search == "beam" else {}
+    model = Bonsai(classifiers="one_vs_rest", search=search, prune=0.0, **trees).fit(dense, generated.Y_train)
     assert model.score(generated.X_test.toarray() + 0.01, generated.Y_test) > 0.5
 
 
 def test_own_trees_and_names(named):
     X, Y = named
     nested = [["木", "Ahorn", "a name without rows"], ["", "Bäume 🌳"], ["línea\nnueva", "a" * 300]]
-    model = Bonsai(tree=nested, ranker="all", search="trees", beam=1).fit(X, Y)
+    model = Bonsai(tree=nested, classifiers="one_vs_rest", search="beam", beam_size=1).fit(X, Y)
     assert [model.classes_[i] for i in model._ranker_arrays["children"]] == [
         "Ahorn", "木", "", "Bäume 🌳", "a" * 300, "línea\nnueva",
     ]  # fmt: skip
@@ -192,7 +200,7 @@ def test_other_seeds_give_about_the_same_classifiers(generated):
 def test_copies(model, generated, tmp_path, way):
     other = COPIES[way](model, tmp_path)
     assert same_model(model, other)
-    assert (other.ranker_, other.search_) == (model.ranker_, model.search_)
+    assert (other.classifiers_, other.search_) == (model.classifiers_, model.search_)
     for mine, theirs in zip(model.top_k(generated.X_test, 9), other.top_k(generated.X_test, 9), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -200,7 +208,7 @@ def test_copies(model, generated, tmp_path, way):
 def test_clones_are_not_fitted(model, generated):
     other = clone(model)
     assert other.get_params() == model.get_params()
-    assert not hasattr(other, "ranker_") and not hasattr(other, "search_")
+    assert not hasattr(other, "classifiers_") and not hasattr(other, "search_")
     assert same_model(other.fit(generated.X_train, generated.Y_train), model)
 
 
@@ -214,7 +222,9 @@ def test_save_load_save_gives_the_same_bytes(model, tmp_path):
 
 def fitted_as(ranker, search):
     def change(arrays, metadata):
-        metadata["fitted"] = json.dumps(json.loads(metadata["fitted"]) | {"ranker": ranker, "search": search})
+        fitted = json.loads(metadata["fitted"])
+        fitted["strategy"] |= {"classifiers": ranker, "search": search}
+        metadata["fitted"] = json.dumps(fitted)
 
     return change
 
@@ -276,15 +286,15 @@ def swapped(arrays, metadata):
         instead("ranker.tree_ptr", lambda a: a[:1]),
         two_leaves,
         swapped,
-        fitted_as("node", "trees"),
-        fitted_as("all", "exact"),
-        fitted_as("leaf", "trees"),
-        fitted_as("all", "auto"),
+        fitted_as("leaf", "beam"),
+        fitted_as("one_vs_rest", "exact"),
+        fitted_as("leaf", "exact"),
+        fitted_as("one_vs_rest", "auto"),
     ],
 )
 def test_files_that_do_not_fit_together(generated, tmp_path, change):
     path = tmp_path / "m"
-    make(generated, **KINDS["trees"]).save(path)
+    make(generated, **KINDS["beam"]).save(path)
     file = _modelfile.read(path)
     arrays, metadata = dict(file.arrays), dict(file.metadata)
     change(arrays, metadata)
@@ -296,7 +306,7 @@ def test_files_that_do_not_fit_together(generated, tmp_path, change):
 
 def test_two_leaves_are_consistent_but_for_their_use(generated):
     """Otherwise the test above would not show that the number of leaves is looked at."""
-    ranker = make(generated, **KINDS["trees"])._ranker_arrays
+    ranker = make(generated, **KINDS["beam"])._ranker_arrays
     arrays = {f"ranker.{name}": array for name, array in ranker.items()}
     two_leaves(arrays, {})
     _core.Forest({name.removeprefix("ranker."): array for name, array in arrays.items()}, 300, 60).verify()
@@ -310,34 +320,36 @@ def folder(tmp_path_factory, generated):
     path = tmp_path_factory.mktemp("ranker")
     datasets.save_xc(path / "train.txt", generated.X_train, generated.Y_train)
     datasets.save_xc(path / "test.txt", generated.X_test, generated.Y_test)
-    make(generated, **KINDS["trees"]).set_params(beam=1).save(path / "trees.bonsai")
+    make(generated, **KINDS["beam"]).set_params(beam_size=1).save(path / "beam.bonsai")
     make(generated, **KINDS["exact"]).save(path / "exact.bonsai")
-    make(generated).set_params(beam=1).save(path / "node.bonsai")
+    make(generated).set_params(beam_size=1).save(path / "leaf.bonsai")
     return path
 
 
 def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
-    assert "one classifier for each label, trained against all rows; all labels are looked at" in out
-    assert re.search(r"^ranker +[0-9]", out, re.MULTILINE)
+    assert "one-vs-rest classifiers; all labels are scored" in out
+    assert re.search(r"^one-vs-rest +[0-9]", out, re.MULTILINE)
     report = json.loads(bonsai("train", "train.txt", "-o", tmp_path / "m", "--json"))
-    assert (report["ranker"], report["search"], report["params"]["ranker"]) == ("all", "exact", "auto")
-    monkeypatch.setattr(_estimator, "_MOST_EXACT", 1)
+    assert (report["classifiers"], report["search"]) == ("one_vs_rest", "exact")
+    assert report["params"]["classifiers"] == "auto"
+    monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
-    assert "trained against all rows; trees find the candidates" in out
-    monkeypatch.setattr(_estimator, "_MOST_PAIRS", 1)
+    assert "one-vs-rest classifiers; a beam search of the trees finds" in out
+    monkeypatch.setattr(_strategy, "MAX_PAIRS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
-    assert re.search(r"^ranked by +the classifiers of the leaves$", out, re.MULTILINE)
+    assert re.search(r"^ranked by +leaf classifiers, found by beam search$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_info(bonsai, kind):
     out = bonsai("info", f"{kind}.bonsai", "--verify")
     assert (
-        _cli._RANKED_BY["node" if kind == "node" else "all", "exact" if kind == "exact" else "trees"] in out
+        _cli._RANKED_BY["leaf" if kind == "leaf" else "one_vs_rest", "exact" if kind == "exact" else "beam"]
+        in out
     )
     report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
-    assert report["ranker"] == ("node" if kind == "node" else "all")
+    assert report["classifiers"] == ("leaf" if kind == "leaf" else "one_vs_rest")
     assert len(report["trees"]) == (1 if kind == "exact" else 3)
 
 
@@ -358,7 +370,7 @@ def test_evaluation_of_all_labels(bonsai, folder, generated, kind):
 
 
 def test_predictions_have_no_other_search(bonsai, tmp_path):
-    bonsai("predict", "trees.bonsai", "test.txt", "-o", tmp_path / "found")
+    bonsai("predict", "beam.bonsai", "test.txt", "-o", tmp_path / "found")
     assert bonsai("evaluate", tmp_path / "found", "test.txt", "--exact", code=1) == ""
     assert (
         bonsai.error == f"bonsai: error: --exact needs a model, but {tmp_path / 'found'} holds predictions\n"

@@ -118,7 +118,9 @@ def texts():
 
 
 def test_pipeline_from_texts_to_names(texts):
-    model = Pipeline([("words", TfidfVectorizer()), ("bonsai", Bonsai(branching=8))])
+    model = Pipeline(
+        [("words", TfidfVectorizer()), ("bonsai", Bonsai(classifiers="leaf", branching_factor=8))]
+    )
     model.fit(texts.texts_train, texts.labels_train)
     score = model.score(texts.texts_test, texts.labels_test)
     assert score > 0.5
@@ -132,7 +134,7 @@ def test_pipeline_from_texts_to_names(texts):
 def test_weights_through_a_pipeline(generated):
     X, Y = generated.X_train, generated.Y_train
     weights = np.linspace(0.5, 2, 400)
-    model = make_pipeline(MaxAbsScaler(), Bonsai(branching=8))
+    model = make_pipeline(MaxAbsScaler(), Bonsai(classifiers="leaf", branching_factor=8))
     weighted = model.fit(X, Y, bonsai__sample_weight=weights).decision_function(generated.X_test)
     plain = model.fit(X, Y).decision_function(generated.X_test)
     assert abs(weighted - plain).max() > 0.01
@@ -142,7 +144,10 @@ def test_binarised_labels(texts):
     binarizer = MultiLabelBinarizer(sparse_output=True)
     Y = binarizer.fit_transform(texts.labels_train)
     X = TfidfVectorizer().fit_transform(texts.texts_train)
-    by_name, by_column = Bonsai(branching=8).fit(X, texts.labels_train), Bonsai(branching=8).fit(X, Y)
+    by_name, by_column = (
+        Bonsai(classifiers="leaf", branching_factor=8).fit(X, texts.labels_train),
+        Bonsai(classifiers="leaf", branching_factor=8).fit(X, Y),
+    )
     assert same_model(by_name, by_column)
     names = binarizer.inverse_transform(sp.csr_matrix(by_column.predict(X)))
     assert [set(row) for row in names] == [set(by_name.classes_[row.indices]) for row in by_name.predict(X)]
@@ -165,10 +170,12 @@ FORMS = {"dense": lambda Y: Y.toarray(), "sparse": lambda Y: Y, "matrix": sp.csr
 def test_cross_validation(generated, scoring, metric):
     X, Y = generated.X_train, generated.Y_train
     folds = KFold(3)
-    found = cross_val_score(Bonsai(branching=8), X, Y.toarray(), cv=folds, scoring=scoring)
+    found = cross_val_score(
+        Bonsai(classifiers="leaf", branching_factor=8), X, Y.toarray(), cv=folds, scoring=scoring
+    )
     expected = []
     for train, test in folds.split(X):
-        ids, _ = Bonsai(branching=8).fit(X[train], Y[train]).top_k(X[test], 5)
+        ids, _ = Bonsai(classifiers="leaf", branching_factor=8).fit(X[train], Y[train]).top_k(X[test], 5)
         expected.append(metrics.evaluate(ids, Y[test], Y_train=Y[train], k=(1, 3, 5))[metric] / 100)
     np.testing.assert_allclose(found, expected)
     assert min(found) > 0.1
@@ -178,7 +185,7 @@ def test_cross_validation_in_parallel_with_several_scorers(generated):
     scorers = {"P@1": metrics.precision_scorer(1), "PSP@3": metrics.psp_scorer(3)}
     one, two = (
         cross_validate(
-            Bonsai(branching=8, n_jobs=1),
+            Bonsai(classifiers="leaf", branching_factor=8, n_jobs=1),
             generated.X_train,
             generated.Y_train.toarray(),
             cv=3,
@@ -198,9 +205,9 @@ def test_cross_validation_in_parallel_with_several_scorers(generated):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_grid_search(generated, form):
-    grid = {"bonsai__C": [1e-4, 1.0], "bonsai__n_trees": [1, 3], "bonsai__beam": [None]}
+    grid = {"bonsai__C": [1e-4, 1.0], "bonsai__n_trees": [1, 3], "bonsai__beam_size": [None]}
     search = GridSearchCV(
-        make_pipeline(MaxAbsScaler(), Bonsai(branching=8)),
+        make_pipeline(MaxAbsScaler(), Bonsai(classifiers="leaf", branching_factor=8)),
         grid,
         scoring=metrics.precision_scorer(3),
         cv=3,
@@ -217,7 +224,7 @@ def test_grid_search(generated, form):
 
 def test_grid_search_over_the_loss_with_the_models_own_score(generated):
     search = GridSearchCV(
-        Bonsai(branching=8),
+        Bonsai(classifiers="leaf", branching_factor=8),
         {"loss": ["squared_hinge", "logistic"], "representation": ["input", "output"]},
         cv=ShuffleSplit(1, random_state=0),
     )
@@ -229,10 +236,12 @@ def test_grid_search_over_the_loss_with_the_models_own_score(generated):
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
 def test_cross_validated_predictions(generated, method):
     X, Y = generated.X_train, generated.Y_train
-    result = cross_val_predict(Bonsai(branching=8), X, Y.toarray(), cv=KFold(2), method=method)
-    half = getattr(Bonsai(branching=8).fit(X[200:], Y[200:]), method)(X[:200])
+    result = cross_val_predict(
+        Bonsai(classifiers="leaf", branching_factor=8), X, Y.toarray(), cv=KFold(2), method=method
+    )
+    half = getattr(Bonsai(classifiers="leaf", branching_factor=8).fit(X[200:], Y[200:]), method)(X[:200])
     np.testing.assert_array_equal(result[:200].toarray(), half.toarray())
     assert result.shape == Y.shape
     if method == "predict":  # scikit-learn takes sparse labels for this one alone
-        sparse = cross_val_predict(Bonsai(branching=8), X, Y, cv=KFold(2))
+        sparse = cross_val_predict(Bonsai(classifiers="leaf", branching_factor=8), X, Y, cv=KFold(2))
         np.testing.assert_array_equal(result.toarray(), sparse.toarray())

@@ -21,33 +21,57 @@ def _or(word: str, value: Any, convert: Callable[[str], Any]) -> Callable[[str],
 # Defaults come from the signature of `Bonsai`.
 PARAMETERS: dict[str, tuple[Any, str]] = {
     "representation": (str, "what labels are clustered by: input, output, joint, or a matrix (.npz, .npy)"),
-    "n_trees": (int, "trees in the forest"),
-    "branching": (int, "most children of a node"),
-    "max_leaf": (_or("none", None, int), "most labels in a leaf; none: as many as `branching`"),
-    "max_depth": (_or("none", None, int), "most levels of nodes, 1: no tree; none: split until `max_leaf`"),
+    "n_trees": (_or("auto", "auto", int), "trees in the forest; auto: 3"),
+    "branching_factor": (int, "most children of a node"),
+    "max_leaf_size": (_or("none", None, int), "most labels in a leaf; none: as many as --branching-factor"),
+    "max_depth": (
+        _or("auto", "auto", _or("none", None, int)),
+        "most levels of nodes, 1: no tree; none: split until --max-leaf-size; auto: 3, but very large leaves "
+        "are split on",
+    ),
     "balanced": (bool, "children of equal size"),
     "tree": (str, "JSON file with a tree to use instead of clustering"),
     "kmeans_tol": (float, "clustering stops when the mean similarity gains less"),
     "kmeans_max_iter": (int, "most iterations of clustering"),
     "kmeans_init": (("random", "k-means++"), "first centres"),
-    "C": (float, "weight of the losses against the regularisation"),
+    "C": (_or("auto", "auto", float), "weight of the losses against the regularisation; auto: 1"),
     "loss": (("squared_hinge", "logistic"), "loss of the classifiers"),
     "solver": (("dual", "newton"), "how the classifiers are trained"),
     "tol": (float, "tolerance of the solver"),
     "max_iter": (int, "most passes of the solver"),
-    "prune": (float, "drop weights of at most this size"),
+    "prune": (
+        _or("auto", "auto", float),
+        "drop weights of at most this size; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
+    ),
     "bias": (
         _or("auto", "auto", _or("learn", "learn", float)),
         "of the classifiers: a fixed number, learn, or auto",
     ),
-    "ranker": (("node", "all", "auto"), "classifiers that rank: of the leaves, or against all rows"),
-    "search": (("trees", "exact", "auto"), "with --ranker all: labels that trees find, or all labels"),
-    "path_power": (float, "power of the path's score, where trees find and a ranker ranks"),
-    "rare_power": (float, "with --ranker all: C grows by this power as labels get rarer"),
+    "classifiers": (
+        ("auto", "leaf", "one_vs_rest"),
+        "what ranks labels: classifiers trained on the rows of a leaf, or each label against all rows; auto: "
+        "one_vs_rest where it is affordable",
+    ),
+    "search": (
+        ("auto", "exact", "beam"),
+        "with one-vs-rest: score all labels, or those that a beam search of trees finds; auto: exact up to "
+        "200,000 labels",
+    ),
+    "path_weight": (
+        _or("auto", "auto", float),
+        "with one-vs-rest and beam search: weight of the path's log score; auto: 0",
+    ),
+    "tail_exponent": (
+        _or("auto", "auto", float),
+        "with one-vs-rest: C grows by this power as labels get rarer; auto: 0.25 where possible",
+    ),
     "normalize": (bool, "divide each row by its Euclidean norm"),
-    "beam": (_or("none", None, int), "nodes that a row follows at each level; none: all of them"),
-    "keep": (int, "most labels of a row in predict_proba"),
-    "threshold": (float, "probability from which predict takes a label"),
+    "beam_size": (
+        _or("auto", "auto", _or("none", None, int)),
+        "nodes that a row follows at each level; none: all of them; auto: 10",
+    ),
+    "max_labels": (int, "most labels of a row in predict_proba"),
+    "threshold": (_or("auto", "auto", float), "score from which predict takes a label; auto: 0.5"),
     "random_state": (_or("none", None, int), "seed; none: a fresh one"),
     "n_jobs": (_or("none", None, int), "threads; none: all"),
     "verbose": (int, "1: a line for each phase, on a terminal or not"),
@@ -92,7 +116,7 @@ def _add_train(add: Add) -> None:
     add(
         "--preset",
         choices=PRESETS,
-        help="best (the default if no parameter is given), or a member of the paper's family",
+        help="a member of the paper's family",
     )
     add(
         "--params",
@@ -110,8 +134,8 @@ def _add_predict(add: Add) -> None:
     add("-o", "--output", metavar="OUT", help="file to write (default: standard output)")
     add("--names", action="store_true", help="write name<TAB>score<TAB>name<TAB>score… instead of ids")
     add("--label-names", metavar="FILE", help="the same with names from a file, one on each line")
-    for name in ("beam", "n_jobs"):
-        _add_parameter(add, name, "as the model says" if name == "beam" else None)
+    for name in ("beam_size", "n_jobs"):
+        _add_parameter(add, name, "as the model says" if name == "beam_size" else None)
 
 
 def _add_evaluate(add: Add) -> None:
@@ -137,8 +161,8 @@ def _add_evaluate(add: Add) -> None:
         metavar=("A", "B"),
         help="propensity parameters (default: 0.55 1.5)",
     )
-    for name in ("beam", "n_jobs"):
-        _add_parameter(add, name, "as the model says" if name == "beam" else None)
+    for name in ("beam_size", "n_jobs"):
+        _add_parameter(add, name, "as the model says" if name == "beam_size" else None)
 
 
 def _add_info(add: Add) -> None:

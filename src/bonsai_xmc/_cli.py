@@ -26,7 +26,6 @@ from bonsai_xmc._params import RULES, check_params
 from bonsai_xmc._progress import ProgressBar
 
 _REPRESENTATIONS = ("input", "output", "joint")
-_NO_CHOICE = {"random_state", "n_jobs", "verbose", "keep", "threshold"}  # say nothing about the method
 _ZIP = b"PK\x03\x04"  # what .npz files begin with
 
 
@@ -206,10 +205,7 @@ def _experiment(args: argparse.Namespace) -> None:
 
 
 def _estimator(args: argparse.Namespace) -> Bonsai:
-    """The estimator that preset, parameter file and options describe, the later of these winning.
-
-    Without any of them the preset "best".
-    """
+    """The estimator that preset, parameter file and options describe, the later of these winning."""
     given = {} if args.params is None else _read_params(args.params)
     given |= {name: value for name, value in vars(args).items() if name in PARAMETERS}
     if isinstance(given.get("tree"), str):
@@ -217,10 +213,7 @@ def _estimator(args: argparse.Namespace) -> Bonsai:
     source = given.get("representation")
     if isinstance(source, str) and os.path.exists(source) and source not in _REPRESENTATIONS:
         given["representation"] = _load_vectors(source)
-    preset = args.preset
-    if preset is None and given.keys() <= _NO_CHOICE:
-        preset = "best"
-    model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
+    model = Bonsai(**given) if args.preset is None else Bonsai.preset(args.preset, **given)
     check_params(model.get_params(deep=False))
     return model
 
@@ -250,7 +243,7 @@ def _read_params(path: str) -> dict[str, Any]:
 
 def _load_model(args: argparse.Namespace) -> Bonsai:
     model = Bonsai.load(args.model)
-    for name in vars(args).keys() & {"beam", "n_jobs"}:
+    for name in vars(args).keys() & {"beam_size", "n_jobs"}:
         holds, rule = RULES[name]
         if not holds(getattr(args, name)):
             raise ValueError(f"{name} is {getattr(args, name)!r}, but must be {rule}")
@@ -365,7 +358,7 @@ def _describe(path: str, model: Bonsai) -> dict[str, Any]:
         "labels": len(model.classes_),
         "labels_with_rows": int(np.count_nonzero(model.label_counts_)),
         "named": bool(model.classes_.dtype == object),
-        "ranker": model.ranker_,
+        "classifiers": model.classifiers_,
         "search": model.search_,
         "trees": [
             {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
@@ -376,9 +369,9 @@ def _describe(path: str, model: Bonsai) -> dict[str, Any]:
 
 
 _RANKED_BY = {
-    ("node", "trees"): "the classifiers of the leaves",
-    ("all", "exact"): "one classifier for each label, trained against all rows; all labels are looked at",
-    ("all", "trees"): "one classifier for each label, trained against all rows; trees find the candidates",
+    ("leaf", "beam"): "leaf classifiers, found by beam search",
+    ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
+    ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
 }
 
 
@@ -390,7 +383,7 @@ def _rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("rows", f"{report['rows']:,}"),
         ("features", f"{report['features']:,}"),
         ("labels", labels + (", with names" if report["named"] else "")),
-        ("ranked by", _RANKED_BY[report["ranker"], report["search"]]),
+        ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *(
             (f"tree {number}", f"{tree['nodes']:,} nodes, {tree['leaves']:,} leaves, depth {tree['depth']}")
             for number, tree in enumerate(report["trees"], 1)

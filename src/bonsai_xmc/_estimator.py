@@ -6,6 +6,7 @@ import secrets
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from bonsai_xmc import _core, _inputs, _memory, _modelfile
 from bonsai_xmc._params import PRESETS, check_params
 from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._strategy import Facts, Strategy, beam_size, resolve
 from bonsai_xmc._tree import LabelTree
 
 Array = npt.NDArray[Any]
@@ -29,14 +31,8 @@ Progress = Callable[[str, float, float], None]
 _MANY_UNCONVERGED = 0.1
 # Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
 _MANY_EMPTY = 0.5
-# Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which looking at all
-# of them takes no longer than a beam search (docs/performance.md).
-_MOST_PAIRS = 1e12
-_MOST_EXACT = 200_000
-# Share of the rows above which a label's classifier needs a bias of its own.
-_FREQUENT = 0.02
-# What `ranker_` and `search_` can be; behind trees the ranker has tensors of its own.
-_WAYS = (("node", "trees"), ("all", "exact"), ("all", "trees"))
+# What `classifiers_` and `search_` can be; one-vs-rest behind trees has tensors of its own.
+_STRATEGIES = (("leaf", "beam"), ("one_vs_rest", "exact"), ("one_vs_rest", "beam"))
 # Neither belongs to the model: the same data and seed give the same file whatever they are.
 _NOT_SAVED = ("n_jobs", "verbose")
 
@@ -52,22 +48,22 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     representation : {"input", "output", "joint"} or matrix of shape (n_labels, any), default="input"
         What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors
         of your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
-    n_trees : int ≥ 1, default=3
-        Trees in the forest, each from other k-means seeds. The paper uses 3.
-    branching : int ≥ 2, default=100
+    n_trees : "auto" or int ≥ 1, default="auto"
+        Trees in the forest, each from other k-means seeds. "auto": 3, as in the paper.
+    branching_factor : int ≥ 2, default=100
         K, the most children that a node is split into. The paper uses 100.
-    max_leaf : int ≥ 1, optional
-        Nodes with at most this many labels are not split. Default: `branching`, as in the paper.
-    max_depth : int ≥ 1, optional
-        Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all (one-vs-rest).
-        Default: none, split until `max_leaf`. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
-        From 2 on, leaves of 100 × `max_leaf` labels or more are split nevertheless.
+    max_leaf_size : int ≥ 1, optional
+        Nodes with at most this many labels are not split. Default: `branching_factor`, as in the paper.
+    max_depth : "auto", int ≥ 1 or None, default="auto"
+        Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all. None: split until
+        `max_leaf_size`. "auto": 3 levels, but leaves of 100 × `max_leaf_size` labels or more are split on.
+        The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
     balanced : bool, default=False
         Whether the children of a node get equally many labels (up to one). False in the paper; true in
         Parabel.
     tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
-        Use this tree (or these) instead of clustering. `n_trees` and `representation` then play no part. Each
-        label with a row needs its place; others are left out. Where tree and Y both have names, names decide.
+        Use this tree (or these) instead of clustering. Each label with a row needs its place; others are left
+        out. Where tree and Y both have names, names decide.
     kmeans_tol : float ≥ 0, default=1e-4
         Clustering stops when the mean similarity gains less. The paper's value.
     kmeans_max_iter : int ≥ 1, default=10
@@ -75,8 +71,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         from EURLEX57K and TIBKAT differed by less than it does between seeds.
     kmeans_init : {"random", "k-means++"}, default="random"
         First centres: random labels as in the paper, or spread out (its footnote finds no difference).
-    C : float > 0, default=1.0
-        Weight of the losses in ½‖w‖² + C Σ loss. The paper uses 1.
+    C : "auto" or float > 0, default="auto"
+        Weight of the losses in ½‖w‖² + C Σ loss. "auto": 1, as in the paper.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         max(0, 1 − m)², as in the paper, or log(1 + exp(−m)), of the margin m.
     solver : {"dual", "newton"}, default="dual"
@@ -85,34 +81,36 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Tolerance of the solver; 0.1 is the original implementation's.
     max_iter : int ≥ 1, default=20
         Most passes over a node's rows ("dual") or Newton steps; 20 is the original implementation's.
-    prune : float ≥ 0, default=0.1
-        Weights |w| ≤ prune are dropped. The paper uses 0.1 for trees and 0.01 for DiSMEC. Dense rows such as
-        embeddings spread their weights and need less.
+    prune : "auto" or float ≥ 0, default="auto"
+        Weights |w| ≤ prune are dropped. "auto": 0.05 for one-vs-rest, 0.1 for leaf classifiers. The paper
+        uses 0.1 for trees and 0.01 for DiSMEC. Dense rows such as embeddings spread their weights and need
+        less.
     bias : "auto", "learn" or float, default="auto"
         Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. "auto"
-        learns it at the nodes of trees, and holds it at −1 for classifiers against all rows, which is as
-        accurate and much faster, but for labels of more than 2 % of the rows and for dense rows. Never
-        pruned.
-    ranker : {"node", "all", "auto"}, default="node"
+        learns it at the nodes of trees, and holds it at −1 for one-vs-rest, which is as accurate and much
+        faster, but for labels of more than 2 % of the rows and for dense rows. Never pruned.
+    classifiers : {"auto", "leaf", "one_vs_rest"}, default="auto"
         What labels are ranked by: classifiers trained on the rows of a leaf, as in the paper, or one for each
-        label, trained against all rows ("all": one-vs-rest, more accurate, above all on rare labels). "auto"
-        takes "all" unless labels × entries of X are so many that it would take long.
-    search : {"trees", "exact", "auto"}, default="auto"
-        With `ranker="all"`: rank the labels of the leaves that the beam ends in, or all labels. "auto"
-        takes "exact" up to 200,000 labels.
-    path_power : float ≥ 0, default=0.0
-        With `ranker="all"` and `search="trees"`: the path's score to this power multiplies the label's own.
-    rare_power : float ≥ 0, default=0.0
-        With `ranker="all"`: rare labels cost more. The C of a label with n rows is multiplied by (m / n) to
-        this power, m being the mean over labels. Needs sparse X and the default loss, solver and bias.
+        label, trained against all rows (more accurate on most data, above all for rare labels). "auto" takes
+        "one_vs_rest" unless X is dense, or labels × entries of X are so many that it would take long.
+    search : {"auto", "exact", "beam"}, default="auto"
+        With one-vs-rest: score all labels, or those of the leaves that a beam search of trees ends in. "auto"
+        takes "exact" up to 200,000 labels. Leaf classifiers are always found by beam search.
+    path_weight : "auto" or float ≥ 0, default="auto"
+        With one-vs-rest and beam search: weight of the log score of the path beside the label's own. "auto":
+        0.
+    tail_exponent : "auto" or float ≥ 0, default="auto"
+        With one-vs-rest: the C of a label with n rows is multiplied by (m / n) to this power, m being the
+        mean over labels, so that rare labels cost more. Needs sparse X, the squared hinge loss, the dual
+        solver, and a bias of "auto" or at most −1. "auto": 0.25 where that holds, 0 elsewhere.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
-    beam : int ≥ 1 or None, default=10
-        Nodes that a row follows at each level; None follows all (exact, slow). The paper uses 10.
-    keep : int ≥ 1, default=100
+    beam_size : "auto", int ≥ 1 or None, default="auto"
+        Nodes that a row follows at each level; None follows all (exact, slow). "auto": 10, as in the paper.
+    max_labels : int ≥ 1, default=100
         Labels that `predict_proba`, `decision_function` and `predict` return for each row at most.
-    threshold : float in [0, 1], default=0.5
-        Labels with at least this probability are predicted by `predict`.
+    threshold : "auto" or float in [0, 1], default="auto"
+        Labels with at least this score are predicted by `predict`. "auto": 0.5.
     random_state : int, RandomState, Generator or None, default=0
         Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file,
         byte for byte, whatever `n_jobs`. None draws a fresh one.
@@ -135,8 +133,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Training rows.
     n_features_in_ : int
         Features.
-    ranker_, search_ : str
-        What `ranker` and `search` came to.
+    strategy_ : Strategy
+        How the model was trained: every parameter of training with its concrete value, and the reason.
+    classifiers_, search_ : str
+        What `classifiers` and `search` came to.
     seed_ : int
         The seed that was used.
     timings_ : dict
@@ -161,38 +161,38 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         representation: Any = "input",
-        n_trees: int = 3,
-        branching: int = 100,
-        max_leaf: int | None = None,
-        max_depth: int | None = None,
+        n_trees: int | str = "auto",
+        branching_factor: int = 100,
+        max_leaf_size: int | None = None,
+        max_depth: int | str | None = "auto",
         balanced: bool = False,
         tree: Any = None,
         kmeans_tol: float = 1e-4,
         kmeans_max_iter: int = 10,
         kmeans_init: str = "random",
-        C: float = 1.0,
+        C: float | str = "auto",
         loss: str = "squared_hinge",
         solver: str = "dual",
         tol: float = 0.1,
         max_iter: int = 20,
-        prune: float = 0.1,
+        prune: float | str = "auto",
         bias: str | float = "auto",
-        ranker: str = "node",
+        classifiers: str = "auto",
         search: str = "auto",
-        path_power: float = 0.0,
-        rare_power: float = 0.0,
+        path_weight: float | str = "auto",
+        tail_exponent: float | str = "auto",
         normalize: bool = True,
-        beam: int | None = 10,
-        keep: int = 100,
-        threshold: float = 0.5,
+        beam_size: int | str | None = "auto",
+        max_labels: int = 100,
+        threshold: float | str = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.representation = representation
         self.n_trees = n_trees
-        self.branching = branching
-        self.max_leaf = max_leaf
+        self.branching_factor = branching_factor
+        self.max_leaf_size = max_leaf_size
         self.max_depth = max_depth
         self.balanced = balanced
         self.tree = tree
@@ -206,13 +206,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.max_iter = max_iter
         self.prune = prune
         self.bias = bias
-        self.ranker = ranker
+        self.classifiers = classifiers
         self.search = search
-        self.path_power = path_power
-        self.rare_power = rare_power
+        self.path_weight = path_weight
+        self.tail_exponent = tail_exponent
         self.normalize = normalize
-        self.beam = beam
-        self.keep = keep
+        self.beam_size = beam_size
+        self.max_labels = max_labels
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -222,17 +222,16 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def preset(cls, name: str, **overrides: Any) -> Self:
         """A named setting; any parameter can be given to change it.
 
-        ``"best"`` is the most accurate for its cost at the size of the data: one-vs-rest where it is
-        affordable (see `ranker` and `search`), else ``"bonsai-i"``. The others are the paper's:
-        ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (three levels at most: pass ``max_depth=2`` for the
-        paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two balanced children,
-        leaves of at most 100 labels), ``"balanced"`` (100 balanced children), ``"dismec"`` (no tree:
-        one-vs-rest over all labels).
+        The members of the paper's family: ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (pass
+        ``max_depth=2`` for the paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two
+        balanced children, leaves of at most 100 labels), ``"balanced"`` (100 balanced children), ``"dismec"``
+        (no tree: one-vs-rest over all labels, with a learnt bias).
 
         Examples
         --------
         >>> Bonsai.preset("parabel", random_state=1)
-        Bonsai(balanced=True, branching=2, max_leaf=100, random_state=1)
+        Bonsai(balanced=True, branching_factor=2, classifiers='leaf', max_depth=None,
+               max_leaf_size=100, random_state=1)
         """
         if name not in PRESETS:
             raise ValueError(f"unknown preset {name!r}; there are {', '.join(map(repr, PRESETS))}")
@@ -270,8 +269,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         dataset = _core.Dataset(
             rows, labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
         )
-        self.ranker_, self.search_ = self._way(X, counts)
-        arrays, ranker, report = self._train(dataset, isinstance(rows, tuple), labels, counts, progress)
+        self.strategy_ = resolve(self.get_params(deep=False), _facts(X, counts))
+        self.classifiers_, self.search_ = self.strategy_.classifiers, self.strategy_.search
+        arrays, ranker, report = self._train(dataset, labels, counts, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
         self.n_rows_fit_ = X.shape[0]
@@ -281,10 +281,14 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         n, unconverged = report["n_classifiers"], report["n_unconverged"]
         rankers = arrays if ranker is None else ranker
         empty = int(np.count_nonzero(rankers["scale"] == 0))
-        if self.prune > 0 and empty > _MANY_EMPTY * len(rankers["scale"]) and np.count_nonzero(counts) > 1:
+        if (
+            self.strategy_.prune > 0
+            and empty > _MANY_EMPTY * len(rankers["scale"])
+            and np.count_nonzero(counts) > 1
+        ):
             warnings.warn(
-                f"prune={self.prune} leaves {empty:,} of {len(rankers['scale']):,} classifiers without any "
-                "weight; rows with many small entries, such as embeddings, need a smaller one",
+                f"prune={self.strategy_.prune} leaves {empty:,} of {len(rankers['scale']):,} classifiers "
+                "without any weight; rows with many small entries, such as embeddings, need a smaller one",
                 stacklevel=3,
             )
         if unconverged > _MANY_UNCONVERGED * n:
@@ -296,42 +300,31 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             )
         return self
 
-    def _way(self, X: Any, counts: Array) -> tuple[str, str]:
-        """What is most accurate for its cost: `ranker_` and `search_`."""
-        n_labels = int(np.count_nonzero(counts))
-        dense = _inputs.is_dense_at_heart(X)
-        affordable = not dense and n_labels * _inputs.n_entries(X) <= _MOST_PAIRS
-        if self.ranker == "all" and self.rare_power > 0 and dense:
-            raise ValueError("rare_power needs sparse X, but half of its entries or more are not 0")
-        ranker = ("all" if affordable else "node") if self.ranker == "auto" else self.ranker
-        if ranker == "node":
-            return ranker, "trees"
-        exact = "exact" if n_labels <= _MOST_EXACT else "trees"
-        return ranker, exact if self.search == "auto" else self.search
-
     def _train(
-        self, dataset: Any, sparse: bool, labels: _inputs.Labels, counts: Array, progress: Progress | None
+        self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
     ) -> tuple[dict[str, Array], dict[str, Array] | None, dict[str, int]]:
         """Arrays of the trees, of the ranker behind them if there is one, and counts of both."""
         order = np.flatnonzero(counts).astype(np.uint32)
         arrays, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
-        if self.search_ == "trees":
+        strategy = self.strategy_
+        if strategy.search == "beam":
             trees = self._grow(dataset, labels, counts > 0, progress)
-            bare = self.ranker_ == "all"
+            routing_only = strategy.classifiers == "one_vs_rest"
+            params = self._linear_params(strategy.node_bias)
             arrays, report = self._timed(
-                "classifiers", progress, _core.train, dataset, trees, self._linear_params(), self.seed_, bare
+                "classifiers", progress, _core.train, dataset, trees, params, self.seed_, routing_only
             )
-            if not bare:
+            if not routing_only:
                 return arrays, None, report
             order = _leaf_order(trees[0])
         costs = np.empty(0, np.float32)
-        if self.rare_power > 0:
+        if strategy.tail_exponent > 0:
             n = counts[order]
-            costs = np.power(n.mean() / n, self.rare_power, dtype=np.float64).astype(np.float32)
-        params = self._linear_params(-1.0 if sparse else None)
-        learn_above = _FREQUENT if self.bias == "auto" else 1.0
+            costs = np.power(n.mean() / n, strategy.tail_exponent, dtype=np.float64).astype(np.float32)
+        params = self._linear_params(strategy.bias)
+        options = (strategy.frequent_share, params, self.seed_)
         ranker, more = self._timed(
-            "ranker", progress, _core.train_ranker, dataset, order, costs, learn_above, params, self.seed_
+            "one-vs-rest", progress, _core.train_ranker, dataset, order, costs, *options
         )
         merged = {
             "n_classifiers": report["n_classifiers"] + more["n_classifiers"],
@@ -351,33 +344,33 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             )
         else:
             vectors = _inputs.as_label_vectors(self.representation, labels.n_labels)
+        strategy = self.strategy_
         params = {
-            "branching": self.branching,
-            "kmeans_tol": self.kmeans_tol,
-            "kmeans_max_iter": self.kmeans_max_iter,
-            "plus_plus": self.kmeans_init == "k-means++",
-            "balanced": bool(self.balanced),
-            "max_leaf": self.branching if self.max_leaf is None else self.max_leaf,
-            "max_depth": self.max_depth or 0,
+            "branching": strategy.branching_factor,
+            "kmeans_tol": strategy.kmeans_tol,
+            "kmeans_max_iter": strategy.kmeans_max_iter,
+            "plus_plus": strategy.kmeans_init == "k-means++",
+            "balanced": strategy.balanced,
+            "max_leaf": strategy.max_leaf_size,
+            "max_depth": strategy.max_depth or 0,
+            "split_oversized": strategy.split_oversized,
         }
         present = np.flatnonzero(has_rows).astype(np.uint32)
         return self._timed(
-            "trees", progress, _core.build_trees, vectors, present, self.n_trees, params, self.seed_
+            "trees", progress, _core.build_trees, vectors, present, strategy.n_trees, params, self.seed_
         )
 
-    def _linear_params(self, auto_bias: float | None = None) -> dict[str, Any]:
-        """`auto_bias` is what a bias of "auto" is held at; None: it is learnt."""
-        bias = auto_bias if self.bias == "auto" else self.bias
-        learn = bias is None or isinstance(bias, str)
+    def _linear_params(self, bias: str | float) -> dict[str, Any]:
+        strategy = self.strategy_
         return {
-            "loss": self.loss,
-            "solver": self.solver,
-            "C": float(self.C),
-            "tol": float(self.tol),
-            "max_iter": self.max_iter,
-            "learn_bias": learn,
-            "fixed_bias": 0.0 if bias is None or isinstance(bias, str) else float(bias),
-            "prune": float(self.prune),
+            "loss": strategy.loss,
+            "solver": strategy.solver,
+            "C": strategy.C,
+            "tol": strategy.tol,
+            "max_iter": strategy.max_iter,
+            "learn_bias": bias == "learn",
+            "fixed_bias": 0.0 if isinstance(bias, str) else bias,
+            "prune": strategy.prune,
         }
 
     def _timed(self, phase: str, progress: Progress | None, call: Callable[..., Any], *args: Any) -> Any:
@@ -418,16 +411,23 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     ) -> tuple[Array, Array]:
         """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row.
 
-        `exact` looks at all labels, whatever `search_` and `beam` say.
+        `exact` looks at all labels, whatever `search_` and `beam_size` say.
         """
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
-        beam = 0 if exact or self.beam is None else self.beam
         self._require_fitted()
+        beam = 0 if exact else beam_size(self.get_params(deep=False), self.search_)
         rows = self._rows(X)
         forest, ranker = self._forest, self._ranker
         if exact and ranker is not None:
             forest, ranker = ranker, None
-        options = (self.loss, bool(self.normalize), self._threads(), watch, ranker, float(self.path_power))
+        options = (
+            self.loss,
+            bool(self.normalize),
+            self._threads(),
+            watch,
+            ranker,
+            self.strategy_.path_weight,
+        )
         return forest.top_k(rows, k, beam, *options)
 
     def top_k(self, X: Any, k: int = 5) -> tuple[Array, Array]:
@@ -451,7 +451,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def _checked_k(self, k: int) -> int:
         self._require_fitted()
         if not isinstance(k, int | np.integer) or isinstance(k, bool):
-            raise ValueError(f"k is {k!r}, but must be a whole number")
+            raise ValueError(f"k is {k!r}, but must be an integer")
         if k < 1:
             raise ValueError(f"k is {k}, but must be at least 1")
         if k > len(self.classes_):
@@ -468,12 +468,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         ]
 
     def decision_function(self, X: Any) -> sp.csr_array:
-        """Ranking scores (log scale, 0 is best) of the `keep` best labels of each row; others are absent.
+        """Log scores (0 is best) of the `max_labels` best labels of each row; others are absent.
 
         The order within equal scores, which `top_k` decides by the margins, is not visible here.
         """
         self._require_fitted()
-        ids, scores = self._search(X, min(self.keep, len(self.classes_)))
+        ids, scores = self._search(X, min(self.max_labels, len(self.classes_)))
         found = ids >= 0
         indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
         result = sp.csr_array((scores[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
@@ -481,7 +481,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return result
 
     def predict_proba(self, X: Any) -> sp.csr_array:
-        """Scores in [0, 1] of the `keep` best labels of each row: the mean over the trees of Π exp(−loss)."""
+        """Scores in [0, 1] of the `max_labels` best labels of each row: mean over trees of Π exp(−loss)."""
         result = self.decision_function(X)
         np.exp(result.data, out=result.data)
         return result
@@ -490,7 +490,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """0/1 matrix of the labels whose probability is at least `threshold`."""
         scores = self.predict_proba(X)
         result = sp.csr_array(
-            ((scores.data >= self.threshold).astype(np.int8), scores.indices, scores.indptr),
+            (
+                (scores.data >= (0.5 if self.threshold == "auto" else self.threshold)).astype(np.int8),
+                scores.indices,
+                scores.indptr,
+            ),
             shape=scores.shape,
         )
         result.eliminate_zeros()
@@ -542,8 +546,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
         check_params(self.get_params(deep=False))
         X, labels = check_array(X, accept_sparse="csr"), _inputs.as_labels(Y)
-        way = self._way(X, np.bincount(labels.indices))
-        return _memory.estimate(X, labels, self, way, self._threads())
+        strategy = resolve(self.get_params(deep=False), _facts(X, np.bincount(labels.indices)))
+        return _memory.estimate(X, labels, strategy, self._threads())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically."""
@@ -575,8 +579,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
             ),
             "fitted": json.dumps(
-                numbers
-                | {"n_iter": self.n_iter_, "isa": self.isa_, "ranker": self.ranker_, "search": self.search_}
+                numbers | {"n_iter": self.n_iter_, "isa": self.isa_, "strategy": asdict(self.strategy_)}
             ),
         }
 
@@ -620,16 +623,16 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         if model.label_counts_.shape != (n_labels,):
             raise ValueError("the label counts do not fit the labels")
         model.classes_ = _names(arrays, n_labels) if "names" in arrays else np.arange(n_labels)
-        model.ranker_, model.search_ = str(fitted["ranker"]), str(fitted["search"])
+        model.strategy_ = Strategy(**fitted["strategy"])
+        model.classifiers_, model.search_ = model.strategy_.classifiers, model.strategy_.search
         parts = {
             part: {key.removeprefix(part): a for key, a in arrays.items() if key.startswith(part)}
             for part in ("forest.", "ranker.")
         }
         ranker = parts["ranker."] or None
-        if (model.ranker_, model.search_) not in _WAYS or (
-            (model.ranker_, model.search_) == ("all", "trees")
-        ) != (ranker is not None):
-            raise ValueError(f"ranker {model.ranker_!r} and search {model.search_!r} do not fit its tensors")
+        chosen = model.classifiers_, model.search_
+        if chosen not in _STRATEGIES or (chosen == ("one_vs_rest", "beam")) != (ranker is not None):
+            raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
         model._adopt(parts["forest."], ranker)
         if given_tree:
             model.tree = model.trees_
@@ -657,6 +660,16 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _facts(X: Any, counts: Array) -> Facts:
+    return Facts(
+        n_rows=X.shape[0],
+        n_features=X.shape[1],
+        n_entries=_inputs.n_entries(X),
+        n_labels=int(np.count_nonzero(counts)),
+        dense=_inputs.is_dense_at_heart(X),
+    )
 
 
 def _leaf_order(tree: Any) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import _inputs
+from bonsai_xmc._strategy import Strategy
 
 _LANES = 64  # classifiers in a panel
 _CSR_ENTRY = 8  # bytes of an index and a value
@@ -20,48 +21,47 @@ _WEIGHTS_PER_ENTRY = 2.0
 _BYTES_PER_WEIGHT = 2.2
 
 
-def estimate(
-    X: Any, labels: _inputs.Labels, model: Any, way: tuple[str, str], threads: int
-) -> dict[str, int]:
-    """Bytes: {"training_bytes": …, "model_bytes": …}. `way`: what `ranker` and `search` come to."""
-    ranker, search = way
+def estimate(X: Any, labels: _inputs.Labels, strategy: Strategy, threads: int) -> dict[str, int]:
+    """Bytes: {"training_bytes": …, "model_bytes": …}."""
+    search = strategy.search
     n_rows, n_features = X.shape
     entries = _inputs.n_entries(X)
     pairs = len(labels.indices)
     vector_entries = _label_vector_entries(X, labels)
     rows = entries * _CSR_ENTRY
     vectors = 0.0
-    if search == "trees" and model.tree is None and isinstance(model.representation, str):
-        vectors = vector_entries * _CSR_ENTRY if model.representation != "output" else 0.0
-        if model.representation != "input":
+    if search == "beam" and not strategy.given_tree and strategy.representation != "custom":
+        vectors = vector_entries * _CSR_ENTRY if strategy.representation != "output" else 0.0
+        if strategy.representation != "input":
             vectors += pairs * pairs / max(1, n_rows) * _CSR_ENTRY
     # One root after the other: the vectors again by rows and by columns; centres, old, new and in bytes.
-    growing = 2 * vectors + n_features * model.branching * (4 + 4 + 1) if search == "trees" else 0.0
+    growing = 2 * vectors + n_features * strategy.branching_factor * (4 + 4 + 1) if search == "beam" else 0.0
     # The root's slice, and for each thread a panel of weights and the dual variables of all rows.
     panels = float(threads * _LANES * 4 * (n_features + n_rows))
-    n_trees = model.n_trees if model.tree is None else len(_inputs.tree_list(model.tree))
-    kept = _WEIGHTS_PER_ENTRY * math.exp(-model.prune * math.sqrt(entries / max(1, n_rows)))
-    weights = n_trees * vector_entries
-    if ranker == "all":
-        held = model.bias == "auto" or (not isinstance(model.bias, str) and model.bias <= -1)
-        if _inputs.is_sparse(X) and (model.loss, model.solver, held) == ("squared_hinge", "dual", True):
+    kept = _WEIGHTS_PER_ENTRY * math.exp(-strategy.prune * math.sqrt(entries / max(1, n_rows)))
+    weights = strategy.n_trees * vector_entries
+    if strategy.classifiers == "one_vs_rest":
+        held = not isinstance(strategy.bias, str) and strategy.bias <= -1
+        if _inputs.is_sparse(X) and (strategy.loss, strategy.solver, held) == ("squared_hinge", "dual", True):
             # Entries in words with their features and in 16 bits; for each thread the weights of a
             # classifier, dense and as a list, the place of each feature, what each row bears, and a panel of
             # 16 bits.
             own = entries * (4 + 2) + threads * (n_features * (4 * 4 + _LANES * 2) + n_rows * 8)
-            panels = max(panels, float(own)) if search == "trees" else float(own)
+            panels = max(panels, float(own)) if search == "beam" else float(own)
         weights = vector_entries
-        if search == "trees":
-            weights += n_trees * _router_entries(model, labels, vector_entries, n_features)
+        if search == "beam":
+            weights += strategy.n_trees * _router_entries(strategy, labels, vector_entries, n_features)
     model_bytes = weights * kept * _BYTES_PER_WEIGHT
     training = rows + max(vectors + growing, rows + panels + 2 * model_bytes)
     return {"training_bytes": int(training), "model_bytes": int(model_bytes)}
 
 
-def _router_entries(model: Any, labels: _inputs.Labels, vector_entries: float, n_features: int) -> float:
+def _router_entries(
+    strategy: Strategy, labels: _inputs.Labels, vector_entries: float, n_features: int
+) -> float:
     """Non-zeros of the vectors of a tree's clusters, where leaves are half full and inner nodes are few."""
-    n_labels, max_leaf = len(np.unique(labels.indices)), model.max_leaf or model.branching
-    if n_labels <= max_leaf or model.max_depth == 1:
+    n_labels, max_leaf = len(np.unique(labels.indices)), strategy.max_leaf_size
+    if n_labels <= max_leaf or strategy.max_depth == 1:
         return 0.0
     size = max(1.0, max_leaf / 2)
     return n_labels / size * min(float(n_features), size * vector_entries / n_labels)

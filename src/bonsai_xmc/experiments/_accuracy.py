@@ -205,11 +205,11 @@ def output_space(bench: Bench) -> Result:
 
 #: {2, 100} children × {balanced, unbalanced}, and the footnote's k-means++.
 _BALANCE: dict[str, dict[str, Any]] = {
-    "2 balanced": {"branching": 2, "balanced": True, "max_leaf": 100},
-    "2 unbalanced": {"branching": 2, "balanced": False, "max_leaf": 100},
-    "100 balanced": {"branching": 100, "balanced": True},
-    "100 unbalanced": {"branching": 100, "balanced": False},
-    "100 unbalanced, k-means++": {"branching": 100, "balanced": False, "kmeans_init": "k-means++"},
+    "2 balanced": {"branching_factor": 2, "balanced": True, "max_leaf_size": 100},
+    "2 unbalanced": {"branching_factor": 2, "balanced": False, "max_leaf_size": 100},
+    "100 balanced": {"branching_factor": 100, "balanced": True},
+    "100 unbalanced": {"branching_factor": 100, "balanced": False},
+    "100 unbalanced, k-means++": {"branching_factor": 100, "balanced": False, "kmeans_init": "k-means++"},
 }
 
 
@@ -217,8 +217,8 @@ def balance(bench: Bench) -> Result:
     """Section 2.2: the effect of each of the two relaxations."""
 
     def factory(params: dict[str, Any]) -> Factory:
-        limit: dict[str, Any] = {"max_depth": 3} if params["branching"] == 100 else {}
-        return lambda seed: Bonsai(**params, **limit, random_state=seed)
+        depth = "auto" if params["branching_factor"] == 100 else None
+        return lambda seed: Bonsai(classifiers="leaf", **params, max_depth=depth, random_state=seed)
 
     runs = _measured(bench, {name: factory(params) for name, params in _BALANCE.items()})
     binary, binary_unbalanced, wide_balanced, wide, plus_plus = runs

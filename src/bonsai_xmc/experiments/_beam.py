@@ -194,7 +194,7 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
     a = model._arrays
     bias = a["bias"].copy()
     for number, tree in enumerate(model.trees_):
-        nodes = early_leaves(tree, model.max_depth) + a["tree_ptr"][number]
+        nodes = early_leaves(tree, model.strategy_.max_depth) + a["tree_ptr"][number]
         bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
     result = copy.copy(model)
     result._adopt({**a, "bias": bias})

@@ -220,7 +220,7 @@ def _forest_facts(model: Bonsai, Y: Any) -> dict[str, Any]:
                 "nodes": tree.n_nodes,
                 "largest_leaf": int(tree.sizes[tree.arrays["is_leaf"]].max()),
                 "labels": tree.n_labels,
-                "early_labels": len(_beam.early_labels(tree, model.max_depth)),
+                "early_labels": len(_beam.early_labels(tree, model.strategy_.max_depth)),
                 "work": _beam.training_work(tree, Y),
             }
             for tree in trees

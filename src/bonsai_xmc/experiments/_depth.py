@@ -49,7 +49,8 @@ def depth(bench: Bench) -> Result:
     for seed in range(bench.seeds):
         target = None
         for d in depths:
-            model = Bonsai(branching=branching_for(d, n_labels), max_depth=d, random_state=seed)
+            factor = branching_for(d, n_labels)
+            model = Bonsai(classifiers="leaf", branching_factor=factor, max_depth=d, random_state=seed)
             # The shallowest tree sets how many classifiers the others may evaluate.
             run = bench.unit(
                 "depth",
@@ -61,7 +62,7 @@ def depth(bench: Bench) -> Result:
                 rows=ROWS_COUNTED,
             )
             target = run["evaluated"] if target is None else target
-            single = Bonsai(**model.get_params(deep=False) | {"n_trees": 1, "beam": 10})
+            single = Bonsai(**model.get_params(deep=False) | {"n_trees": 1, "beam_size": 10})
             one = bench.unit("one tree", f"depth {d}, one tree", single, seed, partial(_one_tree, bench))
             runs[d].append({**run, **one})
     paper = bench.source.beside
@@ -73,7 +74,7 @@ def depth(bench: Bench) -> Result:
             {
                 "depth": d,
                 "seed": seed,
-                "K": run["branching"],
+                "K": run["branching_factor"],
                 "curve": curve,
                 "beam": run["beam"] if curve == "equal" else 10,
             }
@@ -140,17 +141,17 @@ def _measured(bench: Bench, target: float | None, model: Bonsai) -> dict[str, An
     bench.fit(model)
     metrics, dropped = _with_and_without(bench, model)
     search = _beam.TreeSearch(model, X[bench.sample(ROWS_COUNTED)])
-    beam = int(model.beam or 0)
+    beam = 10 if model.beam_size == "auto" else int(model.beam_size or 0)
     evaluated = search.run(beam).evaluated
     equal, equal_beam = metrics, beam
     if target is not None:
         equal_beam = search.beam_for(target)
-        model.beam = equal_beam
+        model.beam_size = equal_beam
         equal = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
     trees = model.trees_
-    early = [len(_beam.early_labels(tree, model.max_depth)) / tree.n_labels for tree in trees]
+    early = [len(_beam.early_labels(tree, model.strategy_.max_depth)) / tree.n_labels for tree in trees]
     return {
-        "branching": model.branching,
+        "branching_factor": model.branching_factor,
         "metrics": metrics,
         "equal": equal,
         "dropped": dropped,
@@ -178,7 +179,7 @@ def _curve_table(runs: dict[int, list[dict[str, Any]]], curve: str, paper: str |
         reached = sorted({level for run in of for level in run["depths"]})
         row = [
             str(d),
-            str(of[0]["branching"]),
+            str(of[0]["branching_factor"]),
             ", ".join(map(str, reached)),
             spread([extra[1](run) for run in of], 1),
         ]

@@ -88,8 +88,8 @@ def powerlaw(bench: Bench) -> Result:
 
 #: Figure 3 counts splits: two with K = 16, six with K = 2. A tree has one more level of nodes.
 PARTITIONS: dict[str, dict[str, Any]] = {
-    "Bonsai": {"branching": 16, "max_depth": 3},
-    "Parabel": {"branching": 2, "balanced": True, "max_leaf": 100, "max_depth": 7},
+    "Bonsai": {"branching_factor": 16, "max_depth": 3},
+    "Parabel": {"branching_factor": 2, "balanced": True, "max_leaf_size": 100, "max_depth": 7},
 }
 
 
@@ -99,10 +99,10 @@ def partition(bench: Bench) -> Result:
     counts = _remarks.label_counts(bench.source.data)
     trees: dict[str, LabelTree] = {}
     for name, params in PARTITIONS.items():
-        model = Bonsai(n_trees=1, random_state=0, **params)
+        model = Bonsai(classifiers="leaf", n_trees=1, random_state=0, **params)
         arrays = bench.unit("tree", name, model, 0, lambda m: _tree_arrays(bench, m))
         tree = LabelTree(arrays["child_ptr"], arrays["children"], arrays["is_leaf"], names)
-        trees[f"{name}: K = {model.branching}, depth {tree.depth - 1}"] = tree
+        trees[f"{name}: K = {model.branching_factor}, depth {tree.depth - 1}"] = tree
     known = names or [f"label {label}" for label in range(len(counts))]
     numbers = [
         {"tree": title, "node": node.id, "level": node.level, "labels": node.size, "leaf": node.is_leaf}

@@ -1,0 +1,222 @@
+"""Parameters and facts about the data → the values that training uses: every "auto" is resolved here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which scoring all of
+# them takes no longer than a beam search (docs/performance.md).
+MAX_PAIRS = 1e12
+MAX_EXACT_LABELS = 200_000
+# Share of the rows above which a one-vs-rest classifier learns its own bias.
+FREQUENT_SHARE = 0.02
+
+# What only clustering uses, with the value that says that nothing was given.
+_CLUSTERING: Mapping[str, Any] = {
+    "representation": "input",
+    "n_trees": "auto",
+    "branching_factor": 100,
+    "max_leaf_size": None,
+    "max_depth": "auto",
+    "balanced": False,
+    "kmeans_tol": 1e-4,
+    "kmeans_max_iter": 10,
+    "kmeans_init": "random",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the choice between strategies depends on."""
+
+    n_rows: int
+    n_features: int
+    n_entries: int  # non-zero entries of X
+    n_labels: int  # labels with at least one row
+    dense: bool  # X is handled as dense
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a model is trained and searched, every value concrete; see the parameters of `Bonsai`."""
+
+    classifiers: str  # "leaf" or "one_vs_rest"
+    search: str  # "beam" or "exact"
+    representation: str  # "input", "output", "joint", or "custom" for label vectors of the user's
+    given_tree: bool  # trees of the user's instead of clustering
+    n_trees: int  # 0: no trees
+    branching_factor: int
+    max_leaf_size: int
+    max_depth: int | None
+    split_oversized: bool  # leaves of 100 × max_leaf_size labels or more are split beyond max_depth
+    balanced: bool
+    kmeans_tol: float
+    kmeans_max_iter: int
+    kmeans_init: str
+    C: float
+    loss: str
+    solver: str
+    tol: float
+    max_iter: int
+    prune: float
+    node_bias: str | float  # of the classifiers at tree nodes: "learn" or a number
+    bias: str | float  # of the classifiers that rank labels
+    frequent_share: float  # one-vs-rest: labels of more than this share of the rows learn their bias
+    path_weight: float
+    tail_exponent: float
+    normalize: bool
+    reason: str  # why `classifiers` and `search` are what they are
+
+
+def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
+    """The strategy for these data. Values that were given and would be ignored are an error."""
+    classifiers, search, reason = _choose(params, facts)
+    one_vs_rest = classifiers == "one_vs_rest"
+    _check_given(params, classifiers, search, reason)
+    bias: Any = params["bias"]
+    node_bias = "learn" if bias == "auto" else bias
+    if bias == "auto":
+        bias = -1.0 if one_vs_rest and not facts.dense else "learn"
+    given_tree = params["tree"] is not None
+    max_depth = params["max_depth"]
+    custom = not isinstance(params["representation"], str)
+    return Strategy(
+        classifiers=classifiers,
+        search=search,
+        representation="custom" if custom else params["representation"],
+        given_tree=given_tree,
+        n_trees=_n_trees(params) if search == "beam" else 0,
+        branching_factor=int(params["branching_factor"]),
+        max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
+        max_depth=3 if max_depth == "auto" else None if max_depth is None else int(max_depth),
+        split_oversized=max_depth == "auto",
+        balanced=bool(params["balanced"]),
+        kmeans_tol=float(params["kmeans_tol"]),
+        kmeans_max_iter=int(params["kmeans_max_iter"]),
+        kmeans_init=params["kmeans_init"],
+        C=float(_or(params["C"], 1.0)),
+        loss=params["loss"],
+        solver=params["solver"],
+        tol=float(params["tol"]),
+        max_iter=int(params["max_iter"]),
+        prune=float(_or(params["prune"], 0.05 if one_vs_rest else 0.1)),
+        node_bias=node_bias if isinstance(node_bias, str) else float(node_bias),
+        bias=bias if isinstance(bias, str) else float(bias),
+        frequent_share=FREQUENT_SHARE if params["bias"] == "auto" else 1.0,
+        path_weight=float(_or(params["path_weight"], 0.0)),
+        tail_exponent=_tail_exponent(params, facts, one_vs_rest),
+        normalize=bool(params["normalize"]),
+        reason=reason,
+    )
+
+
+def beam_size(params: Mapping[str, Any], search: str) -> int:
+    """Nodes that a row follows at each level; 0 for all."""
+    given = params["beam_size"]
+    if search == "exact" and given != "auto":
+        raise ValueError(
+            f"beam_size is {given!r}, but this model has no trees to search: it scores all labels. Leave "
+            'beam_size="auto", or train with search="beam"'
+        )
+    return 10 if given == "auto" else int(given or 0)
+
+
+def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
+    """classifiers, search, and the reason for both."""
+    classifiers, search, reasons = params["classifiers"], params["search"], []
+    if classifiers == "leaf" and search == "exact":
+        raise ValueError(
+            'search="exact" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None follows '
+            "all nodes"
+        )
+    pairs = facts.n_labels * facts.n_entries
+    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
+    if classifiers == "auto" and search == "exact":
+        classifiers = "one_vs_rest"
+        reasons.append('search="exact" needs one-vs-rest classifiers')
+    elif classifiers == "auto" and facts.dense:
+        classifiers = "leaf"
+        reasons.append("X is dense, which makes one-vs-rest slow")
+    elif classifiers == "auto" and pairs > MAX_PAIRS:
+        classifiers = "leaf"
+        reasons.append(f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})")
+    elif classifiers == "auto":
+        classifiers = "one_vs_rest"
+        reasons.append(f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})")
+    else:
+        reasons.append(f'classifiers="{classifiers}" was given')
+    if classifiers == "leaf":
+        search = "beam"
+    elif search == "auto":
+        search = "exact" if facts.n_labels <= MAX_EXACT_LABELS else "beam"
+        relation = "no more" if search == "exact" else "more"
+        reasons.append(f"{search} search: {facts.n_labels:,} labels are {relation} than {MAX_EXACT_LABELS:,}")
+    else:
+        reasons.append(f'search="{search}" was given')
+    return classifiers, search, "; ".join(reasons)
+
+
+def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reason: str) -> None:
+    because = f"({reason})"
+    clusters = [name for name, ignored in _CLUSTERING.items() if _differs(params[name], ignored)]
+    if search == "exact":
+        useless = clusters + (["tree"] if params["tree"] is not None else [])
+        if useless:
+            raise ValueError(
+                f"{useless[0]} is given, but this model has no trees {because}. Leave it out, or say "
+                'classifiers="leaf" for leaf classifiers, or classifiers="one_vs_rest", search="beam" for '
+                "one-vs-rest behind trees"
+            )
+        beam_size(params, search)
+    elif params["tree"] is not None and clusters:
+        raise ValueError(
+            f"{clusters[0]} is given, but tree is, too: labels are not clustered. Leave out one of the two"
+        )
+    if _positive(params["path_weight"]) and (classifiers, search) != ("one_vs_rest", "beam"):
+        raise ValueError(
+            f'path_weight needs classifiers="one_vs_rest" and search="beam", but this model has '
+            f'classifiers="{classifiers}" and search="{search}" {because}'
+        )
+    if _positive(params["tail_exponent"]) and classifiers != "one_vs_rest":
+        raise ValueError(
+            f'tail_exponent needs classifiers="one_vs_rest", but this model has "{classifiers}" {because}'
+        )
+
+
+def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -> float:
+    given, bias = params["tail_exponent"], params["bias"]
+    problem = None
+    if params["loss"] != "squared_hinge" or params["solver"] != "dual":
+        problem = 'loss="squared_hinge" and solver="dual"'
+    elif bias != "auto" and (isinstance(bias, str) or bias > -1):
+        problem = f"a bias held at −1 or below, but bias is {bias!r}"
+    elif facts.dense:
+        problem = "sparse X, but half of its entries or more are not 0"
+    if _positive(given) and problem is not None:
+        raise ValueError(f"tail_exponent needs {problem}")
+    if given != "auto":
+        return float(given)
+    return 0.25 if one_vs_rest and problem is None else 0.0
+
+
+def _n_trees(params: Mapping[str, Any]) -> int:
+    tree = params["tree"]
+    if tree is None:
+        return int(_or(params["n_trees"], 3))
+    from bonsai_xmc._inputs import tree_list
+
+    return len(tree_list(tree))
+
+
+def _or(given: Any, default: float) -> Any:
+    return default if isinstance(given, str) and given == "auto" else given
+
+
+def _positive(given: Any) -> bool:
+    return not isinstance(given, str) and given > 0
+
+
+def _differs(given: Any, default: Any) -> bool:
+    return bool(np.ndim(given)) or given != default
