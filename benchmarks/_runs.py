@@ -80,7 +80,7 @@ def accuracy(name: str, folder: Path, ids_file: Path) -> dict[str, float]:
     shape = name.partition("*")[0]
     Y_train, Y_test = (sp.load_npz(folder / f"{matrix}.npz") for matrix in ("Y_train", "Y_test"))
     known = shape if shape in metrics.PROPENSITY else None
-    scores = metrics.evaluate(np.load(ids_file), Y_test, Y_train=Y_train, dataset=known)
+    scores = metrics.evaluate(Y_test, np.load(ids_file), Y_train=Y_train, dataset=known)
     return {measure: scores[measure] for measure in QUALITY}
 
 

@@ -97,7 +97,7 @@ def main() -> None:
             model.fit(powered(X, power), Y)
             took = time.perf_counter() - begin
             ids = model.top_k(powered(X_apart, power), 5)[0]
-            scores = metrics.evaluate(ids, Y_apart, Y_train=Y, dataset=name)
+            scores = metrics.evaluate(Y_apart, ids, Y_train=Y, dataset=name)
             cells = " | ".join(f"{scores[measure]:.2f}" for measure in MEASURES)
             print(f"| {name} | {choice} | {cells} | {took:.1f} |", flush=True)
 

@@ -68,7 +68,7 @@ def main() -> None:
         for prune in args.prune:
             kept = sp.csr_array(np.where(abs(weights) > prune, weights, 0))
             for kind, W in (("float32", kept), ("int8", quantised(kept))):
-                scores = metrics.evaluate(best(X, W), data.Y_test, Y_train=data.Y_train, dataset=name)
+                scores = metrics.evaluate(data.Y_test, best(X, W), Y_train=data.Y_train, dataset=name)
                 cells = " | ".join(f"{scores[measure]:.2f}" for measure in MEASURES)
                 print(f"| {name}, {prune:g} | {kind} | {cells} |", flush=True)
 

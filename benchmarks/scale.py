@@ -48,7 +48,7 @@ def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict
     begin = time.perf_counter()
     ids, _ = model.top_k(rows, k=5)
     predict_s = time.perf_counter() - begin
-    scores = metrics.evaluate(ids, truth, Y_train=data.Y_train)
+    scores = metrics.evaluate(truth, ids, Y_train=data.Y_train)
     file = RESULTS.parent / f"scale-{os.getpid()}.bonsai"
     model.save(file)
     begin = time.perf_counter()

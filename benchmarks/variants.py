@@ -29,7 +29,7 @@ def run(data: datasets.Dataset, name: str, variant: str, seed: int) -> dict[str,
     fitted = time.perf_counter()
     ids, _ = model.top_k(data.X_test, k=5)
     predicted = time.perf_counter()
-    scores = metrics.evaluate(ids, data.Y_test, Y_train=data.Y_train, dataset=name)
+    scores = metrics.evaluate(data.Y_test, ids, Y_train=data.Y_train, dataset=name)
     file = RESULTS.parent / "variants.bonsai"
     model.save(file)
     size = file.stat().st_size

@@ -144,7 +144,7 @@ def show_quality(model: Bonsai, ids: np.ndarray, data: datasets.TextDataset) -> 
     Y_train = binarizer.fit_transform(data.labels_train)
     known = set(model.classes_)  # a label may be so rare that no text to train on has it
     Y_test = binarizer.transform([known.intersection(labels) for labels in data.labels_test])
-    results = metrics.evaluate(ids, Y_test, Y_train)
+    results = metrics.evaluate(Y_test, ids, Y_train)
     shown = {name: value for name, value in results.items() if name.startswith(("P@", "nDCG@", "PSP@"))}
     print(metrics.format_table(shown))
 

@@ -291,7 +291,7 @@ def test_names_from_a_file(bonsai, tmp_path):
 def test_evaluation_of_a_model_is_that_of_python(bonsai, data, folder):
     model = Bonsai.load(folder / "model.bonsai")
     ids, _ = model.top_k(data.X_test, 5)
-    expected = metrics.evaluate(ids, data.Y_test, data.Y_train, by_frequency=True)
+    expected = metrics.evaluate(data.Y_test, ids, data.Y_train, by_frequency=True)
     result = json.loads(bonsai("evaluate", "model.bonsai", "test.txt", "--by-frequency", "--json"))
     assert result == pytest.approx(expected, abs=1e-9)
     assert (

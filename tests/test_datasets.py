@@ -211,7 +211,7 @@ def test_errors_of_npz(tmp_path):
     with pytest.raises(ValueError, match=r"good\.npz holds features only"):
         datasets.load_xc(good)
     sparse.save_npz(bad, csr_array(Y * 2))
-    with pytest.raises(ValueError, match=r"bad\.npz: the matrix must hold 0 and 1 only, not 2"):
+    with pytest.raises(ValueError, match=r"bad\.npz: Y\[0, 0\] is 2"):
         datasets.load_xc(good, bad)
     write(bad, good.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"bad\.npz: not a file of scipy\.sparse\.save_npz"):
@@ -377,7 +377,7 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
     [
         (X * np.nan, Y, "X has the value nan in row 0, no finite float32 number"),
         (X.astype(float) * 1e300, Y, "in row 0, no finite float32 number"),
-        (X, Y * 2, "Y must hold 0 and 1 only, not 2"),
+        (X, Y * 2, "Y[0, 0] is 2"),
         (X[:2], Y, "X has 2 rows, but Y has 3"),
         (X.astype(str), Y, "X must be a matrix of real numbers"),
         (X[None], Y, "X must be a matrix of real numbers, not 3-D"),

@@ -149,7 +149,7 @@ def test_score_is_precision_at_1(fitted, generated):
     ids, _ = fitted.top_k(X, 1)
     hit = Y.toarray()[np.arange(150), ids[:, 0]]
     assert fitted.score(X, Y) == hit.mean()
-    assert fitted.score(X, Y) == pytest.approx(metrics.evaluate(ids, Y, k=1)["P@1"] / 100)
+    assert fitted.score(X, Y) == pytest.approx(metrics.evaluate(Y, ids, k=1)["P@1"] / 100)
     weights = np.linspace(0, 1, 150)
     assert fitted.score(X, Y, sample_weight=weights) == pytest.approx((hit * weights).sum() / weights.sum())
     assert fitted.score(X, Y.toarray()) == fitted.score(X, y=[row.indices for row in Y]) == hit.mean()

@@ -5,18 +5,21 @@ import math
 import os
 import pickle
 import stat
+import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sklearn import config_context
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
-from bonsai_xmc import metrics
+from bonsai_xmc import Bonsai, metrics
 
 # Four rows, five labels; row 3 has no label. The hits, by rank:
 #   row 0: true {0, 1, 2}, predicted 1 4 0   hit  miss hit
@@ -32,52 +35,52 @@ LOG3 = math.log2(3)  # the discount of rank 2 is 1 / LOG3, that of rank 3 is 1/2
 class TestByHand:
     def test_precision(self):
         # top 1: rows 0 and 2 hit, 2 of 4·1; top 3: 2 + 1 + 1 hits of 4·3
-        assert metrics.precision_at_k(IDS, Y_TRUE, 1) == 2 / 4
-        assert metrics.precision_at_k(IDS, Y_TRUE, 3) == pytest.approx(4 / 12)
+        assert metrics.precision_at_k(Y_TRUE, IDS, 1) == 2 / 4
+        assert metrics.precision_at_k(Y_TRUE, IDS, 3) == pytest.approx(4 / 12)
 
     def test_ndcg(self):
         # row 0: (1 + 1/2) of the ideal 1 + 1/LOG3 + 1/2 (three labels); row 1: 1/LOG3 of 1 (one label);
         # row 2: 1 of 1 + 1/LOG3 (two labels); row 3: 0
         expected = (1.5 / (1.5 + 1 / LOG3) + 1 / LOG3 + 1 / (1 + 1 / LOG3) + 0) / 4
-        assert metrics.ndcg_at_k(IDS, Y_TRUE, 3) == pytest.approx(expected)
-        assert metrics.ndcg_at_k(IDS, Y_TRUE, 1) == metrics.precision_at_k(IDS, Y_TRUE, 1)
+        assert metrics.ndcg_at_k(Y_TRUE, IDS, 3) == pytest.approx(expected)
+        assert metrics.ndcg_at_k(Y_TRUE, IDS, 1) == metrics.precision_at_k(Y_TRUE, IDS, 1)
 
     def test_recall(self):
         # k = 3: 2/3, 1/1, 1/2 and 0 for the row without labels
-        assert metrics.recall_at_k(IDS, Y_TRUE, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
-        assert metrics.recall_at_k(IDS, Y_TRUE, 1) == pytest.approx((1 / 3 + 1 / 2) / 4)
+        assert metrics.recall_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
+        assert metrics.recall_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 / 3 + 1 / 2) / 4)
 
     def test_psp(self):
         # k = 1: hits 1 (row 0), 0 (row 2): q 2 + 1; best: labels 2, 3, 4: q 3 + 4 + 5
-        assert metrics.psp_at_k(IDS, Y_TRUE, 1, Q) == pytest.approx(3 / 12)
+        assert metrics.psp_at_k(Y_TRUE, IDS, 1, Q) == pytest.approx(3 / 12)
         # k = 3: hits 1, 0 | 3 | 0: q 2 + 1 + 4 + 1; best: all true labels: 1+2+3 | 4 | 1+5
-        assert metrics.psp_at_k(IDS, Y_TRUE, 3, Q) == pytest.approx(8 / 16)
+        assert metrics.psp_at_k(Y_TRUE, IDS, 3, Q) == pytest.approx(8 / 16)
 
     def test_psp_never_exceeds_one_by_rounding(self):
         # all labels are found, in another order than the best: the two sums may round differently
         rng = np.random.default_rng(0)
         for _ in range(100):
-            assert metrics.psp_at_k(rng.permutation(7)[None], np.ones((1, 7)), 7, rng.random(7)) <= 1
+            assert metrics.psp_at_k(np.ones((1, 7)), rng.permutation(7)[None], 7, rng.random(7)) <= 1
 
     def test_psndcg(self):
         ideal_2, ideal_3 = 1 + 1 / LOG3, 1.5 + 1 / LOG3
         gain = (2 + 1 / 2) / ideal_3 + 4 / LOG3 + 1 / ideal_2
         # best rankings: 2 1 0 (q 3 2 1) | 3 (q 4) | 4 0 (q 5 1)
         best = (3 + 2 / LOG3 + 1 / 2) / ideal_3 + 4 + (5 + 1 / LOG3) / ideal_2
-        assert metrics.psndcg_at_k(IDS, Y_TRUE, 3, Q) == pytest.approx(gain / best)
+        assert metrics.psndcg_at_k(Y_TRUE, IDS, 3, Q) == pytest.approx(gain / best)
 
     def test_coverage(self):
         # k = 1: predicted {1, 2, 0, 4}, best true labels {2, 3, 4}; 4/3 shows that wrong labels count
-        assert metrics.coverage_at_k(IDS, Y_TRUE, 1, Q) == pytest.approx(4 / 3)
+        assert metrics.coverage_at_k(Y_TRUE, IDS, 1, Q) == pytest.approx(4 / 3)
         # k = 2: predicted {0, 1, 2, 3, 4}; best true labels {2, 1} | {3} | {4, 0}
-        assert metrics.coverage_at_k(IDS, Y_TRUE, 2, Q) == 1.0
+        assert metrics.coverage_at_k(Y_TRUE, IDS, 2, Q) == 1.0
         # equal q: the smaller id is preferred, so the best labels for k = 1 are 0 | 3 | 0
-        assert metrics.coverage_at_k(IDS, Y_TRUE, 1, np.ones(5)) == 4 / 2
+        assert metrics.coverage_at_k(Y_TRUE, IDS, 1, np.ones(5)) == 4 / 2
 
     def test_correct_coverage(self):
         # true labels 0 1 2 3 4; k = 1 finds 1 and 0, k = 3 also 3
-        assert metrics.correct_coverage_at_k(IDS, Y_TRUE, 1) == 2 / 5
-        assert metrics.correct_coverage_at_k(IDS, Y_TRUE, 3) == 3 / 5
+        assert metrics.correct_coverage_at_k(Y_TRUE, IDS, 1) == 2 / 5
+        assert metrics.correct_coverage_at_k(Y_TRUE, IDS, 3) == 3 / 5
 
     def test_inverse_propensity(self):
         # N = 10 rows, A = 1, B = 1: C = (ln 10 − 1)·2; counts 0, 1, 4 give q = 1 + C / (1, 2, 5)
@@ -101,7 +104,7 @@ class TestFrequencyGroups:
     IDS = np.array([[0, 2], [5, 1], [2, 4]])
 
     def test_by_hand(self):
-        result = metrics.evaluate(self.IDS, self.Y, self.Y_TRAIN, k=2, by_frequency=True)
+        result = metrics.evaluate(self.Y, self.IDS, self.Y_TRAIN, k=2, by_frequency=True)
         # hits: 0 (head), 2 (torso) | 5 (tail) | 4 (tail); of 3·2 places
         assert result["P@2 head"] == pytest.approx(100 / 6)
         assert result["P@2 torso"] == pytest.approx(100 / 6)
@@ -114,17 +117,17 @@ class TestFrequencyGroups:
     def test_half_reached_exactly_ends_the_head_and_ties_go_to_smaller_ids(self):
         Y_train = np.ones((5, 4), dtype=int)  # 20 occurrences, labels 0 and 1 make up half
         Y = np.eye(4, dtype=int)
-        result = metrics.evaluate(np.arange(4)[:, None], Y, Y_train, k=1, by_frequency=True)
+        result = metrics.evaluate(Y, np.arange(4)[:, None], Y_train, k=1, by_frequency=True)
         assert (result["P@1 head"], result["P@1 torso"], result["P@1 tail"]) == (50, 50, 0)
         assert "R@1 tail" not in result, "recall of a group that no row has is undefined"
 
     def test_tail_wins_over_head(self):
-        result = metrics.evaluate(np.array([[0]]), np.array([[1]]), np.array([[1]]), k=1, by_frequency=True)
+        result = metrics.evaluate(np.array([[1]]), np.array([[0]]), np.array([[1]]), k=1, by_frequency=True)
         assert (result["P@1 head"], result["P@1 tail"]) == (0, 100)
 
     def test_needs_training_labels(self):
         with pytest.raises(ValueError, match="by_frequency=True needs Y_train"):
-            metrics.evaluate(self.IDS, self.Y, k=1, by_frequency=True, inv_propensity=np.ones(6))
+            metrics.evaluate(self.Y, self.IDS, k=1, by_frequency=True, inv_propensity=np.ones(6))
 
 
 # --- The definitions once more, in plain Python -------------------------------------------------------
@@ -205,11 +208,9 @@ def problems(draw):
     return ranking, truth, Y_train
 
 
-def ids_of(ranking):
-    width = max(map(len, ranking))
-    return np.array([row + [-1] * (width - len(row)) for row in ranking], dtype=np.int32).reshape(
-        len(ranking), width
-    )
+def ids_of(ranking, width):
+    """Label ids, filled up with −1; an array even where all rows are empty."""
+    return np.array([row + [-1] * (width - len(row)) for row in ranking], dtype=np.int32)
 
 
 def indicator_of(truth, n_labels):
@@ -231,7 +232,7 @@ class TestAgainstTheDefinitions:
             expected |= {f"{name}@{k}": 100 * v for name, v in slow_metrics(ranking, truth, q, k).items()}
             expected |= slow_by_frequency(ranking, truth, counts, k)
         Y = sp.csr_array(indicator_of(truth, n_labels))
-        result = metrics.evaluate(ids_of(ranking), Y, Y_train, cutoffs, A, B, by_frequency=True)
+        result = metrics.evaluate(Y, ids_of(ranking, n_labels), Y_train, cutoffs, A, B, by_frequency=True)
         assert result == pytest.approx(expected)
         assert all(type(value) is float for value in result.values())
 
@@ -239,16 +240,16 @@ class TestAgainstTheDefinitions:
     @given(problems())
     def test_single_functions_agree_with_evaluate(self, problem):
         ranking, truth, Y_train = problem
-        ids, Y = ids_of(ranking), indicator_of(truth, Y_train.shape[1])
+        ids, Y = ids_of(ranking, Y_train.shape[1]), indicator_of(truth, Y_train.shape[1])
         q = metrics.inverse_propensity(Y_train)
         plain = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}
         plain["CC"] = metrics.correct_coverage_at_k
         weighted = {"PSP": metrics.psp_at_k, "PSnDCG": metrics.psndcg_at_k, "C": metrics.coverage_at_k}
         for k in range(1, Y.shape[1] + 1):
-            result = metrics.evaluate(ids, Y, Y_train, k)
+            result = metrics.evaluate(Y, ids, Y_train, k)
             assert result == {
                 f"{name}@{k}": 100
-                * (plain[name](ids, Y, k) if name in plain else weighted[name](ids, Y, k, q))
+                * (plain[name](Y, ids, k) if name in plain else weighted[name](Y, ids, k, q))
                 for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "C", "CC")
             }
 
@@ -256,9 +257,9 @@ class TestAgainstTheDefinitions:
     @given(problems())
     def test_bounds_perfection_and_sum_of_groups(self, problem):
         ranking, truth, Y_train = problem
-        Y, ids = indicator_of(truth, Y_train.shape[1]), ids_of(ranking)
-        k = Y.shape[1]
-        result = metrics.evaluate(ids, Y, Y_train, range(1, k + 1), by_frequency=True)
+        k = Y_train.shape[1]
+        Y, ids = indicator_of(truth, k), ids_of(ranking, k)
+        result = metrics.evaluate(Y, ids, Y_train, range(1, k + 1), by_frequency=True)
         assert all(0 <= value <= 100 for name, value in result.items() if not name.startswith("C@"))
         for cutoff in range(1, k + 1):
             parts = [result[f"P@{cutoff} {group}"] for group in ("head", "torso", "tail")]
@@ -268,7 +269,7 @@ class TestAgainstTheDefinitions:
             return
         q = metrics.inverse_propensity(Y_train)
         perfect = [sorted(true, key=lambda l: (-q[l], l)) for true in truth]
-        best = metrics.evaluate(ids_of(perfect), Y, Y_train, k)
+        best = metrics.evaluate(Y, ids_of(perfect, k), Y_train, k)
         assert best[f"PSP@{k}"] == best[f"PSnDCG@{k}"] == 100
         assert best[f"C@{k}"] == best[f"CC@{k}"] == 100
         with_labels = pytest.approx(100 * mean(map(bool, truth)))
@@ -280,7 +281,8 @@ class TestAgainstTheDefinitions:
     def test_sparse_scores_equal_ids(self, problem, random):
         """Scores from a few values, so that ties occur; entries in random order, explicit zeros included."""
         ranking, truth, Y_train = problem
-        n_labels = Y_train.shape[1]
+        n_labels, width = Y_train.shape[1], max(map(len, ranking))
+        assume(width > 0)
         entries = [(i, l, random.choice([-1.0, 0.0, 0.5])) for i, row in enumerate(ranking) for l in row]
         random.shuffle(entries)
         rows, labels, scores = zip(*entries, strict=True) if entries else ((), (), ())
@@ -290,60 +292,247 @@ class TestAgainstTheDefinitions:
             for i in range(len(ranking))
         ]
         Y = indicator_of(truth, n_labels)
-        expected = metrics.evaluate(ids_of(ordered), Y, Y_train, range(1, n_labels + 1))
+        expected = metrics.evaluate(Y, ids_of(ordered, width), Y_train, range(1, width + 1))
         for form in (S, S.tocsr(), S.tocsc(), sp.csr_matrix(S)):
-            assert metrics.evaluate(form, Y, Y_train, range(1, n_labels + 1)) == expected
+            assert metrics.evaluate(Y, form, Y_train, range(1, width + 1)) == expected
 
 
 class TestEvaluate:
     def test_keys_in_order(self):
-        names = list(metrics.evaluate(IDS, Y_TRUE, np.ones((9, 5)), k=(1, 3)))
+        names = list(metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), k=(1, 3)))
         order = ("P", "nDCG", "PSP", "PSnDCG", "R", "C", "CC")
         assert names == [f"{name}@{k}" for name in order for k in (1, 3)]
 
     def test_without_propensities(self):
-        result = metrics.evaluate(IDS, Y_TRUE, k=[3])
+        result = metrics.evaluate(Y_TRUE, IDS, k=[3])
         assert list(result) == ["P@3", "nDCG@3", "R@3", "CC@3"]
         assert result["P@3"] == pytest.approx(100 * 4 / 12)
 
     def test_given_propensities(self):
-        assert metrics.evaluate(IDS, Y_TRUE, inv_propensity=Q, k=1)["PSP@1"] == pytest.approx(25)
-        both = metrics.evaluate(IDS, Y_TRUE, np.ones((9, 5)), inv_propensity=Q, k=1)
+        assert metrics.evaluate(Y_TRUE, IDS, inv_propensity=Q, k=1)["PSP@1"] == pytest.approx(25)
+        both = metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), inv_propensity=Q, k=1)
         assert both["PSP@1"] == pytest.approx(25), "given propensities go before those of Y_train"
 
     def test_data_set_name_gives_the_parameters(self):
         Y_train = np.tril(np.ones((20, 5), dtype=int))
-        by_name = metrics.evaluate(IDS, Y_TRUE, Y_train, dataset="Amazon-670K")
-        assert by_name == metrics.evaluate(IDS, Y_TRUE, Y_train, A=0.6, B=2.6)
-        assert by_name != metrics.evaluate(IDS, Y_TRUE, Y_train)
+        by_name = metrics.evaluate(Y_TRUE, IDS, Y_train, k=3, dataset="Amazon-670K")
+        assert by_name == metrics.evaluate(Y_TRUE, IDS, Y_train, k=3, A=0.6, B=2.6)
+        assert by_name != metrics.evaluate(Y_TRUE, IDS, Y_train, k=3)
 
-    def test_k_beyond_the_width_counts_misses(self):
-        narrow = metrics.evaluate(IDS[:, :1], Y_TRUE, inv_propensity=Q)
-        padded = np.where(np.arange(5) < 1, np.pad(IDS, ((0, 0), (0, 2))), -1)
-        assert narrow == metrics.evaluate(padded, Y_TRUE, inv_propensity=Q)
-        assert narrow["P@5"] == pytest.approx(100 * 2 / 20)
+    @pytest.mark.parametrize(
+        "predictions",
+        [IDS, sp.csr_array(np.eye(4, 5) + np.eye(4, 5, 1) + np.eye(4, 5, -1)), [[0, 1, 2], [0], [], [4]]],
+        ids=["ids", "scores", "lists"],
+    )
+    def test_k_beyond_the_predictions_is_an_error(self, predictions):
+        Y = [[0], [1], [2], [3, 4]] if isinstance(predictions, list) else Y_TRUE
+        message = "k is 5, but predictions has at most 3 labels in a row; predict at least 5 labels, or eval"
+        with pytest.raises(ValueError, match=message):
+            metrics.evaluate(Y, predictions)
+        assert "P@3" in metrics.evaluate(Y, predictions, k=3)
+
+    def test_rows_with_fewer_predictions_miss(self):
+        padded = np.pad(IDS, ((0, 0), (0, 2)), constant_values=-1)
+        assert metrics.evaluate(Y_TRUE, padded)["P@5"] == pytest.approx(100 * 4 / 20)
 
     def test_no_predictions_at_all(self):
-        for empty in (np.zeros((4, 0), dtype=int), sp.csr_array((4, 5))):
-            assert set(metrics.evaluate(empty, Y_TRUE, inv_propensity=Q).values()) == {0.0}
+        empty = np.full((4, 5), -1)
+        assert set(metrics.evaluate(Y_TRUE, empty, inv_propensity=Q).values()) == {0.0}
 
     @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint32, np.int64, np.float32])
     @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.csc_matrix, sp.coo_array, sp.lil_array])
     def test_forms_of_the_truth(self, dtype, form):
-        assert metrics.evaluate(IDS, form(Y_TRUE.astype(dtype))) == metrics.evaluate(IDS, Y_TRUE)
+        assert metrics.evaluate(form(Y_TRUE.astype(dtype)), IDS, k=3) == metrics.evaluate(Y_TRUE, IDS, k=3)
 
     def test_explicit_zeros_and_unsorted_indices_of_the_truth(self):
         indptr, indices = np.array([0, 4, 5, 7, 8]), np.array([2, 0, 3, 1, 3, 4, 0, 1])
         Y = sp.csr_array((np.array([1, 1, 0, 1, 1, 1, 1, 0]), indices.copy(), indptr), shape=(4, 5))
         assert (Y.toarray() == Y_TRUE).all()
-        assert metrics.evaluate(IDS, Y) == metrics.evaluate(IDS, Y_TRUE)
+        assert metrics.evaluate(Y, IDS, k=3) == metrics.evaluate(Y_TRUE, IDS, k=3)
         assert (Y.indices == indices).all(), "the caller's matrix stays as it is"
 
     def test_memory_follows_entries_not_rows_times_labels(self):
         n = 200_000  # n × L would be 4·10^10 cells
         Y = sp.csr_array((np.ones(n, np.int8), np.arange(n), np.arange(n + 1)), shape=(n, n))
-        result = metrics.evaluate(np.arange(n)[:, None], Y, Y, k=1)
+        result = metrics.evaluate(Y, np.arange(n)[:, None], Y, k=1)
         assert (result["P@1"], result["PSP@1"], result["CC@1"]) == (100, 100, 100)
+
+    def test_labels_that_nothing_uses_cost_nothing(self):
+        wide = 2_000_000_000  # an array with a byte for each label would be 2 GB
+        spread = np.array([3, 1_000_000_000, 1_500_000_000, 1_700_000_000, wide - 1])
+        Y = sp.csr_array(Y_TRUE).tocoo()
+        Y = sp.csr_array((Y.data, (Y.row, spread[Y.col])), shape=(4, wide))
+        ids = np.where(IDS >= 0, spread[IDS], -1)
+        Y_train = np.arange(30)[:, None] < np.array([20, 10, 6, 4, 1])
+        wide_train = sp.csr_array(Y_train).tocoo()
+        wide_train = sp.csr_array(
+            (wide_train.data, (wide_train.row, spread[wide_train.col])), shape=(30, wide)
+        )
+        expected = metrics.evaluate(Y_TRUE, IDS, Y_train, k=(1, 3), by_frequency=True)
+        tracemalloc.start()
+        found = metrics.evaluate(Y, ids, wide_train, k=(1, 3), by_frequency=True)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found == expected
+        assert peak < 1_000_000
+
+
+NAMES = ["ash", "birch", "cedar", "date", "elm"]  # of the five labels
+
+
+def named(rows):
+    return [[NAMES[l] for l in row if l >= 0] for row in rows]
+
+
+TRAIN = [[0, 1], [0, 3], [0, 1, 2], [4], [0], [1]]  # label ids of the training rows
+OPTIONS = {"k": (1, 3), "by_frequency": True}
+EXPECTED = metrics.evaluate(Y_TRUE, IDS, np.array([[l in row for l in range(5)] for row in TRAIN]), **OPTIONS)
+
+
+class TestListsOfLabels:
+    """The same numbers, whatever the labels come as."""
+
+    Y = named([[0, 1, 2], [3], [4, 0], []])
+    Y_TRAIN = named(TRAIN)
+
+    def test_names_and_names(self):
+        assert metrics.evaluate(self.Y, named(IDS), self.Y_TRAIN, **OPTIONS) == EXPECTED
+
+    def test_names_and_labels_with_scores(self):
+        pairs = [[(name, 0.5) for name in row] for row in named(IDS)]
+        assert metrics.evaluate(self.Y, pairs, self.Y_TRAIN, **OPTIONS) == EXPECTED
+
+    def test_names_and_an_array_of_names(self):
+        for dtype in (object, str):
+            found = metrics.evaluate(self.Y, np.array(NAMES, dtype=dtype)[IDS[:, :1]], self.Y_TRAIN, k=1)
+            assert found == {name: EXPECTED[name] for name in found}
+
+    def test_names_and_ids(self, tmp_path):
+        metrics.write_predictions(tmp_path / "p", IDS, np.ones(IDS.shape), 5)
+        rows, ranks = np.nonzero(IDS >= 0)
+        scores = sp.csr_array((3.0 - ranks, (rows, IDS[rows, ranks])), shape=(4, 5))
+        for predictions in (IDS, scores, tmp_path / "p"):
+            found = metrics.evaluate(self.Y, predictions, self.Y_TRAIN, classes=NAMES, **OPTIONS)
+            assert found == EXPECTED
+
+    def test_a_matrix_and_names(self):
+        found = metrics.evaluate(Y_TRUE, named(IDS), self.Y_TRAIN, classes=NAMES, **OPTIONS)
+        assert found == EXPECTED
+
+    def test_sets_and_tuples_are_lists_too(self):
+        for form in (set, tuple):
+            assert metrics.evaluate([form(row) for row in self.Y], named(IDS), k=1)["P@1"] == 50
+
+    def test_integers_in_lists_are_keys(self):
+        keys = {name: 10**15 + i for i, name in enumerate(NAMES)}
+        Y, predictions, Y_train = (
+            [[keys[name] for name in row] for row in rows] for rows in (self.Y, named(IDS), self.Y_TRAIN)
+        )
+        assert metrics.evaluate(Y, predictions, Y_train, **OPTIONS) == EXPECTED
+        found = metrics.evaluate(Y, IDS, Y_train, classes=list(keys.values()), **OPTIONS)
+        assert found == EXPECTED
+
+    def test_a_data_frame_is_a_matrix(self):
+        frame = pytest.importorskip("pandas").DataFrame(Y_TRUE, columns=NAMES)
+        assert metrics.evaluate(frame, IDS, k=3) == metrics.evaluate(Y_TRUE, IDS, k=3)
+
+    def test_true_labels_that_nobody_can_predict_are_missed(self):
+        # the row has two labels, one of them known and found
+        assert metrics.recall_at_k([["ash", "oak"]], np.array([[0]]), 1, classes=NAMES) == 0.5
+        seen = np.array([[1, 0, 0, 0, 0, 1]])  # as a matrix whose last column never occurs in training
+        Y_train = self.Y_TRAIN, np.array([[l in row for l in [*NAMES, "oak"]] for row in self.Y_TRAIN])
+        by_name = metrics.evaluate([["ash", "oak"]], np.array([[0, 1]]), Y_train[0], k=2, classes=NAMES)
+        assert by_name == metrics.evaluate(seen, np.array([[0, 1]]), Y_train[1], k=2)
+
+    def test_propensities_of_lists(self):
+        matrix = np.array([[l in row for l in NAMES] for row in self.Y_TRAIN])
+        q = metrics.inverse_propensity(matrix)
+        np.testing.assert_array_equal(metrics.inverse_propensity(self.Y_TRAIN), q)
+        backwards = metrics.inverse_propensity(self.Y_TRAIN, classes=NAMES[::-1])
+        np.testing.assert_array_equal(backwards, q[::-1])
+        found = metrics.psp_at_k(self.Y, IDS, 3, q, classes=NAMES)
+        assert found == pytest.approx(EXPECTED["PSP@3"] / 100)
+        with pytest.raises(ValueError, match="Y_train holds labels that are not in classes"):
+            metrics.inverse_propensity(self.Y_TRAIN, classes=NAMES[1:])
+
+    @pytest.mark.parametrize(
+        ("Y", "predictions", "options", "message"),
+        [
+            (Y, IDS, {}, "Y_true holds lists of labels, but predictions hold label ids.*classes=model.cl"),
+            (Y, sp.csr_array((4, 5)), {}, "Y_true holds lists of labels, but predictions hold label ids"),
+            (Y_TRUE, named(IDS[:, :1]), {}, "predictions hold label names, but Y_true is a matrix without"),
+            (Y, named(IDS), {"Y_train": np.ones((9, 5))}, "both matrices or both lists of labels"),
+            (Y_TRUE, IDS, {"Y_train": Y_TRAIN}, "both matrices or both lists of labels"),
+            (
+                Y,
+                IDS,
+                {"classes": range(5)},
+                "Y_true holds the label 'ash', but the other labels are integers",
+            ),
+            (
+                [[1], [2], [3], [4]],
+                IDS,
+                {"classes": NAMES},
+                "holds the label 1, but the other labels are names",
+            ),
+            (Y_TRUE, IDS, {"classes": NAMES[:4]}, "Y_true has 5 labels, but classes has 4"),
+            (Y, IDS, {"classes": [*NAMES, "elm"]}, "classes holds a label twice"),
+            (Y, IDS, {"classes": NAMES[:4]}, r"row 3: label id 4 is outside 0\.\.3"),
+            (Y, [["ash", "ash"]] * 4, {}, "row 0: label id 0 occurs twice"),
+            (Y, named(IDS[:3]), {}, "predictions has 3 rows, but Y_true has 4"),
+        ],
+    )
+    def test_errors(self, Y, predictions, options, message):
+        with pytest.raises(ValueError, match=message):
+            metrics.evaluate(Y, predictions, k=1, **options)
+
+
+class TestOrderOfArguments:
+    """Predictions in the place of the true labels are noticed where the two can be told apart."""
+
+    @pytest.mark.parametrize(
+        ("truth", "predictions"),
+        [
+            (Y_TRUE, IDS),
+            (sp.csr_array(Y_TRUE), IDS),
+            (sp.lil_array(Y_TRUE), IDS),
+            (Y_TRUE, sp.csr_array(Y_TRUE * 0.7)),
+            (Y_TRUE, (IDS, IDS.astype(float))),
+            (Y_TRUE, "predictions.txt"),
+            ([["a"], ["b"]], [[("a", 0.5)], [("a", 0.25)]]),
+        ],
+    )
+    def test_swapped(self, truth, predictions):
+        for call in (metrics.evaluate, metrics.precision_at_k):
+            with pytest.raises(ValueError, match="metrics take the true labels first"):
+                call(predictions, truth, k=1)
+
+
+class TestSampleWeight:
+    WEIGHTS = np.array([2.0, 0.0, 1.0, 1.0])
+
+    def test_a_weight_of_two_is_a_row_that_comes_twice(self):
+        rows = [0, 0, 2, 3]
+        Y_train = np.arange(30)[:, None] < np.array([20, 10, 6, 4, 0])
+        options = {"k": (1, 3), "by_frequency": True}
+        expected = metrics.evaluate(Y_TRUE[rows], IDS[rows], Y_train, **options)
+        found = metrics.evaluate(Y_TRUE, IDS, Y_train, **options, sample_weight=self.WEIGHTS)
+        assert found == pytest.approx(expected)
+        assert found != metrics.evaluate(Y_TRUE, IDS, Y_train, **options)
+        assert metrics.ndcg_at_k(Y_TRUE, IDS, 3, sample_weight=self.WEIGHTS) == found["nDCG@3"] / 100
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            ([1, 2], r"one number for each of the 4 rows, got shape \(2,\)"),
+            ([0, 0, 0, 0], "not all of them 0"),
+            ([1, 1, -1, 1], "finite numbers of at least 0"),
+            ([1, 1, np.nan, 1], "finite numbers of at least 0"),
+        ],
+    )
+    def test_errors(self, weights, message):
+        with pytest.raises(ValueError, match=message):
+            metrics.precision_at_k(Y_TRUE, IDS, 1, sample_weight=weights)
 
 
 class TestErrors:
@@ -376,31 +565,42 @@ class TestErrors:
     )
     def test_predictions(self, predictions, message):
         with pytest.raises(ValueError, match=message):
-            metrics.evaluate(predictions, Y_TRUE)
+            metrics.evaluate(Y_TRUE, predictions)
 
     @pytest.mark.parametrize(
         ("Y", "message"),
         [
-            (Y_TRUE * 2, "Y_true: value 2 at row 0, label 0; an indicator matrix holds 0 and 1 only"),
-            (-Y_TRUE, "Y_true: value -1 at row 0, label 0"),
-            (sp.csr_array(Y_TRUE * 0.5), r"Y_true: value 0\.5 at row 0, label 0"),
-            (np.where(Y_TRUE, np.nan, 0), "Y_true: value nan at row 0, label 0"),
-            (sp.coo_array(([1, 1], ([2, 2], [3, 3])), shape=(4, 5)), "value 2 at row 2, label 3.*add up"),
-            (Y_TRUE[0], r"Y_true must have two dimensions and at least one row, got shape \(5,\)"),
-            (Y_TRUE[:0], r"at least one row, got shape \(0, 5\)"),
-            ([[0, 1, 2], [3]], "indicator matrix .*got list; .*MultiLabelBinarizer"),
-            (Y_TRUE.astype(str), "must hold the numbers 0 and 1, got dtype"),
+            (Y_TRUE * 2, r"Y_true\[0, 0\] is 2, but an indicator matrix holds only 0 and 1"),
+            (-Y_TRUE, r"Y_true\[0, 0\] is -1"),
+            (sp.csr_array(Y_TRUE * 0.5), r"Y_true\[0, 0\] is 0\.5"),
+            (np.where(Y_TRUE, np.nan, 0), r"Y_true\[0, 0\] is nan"),
+            (
+                sp.coo_array(([1, 1], ([2, 2], [3, 3])), shape=(4, 5)),
+                r"Y_true\[2, 3\] is 2 \(entries that are stored twice add up\)",
+            ),
+            (Y_TRUE[0], r"Y_true must be a matrix of rows × labels, but its shape is \(5,\)"),
+            (Y_TRUE[:0], "Y_true must have at least one row"),
+            (Y_TRUE.astype(str), "Y_true has dtype <U21, but an indicator matrix holds the numbers 0 and 1"),
+            (
+                sp.csr_array((np.ones(2), [0, 1], [0, 10**7, 1, 2, 2]), shape=(4, 5)),
+                "Y_true is not a valid sparse matrix: indptr",
+            ),
+            ([[0, "one"], [1]], r"Y_true\[0\] holds 'one'; labels in lists are all names .* or all integers"),
+            ([[0.5]], r"Y_true\[0\] holds 0\.5"),
+            (["one"], r"Y_true\[0\] is 'one'; each row of Y_true is a list of labels, e\.g\. \['one'\]"),
+            ("file", "Y_true holds predictions; metrics take the true labels first"),
+            (7, "Y_true is of type int; pass an indicator matrix, or one list of labels for each row"),
         ],
     )
     def test_truth(self, Y, message):
         with pytest.raises(ValueError, match=message):
-            metrics.evaluate(IDS, Y)
+            metrics.evaluate(Y, IDS, k=3)
 
     def test_training_labels(self):
         with pytest.raises(ValueError, match="Y_train has 4 labels, but Y_true has 5"):
-            metrics.evaluate(IDS, Y_TRUE, np.ones((9, 4)))
-        with pytest.raises(ValueError, match="Y_train: value 3"):
-            metrics.evaluate(IDS, Y_TRUE, np.full((9, 5), 3))
+            metrics.evaluate(Y_TRUE, IDS, np.ones((9, 4)))
+        with pytest.raises(ValueError, match=r"Y_train\[0, 0\] is 3"):
+            metrics.evaluate(Y_TRUE, IDS, np.full((9, 5), 3))
 
     @pytest.mark.parametrize(
         ("k", "message"),
@@ -408,17 +608,17 @@ class TestErrors:
             (0, "between 1 and the number of labels, 5; got 0"),
             ((1, 6), "between 1 and the number of labels, 5; got 6"),
             ((), "k is empty"),
-            (1.5, "k must be a whole number or several, got 1.5"),
-            ("15", "k must be a whole number or several, got '15'"),
+            (1.5, "k must be an integer or several, got 1.5"),
+            ("15", "k must be an integer or several, got '15'"),
         ],
     )
     def test_k(self, k, message):
         with pytest.raises(ValueError, match=message):
-            metrics.evaluate(IDS, Y_TRUE, k=k)
+            metrics.evaluate(Y_TRUE, IDS, k=k)
 
     def test_k_of_a_single_function(self):
         with pytest.raises(ValueError, match="got 0"):
-            metrics.precision_at_k(IDS, Y_TRUE, 0)
+            metrics.precision_at_k(Y_TRUE, IDS, 0)
 
     @pytest.mark.parametrize(
         ("q", "message"),
@@ -431,7 +631,7 @@ class TestErrors:
     )
     def test_propensities(self, q, message):
         with pytest.raises(ValueError, match=message):
-            metrics.psp_at_k(IDS, Y_TRUE, 1, q)
+            metrics.psp_at_k(Y_TRUE, IDS, 1, q)
 
     @pytest.mark.parametrize(("A", "B"), [(-1, 1.5), (np.nan, 1.5), (0.5, 0), (0.5, np.inf)])
     def test_propensity_parameters(self, A, B):
@@ -440,9 +640,9 @@ class TestErrors:
 
     def test_data_set_names(self):
         with pytest.raises(ValueError, match=r"no propensity parameters for 'mnist'; known .*eurlex-4k"):
-            metrics.evaluate(IDS, Y_TRUE, dataset="mnist")
+            metrics.evaluate(Y_TRUE, IDS, dataset="mnist")
         with pytest.raises(ValueError, match=r"A=0.7, B=1.5 contradict 'tate'"):
-            metrics.evaluate(IDS, Y_TRUE, A=0.7, dataset="tate")
+            metrics.evaluate(Y_TRUE, IDS, A=0.7, dataset="tate")
 
 
 @pytest.fixture(params=["predictions.txt", "predictions.txt.gz"])
@@ -484,7 +684,7 @@ class TestPredictionFiles:
     @given(problems(), st.data())
     def test_round_trip_of_anything(self, tmp_path_factory, problem, data):
         ranking, truth, Y_train = problem
-        ids, Y = ids_of(ranking), indicator_of(truth, Y_train.shape[1])
+        ids, Y = ids_of(ranking, max(map(len, ranking))), indicator_of(truth, Y_train.shape[1])
         numbers = st.floats(-(2.0**100), 2.0**100, width=32)
         scores = np.array([sorted((data.draw(numbers) for _ in row), reverse=True) for row in ids])
         scores = scores.reshape(ids.shape).astype(np.float32)
@@ -493,7 +693,8 @@ class TestPredictionFiles:
         ids_read, scores_read = metrics.read_predictions(path)
         assert (ids_read == ids).all()
         np.testing.assert_allclose(scores_read, np.where(ids < 0, 0, scores), rtol=1e-5, atol=1e-44)
-        assert metrics.evaluate(path, Y, Y_train, k=1) == metrics.evaluate(ids, Y, Y_train, k=1)
+        if ids.size:
+            assert metrics.evaluate(Y, path, Y_train, k=1) == metrics.evaluate(Y, ids, Y_train, k=1)
 
     def test_more_rows_than_a_block_of_the_writer(self, tmp_path):
         ids = np.arange(10_000)[:, None]
@@ -565,16 +766,16 @@ class TestPredictionFiles:
     def test_shape_must_fit_the_truth(self, path):
         write_bytes(path, self.TEXT)
         with pytest.raises(ValueError, match=f"{path.name} has 3 rows, but Y_true has 4"):
-            metrics.evaluate(path, Y_TRUE)
+            metrics.evaluate(Y_TRUE, path)
         with pytest.raises(ValueError, match=f"{path.name} has 5 labels, but Y_true has 4"):
-            metrics.evaluate(str(path), Y_TRUE[:3, :4], k=1)
+            metrics.evaluate(Y_TRUE[:3, :4], str(path), k=1)
 
     @pytest.mark.parametrize(
         ("ids", "scores", "message"),
         [
             ([[1, 2]], [[1.0]], r"one shape, got \(1, 2\) and \(1, 1\)"),
             ([[1, 2]], [[1.0, np.nan]], "must be finite"),
-            ([[1, 2], [1, 2]], [[1, 0.5], [0.5, 1.0]], "row 1: scores rise"),
+            ([[1, 2], [1, 2]], [[1, 0.5], [0.5, 1.0]], "row 1: scores ascend"),
             ([[1, 9]], [[1, 0.5]], "row 0: label id 9 is outside"),
             ([[1, 1]], [[1, 0.5]], "row 0: label id 1 occurs twice"),
             ([[1.0, 2.0]], [[1, 0.5]], "integer label ids"),
@@ -609,7 +810,7 @@ class TestPredictionFiles:
         ):
             metrics.write_predictions(tmp_path / "nowhere" / "p", self.IDS, self.SCORES, 5)
         with pytest.raises(FileNotFoundError, match="nowhere"):
-            metrics.evaluate(tmp_path / "nowhere", Y_TRUE)
+            metrics.evaluate(Y_TRUE, tmp_path / "nowhere")
 
 
 class TestTable:
@@ -671,7 +872,7 @@ class TestScorers:
         X, Y = data
         model = CooccurrenceRanker().fit(X[:40], Y[:40])
         ids, _ = model.top_k(X[40:], 6)
-        result = metrics.evaluate(ids, Y[40:], Y[:40], k=(2, 3), dataset="amazon-670k")
+        result = metrics.evaluate(Y[40:], ids, Y[:40], k=(2, 3), dataset="amazon-670k")
         values = [scorer(model, X[40:], Y[40:]) for scorer in self.SCORERS]
         assert values == pytest.approx([result["P@2"] / 100, result["nDCG@3"] / 100, result["PSP@3"] / 100])
         assert all(type(value) is float for value in values)
@@ -718,6 +919,63 @@ class TestScorers:
     @pytest.mark.parametrize("scorer", SCORERS)
     def test_pickle(self, scorer):
         assert pickle.loads(pickle.dumps(scorer)) == scorer
+
+    @pytest.mark.parametrize("scorer", SCORERS)
+    def test_lists_of_names_score_as_matrices_do(self, data, scorer):
+        X, Y = data
+        names = [[f"label {l}" for l in np.flatnonzero(row)] for row in Y]
+        matrices, lists = (Bonsai(n_jobs=1).fit(X[:40], labels[:40]) for labels in (Y, names))
+        assert scorer(lists, X[40:], names[40:]) == scorer(matrices, X[40:], Y[40:])
+        assert scorer(lists, X[40:], Y[40:]) == scorer(matrices, X[40:], Y[40:])
+
+    def test_lists_with_labels_that_were_not_fitted(self):
+        model = Bonsai(n_jobs=1).fit(np.eye(3), [["a"], ["b"], ["c"]])
+        assert metrics.psp_scorer(1)(model, np.eye(3), [["a"], ["b"], ["new"]]) < 1
+        assert metrics.ndcg_scorer(1)(model, np.eye(3), [["a"], ["b"], ["new"]]) == pytest.approx(2 / 3)
+
+    def test_grid_search_with_lists_of_names(self, data):
+        X, Y = data
+        names = [[f"label {l}" for l in np.flatnonzero(row)] for row in Y]
+        for scorer in self.SCORERS:
+            by_list, by_matrix = (
+                GridSearchCV(
+                    make_pipeline(MaxAbsScaler(), Bonsai(n_jobs=1)),
+                    {"bonsai__C": [0.1, 1.0]},
+                    scoring=scorer,
+                    cv=KFold(3),
+                    error_score="raise",
+                ).fit(X, labels)
+                for labels in (names, Y)
+            )
+            scores = by_list.cv_results_["mean_test_score"]
+            assert scores.tolist() == by_matrix.cv_results_["mean_test_score"].tolist()
+            assert scorer(by_list, X, names) == scorer(by_matrix, X, Y) > 0
+
+    def test_sample_weights_are_routed(self, data):
+        X, Y = data
+        weights = np.random.default_rng(1).random(60)
+        folds = KFold(3)
+        scorer = metrics.precision_scorer(1)
+        assert scorer.set_score_request(sample_weight=True) is scorer
+        by_hand = [
+            scorer(
+                CooccurrenceRanker().fit(X[train], Y[train]), X[test], Y[test], sample_weight=weights[test]
+            )
+            for train, test in folds.split(X)
+        ]
+        with config_context(enable_metadata_routing=True):
+            options = {"cv": folds, "error_score": "raise"}
+            search = GridSearchCV(CooccurrenceRanker(), {}, scoring=scorer, **options)
+            search.fit(X, Y, sample_weight=weights)
+            assert search.cv_results_["split0_test_score"][0] == by_hand[0]
+            assert search.best_score_ == pytest.approx(mean(by_hand))
+            assert by_hand[0] != metrics.precision_scorer(1)(search, X[:20], Y[:20])
+            unasked = GridSearchCV(CooccurrenceRanker(), {}, scoring=metrics.precision_scorer(1), **options)
+            with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
+                unasked.fit(X, Y, sample_weight=weights)
+            named = metrics.ndcg_scorer(3).set_score_request(sample_weight="importance")
+            search = GridSearchCV(CooccurrenceRanker(), {}, scoring=named, **options)
+            search.fit(X, Y, importance=weights)
 
     def test_errors(self, data):
         X, Y = data

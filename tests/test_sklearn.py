@@ -176,7 +176,7 @@ def test_cross_validation(generated, scoring, metric):
     expected = []
     for train, test in folds.split(X):
         ids, _ = Bonsai(classifiers="leaf", branching_factor=8).fit(X[train], Y[train]).top_k(X[test], 5)
-        expected.append(metrics.evaluate(ids, Y[test], Y_train=Y[train], k=(1, 3, 5))[metric] / 100)
+        expected.append(metrics.evaluate(Y[test], ids, Y_train=Y[train], k=(1, 3, 5))[metric] / 100)
     np.testing.assert_allclose(found, expected)
     assert min(found) > 0.1
 

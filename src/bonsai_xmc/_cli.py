@@ -131,7 +131,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         Y_train = _load_labels(args, args.train, Y.shape[1], "trn")
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
-    result = metrics.evaluate(predictions, Y, Y_train, args.k, **options) | found
+    result = metrics.evaluate(Y, predictions, Y_train, args.k, **options) | found
     print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
 
 

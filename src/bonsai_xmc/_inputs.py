@@ -1,6 +1,5 @@
 """Whatever users hand in → the canonical arrays that the core takes; nothing is changed in place."""
 
-import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils.multiclass import type_of_target
 
+from bonsai_xmc._targets import indicator
 from bonsai_xmc._tree import LabelTree
 
 Array = npt.NDArray[Any]
@@ -115,17 +115,17 @@ def as_float32(values: Array) -> Array:
 def as_labels(Y: Any) -> Labels:
     """Label sets from an indicator matrix, lists of ids, or lists of names."""
     if is_sparse(Y):
-        return _from_indicator(sp.csr_array(Y), None)
+        return _from_indicator(Y, None)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):  # a data frame: its column names are the label names
         names = list(Y.columns)
         named = all(isinstance(name, str) for name in names)
         return _from_indicator(
-            _dense_indicator(Y.to_numpy()), np.array(names, dtype=object) if named else None
+            _two_dimensional(Y.to_numpy()), np.array(names, dtype=object) if named else None
         )
     if hasattr(Y, "__array__"):
         array = np.asarray(Y)
         if array.dtype != object or array.ndim == 2:
-            return _from_indicator(_dense_indicator(array), None)
+            return _from_indicator(_two_dimensional(array), None)
     if Y is None:
         raise ValueError("Bonsai requires y to be passed, but the target y is None")
     if isinstance(Y, str) or not isinstance(Y, Iterable):
@@ -135,37 +135,17 @@ def as_labels(Y: Any) -> Labels:
     return _from_lists(list(Y))
 
 
-def _dense_indicator(Y: Array) -> sp.csr_array:
+def _two_dimensional(Y: Array) -> Array:
     if Y.ndim != 2:
         raise ValueError(
             f"Y has {Y.ndim} dimension(s) ({type_of_target(Y)} target), but must be an indicator matrix "
             "(rows × labels). For one class for each row, pass a list of one-element lists."
         )
-    if Y.dtype == object:  # numbers of several types, as data frames hold them
-        with contextlib.suppress(TypeError, ValueError):
-            Y = Y.astype(np.float64)
-    if Y.dtype.kind not in "biuf":
-        raise ValueError(f"Y has dtype {Y.dtype}, but an indicator matrix holds the numbers 0 and 1")
-    return sp.csr_array(Y if Y.dtype != np.float16 else Y.astype(np.float32))
+    return Y
 
 
-def _from_indicator(Y: sp.csr_array, names: Array | None) -> Labels:
-    if Y.dtype.kind not in "biuf":
-        raise ValueError(f"Y has dtype {Y.dtype}, but an indicator matrix holds the numbers 0 and 1")
-    if not Y.has_canonical_format:
-        Y = Y.copy()
-        Y.sum_duplicates()
-    wrong = (Y.data != 0) & (Y.data != 1)
-    if wrong.any():
-        at = int(wrong.argmax())
-        row = int(np.searchsorted(Y.indptr, at, side="right")) - 1
-        raise ValueError(
-            f"Y[{row}, {Y.indices[at]}] is {Y.data[at]}, but an indicator matrix holds only 0 and 1. "
-            "Binarise it, e.g. Y = (Y > 0); weights of rows go into sample_weight."
-        )
-    if not Y.data.all():
-        Y = Y.copy()
-        Y.eliminate_zeros()
+def _from_indicator(Y: Any, names: Array | None) -> Labels:
+    Y = indicator(Y)
     classes = np.arange(Y.shape[1]) if names is None else names
     return Labels(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), classes)
 

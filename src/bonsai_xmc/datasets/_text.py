@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
 from bonsai_xmc._files import PathLike, opened, replacing_text
+from bonsai_xmc._targets import indicator
 
 from ._types import to_csr
 
@@ -211,7 +212,7 @@ def save_xc(
     _check_choice("format", format, ("auto", "xc", "svmlight"))
     _check_choice("base", base, (0, 1))
     _check_choice("label_base", label_base, (0, 1))
-    X, Y = _float_rows(X, "X"), _indicator(_float_rows(Y, "Y"), "Y")
+    X, Y = _float_rows(X, "X"), indicator(Y).astype(np.float32)
     if X.shape[0] != Y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, but Y has {Y.shape[0]}")
     if labels is not None:
@@ -320,9 +321,10 @@ def _matrix(path: PathLike, data: bytes, base: Base, columns: int | None, what: 
                 loaded.check_format(full_check=True)  # scipy itself trusts the indices in the file
         except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"not a file of scipy.sparse.save_npz ({error})") from error
-        matrix = _float_rows(loaded, "the matrix")
         if what == "label":
-            matrix = _indicator(matrix, "the matrix")
+            matrix = indicator(loaded).astype(np.float32)
+        else:
+            matrix = _float_rows(loaded, "the matrix")
         if columns is not None and columns != matrix.shape[1]:
             largest = matrix.indices.max(initial=-1)
             if largest >= columns:
@@ -348,16 +350,6 @@ def _float_rows(matrix: Any, name: str) -> csr_array:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         raise ValueError(f"{name} has the value {rows.data[bad[0]]} in row {row}, no finite float32 number")
     return to_csr(rows.indptr, rows.indices, values, rows.shape[1])
-
-
-def _indicator(matrix: csr_array, name: str) -> csr_array:
-    bad = np.flatnonzero((matrix.data != 1) & (matrix.data != 0))
-    if len(bad):
-        raise ValueError(f"{name} must hold 0 and 1 only, not {matrix.data[bad[0]]:g}")
-    if not matrix.data.all():
-        matrix = matrix.copy()  # its index arrays may be the caller's
-        matrix.eliminate_zeros()
-    return matrix
 
 
 def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> Iterator[bytes]:

@@ -149,7 +149,7 @@ class Bench:
         """All metrics of the ranked label ids of the test rows, in percent."""
         A, B = self.source.propensity
         data = self.source.data
-        return metrics.evaluate(ids, data.Y_test, data.Y_train, CUTOFFS, A, B, by_frequency=True)
+        return metrics.evaluate(data.Y_test, ids, data.Y_train, CUTOFFS, A, B, by_frequency=True)
 
     def _measured(self, model: Any) -> dict[str, Any]:
         data = self.source.data

@@ -1,0 +1,263 @@
+"""`evaluate`, and a function for each metric."""
+
+from collections.abc import Iterable
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from . import _propensity
+from ._definitions import METRICS, NEED_PROPENSITY, judge, split_by_frequency
+from ._ranked import Floats
+from ._truth import Aligned, align
+
+
+def evaluate(
+    Y_true: Any,
+    predictions: Any,
+    Y_train: Any = None,
+    k: int | Iterable[int] = (1, 3, 5),
+    A: float = 0.55,
+    B: float = 1.5,
+    dataset: str | None = None,
+    by_frequency: bool = False,
+    *,
+    inv_propensity: Any = None,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> dict[str, float]:
+    """All metrics of the module, in percent.
+
+    Parameters
+    ----------
+    Y_true : sparse or dense indicator matrix (n, L), or lists of labels
+        The true labels, in any form that `Bonsai.fit` takes.
+    predictions : int array (n, k'), sparse matrix (n, L), lists of labels, or path
+        Label ids (columns), best first, -1 at the end of rows with fewer; columns beyond the largest `k` are
+        ignored. Or scores: each stored entry, zeros too, is a prediction, ranked by descending score, ties by
+        smaller label id. Or the labels themselves, best first, with or without scores, as `top_k_labels`
+        returns them. Or a file as `write_predictions` writes it.
+    Y_train : indicator matrix (N, L) or lists of labels, optional
+        The training labels, from which propensities and frequencies come. Without it (and without
+        `inv_propensity`), PSP, PSnDCG and C are left out.
+    k : int or several
+        Cutoffs, each between 1 and L; predictions must have as many labels in at least one row.
+    A, B : float
+        Propensity parameters, see `inverse_propensity`.
+    dataset : str, optional
+        Takes A and B from `PROPENSITY` by this name.
+    by_frequency : bool
+        Adds P and R split by label frequency in `Y_train`. "tail": labels with fewer than 5 training rows.
+        "head": the shortest list of the most frequent labels (ties: smaller id) that makes up at least half
+        of all label occurrences; a label that is also tail is tail. "torso": the others. "P@k head" is the
+        mean over all rows of the head labels hit in the top k, divided by k, so the three groups add up to
+        P@k. "R@k head" is the mean, over the rows with a true head label, of the share of their true head
+        labels found in the top k; it is left out where no row has one.
+    inv_propensity : array (L,), optional
+        Inverse propensities to use instead of those from `Y_train`.
+    classes : sequence of L labels, optional
+        What the columns stand for (`model.classes_`). Needed where labels in lists meet columns or label ids.
+        True labels that are not among them are labels that nobody can predict: they count as missed.
+    sample_weight : array (n,), optional
+        Weight of each row. C and CC count the rows of positive weight.
+
+    Returns
+    -------
+    dict
+        "P@1", "P@3", …, then nDCG, PSP, PSnDCG, R, C, CC, then "P@1 head", …, "R@5 tail".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> Y = np.array([[1, 1, 0], [0, 0, 1]])
+    >>> metrics.evaluate(Y, np.array([[1, 2], [2, -1]]), k=(1, 2))["P@2"]
+    50.0
+    >>> metrics.evaluate([["red", "green"], ["blue"]], [["red"], ["green"]], k=1)["P@1"]
+    50.0
+    """
+    cutoffs = _cutoffs(k)
+    A, B = _propensity.parameters(dataset, A, B)
+    if by_frequency and Y_train is None:
+        raise ValueError("by_frequency=True needs Y_train, where the label frequencies come from")
+    aligned = align(Y_true, predictions, Y_train, cutoffs, classes)
+    counts = None if aligned.train is None else aligned.train.counts(aligned.n_labels)
+    q: Floats | None
+    if inv_propensity is None and aligned.train is not None and counts is not None:
+        q = _propensity.from_counts(counts, aligned.train.n_rows, A, B)
+    else:
+        q = _checked_propensity(inv_propensity, aligned)
+    judged = judge(aligned, q, _checked_weights(sample_weight, aligned.truth.n_rows))
+    result = {
+        f"{name}@{cutoff}": 100.0 * metric(judged, cutoff)
+        for name, metric in METRICS.items()
+        if name not in NEED_PROPENSITY or q is not None
+        for cutoff in cutoffs
+    }
+    if by_frequency and counts is not None:
+        result |= split_by_frequency(judged, counts, cutoffs)
+    return result
+
+
+def at_k(
+    metric: str,
+    Y_true: Any,
+    predictions: Any,
+    k: int,
+    inv_propensity: Any = None,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> float:
+    """One metric at one k, as a fraction."""
+    cutoffs = _cutoffs((k,))
+    aligned = align(Y_true, predictions, None, cutoffs, classes)
+    q = _checked_propensity(inv_propensity, aligned)
+    judged = judge(aligned, q, _checked_weights(sample_weight, aligned.truth.n_rows))
+    return float(METRICS[metric](judged, cutoffs[0]))
+
+
+def _cutoffs(k: int | Iterable[int]) -> list[int]:
+    try:
+        cutoffs = [index(value) for value in (k if isinstance(k, Iterable) else (k,))]
+    except TypeError:
+        raise ValueError(f"k must be an integer or several, got {k!r}") from None
+    if not cutoffs:
+        raise ValueError("k is empty: give at least one cutoff, such as k=(1, 3, 5)")
+    return cutoffs
+
+
+def _checked_propensity(given: Any, aligned: Aligned) -> Floats | None:
+    if given is None:
+        return None
+    q = np.asarray(given, dtype=np.float64)
+    n_labels = aligned.n_columns
+    if q.shape != (n_labels,):
+        raise ValueError(
+            f"inv_propensity must hold one number for each of the {n_labels} labels, got shape {q.shape}"
+        )
+    if not (np.isfinite(q) & (q > 0)).all():
+        raise ValueError("inv_propensity must be positive and finite")
+    return q if aligned.used is None else q[aligned.used]
+
+
+def _checked_weights(given: Any, n_rows: int) -> Floats | None:
+    if given is None:
+        return None
+    weights = np.asarray(given, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must hold one number for each of the {n_rows} rows, got shape {weights.shape}"
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise ValueError("sample_weight must hold finite numbers of at least 0, not all of them 0")
+    return weights
+
+
+def precision_at_k(
+    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
+) -> float:
+    """P@k as a fraction; arguments as in `evaluate`.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.precision_at_k(np.array([[1, 0, 0]]), np.array([[0, 2]]), k=2)
+    0.5
+    """
+    return at_k("P", Y_true, predictions, k, None, classes, sample_weight)
+
+
+def ndcg_at_k(
+    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
+) -> float:
+    """nDCG@k as a fraction; arguments as in `evaluate`.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.ndcg_at_k(np.array([[1, 0, 0]]), np.array([[2, 1, 0]]), k=3)
+    0.5
+    """
+    return at_k("nDCG", Y_true, predictions, k, None, classes, sample_weight)
+
+
+def recall_at_k(
+    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
+) -> float:
+    """R@k as a fraction; arguments as in `evaluate`.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.recall_at_k(np.array([[1, 1, 0]]), np.array([[0, 2]]), k=2)
+    0.5
+    """
+    return at_k("R", Y_true, predictions, k, None, classes, sample_weight)
+
+
+def psp_at_k(
+    Y_true: Any,
+    predictions: Any,
+    k: int,
+    inv_propensity: Any,
+    *,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> float:
+    """PSP@k as a fraction of the best possible; `inv_propensity` holds one number for each label.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.psp_at_k(np.array([[1, 1]]), np.array([[0]]), k=1, inv_propensity=[1.0, 4.0])
+    0.25
+    """
+    return at_k("PSP", Y_true, predictions, k, inv_propensity, classes, sample_weight)
+
+
+def psndcg_at_k(
+    Y_true: Any,
+    predictions: Any,
+    k: int,
+    inv_propensity: Any,
+    *,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> float:
+    """PSnDCG@k as a fraction of the best possible; `inv_propensity` holds one number for each label.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.psndcg_at_k(np.array([[1, 1]]), np.array([[0]]), k=1, inv_propensity=[1.0, 4.0])
+    0.25
+    """
+    return at_k("PSnDCG", Y_true, predictions, k, inv_propensity, classes, sample_weight)
+
+
+def coverage_at_k(
+    Y_true: Any,
+    predictions: Any,
+    k: int,
+    inv_propensity: Any,
+    *,
+    classes: Any = None,
+    sample_weight: Any = None,
+) -> float:
+    """C@k as a quotient, which exceeds 1 where many wrong labels are predicted.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> Y = np.array([[1, 0], [1, 0]])
+    >>> metrics.coverage_at_k(Y, np.array([[0], [1]]), k=1, inv_propensity=[1.0, 1.0])
+    2.0
+    """
+    return at_k("C", Y_true, predictions, k, inv_propensity, classes, sample_weight)
+
+
+def correct_coverage_at_k(
+    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
+) -> float:
+    """CC@k as a fraction: true labels of the test set that some row has correctly in its top k.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.correct_coverage_at_k(np.array([[1, 0], [0, 1]]), np.array([[0], [0]]), k=1)
+    0.5
+    """
+    return at_k("CC", Y_true, predictions, k, None, classes, sample_weight)

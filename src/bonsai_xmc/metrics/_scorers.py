@@ -1,0 +1,108 @@
+"""Scorers for scikit-learn's model selection."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import MetadataRequest
+
+from bonsai_xmc._targets import is_matrix, label_rows
+
+from . import _propensity
+from ._definitions import NEED_PROPENSITY
+from ._evaluate import at_k
+
+
+@dataclass
+class Scorer:
+    """Callable(estimator, X, Y) -> fraction, greater is better. A class, so that it can be pickled."""
+
+    metric: str
+    k: int
+    A: float = 0.55
+    B: float = 1.5
+    weighted: bool | str | None = None  # what `set_score_request` said about sample_weight
+
+    def __call__(self, estimator: Any, X: Any, Y: Any, sample_weight: Any = None) -> float:
+        ranker, X = _ranker(estimator, X)
+        classes = getattr(ranker, "classes_", None)
+        ids, _ = ranker.top_k(X, self.k)
+        q = self._propensity(ranker, classes, Y) if self.metric in NEED_PROPENSITY else None
+        return at_k(self.metric, Y, ids, self.k, q, classes, sample_weight)
+
+    def set_score_request(self, *, sample_weight: bool | str | None) -> "Scorer":
+        """Whether the scorer is to get `sample_weight` where scikit-learn routes metadata.
+
+        As everywhere in scikit-learn: True asks for it, False ignores it, None makes it an error to pass it,
+        and a string is the name under which the caller passes it.
+        """
+        self.weighted = sample_weight
+        return self
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """What scikit-learn's routing of metadata asks every scorer for."""
+        request = MetadataRequest(owner=repr(self))
+        request.score.add_request(param="sample_weight", alias=self.weighted)
+        return request
+
+    def _propensity(self, ranker: Any, classes: Any, Y: Any) -> Any:
+        """Inverse propensities by the frequencies that the estimator was fitted on."""
+        if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
+            raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
+        counts = ranker.label_counts_
+        if classes is not None and not is_matrix(Y):  # labels that were not fitted on have no rows
+            known = set(np.asarray(classes).tolist())
+            unseen = {label for row in label_rows(Y) for label in row} - known
+            counts = np.append(counts, np.zeros(len(unseen)))
+        return _propensity.from_counts(counts, ranker.n_rows_fit_, self.A, self.B)
+
+
+def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """The estimator with `top_k` inside pipelines and searches, and X as it sees it."""
+    while not hasattr(estimator, "top_k"):
+        if isinstance(estimator, Pipeline):
+            X = estimator[:-1].transform(X) if len(estimator) > 1 else X
+            estimator = estimator[-1]
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        else:
+            raise ValueError(
+                f"{type(estimator).__name__} has no method top_k(X, k); the scorer needs it, as Bonsai has"
+            )
+    return estimator, X
+
+
+def precision_scorer(k: int = 1) -> Scorer:
+    """Scorer for GridSearchCV and cross_val_score: P@k as a fraction.
+
+    Scorers take Y in any form that `Bonsai.fit` takes, and work on an estimator with `top_k`, also at the end
+    of a Pipeline or inside a search. For Y as lists of labels, scikit-learn needs a splitter, as in
+    ``GridSearchCV(…, cv=KFold(5))``: with a number it looks at the labels itself, and refuses lists.
+
+    >>> from bonsai_xmc import metrics
+    >>> scorer = metrics.precision_scorer(3)
+    >>> scorer.metric, scorer.k
+    ('P', 3)
+    """
+    return Scorer("P", k)
+
+
+def ndcg_scorer(k: int = 5) -> Scorer:
+    """Scorer as `precision_scorer`, for nDCG@k.
+
+    >>> from bonsai_xmc import metrics
+    >>> metrics.ndcg_scorer(3).metric
+    'nDCG'
+    """
+    return Scorer("nDCG", k)
+
+
+def psp_scorer(k: int = 5, A: float = 0.55, B: float = 1.5) -> Scorer:
+    """Scorer as `precision_scorer`, for PSP@k with the propensities of the rows that were fitted on.
+
+    >>> from bonsai_xmc import metrics
+    >>> metrics.psp_scorer(1, *metrics.PROPENSITY["amazon-670k"]).A
+    0.6
+    """
+    return Scorer("PSP", k, A, B)

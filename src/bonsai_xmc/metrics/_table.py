@@ -1,0 +1,34 @@
+"""Results as text tables."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def format_table(results: Mapping[str, Any]) -> str:
+    """An aligned text table of one result of `evaluate`, or of several given by name.
+
+    >>> print(format_table({"P@1": 92.1, "P@3": 80.0, "R@1": 9.876}))
+          @1     @3
+    P  92.10  80.00
+    R   9.88      –
+    """
+    several = bool(results) and all(isinstance(value, Mapping) for value in results.values())
+    cells: dict[str, dict[tuple[str, int], str]] = {}
+    for name, values in results.items() if several else [("", results)]:
+        cells[name] = {}
+        for key, value in values.items():
+            match = re.fullmatch(r"(\S+)@(\d+)( \S+)?", key)
+            if match is None:
+                raise ValueError(f"{key!r} is not the name of a metric at k, such as 'P@1' or 'R@5 tail'")
+            cells[name][match[1] + (match[3] or ""), int(match[2])] = f"{value:.2f}"
+    keys = dict.fromkeys(key for column in cells.values() for key in column)
+    metrics, cutoffs = list(dict.fromkeys(metric for metric, _ in keys)), sorted({k for _, k in keys})
+    left = [""] * several + ["", *metrics]
+    columns = [[text.ljust(max(map(len, left))) for text in left]]
+    for name, column in cells.items():
+        lines = [[f"@{k}" for k in cutoffs], *([column.get((m, k), "–") for k in cutoffs] for m in metrics)]
+        width = max((len(cell) for line in lines for cell in line), default=0)
+        block = [name] * several + ["  ".join(cell.rjust(width) for cell in line) for line in lines]
+        columns.append([text.rjust(max(map(len, block))) for text in block])
+    return "\n".join("  ".join(parts).rstrip() for parts in zip(*columns, strict=True))

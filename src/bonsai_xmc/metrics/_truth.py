@@ -1,0 +1,269 @@
+"""True labels, training labels and predictions over the same columns, in whatever form they come."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bonsai_xmc._targets import indicator, is_matrix, label_rows
+
+from ._files import PredictionFile, parse
+from ._ranked import Ints, Ranked, by_score, check_labels, from_ids, in_row
+
+_WIDE = 10_000_000  # labels from which arrays with an entry for each label are avoided
+
+
+class Pairs(NamedTuple):
+    """The ones of an indicator matrix, ordered by row, then label."""
+
+    row: Ints
+    label: Ints
+    n_rows: int
+
+    def counts(self, n_labels: int) -> Ints:
+        """Rows of each label."""
+        return np.bincount(self.label, minlength=n_labels)
+
+    def select(self, mask: NDArray[np.bool_]) -> "Pairs":
+        return self._replace(row=self.row[mask], label=self.label[mask])
+
+
+class Columns:
+    """Which column a label has: its place in `classes`; labels that are not there follow.
+
+    Labels in lists are names or integers, as `Bonsai.fit` takes them. Matrices and arrays of label ids speak
+    of columns. Only `classes` can tie the two together.
+    """
+
+    def __init__(self, classes: Any = None) -> None:
+        given = None if classes is None else list(np.asarray(classes, dtype=object))
+        self.n_known = None if given is None else len(given)
+        self._column = {} if given is None else {label: i for i, label in enumerate(given)}
+        if given is not None and len(self._column) < len(given):
+            raise ValueError("classes holds a label twice")
+        self._source = "classes"  # where the number of known labels comes from
+        self._strings = None if not given else isinstance(given[0], str)
+
+    def __len__(self) -> int:
+        return max(self.n_known or 0, len(self._column))
+
+    def sort(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Give the labels of these rows columns in sorted order."""
+        labels = sorted({label for row in rows for label in row})
+        self._column = {label: i for i, label in enumerate(labels)}
+
+    def of_lists(self, rows: list[list[Any]], name: str) -> list[list[int]]:
+        column = self._column
+        first = next((label for row in rows for label in row), None)  # `label_rows` has seen the others
+        if first is not None and self._strings is None:
+            self._strings = isinstance(first, str)
+        elif first is not None and isinstance(first, str) != self._strings:
+            kind = "names" if self._strings else "integers"
+            raise ValueError(f"{name} holds the label {first!r}, but the other labels are {kind}")
+        return [[column.setdefault(label, len(column)) for label in row] for row in rows]
+
+    def of_matrix(self, n_columns: int, name: str) -> None:
+        """A matrix without names: its columns are the known labels."""
+        if self.n_known is None:
+            self.n_known, self._source = n_columns, name
+        elif n_columns != self.n_known:
+            raise ValueError(f"{name} has {n_columns} labels, but {self._source} has {self.n_known}")
+
+
+class Aligned(NamedTuple):
+    """Everything over the same `n_labels` columns."""
+
+    truth: Pairs
+    train: Pairs | None
+    predicted: Ranked
+    n_labels: int
+    n_columns: int  # before columns that nothing uses were left out
+    used: Ints | None  # the original columns of the labels, where some were left out
+
+
+def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes: Any) -> Aligned:
+    """The k best predictions and the labels that they are held against."""
+    check_order(Y_true, predictions)
+    columns = Columns(classes)
+    listed = {
+        name: label_rows(Y, name)
+        for name, Y in (("Y_true", Y_true), ("Y_train", Y_train))
+        if Y is not None and not is_matrix(Y)
+    }
+    ranked_lists = _label_lists(predictions) if classes is not None or "Y_true" in listed else None
+    if classes is None and listed:
+        if "Y_true" not in listed or len(listed) < 1 + (Y_train is not None):
+            raise ValueError(
+                "Y_true and Y_train must be both matrices or both lists of labels; to mix them, pass the "
+                "labels of the columns as classes, as in classes=model.classes_"
+            )
+        if ranked_lists is None:
+            raise ValueError(
+                "Y_true holds lists of labels, but predictions hold label ids, that is, columns; pass "
+                "classes=model.classes_, or labels as model.top_k_labels returns them"
+            )
+        columns.sort(row for rows in (*listed.values(), ranked_lists) for row in rows)
+    truth, train = (
+        None if Y is None else _pairs(Y, listed.get(name), columns, name)
+        for name, Y in (("Y_true", Y_true), ("Y_train", Y_train))
+    )
+    assert truth is not None
+    if truth.n_rows == 0:
+        raise ValueError("Y_true must have at least one row")
+    if ranked_lists is None:
+        ranked, n_rows, width, name = _ranking(predictions, columns.n_known or 0, max(k))
+    else:
+        ranked, n_rows, width, name = _ranked_lists(columns.of_lists(ranked_lists, "predictions"))
+    if n_rows != truth.n_rows:
+        raise ValueError(f"{name} has {n_rows} rows, but Y_true has {truth.n_rows}")
+    _check_cutoffs(k, len(columns), width, name)
+    return _compact(truth, train, ranked.select(ranked.rank < max(k)), len(columns))
+
+
+def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
+    """Rows of each label, and the number of rows."""
+    columns = Columns(classes)
+    rows = None if is_matrix(Y) else label_rows(Y, "Y_train")
+    if rows is not None and classes is None:
+        columns.sort(rows)
+    pairs = _pairs(Y, rows, columns, "Y_train")
+    if columns.n_known is not None and len(columns) > columns.n_known:
+        raise ValueError("Y_train holds labels that are not in classes")
+    return pairs.counts(len(columns)), pairs.n_rows
+
+
+def check_order(Y_true: Any, predictions: Any) -> None:
+    """Complain about swapped arguments, where the true labels can only be predictions."""
+    if isinstance(Y_true, str | os.PathLike | PredictionFile) or _is_top_k(Y_true) or _has_scores(Y_true):
+        raise ValueError(
+            "Y_true holds predictions; metrics take the true labels first, then the predictions, as "
+            "scikit-learn's do"
+        )
+    if _is_zero_one(predictions) and is_matrix(Y_true) and not _is_zero_one(Y_true):
+        raise ValueError(
+            "Y_true and predictions seem to be swapped: Y_true does not hold 0 and 1 only, but predictions "
+            "do; metrics take the true labels first, as scikit-learn's do"
+        )
+
+
+def _is_top_k(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(hasattr(part, "shape") for part in value)
+
+
+def _has_scores(value: Any) -> bool:
+    """Whether this is what `top_k_labels` returns: lists of (label, score)."""
+    if not isinstance(value, list):
+        return False
+    return isinstance(next((row[0] for row in value if isinstance(row, list) and row), None), tuple)
+
+
+def _is_zero_one(value: Any) -> bool:
+    if not sp.issparse(value) and not (hasattr(value, "__array__") and is_matrix(value)):
+        return False
+    entries = cast(Any, value).data if sp.issparse(value) else np.asarray(value)
+    if sp.issparse(value) and cast(Any, value).format not in ("csr", "csc", "coo", "bsr"):
+        entries = cast(Any, value).tocoo().data
+    return entries.dtype.kind in "biuf" and bool(((entries == 0) | (entries == 1)).all())
+
+
+def _pairs(Y: Any, rows: list[list[Any]] | None, columns: Columns, name: str) -> Pairs:
+    if rows is None:
+        matrix = indicator(Y, name)
+        columns.of_matrix(matrix.shape[1], name)
+        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        return Pairs(row, matrix.indices.astype(np.int64), matrix.shape[0])
+    ids = [sorted(set(row)) for row in columns.of_lists(rows, name)]
+    return Pairs(*_flat(ids), len(ids))
+
+
+def _flat(ids: list[list[int]]) -> tuple[Ints, Ints]:
+    """Row and label of each entry."""
+    sizes = np.fromiter(map(len, ids), np.int64, len(ids))
+    labels = np.fromiter((label for row in ids for label in row), np.int64, int(sizes.sum()))
+    return np.repeat(np.arange(len(ids)), sizes), labels
+
+
+def _label_lists(predictions: Any) -> list[list[Any]] | None:
+    """Rows of labels, with or without scores; None if the predictions are of another form."""
+    if hasattr(predictions, "__array__") and np.asarray(predictions).dtype.kind in "OUT":
+        predictions = np.asarray(predictions).tolist()
+    if not isinstance(predictions, list):
+        return None
+    rows = [
+        [entry[0] if isinstance(entry, tuple) else entry for entry in row] if isinstance(row, list) else row
+        for row in predictions
+    ]
+    return label_rows(rows, "predictions")
+
+
+def _ranked_lists(ids: list[list[int]]) -> tuple[Ranked, int, int, str]:
+    row, label = _flat(ids)
+    check_labels(row, label, int(label.max(initial=0)) + 1)
+    starts = np.cumsum([0, *map(len, ids[:-1])])
+    return Ranked(row, np.arange(len(row)) - starts[row], label), len(ids), max(map(len, ids)), "predictions"
+
+
+def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ranked, int, int, str]:
+    """Ranked labels out of ids, scores or a file; the number of rows, the width, and what to call them."""
+    if isinstance(predictions, str | os.PathLike):
+        predictions = parse(predictions)
+    if isinstance(predictions, PredictionFile):
+        ranked = by_score(predictions.row, predictions.label, predictions.score, predictions.shape[0])[0]
+        shape, name = predictions.shape, predictions.name
+    elif sp.issparse(predictions):
+        ranked, shape, name = _from_scores(predictions), cast(Any, predictions).shape, "predictions"
+    elif isinstance(predictions, tuple):
+        raise ValueError(
+            "predictions is a tuple; from top_k(X, k) take the first of the two arrays, the label ids"
+        )
+    else:
+        try:
+            ids = np.asarray(predictions)
+        except ValueError:
+            raise ValueError("predictions: rows differ in length; fill them up with -1") from None
+        if ids.dtype.kind in "OUT":
+            raise ValueError(
+                "predictions hold label names, but Y_true is a matrix without names; pass the labels of its "
+                "columns as classes, as in classes=model.classes_"
+            )
+        return from_ids(ids, n_labels, k), ids.shape[0], ids.shape[1], "predictions"
+    if shape[1] != n_labels:
+        raise ValueError(f"{name} has {shape[1]} labels, but Y_true has {n_labels}")
+    return ranked, shape[0], int(ranked.rank.max(initial=-1)) + 1, name
+
+
+def _from_scores(scores: Any) -> Ranked:
+    if scores.ndim != 2:
+        raise ValueError(f"predictions must have two dimensions, got shape {scores.shape}")
+    coo = scores.tocoo()  # leaves duplicate entries apart, so that they can be refused
+    if coo.data.dtype.kind not in "biuf" or np.isnan(coo.data).any():
+        raise ValueError("predictions: scores must be real numbers without NaN")
+    row, label = coo.row.astype(np.int64), coo.col.astype(np.int64)
+    check_labels(row, label, scores.shape[1], in_row)
+    by_label = np.lexsort((label, row))
+    data = coo.data if coo.data.dtype.kind == "f" else coo.data.astype(np.float64)
+    return by_score(row[by_label], label[by_label], data[by_label], scores.shape[0])[0]
+
+
+def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str) -> None:
+    for k in cutoffs:
+        if not 1 <= k <= n_labels:
+            raise ValueError(f"k must lie between 1 and the number of labels, {n_labels}; got {k}")
+    if max(cutoffs) > width:
+        raise ValueError(
+            f"k is {max(cutoffs)}, but {name} has at most {width} labels in a row; predict at least "
+            f"{max(cutoffs)} labels, or evaluate at k ≤ {width}"
+        )
+
+
+def _compact(truth: Pairs, train: Pairs | None, predicted: Ranked, n_labels: int) -> Aligned:
+    """Leaves out the columns that nothing uses where they are so many that they would cost memory."""
+    if n_labels <= _WIDE:
+        return Aligned(truth, train, predicted, n_labels, n_labels, None)
+    parts = [truth.label, predicted.label] + ([] if train is None else [train.label])
+    used = np.unique(np.concatenate(parts))
+    new = lambda pairs: pairs and pairs._replace(label=np.searchsorted(used, pairs.label))
+    return Aligned(new(truth), new(train), new(predicted), len(used), n_labels, used)
