@@ -1,14 +1,14 @@
-"""How cost grows: the shapes of large data sets, whole, and exponents in rows, features, labels and threads.
+"""Scaling on generated data: shapes of large data sets, and growth with rows, features, labels and threads.
 
-    python -m benchmarks.scale shapes                       # Amazon-670K and WikiLSHTC-325K, whole
+    python -m benchmarks.scale shapes                       # full size of Amazon-670K and WikiLSHTC-325K
     python -m benchmarks.scale shapes --shapes amazon-670k --scale 0.1
     python -m benchmarks.scale growth                       # one dimension at a time; a few minutes
-    python -m benchmarks.scale one-vs-rest                  # growth of one-vs-rest; exact search or trees
+    python -m benchmarks.scale one-vs-rest                  # growth of one-vs-rest; exact and beam search
 
-Generated data (`datasets.make_xmc`), three trees of Bonsai-i, each measurement in a process of its own.
-Results are kept in benchmarks/results/scale.json; `growth` draws docs/img/growth.svg. Peak memory is that of
-`fit` (data included), as Linux counts it; elsewhere it is missing. "core s" is the processor time of
-`fit`, which other work on the machine changes less than the time on the clock.
+Generated data (`datasets.make_xmc`), three trees (`bonsai-i`), each measurement in a process of its own.
+Results are stored in benchmarks/results/scale.json; `growth` draws docs/img/growth.svg. Peak resident
+memory is that of `fit`, data included (Linux only). "core s" is the CPU time of `fit`, which other work on
+the machine affects less than wall-clock time.
 """
 
 import argparse
@@ -34,10 +34,10 @@ N_SINGLE = 500
 
 
 def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Train and predict once; to be run in a fresh process."""
+    """Train and predict once; runs in a fresh process."""
     data = datasets.make_xmc(**data_params, random_state=0)
     before = _resident("VmRSS")
-    _forget_peak()
+    _reset_peak()
     begin, core_begin = time.perf_counter(), time.process_time()
     options = {"n_jobs": threads, "random_state": 0} | params
     model = Bonsai(**options) if preset == "default" else Bonsai.preset(preset, **options)
@@ -86,7 +86,7 @@ def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict
 
 
 def _resident(field: str) -> float | None:
-    """VmRSS (now) or VmHWM (peak) of this process in MB."""
+    """Resident memory of this process in MB: VmRSS (now) or VmHWM (peak)."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -94,12 +94,12 @@ def _resident(field: str) -> float | None:
     return next((int(line.split()[1]) / 1e3 for line in lines if line.startswith(field + ":")), None)
 
 
-def _forget_peak() -> None:
-    """What generating the data took at its peak is not the trainer's."""
+def _reset_peak() -> None:
+    """Exclude the generation of the data from the peak."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
-        print("the peak of memory includes that of generating the data")
+        print("peak memory includes the generation of the data")
 
 
 def in_fresh_process(*args: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def known_results() -> dict[str, Any]:
 def run(
     key: str, data_params: dict[str, Any], threads: int, fresh: bool, preset: str = "bonsai-i", **params: Any
 ) -> dict[str, Any]:
-    """From the results if it is there, otherwise measured and added."""
+    """The stored result, or a new measurement, now stored."""
     known = known_results()
     if fresh or key not in known:
         print(f"{key} …", flush=True)
@@ -159,7 +159,7 @@ def shapes(
 
 
 def growth(threads: int, fresh: bool) -> None:
-    """Each dimension alone, from the same base; then threads."""
+    """One dimension at a time, from the same base; then threads."""
     curves: dict[str, list[dict[str, Any]]] = {}
     for dimension in BASE:
         curves[dimension] = []
@@ -178,10 +178,10 @@ def growth(threads: int, fresh: bool) -> None:
         + "|"
     )
     for dimension in BASE:
-        for unit, what in (("s", "fit s"), ("MB", "used MB"), ("MB", "model MB")):
+        for unit, what in (("s", "fit s"), ("MB", "added MB"), ("MB", "model MB")):
             values = [_value(r, what) for r in curves[dimension]]
             cells = " | ".join(f"{v:,.1f}" for v in values)
-            name = {"fit s": "time", "used MB": "memory of fit", "model MB": "model"}[what]
+            name = {"fit s": "time", "added MB": "memory added by training", "model MB": "model"}[what]
             print(f"| {dimension[2:]}: {name} ({unit}) | {cells} | {exponent(FACTORS, values):.2f} |")
     one, *more = curves["threads"]
     for r in more:
@@ -194,7 +194,7 @@ def growth(threads: int, fresh: bool) -> None:
 
 
 def one_vs_rest(threads: int, fresh: bool) -> None:
-    """Training of one-vs-rest against rows and labels; prediction exact and behind trees against labels."""
+    """Training time by rows and labels; prediction time of exact and beam search by labels."""
     for dimension, factors in (("n_rows", FACTORS), ("n_labels", (*FACTORS, 16))):
         results: dict[str, list[dict[str, Any]]] = {}
         for search in ("exact", "beam") if dimension == "n_labels" else ("exact",):
@@ -217,9 +217,9 @@ def one_vs_rest(threads: int, fresh: bool) -> None:
         print("| --- " * (len(factors) + 2) + "|")
         rows = [("training s", "exact", lambda r: r["phases s"]["one-vs-rest"])]
         for search in results:
-            name = "exact search" if search == "exact" else "behind three trees"
-            rows += [(f"{name}: µs a row", search, lambda r: 1e6 / r["rows/s"])]
-            rows += [(f"{name}: one row, p50 µs", search, lambda r: 1e3 * r["p50 ms"])]
+            name = "exact search" if search == "exact" else "beam search in three trees"
+            rows += [(f"{name}, batch: µs per row", search, lambda r: 1e6 / r["rows/s"])]
+            rows += [(f"{name}, single row: p50 µs", search, lambda r: 1e3 * r["p50 ms"])]
         for name, search, value in rows:
             values = [value(r) for r in results[search]]
             cells = " | ".join(f"{v:,.4g}" for v in values)
@@ -229,12 +229,12 @@ def one_vs_rest(threads: int, fresh: bool) -> None:
     pair = largest["phases s"]["one-vs-rest"] / (largest["labels"] * entries)
     shape = datasets.SHAPES["amazon-670k"]
     hours = pair * shape.n_labels * shape.n_rows * shape.features_per_row / 3600
-    print(f"\n{1e12 * pair:.2f} ps for each label and entry of X at {largest['labels']:,} labels.")
-    print(f"Amazon-670K, by this: {hours:.1f} hours")
+    print(f"\n{1e12 * pair:.2f} ps per (label, entry of X) pair at {largest['labels']:,} labels.")
+    print(f"Extrapolated to Amazon-670K: {hours:.1f} hours")
 
 
 def _value(result: dict[str, Any], what: str) -> float:
-    if what == "used MB":  # what fit adds to the data
+    if what == "added MB":  # in addition to the data
         return float(result["peak MB"] - result["before MB"])
     return float(result[what])
 
@@ -248,12 +248,12 @@ def draw(curves: dict[str, list[dict[str, Any]]]) -> None:
     try:
         from matplotlib import pyplot as plt
     except ImportError:
-        print("matplotlib is missing: no picture")
+        print("no figure: matplotlib is not installed")
         return
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     looks = {"n_rows": ("#0072B2", "o"), "n_features": ("#D55E00", "s"), "n_labels": ("#009E73", "^")}
     for ax, what, title in zip(
-        axes, ("fit s", "used MB"), ("training time (s)", "memory that fit adds (MB)"), strict=True
+        axes, ("fit s", "added MB"), ("training time (s)", "memory added by training (MB)"), strict=True
     ):
         for dimension, (colour, marker) in looks.items():
             values = [_value(r, what) for r in curves[dimension]]
@@ -261,7 +261,7 @@ def draw(curves: dict[str, list[dict[str, Any]]]) -> None:
             ax.plot(
                 FACTORS, values, color=colour, marker=marker, label=f"{dimension[2:]}, exponent {slope:.2f}"
             )
-        ax.set(xscale="log", yscale="log", xlabel="times the base", title=title)
+        ax.set(xscale="log", yscale="log", xlabel="size relative to the base", title=title)
         ax.set_xticks(FACTORS, [str(f) for f in FACTORS])
         ax.minorticks_off()
         low, high = ax.get_ylim()
@@ -282,13 +282,13 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=list(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument(
-        "--preset", default="bonsai-i", help="for shapes; default: that of Bonsai() (default: bonsai-i)"
+        "--preset",
+        default="bonsai-i",
+        help="for shapes; 'default' is Bonsai() (default: bonsai-i)",
     )
-    parser.add_argument(
-        "--classifiers", help="for shapes: leaf or one_vs_rest, instead of what the preset chooses"
-    )
+    parser.add_argument("--classifiers", help="for shapes: leaf or one_vs_rest instead of the preset's")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--fresh", action="store_true", help="measure again what is there already")
+    parser.add_argument("--fresh", action="store_true", help="measure again what is stored")
     args = parser.parse_args()
     RESULTS.parent.mkdir(exist_ok=True)
     if args.what == "shapes":

@@ -10,6 +10,7 @@ benchmarks/results/variants.json and not repeated; remove the file to measure ag
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -24,8 +25,8 @@ MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 
 def run(data: datasets.Dataset, name: str, variant: str, seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
-    model = Bonsai(random_state=seed) if variant == "default" else Bonsai.preset(variant, random_state=seed)
-    model.fit(data.X_train, data.Y_train)
+    make = Bonsai if variant == "default" else partial(Bonsai.preset, variant)
+    model = make(random_state=seed).fit(data.X_train, data.Y_train)
     fitted = time.perf_counter()
     ids, _ = model.top_k(data.X_test, k=5)
     predicted = time.perf_counter()

@@ -7,7 +7,7 @@ from typing import Any
 from bonsai_xmc import Bonsai
 
 from . import _plots, _remarks
-from ._bench import CUTOFFS, Bench, Factory, preset
+from ._bench import CUTOFFS, Bench, Factory, paper_depth, preset
 from ._comparisons import Comparisons
 from ._published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL
 from ._results import (
@@ -217,8 +217,9 @@ def balance(bench: Bench) -> Result:
     """Section 2.2: the effect of each of the two relaxations."""
 
     def factory(params: dict[str, Any]) -> Factory:
-        depth = "auto" if params["branching_factor"] == 100 else None
-        return lambda seed: Bonsai(classifiers="leaf", **params, max_depth=depth, random_state=seed)
+        wide = params["branching_factor"] == 100
+        depth = paper_depth(bench.source.paper) if wide else {"max_depth": None}
+        return lambda seed: Bonsai(classifiers="leaf", **params, **depth, random_state=seed)
 
     runs = _measured(bench, {name: factory(params) for name, params in _BALANCE.items()})
     binary, binary_unbalanced, wide_balanced, wide, plus_plus = runs

@@ -44,9 +44,14 @@ def preset(name: str, **overrides: Any) -> Factory:
     return lambda seed: Bonsai.preset(name, random_state=seed, **overrides)
 
 
+def paper_depth(paper: str | None) -> dict[str, Any]:
+    """The paper's depth of wide trees on a data set, as a parameter."""
+    return {"max_depth": 2} if paper in _published.TWO_LEVELS else {}
+
+
 def paper_systems(paper: str | None) -> dict[str, Factory]:
     """The presets with the paper's settings, which depend on the data set."""
-    depth = {"max_depth": 2} if paper in _published.TWO_LEVELS else {}
+    depth = paper_depth(paper)
     return {name: preset(name, **depth if name.startswith("bonsai") else {}) for name in PRESETS}
 
 
