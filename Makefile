@@ -51,8 +51,8 @@ $(VENV)/.tools: pyproject.toml
 
 # Built in place, incrementally: Python files are used from src/, the compiled core is rebuilt when its sources change.
 $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
-	$(BIN)/python -m nanobind.stubgen -q -m bonsai_xmc._core -O src/bonsai_xmc
+	$(BIN)/python -m pip install --quiet --no-build-isolation --config-settings=cmake.define.BONSAI_TESTING=ON --editable .
+	$(BIN)/python -m nanobind.stubgen -q -m bonsai_xmc._core -m bonsai_xmc._core_testing -O src/bonsai_xmc
 	touch $@
 
 clean:

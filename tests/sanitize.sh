@@ -15,7 +15,7 @@ build() { # folder, sanitizers, further options
 export UBSAN_OPTIONS=print_stacktrace=1
 build build/tsan thread -DBONSAI_MODULE=OFF
 "$bin/ctest" --test-dir build/tsan --output-on-failure
-build build/asan address,undefined -DBONSAI_MODULE=ON -DPython_EXECUTABLE="$bin/python"
+build build/asan address,undefined -DBONSAI_MODULE=ON -DBONSAI_TESTING=ON -DPython_EXECUTABLE="$bin/python"
 "$bin/ctest" --test-dir build/asan --output-on-failure
 
 # The package with the module just built. The editable installation redirects imports to its own module; Python
@@ -24,7 +24,7 @@ package=$PWD/build/asan/package
 rm -rf "$package"
 mkdir -p "$package"
 cp -r src/bonsai_xmc "$package/"
-cp build/asan/_core.*.so "$package/bonsai_xmc/"
+cp build/asan/_core*.so "$package/bonsai_xmc/"
 cat >"$package/sitecustomize.py" <<'PYTHON'
 import sys
 

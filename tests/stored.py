@@ -50,6 +50,17 @@ def make_dataset(X, Y, weights=None, normalize=True, dense=False):
     return _core.Dataset(as_rows(X, dense), indptr, indices, Y.shape[1], weights, normalize)
 
 
+def as_vectors(V, dense=False):
+    return _core.LabelVectors.from_rows(as_rows(V, dense))
+
+
+def top_k(trees, one_vs_rest, x, k, beam, loss="squared_hinge", normalize=True, threads=1, path_weight=0.0):
+    """Ids and log scores by a model of these forests; `beam` None: all nodes."""
+    model = _core.Model(trees, one_vs_rest, loss, normalize)
+    options = {"beam_size": beam or 0, "exact": False, "path_weight": path_weight, "threads": threads}
+    return model.top_k(x, k, **options)
+
+
 def make_weights(n, seed=0):
     return np.random.default_rng(seed).choice([0.25, 1.0, 3.0], n).astype(np.float32)
 

@@ -9,11 +9,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import reference
-from bonsai_xmc import _core
+from bonsai_xmc import _core, _core_testing
 from reference import Node, Rng, derive, unit_rows
 from stored import (
     as_array,
     as_rows,
+    as_vectors,
     lattice_forest,
     linear_params,
     make_data,
@@ -22,6 +23,7 @@ from stored import (
     pack,
     stored_classifiers,
     stored_forest,
+    top_k,
 )
 
 on_each_isa = pytest.mark.usefixtures("isa")
@@ -46,7 +48,7 @@ def test_label_vectors(kind, normalize, weighted, dense):
     Y[10] = 0
     Y[10, -1] = 1  # a label on a row of its own: zero in the output space
     weights = make_weights(len(X)) if weighted else None
-    rows = _core.label_vectors(make_dataset(X, Y, weights, normalize, dense), kind, 3)
+    rows = _core.label_vectors(make_dataset(X, Y, weights, normalize, dense), kind, 3).arrays()
     expected = reference.label_vectors(X, Y, kind, weights, normalize)
     np.testing.assert_allclose(as_array(rows), expected, atol=2e-6)
     assert isinstance(rows, tuple) == (not dense or kind != "input")
@@ -58,7 +60,7 @@ def test_label_vectors(kind, normalize, weighted, dense):
 def test_label_vectors_of_rows_that_cancel(kind, dense):
     X = np.array([[1, 0, 2], [-1, 0, -2], [0, 1, 1]], dtype=np.float32)
     Y = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
-    vectors = as_array(_core.label_vectors(make_dataset(X, Y, dense=dense), kind, 1))
+    vectors = as_array(_core.label_vectors(make_dataset(X, Y, dense=dense), kind, 1).arrays())
     np.testing.assert_allclose(vectors, reference.label_vectors(X, Y, kind), atol=1e-6)
 
 
@@ -67,7 +69,7 @@ def test_label_vectors_of_rows_that_cancel(kind, dense):
 
 def kmeans_params(k, tol=1e-4, max_iter=100, init="random", balanced=False):
     return {
-        "branching": k,
+        "branching_factor": k,
         "kmeans_tol": tol,
         "kmeans_max_iter": max_iter,
         "plus_plus": init == "k-means++",
@@ -77,7 +79,7 @@ def kmeans_params(k, tol=1e-4, max_iter=100, init="random", balanced=False):
 
 def check_partition(V, k, key, tol=1e-4, max_iter=100, init="random", balanced=False, dense=False, threads=1):
     params = kmeans_params(k, tol, max_iter, init, balanced)
-    cluster, n_clusters, objectives = _core.partition(as_rows(V, dense), params, key, threads)
+    cluster, n_clusters, objectives = _core_testing.partition(as_rows(V, dense), params, key, threads)
     rng = Rng(derive(key, reference.CLUSTERING))
     expected = reference.kmeans(np.asarray(V, np.float64), k, rng, tol, max_iter, init, balanced)
     assert cluster.tolist() == expected.cluster.tolist()
@@ -126,7 +128,7 @@ def test_kmeans_with_zeros_that_are_stored(init, balanced):
     for key in range(3):
         params = kmeans_params(4, init=init, balanced=balanced)
         cluster = check_partition(V, 4, key, init=init, balanced=balanced)
-        assert _core.partition(rows, params, key, 1)[0].tolist() == cluster.tolist()
+        assert _core_testing.partition(rows, params, key, 1)[0].tolist() == cluster.tolist()
 
 
 @on_each_isa
@@ -186,7 +188,9 @@ def test_kmeans_leaves_no_row_behind(dense, n):
     V = unit_rows(np.abs(np.random.default_rng(4).standard_normal((n, 8))) + 1).astype(np.float32)
     for iteration in (4, 12, 40):
         steps = [kmeans_params(5, tol=-1.0, max_iter=i) for i in (iteration - 1, iteration)]
-        before, after = (_core.partition(as_rows(V, dense), params, 6, 2)[0].astype(int) for params in steps)
+        before, after = (
+            _core_testing.partition(as_rows(V, dense), params, 6, 2)[0].astype(int) for params in steps
+        )
         assert np.bincount(before).min() > n / 20 and before.max() == 4  # none has vanished: same numbers
         centres = unit_rows(np.stack([np.float64(V)[before == c].sum(axis=0) for c in range(5)]))
         similarity = V @ centres.T
@@ -221,9 +225,12 @@ def test_trees(params, dense):
         params.get("kmeans_init", "random"),
         params.get("balanced", False),
     )
-    core_params |= {"max_leaf": params.get("max_leaf", params["branching"])}
-    core_params |= {"max_depth": params.get("max_depth", 0)}
-    trees = _core.build_trees(as_rows(V, dense), labels.astype(np.uint32), 3, core_params, 99, 2)
+    core_params |= {"max_leaf_size": params.get("max_leaf", params["branching"])}
+    core_params |= {
+        "max_depth": params.get("max_depth", 0),
+        "split_oversized": params.get("max_depth", 0) > 1,
+    }
+    trees = _core.build_trees(as_vectors(V, dense), labels.astype(np.uint32), 3, core_params, 99, 2).arrays()
     assert len(trees) == 3
     for t, flat in enumerate(trees):
         root = reference.build_tree(np.float64(V), labels, reference.tree_key(99, t), **params)
@@ -240,7 +247,7 @@ def signs(Y, label):
 
 def check_dual(X, Y, weights=None, normalize=True, dense=False, C=1.0, key=5, **params):
     dataset = make_dataset(X, Y, weights, normalize, dense)
-    W, b, n_iter = _core.solve(dataset, linear_params(C=C, **params), key)
+    W, b, n_iter = _core_testing.solve(dataset, linear_params(C=C, **params), key)
     features = unit_rows(np.float64(X)) if normalize else np.float64(X)
     s = np.ones(len(X)) if weights is None else np.float64(weights)
     tol, max_iter, bias = params.get("tol", 0.1), params.get("max_iter", 20), params.get("bias", "learn")
@@ -295,12 +302,12 @@ def test_companions_in_the_panel_change_nothing(solver, loss, dense):
     """Lanes leave the panel at different times, and the rest is packed together."""
     X, Y = make_data(15, n=50, labels=70)
     params = linear_params(loss, solver, tol=1e-5, max_iter=60)
-    W, b, n_iter = _core.solve(make_dataset(X, Y, dense=dense), params, 3)
+    W, b, n_iter = _core_testing.solve(make_dataset(X, Y, dense=dense), params, 3)
     counts = np.bincount(n_iter[:64])
     assert np.count_nonzero(counts) >= 3
     assert solver == "newton" or counts.max() <= 32  # the first panel is narrowed at least twice
     for label in range(Y.shape[1]):
-        alone = _core.solve(make_dataset(X, Y[:, [label]], dense=dense), params, 3)
+        alone = _core_testing.solve(make_dataset(X, Y[:, [label]], dense=dense), params, 3)
         assert np.array_equal(alone[0][0], W[label])
         assert (alone[1][0], alone[2][0]) == (b[label], n_iter[label])
 
@@ -314,7 +321,7 @@ def test_solvers_reach_the_optimum(solver, loss, weighted, bias):
     X, Y = make_data(16, n=60, d=25, labels=6)
     weights = make_weights(len(X)) if weighted else None
     params = linear_params(loss, solver, C=2.0, tol=1e-5, max_iter=5000, bias=bias)
-    W, b, _ = _core.solve(make_dataset(X, Y, weights), params, 1)
+    W, b, _ = _core_testing.solve(make_dataset(X, Y, weights), params, 1)
     features = unit_rows(np.float64(X))
     for label in range(Y.shape[1]):
         y = signs(Y, label)
@@ -338,7 +345,7 @@ def test_solvers_reach_the_optimum(solver, loss, weighted, bias):
 def test_solvers_agree_with_scikit_learn(loss, other, solver):
     X, Y = make_data(17, n=120, d=15, labels=1, density=0.5)
     y = Y[:, 0] = np.random.default_rng(0).random(len(X)) < 0.3
-    W, b, _ = _core.solve(
+    W, b, _ = _core_testing.solve(
         make_dataset(X, Y, normalize=False), linear_params(loss, solver, C=0.7, tol=1e-5, max_iter=5000), 1
     )
     other.fit(np.float64(X), y)
@@ -353,7 +360,7 @@ def test_solvers_agree_with_scikit_learn(loss, other, solver):
 def test_labels_on_no_row_or_on_all(sign, solver, loss):
     X, _ = make_data(18)
     Y = np.full((len(X), 2), sign)
-    W, b, _ = _core.solve(
+    W, b, _ = _core_testing.solve(
         make_dataset(X, Y), linear_params(loss, solver, tol=1e-4, max_iter=2000, prune=0.3), 1
     )
     y, features = signs(Y, 0), unit_rows(np.float64(X))
@@ -369,11 +376,16 @@ def test_labels_on_no_row_or_on_all(sign, solver, loss):
 def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, **params):
     dataset = make_dataset(X, Y, weights, dense=dense)
     vectors = _core.label_vectors(dataset, "input", 1)
-    tree_params = kmeans_params(branching) | {"max_leaf": branching, "max_depth": 0}
+    tree_params = kmeans_params(branching) | {
+        "max_leaf_size": branching,
+        "max_depth": 0,
+        "split_oversized": False,
+    }
     present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
     trees = _core.build_trees(vectors, present, n_trees, tree_params, seed, 1)
-    arrays, report = _core.train(dataset, trees, linear_params(**{"prune": 0.1} | params), seed, False, 2)
-    return trees, arrays, report
+    params = linear_params(**{"prune": 0.1} | params)
+    forest, report = _core.train_trees(dataset, trees, params, seed, False, 2)
+    return trees.arrays(), forest.arrays(), report
 
 
 @on_each_isa
@@ -420,13 +432,13 @@ def check_prediction(arrays, X, n_labels, beam, loss="squared_hinge", normalize=
     forest = stored_forest(arrays, X.shape[1])
     expected = reference.predict(forest, X, beam, loss, normalize)
     core = _core.Forest(arrays, X.shape[1], n_labels)
-    ids, scores = core.top_k(as_rows(X, dense), n_labels, beam or 0, loss, normalize, threads)
+    ids, scores = top_k(core, None, as_rows(X, dense), n_labels, beam, loss, normalize, threads)
     for row, candidates in enumerate(expected):
         n = len(candidates)
         assert ids[row].tolist() == [c[0] for c in candidates] + [-1] * (n_labels - n)
         wanted = [c[1] for c in candidates] + [-np.inf] * (n_labels - n)
         np.testing.assert_allclose(scores[row], wanted, rtol=1e-5, atol=1e-5)
-        few = core.top_k(as_rows(X[[row]], dense), 2, beam or 0, loss, normalize, 1)
+        few = top_k(core, None, as_rows(X[[row]], dense), 2, beam, loss, normalize)
         assert few[0].tolist() == ids[[row], :2].tolist()
         assert few[1].tolist() == scores[[row], :2].tolist()
     return expected
@@ -463,7 +475,7 @@ def test_ties_go_by_margin_then_id(beam, n_trees):
 
 def test_ties_by_hand():
     root = Node(np.arange(6), W=np.zeros((6, 1)), b=np.array([0.5, 2.0, 3.0, 1.0, 3.0, 2.5]))
-    ids, scores = _core.Forest(pack([root]), 1, 6).top_k(as_rows([[1.0]]), 6, 10, "squared_hinge", True, 1)
+    ids, scores = top_k(_core.Forest(pack([root]), 1, 6), None, as_rows([[1.0]]), 6, 10)
     assert ids.tolist() == [[2, 4, 5, 1, 3, 0]]
     assert scores.tolist() == [[0, 0, 0, 0, 0, -0.25]]
 
@@ -471,7 +483,7 @@ def test_ties_by_hand():
 def test_no_score_is_lost_by_underflow():
     biases = [np.array([-40.0, -39.0, -41.0]), np.array([-50.0, -60.0, -39.0])]
     roots = [Node(np.arange(3), W=np.zeros((3, 1)), b=b) for b in biases]
-    ids, scores = _core.Forest(pack(roots), 1, 3).top_k(as_rows([[1.0]]), 3, 10, "squared_hinge", True, 1)
+    ids, scores = top_k(_core.Forest(pack(roots), 1, 3), None, as_rows([[1.0]]), 3, 10)
     assert ids.tolist() == [[2, 1, 0]]  # 1 and 2 are at −40² in one tree; 2 has the larger mean margin
     np.testing.assert_allclose(scores, [[-1600 - np.log(2), -1600 - np.log(2), -1681 - np.log(2)]], rtol=1e-6)
 
@@ -482,7 +494,7 @@ def test_margins_beyond_the_range_of_the_scores(loss):
     roots = [Node(np.arange(4), W=np.array([[-1], [1], [-2], [1]]), b=np.zeros(4)) for _ in range(2)]
     for length in (1e18, 1e25, 3e38):
         x = as_rows([[length]])
-        ids, scores = _core.Forest(pack(roots), 1, 4).top_k(x, 4, 10, loss, False, 1)
+        ids, scores = top_k(_core.Forest(pack(roots), 1, 4), None, x, 4, 10, loss, False)
         assert ids[0, :2].tolist() == [1, 3] and sorted(ids[0]) == [0, 1, 2, 3]
         assert not np.isnan(scores).any()
         assert scores[0, 0] == scores[0, 1] == 0 > scores[0, 2] >= scores[0, 3]
@@ -511,11 +523,11 @@ def test_many_rows_at_once():
     arrays = pack(lattice_forest(rng, 40, 300, 2, density=0.5))
     X = random_array((700, 300), density=0.02, rng=rng, dtype=np.float32).toarray()
     forest = _core.Forest(arrays, 300, 40)
-    ids, scores = forest.top_k(as_rows(X), 5, 3, "squared_hinge", True, 1)
+    ids, scores = top_k(forest, None, as_rows(X), 5, 3)
     for threads in (2, 5):
-        again = forest.top_k(as_rows(X), 5, 3, "squared_hinge", True, threads)
+        again = top_k(forest, None, as_rows(X), 5, 3, threads=threads)
         assert np.array_equal(again[0], ids) and np.array_equal(again[1], scores)
     check_prediction(arrays, X[:30], 40, 3)
-    alone = [forest.top_k(as_rows(x[None]), 5, 3, "squared_hinge", True, 1) for x in X]
+    alone = [top_k(forest, None, as_rows(x[None]), 5, 3) for x in X]
     assert np.array_equal(np.concatenate([a[0] for a in alone]), ids)
     assert np.array_equal(np.concatenate([a[1] for a in alone]), scores)

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csc_array, csr_array
 
-from bonsai_xmc import Bonsai, _core
+from bonsai_xmc import Bonsai, _core_testing
 from bonsai_xmc._inputs import DENSE_FROM
 from reference import unit_rows
 
@@ -43,7 +43,7 @@ def vectors(draw, zero_rows=True):
 
 def partition(V, k, key, balanced=False, plus_plus=False, tol=1e-4, max_iter=100, threads=1):
     params = {"branching": k, "kmeans_tol": tol, "kmeans_max_iter": max_iter}
-    return _core.partition(V, params | {"plus_plus": plus_plus, "balanced": balanced}, key, threads)
+    return _core_testing.partition(V, params | {"plus_plus": plus_plus, "balanced": balanced}, key, threads)
 
 
 flags, keys = st.booleans(), st.integers(0, 2**64 - 1)

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix, hstack, random_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from bonsai_xmc import Bonsai, _core
+from bonsai_xmc import Bonsai, _core, _core_testing
 from reference import Node, unit_rows
 from stored import (
     as_rows,
@@ -21,6 +21,7 @@ from stored import (
     stored_classifiers,
     stored_forest,
     stored_ranker,
+    top_k,
 )
 
 several = settings(max_examples=60, deadline=None)
@@ -37,7 +38,9 @@ def train(X, Y, weights=None, normalize=True, threads=2, order=None, seed=5, cos
     dataset = make_dataset(X, Y, weights, normalize)
     labels = np.array(order, dtype=np.uint32)
     costs = np.array(costs, dtype=np.float32)
-    arrays, report = _core.train_ranker(dataset, labels, costs, 1.0, linear_params(**options), seed, threads)
+    params = linear_params(**options)
+    forest, report = _core.train_one_vs_rest(dataset, labels, costs, 1.0, params, seed, threads)
+    arrays = forest.arrays()
     _core.Forest(arrays, X.shape[1], Y.shape[1]).verify()
     assert arrays["children"].tolist() == list(order)
     W, scale, b = stored_classifiers(arrays, 0, X.shape[1])
@@ -159,7 +162,9 @@ def test_long_rows():
     """Hundreds of entries: sums in fixed point stay within their range, and good enough."""
     X, Y = planes(6, n=700, d=1000, labels=2, density=0.4)
     order, W, half, _ = train(X, Y, C=0.1)
-    plain = _core.solve(make_dataset(X, Y), linear_params(C=0.1, tol=1e-3, max_iter=2000, bias=-1.0), 1)[0]
+    plain = _core_testing.solve(
+        make_dataset(X, Y), linear_params(C=0.1, tol=1e-3, max_iter=2000, bias=-1.0), 1
+    )[0]
     assert (np.abs(W - plain[order]) < half + 0.01).all()
 
 
@@ -224,8 +229,8 @@ def test_costs_of_labels_multiply_c():
 def test_rare_labels_cost_more(generated, monkeypatch):
     data = generated
     seen = []
-    train_ranker = _core.train_ranker
-    monkeypatch.setattr(_core, "train_ranker", lambda *args: seen.append(args[1:3]) or train_ranker(*args))
+    train = _core.train_one_vs_rest
+    monkeypatch.setattr(_core, "train_one_vs_rest", lambda *args: seen.append(args[1:3]) or train(*args))
     Bonsai(classifiers="one_vs_rest", tail_exponent=0.5).fit(data.X_train, data.Y_train)
     ((labels, costs),) = seen
     n = np.asarray(data.Y_train.sum(axis=0)).ravel()[labels]
@@ -241,7 +246,7 @@ def test_one_cost_for_each_label():
 
 
 def test_unknown_labels():
-    with pytest.raises(ValueError, match="an unknown label"):
+    with pytest.raises(ValueError, match="labels holds 2, but there are only 2"):
         train(np.eye(2), np.eye(2), order=[0, 2])
 
 
@@ -259,10 +264,8 @@ def check_search(trees, ranked, forest, ranker, X, n_labels, beam, path_power, l
     expected = reference.predict(forest, X, beam, loss, normalize, ranker, path_power)
     core = _core.Forest(trees, X.shape[1], n_labels, True)
     behind = _core.Forest(ranked, X.shape[1], n_labels)
-    search = lambda rows, k, threads: core.top_k(
-        as_rows(rows), k, beam or 0, loss, normalize, threads, None, behind, path_power
-    )
-    ids, scores = search(X, n_labels, 2)
+    options = (beam, loss, normalize)
+    ids, scores = top_k(core, behind, as_rows(X), n_labels, *options, threads=2, path_weight=path_power)
     for row, candidates in enumerate(expected):
         n = len(candidates)
         assert (ids[row, n:] == -1).all() and (scores[row, n:] == -np.inf).all()
@@ -272,7 +275,8 @@ def check_search(trees, ranked, forest, ranker, X, n_labels, beam, path_power, l
         assert wanted.keys() == set(ids[row, :n].tolist())
         np.testing.assert_allclose(scores[row, :n], [wanted[i] for i in ids[row, :n]], rtol=1e-5, atol=1e-4)
         assert (np.diff(scores[row, :n]) <= 0).all()
-        alone = search(X[[row]], 2, 1)  # neither companions nor k change anything
+        # Neither companions nor k change anything.
+        alone = top_k(core, behind, as_rows(X[[row]]), 2, *options, path_weight=path_power)
         assert alone[0].tolist() == ids[[row], :2].tolist()
         assert alone[1].tolist() == scores[[row], :2].tolist()
     return expected
@@ -423,7 +427,7 @@ def test_more_margins_than_there_is_room_for_at_once():
     core = _core.Forest(pack([root]), 2, n_labels, True)
     behind = _core.Forest(pack([ranker]), 2, n_labels)
     X = rng.integers(1, 4, (4100, 2)).astype(np.float32)
-    ids, _ = core.top_k(as_rows(X), 3, 0, "squared_hinge", False, 1, None, behind, 0.0)
+    ids, _ = top_k(core, behind, as_rows(X), 3, None, normalize=False)
     for row in (0, 1000, 1637, 1638, 1639, 2047, 2048, 4099):
         margins = W @ X[row]
         best = sorted(range(n_labels), key=lambda c: (-min(margins[c], 1), -margins[c], ranker.labels[c]))[:3]
@@ -434,17 +438,16 @@ def test_trees_and_rankers_that_do_not_fit(generated):
     routed = Bonsai(classifiers="one_vs_rest", search="beam", branching_factor=6).fit(
         generated.X_train, generated.Y_train
     )
-    x = as_rows(generated.X_test[:1].toarray())
-    options = (1, 10, "squared_hinge", True, 1, None)
-    message = "trees without classifiers at their leaves need a ranker that fits"
     smaller = _core.Forest(routed._ranker_arrays, 300, 61)
     wider = _core.Forest(routed._ranker_arrays, 301, 60)
-    for forest, ranker in [
-        (routed._forest, None),
-        (routed._forest, routed._forest),
-        (routed._ranker, routed._ranker),
-        (routed._forest, smaller),
-        (routed._forest, wider),
+    trees, one_vs_rest = routed._forest, routed._ranker
+    for pair, message in [
+        ((None, None), "neither trees nor one-vs-rest classifiers"),
+        ((trees, None), "trees without classifiers at their leaves need one-vs-rest classifiers"),
+        ((trees, trees), "not those of a single leaf"),
+        ((trees, smaller), "differ in their number of labels or features"),
+        ((trees, wider), "differ in their number of labels or features"),
     ]:
         with pytest.raises(ValueError, match=message):
-            forest.top_k(x, *options, ranker, 0.0)
+            _core.Model(*pair, "squared_hinge", True)
+    _core.Model(trees, one_vs_rest, "squared_hinge", True)

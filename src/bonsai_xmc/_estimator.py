@@ -271,23 +271,23 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         )
         self.strategy_ = resolve(self.get_params(deep=False), _facts(X, counts))
         self.classifiers_, self.search_ = self.strategy_.classifiers, self.strategy_.search
-        arrays, ranker, report = self._train(dataset, labels, counts, progress)
+        forest, ranker, report = self._train(dataset, labels, counts, progress)
         self.classes_ = labels.classes
         self.label_counts_ = counts
         self.n_rows_fit_ = X.shape[0]
         self.n_iter_ = max(1, report["max_iter"])
         self.isa_ = _core.isa()
-        self._adopt(arrays, ranker)
+        self._adopt(forest, ranker)
         n, unconverged = report["n_classifiers"], report["n_unconverged"]
-        rankers = arrays if ranker is None else ranker
-        empty = int(np.count_nonzero(rankers["scale"] == 0))
+        scale = (forest if ranker is None else ranker).arrays()["scale"]
+        empty = int(np.count_nonzero(scale == 0))
         if (
             self.strategy_.prune > 0
-            and empty > _MANY_EMPTY * len(rankers["scale"])
+            and empty > _MANY_EMPTY * len(scale)
             and np.count_nonzero(counts) > 1
         ):
             warnings.warn(
-                f"prune={self.strategy_.prune} leaves {empty:,} of {len(rankers['scale']):,} classifiers "
+                f"prune={self.strategy_.prune} leaves {empty:,} of {len(scale):,} classifiers "
                 "without any weight; rows with many small entries, such as embeddings, need a smaller one",
                 stacklevel=3,
             )
@@ -302,21 +302,21 @@ class Bonsai(ClassifierMixin, BaseEstimator):
 
     def _train(
         self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
-    ) -> tuple[dict[str, Array], dict[str, Array] | None, dict[str, int]]:
-        """Arrays of the trees, of the ranker behind them if there is one, and counts of both."""
+    ) -> tuple[_core.Forest, _core.Forest | None, dict[str, int]]:
+        """The trees, the one-vs-rest classifiers behind them if there are any, and counts of both."""
         order = np.flatnonzero(counts).astype(np.uint32)
-        arrays, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
+        forest, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
         strategy = self.strategy_
         if strategy.search == "beam":
             trees = self._grow(dataset, labels, counts > 0, progress)
             routing_only = strategy.classifiers == "one_vs_rest"
             params = self._linear_params(strategy.node_bias)
-            arrays, report = self._timed(
-                "classifiers", progress, _core.train, dataset, trees, params, self.seed_, routing_only
+            forest, report = self._timed(
+                "classifiers", progress, _core.train_trees, dataset, trees, params, self.seed_, routing_only
             )
             if not routing_only:
-                return arrays, None, report
-            order = _leaf_order(trees[0])
+                return forest, None, report
+            order = trees.leaf_order(0)
         costs = np.empty(0, np.float32)
         if strategy.tail_exponent > 0:
             n = counts[order]
@@ -324,34 +324,36 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         params = self._linear_params(strategy.bias)
         options = (strategy.frequent_share, params, self.seed_)
         ranker, more = self._timed(
-            "one-vs-rest", progress, _core.train_ranker, dataset, order, costs, *options
+            "one-vs-rest", progress, _core.train_one_vs_rest, dataset, order, costs, *options
         )
         merged = {
             "n_classifiers": report["n_classifiers"] + more["n_classifiers"],
             "n_unconverged": report["n_unconverged"] + more["n_unconverged"],
             "max_iter": max(report["max_iter"], more["max_iter"]),
         }
-        return (ranker, None, merged) if arrays is None else (arrays, ranker, merged)
+        return (ranker, None, merged) if forest is None else (forest, ranker, merged)
 
     def _grow(
         self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
-    ) -> list[Any]:
+    ) -> _core.Trees:
         if self.tree is not None:
-            return _inputs.as_trees(self.tree, labels.classes, has_rows)
+            trees = _inputs.as_trees(self.tree, labels.classes, has_rows)
+            return _core.Trees.from_arrays(trees, labels.n_labels)
         if isinstance(self.representation, str):
             vectors = self._timed(
                 "label vectors", progress, _core.label_vectors, dataset, self.representation
             )
         else:
-            vectors = _inputs.as_label_vectors(self.representation, labels.n_labels)
+            rows = _inputs.as_label_vectors(self.representation, labels.n_labels)
+            vectors = _core.LabelVectors.from_rows(rows)
         strategy = self.strategy_
         params = {
-            "branching": strategy.branching_factor,
+            "branching_factor": strategy.branching_factor,
             "kmeans_tol": strategy.kmeans_tol,
             "kmeans_max_iter": strategy.kmeans_max_iter,
             "plus_plus": strategy.kmeans_init == "k-means++",
             "balanced": strategy.balanced,
-            "max_leaf": strategy.max_leaf_size,
+            "max_leaf_size": strategy.max_leaf_size,
             "max_depth": strategy.max_depth or 0,
             "split_oversized": strategy.split_oversized,
         }
@@ -385,13 +387,29 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             return _core.available_threads()
         return self.n_jobs if self.n_jobs > 0 else max(1, _core.available_threads() + 1 + self.n_jobs)
 
-    def _adopt(self, arrays: dict[str, Array], ranker: dict[str, Array] | None = None) -> None:
-        size = self.n_features_in_, len(self.classes_)
-        self._arrays, self._ranker_arrays = arrays, ranker
-        self._forest = _core.Forest(arrays, *size, ranker is not None)
-        self._ranker = None if ranker is None else _core.Forest(ranker, *size)
-        if ranker is not None and ranker["is_leaf"].tolist() != [1]:
-            raise ValueError("a ranker that is not one leaf")
+    def _adopt(self, forest: _core.Forest, ranker: _core.Forest | None = None) -> None:
+        trees, one_vs_rest = (None, forest) if self.search_ == "exact" else (forest, ranker)
+        self._model = _core.Model(trees, one_vs_rest, self.loss, bool(self.normalize))
+
+    @property
+    def _forest(self) -> _core.Forest:
+        """The trees, or, without any, the one-vs-rest classifiers."""
+        forest = self._model.one_vs_rest if self.search_ == "exact" else self._model.trees
+        assert forest is not None
+        return forest
+
+    @property
+    def _ranker(self) -> _core.Forest | None:
+        """The one-vs-rest classifiers behind the trees, if there are any."""
+        return None if self.search_ == "exact" else self._model.one_vs_rest
+
+    @property
+    def _arrays(self) -> dict[str, Array]:
+        return self._forest.arrays()
+
+    @property
+    def _ranker_arrays(self) -> dict[str, Array] | None:
+        return None if self._ranker is None else self._ranker.arrays()
 
     def _checked(self, X: Any, fitting: bool = False) -> Any:
         return validate_data(
@@ -416,19 +434,22 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         self._require_fitted()
         beam = 0 if exact else beam_size(self.get_params(deep=False), self.search_)
-        rows = self._rows(X)
-        forest, ranker = self._forest, self._ranker
-        if exact and ranker is not None:
-            forest, ranker = ranker, None
-        options = (
-            self.loss,
-            bool(self.normalize),
-            self._threads(),
-            watch,
-            ranker,
-            self.strategy_.path_weight,
+        return self._core_model().top_k(
+            self._rows(X),
+            k,
+            beam_size=beam,
+            exact=exact,
+            path_weight=self.strategy_.path_weight,
+            threads=self._threads(),
+            progress=watch,
         )
-        return forest.top_k(rows, k, beam, *options)
+
+    def _core_model(self) -> _core.Model:
+        """With the loss and the normalisation that are set now."""
+        model = self._model
+        if (model.loss, model.normalize) != (self.loss, bool(self.normalize)):
+            model = _core.Model(model.trees, model.one_vs_rest, self.loss, bool(self.normalize))
+        return model
 
     def top_k(self, X: Any, k: int = 5) -> tuple[Array, Array]:
         """The k best labels of each row, best first.
@@ -633,24 +654,17 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         chosen = model.classifiers_, model.search_
         if chosen not in _STRATEGIES or (chosen == ("one_vs_rest", "beam")) != (ranker is not None):
             raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
-        model._adopt(parts["forest."], ranker)
+        size = model.n_features_in_, n_labels
+        model._adopt(
+            _core.Forest(parts["forest."], *size, ranker is not None),
+            None if ranker is None else _core.Forest(ranker, *size),
+        )
         if given_tree:
             model.tree = model.trees_
         return model
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        for name in ("_forest", "_ranker"):  # rebuilt from the arrays
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "_arrays" in state:
-            self._adopt(state["_arrays"], state["_ranker_arrays"])
-
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_forest")
+        return hasattr(self, "_model")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -670,13 +684,6 @@ def _facts(X: Any, counts: Array) -> Facts:
         n_labels=int(np.count_nonzero(counts)),
         dense=_inputs.is_dense_at_heart(X),
     )
-
-
-def _leaf_order(tree: Any) -> Array:
-    """The labels of a tree, leaf by leaf: those that belong together stand together."""
-    ptr, children, is_leaf = tree
-    leaves = np.flatnonzero(is_leaf)
-    return np.concatenate([children[ptr[v] : ptr[v + 1]] for v in leaves]).astype(np.uint32)
 
 
 def _names(arrays: dict[str, Array], n_labels: int) -> Array:

@@ -10,6 +10,7 @@
 
 #include "data/xc_format.hpp"
 #include "python/arrays.hpp"
+#include "python/bindings.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -45,7 +46,7 @@ nb::tuple parse(Parser parser, const In<uint8_t>& buffer, const bonsai::TextOpti
 
 }  // namespace
 
-void bind_textio(nb::module_& m) {
+void bonsai::bind_xc_format(nb::module_& m) {
     const auto def_parser = [&m](const char* name, Parser parser, const char* doc) {
         m.def(
             name,

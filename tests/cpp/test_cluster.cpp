@@ -166,23 +166,27 @@ void test_interrupt() {
     CHECK_THROWS(partition_rows(rows.view(), params(4), Rng(1), kernels_named(""), pool), "interrupted");
 }
 
-// A depth limit holds, but not for leaves that hold more than a hundred times what they should.
-void test_overfull_leaves() {
+// A depth limit holds, or gives way where a leaf has a hundred times as many labels as it should.
+void test_oversized_leaves() {
     const Rows rows = to_sparse(random_unit_rows(900, 20, 6, 0.05));
     std::vector<uint32_t> labels(900);
     std::iota(labels.begin(), labels.end(), 0u);
     Control control;
     Pool pool(2, control);
-    const auto largest_leaf = [&](size_t max_leaf, size_t max_depth) {
-        const TreeParams p{.kmeans = params(2), .max_leaf = max_leaf, .max_depth = max_depth, .seed = 8};
+    const auto largest_leaf = [&](size_t max_leaf, size_t max_depth, bool split_oversized = true) {
+        const TreeParams p{.kmeans = params(2),
+                           .max_leaf = max_leaf,
+                           .max_depth = max_depth,
+                           .split_oversized = split_oversized,
+                           .seed = 8};
         const Tree tree = build_trees(rows.view(), labels, 1, p, kernels_named(""), pool)[0];
         int64_t most = 0;
         for (size_t v = 0; v < tree.n_nodes(); ++v)
             if (tree.is_leaf[v]) most = std::max(most, tree.child_ptr[v + 1] - tree.child_ptr[v]);
         return most;
     };
-    CHECK(largest_leaf(1, 1) == 900);
-    CHECK(largest_leaf(1, 2) < 100);
+    CHECK(largest_leaf(1, 1, false) == 900 && largest_leaf(1, 1) < 100);
+    CHECK(largest_leaf(1, 2) < 100 && largest_leaf(1, 2, false) >= 450);
     CHECK(largest_leaf(2, 2) < 200);
     CHECK(largest_leaf(9, 2) >= 450);
 }
@@ -196,7 +200,8 @@ void test_trees() {
     for (const unsigned threads : {1u, 2u, 5u}) {
         Control control;
         Pool pool(threads, control);
-        const TreeParams p{.kmeans = params(3), .max_leaf = 4, .max_depth = 0, .seed = 8};
+        const TreeParams p{
+            .kmeans = params(3), .max_leaf = 4, .max_depth = 0, .split_oversized = false, .seed = 8};
         auto built = build_trees(rows.view(), labels, 3, p, kernels_named(""), pool);
         CHECK(control.done == 3 * labels.size());
         CHECK(built[0].children != built[2].children);
@@ -232,6 +237,6 @@ int main() {
     test_any_rows();
     test_interrupt();
     test_trees();
-    test_overfull_leaves();
+    test_oversized_leaves();
     return check::report("cluster");
 }

@@ -5,10 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 
 #include "base/random.hpp"
 #include "check.hpp"
+#include "kernels/kernels.hpp"
+#include "model/model.hpp"
 #include "predict/predict.hpp"
 
 using namespace bonsai;
@@ -330,12 +333,27 @@ struct Found {
     std::vector<float> scores;
 };
 
-Found predict(const Forest& model, const RowsView& rows, const PredictParams& params, unsigned threads = 1) {
-    Found found{std::vector<int32_t>(rows.n_rows * params.k, -9),
-                std::vector<float>(rows.n_rows * params.k, 9.0f)};
+// How a test asks a forest by itself.
+struct Query {
+    Loss loss;
+    size_t beam_size;
+    size_t k;
+    bool normalize;
+};
+
+// A model of a forest that the caller keeps.
+Model model_of(const Forest& forest, const Query& query) {
+    return {std::shared_ptr<const Forest>(std::shared_ptr<void>(), &forest), nullptr, query.loss,
+            query.normalize};
+}
+
+Found predict(const Forest& forest, const RowsView& rows, const Query& query, unsigned threads = 1) {
+    Found found{std::vector<int32_t>(rows.n_rows * query.k, -9),
+                std::vector<float>(rows.n_rows * query.k, 9.0f)};
     Control control;
     Pool pool(threads, control);
-    predict_top_k(model, nullptr, rows, params, pool, found.ids.data(), found.scores.data());
+    const TopKParams params{.k = query.k, .beam_size = query.beam_size, .exact = false, .path_weight = 0};
+    top_k(model_of(forest, query), rows, params, kernels(), pool, found.ids.data(), found.scores.data());
     CHECK(control.done == rows.n_rows);
     return found;
 }
@@ -351,9 +369,8 @@ void test_prediction() {
     const Forest model(forest.arrays(), kFeatures, kLabels);
     const Input input(2);
     for (const size_t beam : {0u, 1u, 2u}) {
-        const PredictParams params{
-            .loss = Loss::squared_hinge, .beam = beam, .k = kLabels, .normalize = true, .path_power = 0};
-        const Found found = predict(model, input.rows.view(), params);
+        const Query query{.loss = Loss::squared_hinge, .beam_size = beam, .k = kLabels, .normalize = true};
+        const Found found = predict(model, input.rows.view(), query);
         CHECK(ids_in_range(found));
         CHECK(found.ids[0] == -1 && found.scores[0] == -INFINITY);
         for (size_t i = 1; i < input.rows.n_rows; ++i) {
@@ -370,7 +387,7 @@ void test_prediction() {
                                  std::greater<>()));
         }
         for (const unsigned threads : {2u, 4u}) {
-            const Found again = predict(model, input.rows.view(), params, threads);
+            const Found again = predict(model, input.rows.view(), query, threads);
             CHECK(again.ids == found.ids && again.scores == found.scores);
         }
     }
@@ -385,25 +402,26 @@ void test_interrupt() {
     Control control;
     Pool pool(2, control);
     control.stop = true;
-    const PredictParams params{.loss = Loss::logistic, .beam = 1, .k = 1, .normalize = true, .path_power = 0};
-    CHECK_THROWS(predict_top_k(model, nullptr, input.rows.view(), params, pool, ids.data(), scores.data()),
-                 "interrupted");
+    const Query query{.loss = Loss::logistic, .beam_size = 1, .k = 1, .normalize = true};
+    const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .path_weight = 0};
+    CHECK_THROWS(
+        top_k(model_of(model, query), input.rows.view(), params, kernels(), pool, ids.data(), scores.data()),
+        "interrupted");
 }
 
 void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     const Rows& rows = input.rows;
     for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
-        const PredictParams params{.loss = loss,
-                                   .beam = rng.below(4),
-                                   .k = 1 + rng.below(kLabels),
-                                   .normalize = rng.below(2) == 1,
-                                   .path_power = 0};
-        CHECK(ids_in_range(predict(model, rows.view(), params)));
+        const Query query{.loss = loss,
+                          .beam_size = rng.below(4),
+                          .k = 1 + rng.below(kLabels),
+                          .normalize = rng.below(2) == 1};
+        CHECK(ids_in_range(predict(model, rows.view(), query)));
         // a single row: features are searched instead of tabled
         RowsView one = rows.view();
         one.n_rows = 1;
         one.ptr += 1 + rng.below(rows.n_rows - 1);
-        CHECK(ids_in_range(predict(model, one, params)));
+        CHECK(ids_in_range(predict(model, one, query)));
     }
 }
 
@@ -473,9 +491,8 @@ void test_sums_beyond_32_bits() {
     rows.value.assign(features.size(), 1.0f);
     rows.ptr = {0, static_cast<int64_t>(features.size())};
     const Forest model(forest.arrays(), kFeatures, kLabels);
-    const PredictParams params{
-        .loss = Loss::squared_hinge, .beam = 0, .k = kLabels, .normalize = false, .path_power = 0};
-    CHECK(ids_in_range(predict(model, rows.view(), params)));
+    const Query query{.loss = Loss::squared_hinge, .beam_size = 0, .k = kLabels, .normalize = false};
+    CHECK(ids_in_range(predict(model, rows.view(), query)));
 }
 
 template <class T>
@@ -508,43 +525,12 @@ void test_one_number_changed() {
     int refused = 0, accepted = 0;
     for (int round = 0; round < 600; ++round) {
         OwnedForest f = make_forest(round % 7);
-        switch (round % 12) {
-            case 0:
-                hit(f.tree_ptr, rng);
-                break;
-            case 1:
-                hit(f.child_ptr, rng);
-                break;
-            case 2:
-                hit(f.children, rng);
-                break;
-            case 3:
-                hit(f.is_leaf, rng);
-                break;
-            case 4:
-                hit(f.bias, rng);
-                break;
-            case 5:
-                hit(f.scale, rng);
-                break;
-            case 6:
-                hit(f.block_ptr, rng);
-                break;
-            case 7:
-                hit(f.bucket_ptr, rng);
-                break;
-            case 8:
-                hit(f.record_ptr, rng);
-                break;
-            case 9:
-                hit(f.shift, rng);
-                break;
-            case 10:
-                hit(f.buckets, rng);
-                break;
-            default:
-                hit(f.records, rng);
-        }
+        int number = 0;
+        for_each_array(
+            [&](const char*, auto& array) {
+                if (number++ == round % 12) hit(array, rng);
+            },
+            f);
         const OwnedForest exact = f;
         try {
             const Forest model(exact.arrays(), kFeatures, kLabels);

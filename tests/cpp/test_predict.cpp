@@ -2,6 +2,7 @@
 #include "predict/predict.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "base/random.hpp"
@@ -100,30 +101,29 @@ struct Answer {
     bool operator==(const Answer&) const = default;
 };
 
-Answer ask(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
-           unsigned threads) {
+Answer ask(const Model& model, const RowsView& x, const TopKParams& params, unsigned threads) {
     Answer answer{std::vector<int32_t>(x.n_rows * params.k), std::vector<float>(x.n_rows * params.k)};
     Control control;
     Pool pool(threads, control);
-    predict_top_k(forest, ranker, x, params, pool, answer.ids.data(), answer.scores.data());
+    top_k(model, x, params, kernels(), pool, answer.ids.data(), answer.scores.data());
     CHECK(control.done == x.n_rows && control.total == x.n_rows);
     return answer;
 }
 
 // The same whoever shares the batch, and however many threads do; and nearly all rows get a label of theirs.
-void check_search(const Texts& texts, const Forest& forest, const Forest* ranker, PredictParams params) {
+void check_search(const Texts& texts, const Model& model, const TopKParams& params) {
     Answer one_by_one;
     for (size_t i = 0; i < kRows; ++i) {
-        const Answer row = ask(forest, ranker, texts.rows(i, i + 1), params, 1);
+        const Answer row = ask(model, texts.rows(i, i + 1), params, 1);
         one_by_one.ids.insert(one_by_one.ids.end(), row.ids.begin(), row.ids.end());
         one_by_one.scores.insert(one_by_one.scores.end(), row.scores.begin(), row.scores.end());
     }
     for (const unsigned threads : {1u, 2u, 5u})
-        CHECK(ask(forest, ranker, texts.rows(0, kRows), params, threads) == one_by_one);
+        CHECK(ask(model, texts.rows(0, kRows), params, threads) == one_by_one);
     // Who asks for all labels has all of them looked at; who asks for few has most passed over.
-    PredictParams all = params;
+    TopKParams all = params;
     all.k = kLabels;
-    const Answer whole = ask(forest, ranker, texts.rows(0, kRows), all, 2);
+    const Answer whole = ask(model, texts.rows(0, kRows), all, 2);
     bool same = true;
     for (size_t i = 0; i < kRows; ++i)
         for (size_t r = 0; r < params.k; ++r) {
@@ -158,24 +158,27 @@ void test_batches() {
     Control control;
     Pool pool(2, control);
     TrainReport report;
-    const OwnedForest several = train_forest(data, views, 0, linear, false, kernels(), pool, report);
-    const OwnedForest one = train_forest(data, {views, 1}, 0, linear, false, kernels(), pool, report);
-    const OwnedForest bare = train_forest(data, views, 0, linear, true, kernels(), pool, report);
+    const auto train = [&](std::span<const TreeView> some, bool routing_only) {
+        return std::make_shared<const Forest>(
+            train_forest(data, some, 0, linear, routing_only, kernels(), pool, report), kFeatures, kLabels,
+            routing_only);
+    };
+    const auto several = train(views, false), one = train({views, 1}, false), routes = train(views, true);
     linear.learn_bias = false;
     std::vector<uint32_t> labels(kLabels);
     std::iota(labels.begin(), labels.end(), 0u);
-    const OwnedForest all = train_ranker(data, labels, {}, 1.0, 0, linear, kernels(), pool, report);
-    const Forest forest(several.arrays(), kFeatures, kLabels), single(one.arrays(), kFeatures, kLabels);
-    const Forest routes(bare.arrays(), kFeatures, kLabels, true), ranker(all.arrays(), kFeatures, kLabels);
-    for (const size_t beam : {size_t{0}, size_t{3}})
-        for (const size_t k : {size_t{1}, size_t{5}, size_t{40}}) {
-            const PredictParams params{
-                .loss = Loss::squared_hinge, .beam = beam, .k = k, .normalize = true, .path_power = 0.1f};
-            check_search(texts, forest, nullptr, params);  // trees
-            check_search(texts, single, nullptr, params);  // one tree
-            check_search(texts, ranker, nullptr, params);  // all labels
-            check_search(texts, routes, &ranker, params);  // candidates by trees, ranked on their own
-        }
+    const auto all = std::make_shared<const Forest>(
+        train_ranker(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels, false);
+    const Model models[] = {
+        Model(several, nullptr, Loss::squared_hinge, true),  // several trees
+        Model(one, nullptr, Loss::squared_hinge, true),      // one
+        Model(nullptr, all, Loss::squared_hinge, true),      // one-vs-rest, all labels
+        Model(routes, all, Loss::squared_hinge, true),       // one-vs-rest behind a beam search
+    };
+    for (const Model& model : models)
+        for (const size_t beam : {size_t{0}, size_t{3}})
+            for (const size_t k : {size_t{1}, size_t{5}, size_t{40}})
+                check_search(texts, model, {.k = k, .beam_size = beam, .exact = false, .path_weight = 0.1f});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc import Bonsai, LabelTree, _core
 
 Array = npt.NDArray[Any]
 
@@ -20,55 +20,14 @@ Array = npt.NDArray[Any]
 def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
     """Weights of all classifiers of a tree, one row for each entry of ``children`` (see docs/format.md)."""
     a = model._arrays
-    first_node, end_node = a["tree_ptr"][tree : tree + 2]
-    first_child, end_child = a["child_ptr"][[first_node, end_node]]
-    blocks = np.arange(a["block_ptr"][first_node], a["block_ptr"][end_node])
-    block_node = np.repeat(
-        np.arange(first_node, end_node), np.diff(a["block_ptr"][first_node : end_node + 1])
+    nodes = range(*a["tree_ptr"][tree : tree + 2])
+    first, end = a["child_ptr"][[nodes.start, nodes.stop]]
+    parts = [model._forest.weights(node) for node in nodes]
+    rows = np.concatenate(
+        [a["child_ptr"][node] - first + children for node, (children, _, _) in zip(nodes, parts, strict=True)]
     )
-    # A block's place among those of its node tells its first child.
-    block_child = a["child_ptr"][block_node] + 128 * (blocks - a["block_ptr"][block_node]) - first_child
-
-    # One line for each record, that is, for each bucket that is not empty.
-    n_buckets = a["bucket_ptr"][blocks + 1] - a["bucket_ptr"][blocks] - 1
-    place = np.repeat(np.arange(len(blocks)), n_buckets)
-    bucket = _ranges(np.zeros(len(blocks), np.int64), n_buckets)
-    at = a["bucket_ptr"][blocks][place] + bucket
-    begin = a["record_ptr"][blocks][place] + a["buckets"][at]
-    filled = a["buckets"][at + 1] > a["buckets"][at]
-    place, bucket, begin = (column[filled] for column in (place, bucket, begin))
-    shift = a["shift"][blocks][place].astype(np.int64)
-    records = np.asarray(a["records"])
-    n_features, n_sized = (records[begin + i].astype(np.int64) for i in range(2))
-
-    # One line for each feature of a record: its number, and the bytes that hold its weights.
-    width = np.where(shift <= 8, 1, 2)
-    record = np.repeat(np.arange(len(begin)), n_features)
-    i = _ranges(0 * n_features, n_features)
-    low_at = begin[record] + 2 + i * width[record]
-    low = records[low_at].astype(np.int64)
-    wide = width[record] == 2
-    low[wide] += 256 * records[low_at[wide] + 1].astype(np.int64)
-    feature = (bucket[record] << shift[record]) + low
-    sizes = begin + 2 + n_features * width
-    size = np.full(len(record), 2)
-    sized = i < n_sized[record]
-    size[sized] = records[sizes[record[sized]] + i[sized]]
-    before = np.cumsum(size) - size
-    first = np.cumsum(n_features) - n_features
-    held = (sizes + n_sized)[record] + before - before[first][record]
-
-    # One line for each weight: listed ones have a child each, the others a map of 128 bits.
-    spread = size > 16
-    n_weights = np.where(spread, size - 16, size // 2)
-    weight_at = _ranges(held + np.where(spread, 16, n_weights), n_weights)
-    child = records[_ranges(held, n_weights)].astype(np.int64)
-    maps = records[held[spread, None] + np.arange(16)]
-    child[np.repeat(spread, n_weights)] = np.unpackbits(maps, axis=1, bitorder="little").nonzero()[1]
-    row = np.repeat(block_child[place[record]], n_weights) + child
-    shape = (int(end_child - first_child), model.n_features_in_)
-    weights = records[weight_at].view(np.int8).astype(np.float32)
-    return sp.csr_array((weights, (row, np.repeat(feature, n_weights))), shape=shape)
+    features, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    return sp.csr_array((values, (rows, features)), shape=(int(end - first), model.n_features_in_))
 
 
 def _ranges(starts: Array, lengths: Array) -> Array:
@@ -108,9 +67,7 @@ class TreeSearch:
         inner = np.flatnonzero(~self.tree.arrays["is_leaf"][owner])
         products = (rows @ classifier_weights(model, tree)[inner].T).toarray()
         self._margin = np.zeros((rows.shape[0], self.tree.n_nodes), np.float32)
-        self._margin[:, self.tree.arrays["children"][inner]] = (
-            products * a["scale"][part][inner] + a["bias"][part][inner]
-        )
+        self._margin[:, self.tree.arrays["children"][inner]] = products + a["bias"][part][inner]
 
     def run(self, beam: int) -> Survival:
         """The nodes that a beam of this size keeps."""
@@ -197,7 +154,8 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
         nodes = early_leaves(tree, model.strategy_.max_depth) + a["tree_ptr"][number]
         bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
     result = copy.copy(model)
-    result._adopt({**a, "bias": bias})
+    forest = _core.Forest({**a, "bias": bias}, model.n_features_in_, len(model.classes_))
+    result._adopt(forest)
     return result
 
 

@@ -41,9 +41,30 @@ unsigned shift_for(std::span<const uint32_t> features) {
 
 }  // namespace
 
-Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool bare)
-    : a_(arrays), n_features_(n_features), n_labels_(n_labels), bare_(bare) {
+Forest::Forest(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only)
+    : owned_(std::move(made)),
+      a_(owned_.arrays()),
+      n_features_(n_features),
+      n_labels_(n_labels),
+      routing_only_(routing_only) {
+    index();
+}
+
+Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only,
+               std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)), n_features_(n_features), n_labels_(n_labels), routing_only_(routing_only) {
+    a_ = arrays;
+    for_each_structure_array(
+        [](const char*, auto& view, auto& copy, const auto& given) {
+            copy.assign(given.begin(), given.end());
+            view = copy;
+        },
+        a_, owned_, arrays);
     check_structure();
+    index();
+}
+
+void Forest::index() {
     for (size_t t = 0; t < n_trees(); ++t) {
         InnerNodes& inner = inner_.emplace_back();
         for (int64_t v = a_.tree_ptr[t]; v < a_.tree_ptr[t + 1]; ++v) {
@@ -54,7 +75,7 @@ Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, b
         }
     }
     if (!is_one_leaf()) return;
-    place_.assign(n_labels, kNowhere);
+    place_.assign(n_labels_, kNowhere);
     for (size_t c = 0; c < a_.children.size(); ++c) place_[a_.children[c]] = static_cast<uint32_t>(c);
 }
 
@@ -89,7 +110,7 @@ void Forest::check_structure() const {
                         "a bias or scale that is no number");
             }
             require(static_cast<size_t>(a_.block_ptr[v + 1] - a_.block_ptr[v]) ==
-                        (bare_ && a_.is_leaf[v] ? 0 : (n + kBlockChildren - 1) / kBlockChildren),
+                        (routing_only_ && a_.is_leaf[v] ? 0 : (n + kBlockChildren - 1) / kBlockChildren),
                     "blocks that do not fit a node's children");
         }
     }

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #if defined(__SSE2__)
@@ -49,6 +51,51 @@ struct ForestArrays {
     std::span<const uint8_t> shift;       // B: bucket = feature >> shift
     std::span<const uint32_t> buckets;    // where each bucket's record begins, counted within the block
     std::span<const uint8_t> records;
+};
+
+// The only list of the arrays. fn(name, array of each forest …) for each array, in the order of the model
+// file; a forest is a ForestArrays or an OwnedForest. First the structure: all but the weights.
+template <class Fn, class... Forests>
+void for_each_structure_array(Fn&& fn, Forests&&... forest) {
+    fn("tree_ptr", forest.tree_ptr...);
+    fn("child_ptr", forest.child_ptr...);
+    fn("children", forest.children...);
+    fn("is_leaf", forest.is_leaf...);
+    fn("bias", forest.bias...);
+    fn("scale", forest.scale...);
+    fn("block_ptr", forest.block_ptr...);
+    fn("bucket_ptr", forest.bucket_ptr...);
+    fn("record_ptr", forest.record_ptr...);
+    fn("shift", forest.shift...);
+}
+template <class Fn, class... Forests>
+void for_each_array(Fn&& fn, Forests&&... forest) {
+    for_each_structure_array(fn, forest...);
+    fn("buckets", forest.buckets...);
+    fn("records", forest.records...);
+}
+
+// The arrays of a forest under construction.
+struct OwnedForest {
+    std::vector<int64_t> tree_ptr, child_ptr;
+    std::vector<int32_t> children;
+    std::vector<uint8_t> is_leaf;
+    std::vector<float> bias, scale;
+    std::vector<int64_t> block_ptr, bucket_ptr, record_ptr;
+    std::vector<uint8_t> shift;
+    std::vector<uint32_t> buckets;
+    std::vector<uint8_t> records;
+
+    ForestArrays arrays() const {
+        ForestArrays views;
+        for_each_array([](const char*, auto& view, const auto& owned) { view = owned; }, views, *this);
+        return views;
+    }
+
+    // Appends a block. Features ascend; weights ptr[i] … ptr[i + 1], at least one, are those of the i-th,
+    // each with its child within the block.
+    void add_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
+                   std::span<const uint8_t> child, std::span<const StoredWeight> weight);
 };
 
 // What a block holds of one feature; of size 0 if the block lacks it.
@@ -253,18 +300,25 @@ class PackedBlock {
     size_t low_bytes_;
 };
 
+// Immutable. Nodes of all trees are numbered through, as in the arrays.
 class Forest {
   public:
-    // Proves what prediction relies on: everything but the contents of buckets and records, which are read
-    // with bounds checked. Takes time for each node, child and block. Throws std::invalid_argument.
-    // `bare`: leaves have no classifiers, the trees only lead to them.
-    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool bare = false);
+    // What training made; nothing is checked. `routing_only`: leaves have no classifiers, the trees only lead
+    // to them.
+    Forest(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only);
+    // What a file or a caller holds. All structure is copied and validated, in time linear in nodes, children
+    // and blocks. Only `buckets` and `records` stay where they are; they may be mapped memory that somebody
+    // changes, so every read of them is checked. `owner` keeps them alive. Throws std::invalid_argument.
+    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only = false,
+           std::shared_ptr<const void> owner = nullptr);
+    Forest(const Forest&) = delete;
+    Forest& operator=(const Forest&) = delete;
 
     const ForestArrays& arrays() const { return a_; }
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
-    bool is_bare() const { return bare_; }
+    bool routing_only() const { return routing_only_; }
     size_t n_children(size_t node) const {
         return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
     }
@@ -289,54 +343,43 @@ class Forest {
         return {part(a_.buckets, a_.bucket_ptr), part(a_.records, a_.record_ptr), a_.shift[b]};
     }
 
+    // fn(child, feature, value) for each weight of a node; children are counted from the node's first. What a
+    // damaged file claims beyond the node's children and the features is left out.
+    template <class Fn>
+    void for_each_weight(size_t node, Fn&& fn) const {
+        if (node >= a_.is_leaf.size()) throw std::invalid_argument("the forest has no such node");
+        const auto first = static_cast<size_t>(a_.child_ptr[node]);
+        for (int64_t b = a_.block_ptr[node]; b < a_.block_ptr[node + 1]; ++b) {
+            const size_t from = static_cast<size_t>(b - a_.block_ptr[node]) * kBlockChildren;
+            block(static_cast<size_t>(b)).for_each_feature([&](size_t feature, const FeatureWeights& found) {
+                if (feature >= n_features_) return;
+                found.for_each([&](size_t c, StoredWeight weight) {
+                    if (from + c < n_children(node))
+                        fn(from + c, feature, a_.scale[first + from + c] * static_cast<float>(weight));
+                });
+            });
+        }
+    }
+
     // Checks the contents too: every feature, offset and child in range. Linear in the size of the model.
     void verify() const;
 
   private:
     void check_structure() const;
+    void index();
 
+    OwnedForest owned_;
+    std::shared_ptr<const void> owner_;
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;
-    bool bare_;
+    bool routing_only_;
     std::vector<uint32_t> place_;
     struct InnerNodes {  // of a tree
         size_t children = 0;
         size_t widest = 0;
     };
     std::vector<InnerNodes> inner_;
-};
-
-// The arrays of a forest under construction.
-struct OwnedForest {
-    std::vector<int64_t> tree_ptr, child_ptr;
-    std::vector<int32_t> children;
-    std::vector<uint8_t> is_leaf;
-    std::vector<float> bias, scale;
-    std::vector<int64_t> block_ptr, bucket_ptr, record_ptr;
-    std::vector<uint8_t> shift;
-    std::vector<uint32_t> buckets;
-    std::vector<uint8_t> records;
-
-    ForestArrays arrays() const {
-        return {.tree_ptr = tree_ptr,
-                .child_ptr = child_ptr,
-                .children = children,
-                .is_leaf = is_leaf,
-                .bias = bias,
-                .scale = scale,
-                .block_ptr = block_ptr,
-                .bucket_ptr = bucket_ptr,
-                .record_ptr = record_ptr,
-                .shift = shift,
-                .buckets = buckets,
-                .records = records};
-    }
-
-    // Appends a block. Features ascend; weights ptr[i] … ptr[i + 1], at least one, are those of the i-th,
-    // each with its child within the block.
-    void add_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
-                   std::span<const uint8_t> child, std::span<const StoredWeight> weight);
 };
 
 }  // namespace bonsai

@@ -53,10 +53,11 @@ template <class T>
 void append(std::vector<T>& to, const std::vector<T>& from) {
     to.insert(to.end(), from.begin(), from.end());
 }
-
-// `from` holds pointers that begin at 0; in `to` they go on from where its last one ended.
-void append_shifted(std::vector<int64_t>& to, std::span<const int64_t> from, int64_t shift) {
-    for (const int64_t p : from) to.push_back(p + shift);
+// Offsets, which begin at 0 in `from`; in `to` they go on from its last one.
+void append(std::vector<int64_t>& to, const std::vector<int64_t>& from) {
+    if (from.empty()) return;
+    const int64_t shift = to.back();
+    for (size_t i = 1; i < from.size(); ++i) to.push_back(from[i] + shift);
 }
 
 }  // namespace
@@ -82,13 +83,7 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
 }
 
 void append(OwnedForest& forest, const OwnedForest& part) {
-    append(forest.bias, part.bias);
-    append(forest.scale, part.scale);
-    append_shifted(forest.bucket_ptr, std::span(part.bucket_ptr).subspan(1), forest.bucket_ptr.back());
-    append_shifted(forest.record_ptr, std::span(part.record_ptr).subspan(1), forest.record_ptr.back());
-    append(forest.shift, part.shift);
-    append(forest.buckets, part.buckets);
-    append(forest.records, part.records);
+    for_each_array([](const char*, auto& to, const auto& from) { append(to, from); }, forest, part);
 }
 
 }  // namespace bonsai

@@ -14,12 +14,12 @@ constexpr size_t kVisitBytes = 48 << 20;
 
 }  // namespace
 
-Search::Search(const Forest& forest, const Scores& scores, size_t beam, Pool& pool)
+Search::Search(const Forest& forest, const Scores& scores, size_t beam, const Kernels& kernels, Pool& pool)
     : forest_(forest),
       scores_(scores),
       beam_(beam == 0 ? std::numeric_limits<size_t>::max() : beam),
       pool_(pool),
-      loop_(batch_, pool),
+      loop_(batch_, kernels, pool),
       workers_(pool.threads()),
       by_node_(forest.arrays().is_leaf.size()) {}
 

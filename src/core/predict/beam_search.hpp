@@ -45,7 +45,7 @@ void for_each_row(Pool& pool, const Rows& rows, Fn&& fn) {
 class Search {
   public:
     // beam: nodes that are kept at each level, in each tree; 0: all.
-    Search(const Forest& forest, const Scores& scores, size_t beam, Pool& pool);
+    Search(const Forest& forest, const Scores& scores, size_t beam, const Kernels& kernels, Pool& pool);
 
     // Reads the rows of x from `begin` on, as many as there is room for; returns where they end.
     size_t read(const RowsView& x, size_t begin, bool normalize);

@@ -54,7 +54,7 @@ class Batch {
 // One worker's way into the weights.
 class BlockScorer {
   public:
-    explicit BlockScorer(const Batch& batch) : batch_(batch), kernels_(kernels()) {}
+    BlockScorer(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
 
     // Takes up the block that holds a node's children from `from` on. `rows` are those of the batch whose
     // margins will be asked for: if there are many, the block is unpacked for them.
@@ -129,7 +129,8 @@ struct BlockRows {
 // Goes through blocks with all threads: each block is read and unpacked once for all rows that need it.
 class BlockLoop {
   public:
-    BlockLoop(const Batch& batch, Pool& pool) : batch_(batch), pool_(pool), scorers_(pool.threads()) {}
+    BlockLoop(const Batch& batch, const Kernels& kernels, Pool& pool)
+        : batch_(batch), kernels_(kernels), pool_(pool), scorers_(pool.threads()) {}
 
     // fn(scorer that has the block open, block, row, its number) for all rows of all blocks. Orders the
     // blocks, and splits some.
@@ -138,7 +139,7 @@ class BlockLoop {
         share_out(forest, blocks);
         pool_.run(blocks.size(), [&](size_t b, unsigned worker) {
             auto& scorer = scorers_[worker];
-            if (!scorer) scorer = std::make_unique<BlockScorer>(batch_);
+            if (!scorer) scorer = std::make_unique<BlockScorer>(batch_, kernels_);
             scorer->open(forest, blocks[b].node, blocks[b].from, blocks[b].rows);
             for (size_t i = 0; i < blocks[b].rows.size(); ++i)
                 fn(*scorer, blocks[b], blocks[b].rows[i], blocks[b].first + i);
@@ -149,6 +150,7 @@ class BlockLoop {
     void share_out(const Forest& forest, std::vector<BlockRows>& blocks) const;
 
     const Batch& batch_;
+    const Kernels& kernels_;
     Pool& pool_;
     std::vector<std::unique_ptr<BlockScorer>> scorers_;
 };

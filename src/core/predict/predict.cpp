@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <ranges>
+#include <stdexcept>
+#include <string>
 
 #include "base/tables.hpp"
 #include "predict/beam_search.hpp"
@@ -15,6 +17,14 @@
 
 namespace bonsai {
 namespace {
+
+struct PredictParams {
+    Loss loss;
+    size_t beam;
+    size_t k;
+    bool normalize;
+    float path_power;
+};
 
 // What one tree says about a label.
 struct Entry {
@@ -72,14 +82,15 @@ float over_exp(float x) {
 // Ranks the labels of the leaves that the search ends in.
 class Ranking {
   public:
-    Ranking(const Forest& forest, const Forest* ranker, const PredictParams& params, Pool& pool)
+    Ranking(const Forest& forest, const Forest* ranker, const PredictParams& params, const Kernels& kernels,
+            Pool& pool)
         : forest_(forest),
           ranker_(ranker),
           params_(params),
           pool_(pool),
-          kernels_(kernels()),
+          kernels_(kernels),
           scores_(params.loss, kernels_),
-          search_(forest, scores_, params.beam, pool),
+          search_(forest, scores_, params.beam, kernels, pool),
           workers_(pool.threads()),
           locks_(pool.threads() > 1 ? kLocks : 1),
           by_block_(ranker ? ranker->n_blocks(0) : 0) {}
@@ -471,11 +482,21 @@ class Ranking {
 
 }  // namespace
 
-void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
-                   Pool& pool, int32_t* ids, float* scores) {
+void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
+           Pool& pool, int32_t* ids, float* scores) {
+    if (x.n_features != model.n_features())
+        throw std::invalid_argument("X has " + std::to_string(x.n_features) +
+                                    " features, but the model has " + std::to_string(model.n_features()));
     pool.control().done = 0;
     pool.control().total = x.n_rows;
-    Ranking ranking(forest, ranker, params, pool);
+    const bool searches = model.trees() && !(params.exact && model.one_vs_rest());
+    const Forest& forest = searches ? *model.trees() : *model.one_vs_rest();
+    const PredictParams options{.loss = model.loss(),
+                                .beam = params.exact ? 0 : params.beam_size,
+                                .k = params.k,
+                                .normalize = model.normalize(),
+                                .path_power = params.path_weight};
+    Ranking ranking(forest, searches ? model.one_vs_rest() : nullptr, options, kernels, pool);
     for (size_t begin = 0; begin < x.n_rows;) begin = ranking.run(x, begin, ids, scores);
 }
 

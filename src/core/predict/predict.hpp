@@ -3,24 +3,22 @@
 
 #include "base/parallel.hpp"
 #include "data/matrix.hpp"
+#include "kernels/kernels.hpp"
 #include "linear/linear.hpp"
-#include "model/forest.hpp"
+#include "model/model.hpp"
 
 namespace bonsai {
 
-struct PredictParams {
-    Loss loss;
-    size_t beam;       /// nodes kept at each level; 0: all
-    size_t k;          /// labels for each row
-    bool normalize;    /// rows are made unit-norm first
-    float path_power;  /// with a ranker: power of the path's score, >= 0
+struct TopKParams {
+    size_t k;           /// labels for each row
+    size_t beam_size;   /// nodes kept at each level of a tree; 0: all
+    bool exact;         /// all labels are ranked, whatever beam_size is
+    float path_weight;  /// of the path's log score, >= 0; only one-vs-rest classifiers behind a beam search
 };
 
 // For each row its k best labels: ids (n x k, -1 where there are fewer candidates) and log scores (n x k,
 // -infinity there), best first. Ties go to the larger mean margin, then to the smaller label.
-// With a ranker, a forest that is one leaf, the trees only find candidates, all labels of the leaves that the
-// beam ends in, and the ranker's classifiers rank them.
-void predict_top_k(const Forest& forest, const Forest* ranker, const RowsView& x, const PredictParams& params,
-                   Pool& pool, int32_t* ids, float* scores);
+void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
+           Pool& pool, int32_t* ids, float* scores);
 
 }  // namespace bonsai

@@ -22,8 +22,7 @@ std::vector<uint64_t> node_keys(std::span<const int64_t> child_ptr, std::span<co
 namespace {
 
 // A leaf costs its labels times its rows. Clustering sometimes leaves one that holds a good part of all
-// labels; from so many times `max_leaf` on it is split whatever its depth, unless the root was meant to be
-// the leaf.
+// labels; from so many times `max_leaf` on it may be split whatever its depth.
 constexpr size_t kOverfull = 100;
 
 struct Growing {
@@ -78,7 +77,7 @@ std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t>
     }
     const auto is_large = [&](const Growing& node, size_t depth) {
         const bool last = params.max_depth > 0 && depth >= params.max_depth;
-        const bool overfull = params.max_depth > 1 && node.labels.size() / kOverfull >= params.max_leaf;
+        const bool overfull = params.split_oversized && node.labels.size() / kOverfull >= params.max_leaf;
         return node.labels.size() > params.max_leaf && (!last || overfull);
     };
     for (size_t depth = 1; depth == 1 || std::any_of(levels.begin(), levels.end(),

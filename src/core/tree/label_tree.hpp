@@ -21,8 +21,9 @@ struct Tree {
 
 struct TreeParams {
     KMeansParams kmeans;
-    size_t max_leaf;   /// labels in a leaf
-    size_t max_depth;  /// levels of nodes, the root is level 1; 0: no limit. Overfull leaves go deeper
+    size_t max_leaf;       /// labels in a leaf
+    size_t max_depth;      /// levels of nodes, the root is level 1; 0: no limit
+    bool split_oversized;  /// leaves of 100 x max_leaf labels or more are split, whatever max_depth is
     uint64_t seed;
 };
 

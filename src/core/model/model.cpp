@@ -1,0 +1,25 @@
+#include "model/model.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+namespace bonsai {
+
+Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
+             bool normalize)
+    : trees_(std::move(trees)), one_vs_rest_(std::move(one_vs_rest)), loss_(loss), normalize_(normalize) {
+    const auto require = [](bool holds, const char* what) {
+        if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
+    };
+    require(trees_ || one_vs_rest_, "it has neither trees nor one-vs-rest classifiers");
+    require(!trees_ || !trees_->routing_only() || one_vs_rest_,
+            "trees without classifiers at their leaves need one-vs-rest classifiers");
+    if (!one_vs_rest_) return;
+    require(one_vs_rest_->is_one_leaf() && !one_vs_rest_->routing_only(),
+            "one-vs-rest classifiers are not those of a single leaf");
+    require(!trees_ || (trees_->n_labels() == one_vs_rest_->n_labels() &&
+                        trees_->n_features() == one_vs_rest_->n_features()),
+            "trees and one-vs-rest classifiers differ in their number of labels or features");
+}
+
+}  // namespace bonsai

@@ -1,0 +1,64 @@
+// Dataset and LabelVectors.
+#include "python/bind_dataset.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <string>
+
+#include "python/bindings.hpp"
+#include "python/params.hpp"
+#include "python/watched.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace bonsai {
+namespace {
+
+std::unique_ptr<LabelVectors> make_label_vectors(const PyDataset& dataset, const std::string& kind,
+                                                 unsigned threads, nb::object progress) {
+    const auto representation = choice<Representation>("kind", kind,
+                                                       {{"input", Representation::input},
+                                                        {"output", Representation::output},
+                                                        {"joint", Representation::joint}});
+    Rows rows;
+    run_watched(threads, progress,
+                [&](Pool& pool) { rows = label_vectors(dataset.data(), representation, pool); });
+    return std::make_unique<LabelVectors>(std::move(rows));
+}
+
+// (indptr, indices, values, n_columns), or a 2-D array: read-only views.
+nb::object arrays_of(nb::handle self) {
+    const RowsView& rows = nb::cast<const LabelVectors&>(self).view();
+    if (rows.dense)
+        return view_numpy<float>({rows.dense, rows.n_rows * rows.n_features}, self,
+                                 {rows.n_rows, rows.n_features});
+    const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
+    return nb::make_tuple(view_numpy<int64_t>({rows.ptr, rows.n_rows + 1}, self),
+                          view_numpy<int32_t>({rows.index, n}, self),
+                          view_numpy<float>({rows.value, n}, self), rows.n_features);
+}
+
+}  // namespace
+
+void bind_dataset(nb::module_& m) {
+    nb::class_<PyDataset>(m, "Dataset")
+        .def(nb::init<nb::handle, In<int64_t>, In<int32_t>, size_t, In<float>, bool>(), "x"_a,
+             "label_ptr"_a.noconvert(), "labels"_a.noconvert(), "n_labels"_a, "weights"_a.noconvert(),
+             "normalize"_a,
+             "Rows and their labels, checked. x is (indptr, indices, values, n_columns) or a 2-D float32 "
+             "array; "
+             "weights is empty or has one entry for each row.");
+    nb::class_<LabelVectors>(m, "LabelVectors", "One row for each label: what labels are clustered by.")
+        .def_static(
+            "from_rows", [](nb::handle x) { return std::make_unique<LabelVectors>(x); }, "x"_a,
+            "Vectors of the caller's, of unit norm or zero, checked.")
+        .def("arrays", &arrays_of, "(indptr, indices, values, n_columns) or a 2-D array; read-only views.");
+    m.def("label_vectors", make_label_vectors, "dataset"_a, "kind"_a, "threads"_a, "progress"_a = nb::none(),
+          "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.");
+}
+
+}  // namespace bonsai

@@ -1,0 +1,164 @@
+// Forest and Model.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+#include "model/forest.hpp"
+#include "model/model.hpp"
+#include "predict/predict.hpp"
+#include "python/arrays.hpp"
+#include "python/bindings.hpp"
+#include "python/params.hpp"
+#include "python/watched.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace bonsai {
+namespace {
+
+std::shared_ptr<Forest> forest_from_arrays(const nb::dict& arrays, size_t n_features, size_t n_labels,
+                                           bool routing_only) {
+    ForestArrays views;
+    nb::list kept;
+    for_each_array(
+        [&](const char* name, auto& view) {
+            if (!arrays.contains(name))
+                throw std::invalid_argument(std::string("the model is inconsistent: it lacks ") + name);
+            using T = std::remove_const_t<typename std::remove_reference_t<decltype(view)>::element_type>;
+            const auto array = cast_array<In<T>>(arrays[name], name);
+            view = span(array);
+            kept.append(arrays[name]);
+        },
+        views);
+    const auto owner = keep_alive(kept);
+    const nb::gil_scoped_release unlock;
+    return std::make_shared<Forest>(views, n_features, n_labels, routing_only, owner);
+}
+
+nb::dict arrays_of(nb::handle self) {
+    nb::dict arrays;
+    for_each_array([&](const char* name, auto view) { arrays[name] = view_numpy(view, self); },
+                   ForestArrays(nb::cast<const Forest&>(self).arrays()));
+    return arrays;
+}
+
+// The weights of a node: (child, feature, value) for each.
+nb::tuple weights_of(const Forest& forest, size_t node) {
+    std::vector<uint32_t> children, features;
+    std::vector<float> values;
+    {
+        const nb::gil_scoped_release unlock;
+        forest.for_each_weight(node, [&](size_t child, size_t feature, float value) {
+            children.push_back(static_cast<uint32_t>(child));
+            features.push_back(static_cast<uint32_t>(feature));
+            values.push_back(value);
+        });
+    }
+    return nb::make_tuple(to_numpy(std::move(children)), to_numpy(std::move(features)),
+                          to_numpy(std::move(values)));
+}
+
+nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size, bool exact,
+                   float path_weight, unsigned threads, const nb::object& progress) {
+    const RowsIn rows(x, "X");
+    const size_t n_rows = rows.view().n_rows;
+    if (k > model.n_labels())
+        throw std::invalid_argument("k is " + std::to_string(k) + ", but the model has " +
+                                    std::to_string(model.n_labels()) + " labels");
+    const TopKParams params{.k = k, .beam_size = beam_size, .exact = exact, .path_weight = path_weight};
+    const Kernels& kernels = bonsai::kernels();
+    std::vector<int32_t> ids;
+    std::vector<float> scores;
+    const auto work = [&](Pool& pool) {
+        rows.check();
+        ids.resize(n_rows * k);
+        scores.resize(n_rows * k);
+        top_k(model, rows.view(), params, kernels, pool, ids.data(), scores.data());
+    };
+    constexpr size_t few = 16;  // starting a thread would cost more than the answer
+    if (n_rows <= few) {
+        const nb::gil_scoped_release unlock;
+        Control control;
+        Pool pool(1, control);
+        work(pool);
+    } else {
+        run_watched(threads, progress, work);
+    }
+    return nb::make_tuple(to_numpy(std::move(ids), {n_rows, k}), to_numpy(std::move(scores), {n_rows, k}));
+}
+
+nb::object self_of(nb::object self, nb::handle) {
+    return self;
+}
+
+}  // namespace
+
+void bind_model(nb::module_& m) {
+    nb::class_<Forest>(m, "Forest", "Trees with their classifiers, or one-vs-rest classifiers. Immutable.")
+        .def(nb::new_(&forest_from_arrays), "arrays"_a, "n_features"_a, "n_labels"_a,
+             "routing_only"_a = false,
+             "From its twelve arrays (docs/format.md). Structure is copied and checked, weights stay where "
+             "they "
+             "are.")
+        .def_prop_ro("n_features", &Forest::n_features)
+        .def_prop_ro("n_labels", &Forest::n_labels)
+        .def_prop_ro("n_trees", &Forest::n_trees)
+        .def_prop_ro("routing_only", &Forest::routing_only)
+        .def("arrays", &arrays_of, nb::sig("def arrays(self) -> dict[str, NDArray]"),
+             "Its twelve arrays, as the model file stores them; read-only views.")
+        .def("weights", &weights_of, "node"_a,
+             nb::sig("def weights(self, node: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], "
+                     "NDArray[numpy.float32]]"),
+             "(child, feature, value) of each weight of a node.")
+        .def("verify", &Forest::verify, nb::call_guard<nb::gil_scoped_release>(),
+             "Check every offset, feature, child and weight; ValueError if one is not as it must be.")
+        .def("__deepcopy__", &self_of, "memo"_a)
+        .def("__reduce__", [](nb::object self) {
+            const auto& forest = nb::cast<const Forest&>(self);
+            return nb::make_tuple(self.type(), nb::make_tuple(arrays_of(self), forest.n_features(),
+                                                              forest.n_labels(), forest.routing_only()));
+        });
+    nb::class_<Model>(m, "Model", "All that prediction needs. Immutable.")
+        .def(nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
+                         const std::string& loss, bool normalize) {
+                 return std::make_shared<Model>(std::move(trees), std::move(one_vs_rest), loss_named(loss),
+                                                normalize);
+             }),
+             "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a)
+        .def("top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "path_weight"_a,
+             "threads"_a, "progress"_a = nb::none(),
+             nb::sig("def top_k(self, x: object, k: int, *, beam_size: int, exact: bool, path_weight: float, "
+                     "threads: int, progress: object | None = None) -> tuple[NDArray[numpy.int32], "
+                     "NDArray[numpy.float32]]"),
+             "(ids int32, log scores float32) of the k best labels of each row; -1 and -inf where there are "
+             "fewer.\n\nbeam_size 0 keeps all nodes. exact ranks all labels. path_weight times the log score "
+             "of "
+             "the path is added where one-vs-rest classifiers stand behind trees.")
+        .def_prop_ro(
+            "trees", [](const Model& model) { return model.shared_trees(); },
+            nb::sig("def trees(self) -> Forest | None"))
+        .def_prop_ro(
+            "one_vs_rest", [](const Model& model) { return model.shared_one_vs_rest(); },
+            nb::sig("def one_vs_rest(self) -> Forest | None"))
+        .def_prop_ro("loss", [](const Model& model) { return std::string(name_of(model.loss())); })
+        .def_prop_ro("normalize", &Model::normalize)
+        .def_prop_ro("n_features", &Model::n_features)
+        .def_prop_ro("n_labels", &Model::n_labels)
+        .def("__deepcopy__", &self_of, "memo"_a)
+        .def("__reduce__", [](nb::object self) {
+            return nb::make_tuple(self.type(), nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"),
+                                                              self.attr("loss"), self.attr("normalize")));
+        });
+}
+
+}  // namespace bonsai

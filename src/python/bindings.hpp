@@ -1,0 +1,13 @@
+// What each bind_*.cpp adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace bonsai {
+
+void bind_dataset(nanobind::module_& m);
+void bind_training(nanobind::module_& m);
+void bind_model(nanobind::module_& m);
+void bind_xc_format(nanobind::module_& m);
+
+}  // namespace bonsai

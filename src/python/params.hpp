@@ -1,0 +1,36 @@
+// Parameters as they cross the boundary: dicts whose every entry is read once, by name, and checked.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "linear/linear.hpp"
+#include "tree/label_tree.hpp"
+
+namespace bonsai {
+
+Loss loss_named(const std::string& name);
+const char* name_of(Loss loss);
+
+// {"loss", "solver", "C", "tol", "max_iter", "learn_bias", "fixed_bias", "prune"}
+LinearParams linear_params(const nanobind::dict& params);
+// {"branching_factor", "kmeans_tol", "kmeans_max_iter", "plus_plus", "balanced"}
+KMeansParams kmeans_params(const nanobind::dict& params);
+// Those, and {"max_leaf_size", "max_depth", "split_oversized"}
+TreeParams tree_params(const nanobind::dict& params, uint64_t seed);
+
+template <class T>
+T choice(const std::string& parameter, const std::string& name,
+         std::initializer_list<std::pair<const char*, T>> choices) {
+    std::string known;
+    for (const auto& [text, value] : choices) {
+        if (name == text) return value;
+        known += (known.empty() ? "" : ", ") + std::string(text);
+    }
+    throw std::invalid_argument(parameter + " is '" + name + "', but must be one of " + known);
+}
+
+}  // namespace bonsai

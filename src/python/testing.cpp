@@ -1,0 +1,73 @@
+// Parts of training by themselves, for the tests; never part of a wheel.
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/random.hpp"
+#include "kernels/kernels.hpp"
+#include "linear/linear.hpp"
+#include "python/arrays.hpp"
+#include "python/bind_dataset.hpp"
+#include "python/params.hpp"
+#include "python/watched.hpp"
+#include "tree/kmeans.hpp"
+#include "tree/train_trees.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace bonsai;
+
+namespace {
+
+// k-means alone, on unit or zero rows: (cluster of each row, number of clusters, objective after each
+// iteration).
+nb::tuple partition(nb::object vectors, nb::dict params, uint64_t key, unsigned threads) {
+    const RowsIn rows(vectors, "vectors");
+    rows.check();
+    const KMeansParams kmeans = kmeans_params(params);
+    const Kernels& kernels = bonsai::kernels();
+    Partition out;
+    run_watched(threads, nb::none(), [&](Pool& pool) {
+        out = partition_rows(rows.view(), kmeans, Rng(derive(key, kForClustering)), kernels, pool);
+    });
+    return nb::make_tuple(to_numpy(std::move(out.cluster)), out.n_clusters,
+                          to_numpy(std::move(out.objective)));
+}
+
+// The classifiers of one problem before quantisation and packing: (weights, biases, iterations). Class c of
+// the problem is label c of the data set.
+nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
+    const LinearParams linear = linear_params(params);
+    const Dataset& data = dataset.data();
+    std::vector<uint32_t> ids(data.n_rows()), labels(data.n_labels());
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::iota(labels.begin(), labels.end(), 0u);
+    Slice::Scratch scratch;
+    const Slice slice(data.x(), ids, data.factors(), scratch, holds_apart(linear));
+    const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
+    Control control;
+    std::vector<float> w(data.n_labels() * data.n_features(), 0.0f), bias;
+    std::vector<int32_t> n_iter;
+    for (size_t first = 0; first < data.n_labels(); first += kMaxLanes) {
+        const size_t n = std::min(kMaxLanes, data.n_labels() - first);
+        const Solution s = solve_panel(problem, first, n, linear, kernels(), control);
+        for (const Weight& e : s.weights)
+            w[e.cls * data.n_features() + slice.features()[e.feature]] = e.value;
+        bias.insert(bias.end(), s.bias.begin(), s.bias.end());
+        n_iter.insert(n_iter.end(), s.n_iter.begin(), s.n_iter.end());
+    }
+    return nb::make_tuple(to_numpy(std::move(w), {data.n_labels(), data.n_features()}),
+                          to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
+}
+
+}  // namespace
+
+NB_MODULE(_core_testing, m) {
+    nb::module_::import_("bonsai_xmc._core");  // knows the type of `dataset`
+    m.def("partition", partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
+    m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
+}

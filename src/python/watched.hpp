@@ -1,0 +1,67 @@
+// Long calls that stay responsive: work without the GIL, progress, signals.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "base/parallel.hpp"
+
+namespace bonsai {
+
+// Runs fn(pool) without the GIL on threads of its own, while this thread delivers signals (Ctrl-C ends the
+// work within a moment) and calls progress(done, total) ten times a second.
+template <class Fn>
+void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
+    using namespace std::chrono_literals;
+    Control control;
+    std::mutex mutex;
+    std::condition_variable finished;
+    bool done = false;
+    std::exception_ptr error;
+    const auto work = [&] {
+        try {
+            Pool pool(threads, control);
+            fn(pool);
+        } catch (...) {
+            error = std::current_exception();
+        }
+        const std::lock_guard lock(mutex);
+        done = true;
+        finished.notify_all();
+    };
+    {
+        const nanobind::gil_scoped_release unlock;
+        std::thread driver;
+        try {
+            driver = std::thread(work);
+        } catch (const std::system_error&) {
+            work();  // no thread to be had: unwatched is better than not at all
+        }
+        std::unique_lock lock(mutex);
+        std::exception_ptr python_error;
+        while (!finished.wait_for(lock, 100ms, [&] { return done; })) {
+            if (control.stop) continue;
+            const nanobind::gil_scoped_acquire hold;
+            try {
+                if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+                if (!progress.is_none()) progress(control.done.load(), control.total.load());
+            } catch (...) {
+                python_error = std::current_exception();
+                control.stop = true;
+            }
+        }
+        lock.unlock();
+        if (driver.joinable()) driver.join();
+        if (python_error) error = python_error;
+    }
+    if (error) std::rethrow_exception(error);
+    if (!progress.is_none()) progress(control.total.load(), control.total.load());
+}
+
+}  // namespace bonsai
