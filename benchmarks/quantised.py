@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from bonsai_xmc import _core, _inputs, datasets, metrics
+from bonsai_xmc import _core, _core_testing, _inputs, datasets, metrics
 
 DATA = ("eurlex57k", "delicious", "bibtex")
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -63,7 +63,7 @@ def main() -> None:
             raise SystemExit(f"{name} has dense rows")
         none = np.empty(0, np.float32)
         dataset = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, none, True)
-        weights, _, _ = _core.solve(dataset, SOLVER, 0)
+        weights, _, _ = _core_testing.solve(dataset, SOLVER, 0)
         X = sp.csr_array(normalize(data.X_test))
         for prune in args.prune:
             kept = sp.csr_array(np.where(abs(weights) > prune, weights, 0))

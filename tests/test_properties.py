@@ -42,7 +42,7 @@ def vectors(draw, zero_rows=True):
 
 
 def partition(V, k, key, balanced=False, plus_plus=False, tol=1e-4, max_iter=100, threads=1):
-    params = {"branching": k, "kmeans_tol": tol, "kmeans_max_iter": max_iter}
+    params = {"branching_factor": k, "kmeans_tol": tol, "kmeans_max_iter": max_iter}
     return _core_testing.partition(V, params | {"plus_plus": plus_plus, "balanced": balanced}, key, threads)
 
 
