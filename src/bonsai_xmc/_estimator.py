@@ -281,11 +281,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         n, unconverged = report["n_classifiers"], report["n_unconverged"]
         scale = (forest if ranker is None else ranker).arrays()["scale"]
         empty = int(np.count_nonzero(scale == 0))
-        if (
-            self.strategy_.prune > 0
-            and empty > _MANY_EMPTY * len(scale)
-            and np.count_nonzero(counts) > 1
-        ):
+        if self.strategy_.prune > 0 and empty > _MANY_EMPTY * len(scale) and np.count_nonzero(counts) > 1:
             warnings.warn(
                 f"prune={self.strategy_.prune} leaves {empty:,} of {len(scale):,} classifiers "
                 "without any weight; rows with many small entries, such as embeddings, need a smaller one",
@@ -352,10 +348,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "kmeans_tol": strategy.kmeans_tol,
             "kmeans_max_iter": strategy.kmeans_max_iter,
             "plus_plus": strategy.kmeans_init == "k-means++",
-            "balanced": strategy.balanced,
+            "balanced": bool(strategy.balanced),
             "max_leaf_size": strategy.max_leaf_size,
             "max_depth": strategy.max_depth or 0,
-            "split_oversized": strategy.split_oversized,
+            "split_oversized": bool(strategy.split_oversized),
         }
         present = np.flatnonzero(has_rows).astype(np.uint32)
         return self._timed(
