@@ -10,10 +10,11 @@ Examples
 
 from ._matrices import SHAPES, make_xmc
 from ._named import find, load
+from ._reading import load_sparse, load_xc
 from ._repository import PAPER, statistics
-from ._text import load_sparse, load_xc, save_sparse, save_xc
 from ._texts import make_texts
 from ._types import Dataset, TextDataset
+from ._writing import save_sparse, save_xc
 
 __all__ = [
     "PAPER",

@@ -8,9 +8,10 @@ from scipy.sparse import csr_array
 
 from bonsai_xmc.metrics import PROPENSITY
 
+from ._folders import LAYOUTS, LONG_NAMES, Layout, find_part, versions
 from ._matrices import SHAPES
-from ._text import LAYOUTS, LONG_NAMES, Layout, find_part, load_xc
-from ._types import Dataset
+from ._reading import load_xc
+from ._types import Dataset, widened
 
 PAGE = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
@@ -192,8 +193,9 @@ def read(about: PaperSet, folder: Path) -> Dataset:
         missing = " and ".join(str(folder / name) for name in wanted)
         raise FileNotFoundError(f"{missing} missing: {_advice(about, folder)}") from error
     X_train, Y_train = load_xc(*files[0])
-    # a test file's own header may know fewer columns
-    X_test, Y_test = load_xc(*files[1], n_features=X_train.shape[1], n_labels=Y_train.shape[1])
+    # the header of a test file may count only the columns that occur in it
+    X_test, Y_test = load_xc(*files[1])
+    X_test, Y_test = widened(X_test, X_train.shape[1]), widened(Y_test, Y_train.shape[1])
     data = Dataset(X_train, Y_train, X_test, Y_test, None, None)
     found = about.differences(statistics(data))
     if found:
@@ -215,7 +217,7 @@ def _names(layout: Layout) -> list[str]:
 
 
 def _is_file(path: Path) -> bool:
-    return path.is_file() or path.with_name(path.name + ".gz").is_file()
+    return bool(versions(path))
 
 
 def _advice(about: PaperSet, folder: Path) -> str:

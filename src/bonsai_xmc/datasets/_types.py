@@ -1,8 +1,9 @@
-"""What the loaders and generators return."""
+"""What the loaders and generators return, and the checks that they share."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.sparse import csr_array
 
 
@@ -56,3 +57,34 @@ def to_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, c
     matrix = csr_array((values, indices, indptr), shape=(len(indptr) - 1, columns))
     matrix.has_canonical_format = True
     return matrix
+
+
+def widened(matrix: csr_array, columns: int) -> csr_array:
+    """The matrix of a test part with as many columns as the training part has."""
+    if matrix.shape[1] > columns:
+        raise ValueError(f"the test part has {matrix.shape[1]} columns, but the training part {columns}")
+    return to_csr(matrix.indptr, matrix.indices, matrix.data, columns)
+
+
+def float_rows(matrix: Any, name: str) -> csr_array:
+    """Canonical float32 rows with the given values, as a copy where anything had to change."""
+    if not sparse.issparse(matrix):
+        matrix = np.atleast_2d(np.asarray(matrix))
+    if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
+        raise ValueError(f"{name} must be a matrix of real numbers, not {matrix.ndim}-D {matrix.dtype}")
+    rows = csr_array(matrix)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    with np.errstate(over="ignore"):
+        values = rows.data.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        raise ValueError(f"{name} has the value {rows.data[bad[0]]} in row {row}, no finite float32 number")
+    return to_csr(rows.indptr, rows.indices, values, rows.shape[1])
+
+
+def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed or isinstance(value, bool):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

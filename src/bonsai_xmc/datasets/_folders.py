@@ -1,0 +1,36 @@
+"""Where a folder keeps the parts of a data set."""
+
+from pathlib import Path
+
+Layout = tuple[str, str | None]  # names of the files with features and labels, or of the one with both
+
+# Text files may be compressed, too.
+LAYOUTS: tuple[Layout, ...] = (
+    ("{part}_X_Xf.txt", "{part}_X_Y.txt"),
+    ("X_{part}.npz", "Y_{part}.npz"),
+    ("X.{part}.npz", "Y.{part}.npz"),
+    ("{long}.txt", None),
+)
+LONG_NAMES = {"trn": "train", "tst": "test"}
+_COMPRESSED = ("", ".gz", ".bz2", ".xz")
+
+
+def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) -> tuple[Path, Path | None]:
+    """The feature and label files of a part of a data set in a folder."""
+    tried = []
+    for names in layouts:
+        wanted = [name.format(part=part, long=LONG_NAMES.get(part, part)) for name in names if name]
+        found = [path for name in wanted for path in versions(folder / name)]
+        if len(found) > len(wanted):
+            names_found = ", ".join(path.name for path in found)
+            raise ValueError(f"{folder} has a file more than once, compressed and not: {names_found}")
+        if len(found) == len(wanted):
+            return found[0], found[1] if len(found) > 1 else None
+        tried.append(" + ".join(wanted))
+    raise FileNotFoundError(f"{folder} has no part {part!r}: looked for {', or '.join(tried)}")
+
+
+def versions(path: Path) -> list[Path]:
+    """The file and its compressed versions, as far as they are there."""
+    names = (path.with_name(path.name + ending) for ending in _COMPRESSED)
+    return [name for name in names if name.is_file()]

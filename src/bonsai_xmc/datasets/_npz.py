@@ -1,0 +1,67 @@
+"""Matrices of scipy.sparse.save_npz and numpy.save: read without trust in what they say about themselves."""
+
+import io
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from scipy import sparse
+
+# The most that one byte of deflated data can unpack to. A matrix whose row pointers are in the file has no
+# more rows than this many for each of its bytes.
+_EXPANSION = 1032
+
+
+def read_npz(data: bytes) -> Any:
+    """The sparse matrix in an ``.npz`` file; any flaw is a ValueError."""
+    try:
+        _check_sizes(data)
+        matrix: Any = sparse.load_npz(io.BytesIO(data))
+        without_pointers = matrix.format in ("coo", "dia")
+        if matrix.ndim != 2 or (without_pointers and matrix.shape[0] > _EXPANSION * len(data)):
+            raise ValueError(f"a shape of {matrix.shape} in a file of {len(data)} bytes")
+        if matrix.format in ("csr", "csc", "bsr"):
+            matrix.check_format(full_check=True)  # scipy itself trusts the indices in the file
+        return matrix
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged files make zipfile, numpy and scipy raise nearly anything
+        raise ValueError(f"not a file of scipy.sparse.save_npz ({_text_of(error)})") from error
+
+
+def read_npy(data: bytes) -> Any:
+    """The array in a ``.npy`` file; any flaw is a ValueError."""
+    try:
+        stream = io.BytesIO(data)
+        _check_header(stream, len(data))
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"not a file of numpy.save ({_text_of(error)})") from error
+
+
+def _check_sizes(data: bytes) -> None:
+    """numpy allocates what the header of an array announces before it reads the array."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist():
+            if member.file_size > _EXPANSION * len(data):
+                raise ValueError(f"{member.filename} announces {member.file_size} bytes")
+            with archive.open(member) as file:
+                _check_header(file, member.file_size)
+
+
+def _check_header(file: Any, size: int) -> None:
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    announced = dtype.itemsize
+    for length in shape:
+        announced *= length
+    if dtype.itemsize == 0 or not 0 <= announced <= size:
+        raise ValueError(f"an array of shape {shape} and type {dtype} in {size} bytes")
+
+
+def _text_of(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,344 @@
+"""Reading rows and labels: files of the Extreme Classification Repository, svmlight and ``.npz`` pairs."""
+
+import contextlib
+import operator
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bonsai_xmc import _core
+from bonsai_xmc._files import PathLike, opened
+from bonsai_xmc._sniff import Source
+from bonsai_xmc._targets import indicator
+
+from ._folders import find_part
+from ._npz import read_npz
+from ._types import check_choice, float_rows, to_csr
+
+Base = Literal["auto", 0, 1]
+
+_FROM_FILE = -1  # the core's "as the text says"
+_MAX_COLUMNS = 2**31 - 1  # ids are 32-bit numbers
+# Columns up to which a header is believed, whatever the length of the file: what is made for each column
+# takes a few hundred megabytes at most.
+_PLAUSIBLE_COLUMNS = 2**24
+
+
+class Options(NamedTuple):
+    """How to read text; see `load_xc`."""
+
+    format: str = "auto"
+    base: Base = "auto"
+    label_base: int = 0
+
+    def checked(self, two_files: bool) -> "Options":
+        check_choice("format", self.format, ("auto", "xc", "split", "svmlight"))
+        check_choice("base", self.base, ("auto", 0, 1))
+        check_choice("label_base", self.label_base, (0, 1))
+        if two_files and self.format in ("xc", "svmlight"):
+            raise ValueError(f"format={self.format!r} is a single file; labels must not be given")
+        return self
+
+
+class Expected(NamedTuple):
+    """What is known about a file before it is read."""
+
+    n_features: int | None = None
+    n_labels: int | None = None
+    id_base: int | None = None  # of the training file's ids, where that was an svmlight file
+    owner: str | None = None  # the model or file that all this is known from
+
+
+NOTHING_KNOWN = Expected()
+
+
+class Rows(NamedTuple):
+    """Features and labels; `id_base` is the first feature's id where the format itself does not say it."""
+
+    X: csr_array
+    Y: csr_array
+    id_base: int | None
+
+
+def load_xc(
+    path: PathLike,
+    labels: PathLike | None = None,
+    *,
+    format: Literal["auto", "xc", "split", "svmlight"] = "auto",
+    base: Base = "auto",
+    label_base: Literal[0, 1] = 0,
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    split: str = "trn",
+) -> tuple[csr_array, csr_array]:
+    """Read rows with their labels.
+
+    Understood are
+
+    - one file of the Extreme Classification Repository: a header ``rows features labels``, then a line
+      ``l1,l2 f:v f:v`` for each row (nothing before the first blank = no labels);
+    - its split files, features in `path` and `labels` in the other: a header ``rows columns``, then a line
+      ``id:value id:value`` for each row, the value of a label being 1;
+    - svmlight: lines as in the first case without a header, ``# comments`` allowed, empty lines skipped;
+    - a pair of ``.npz`` files written by :func:`scipy.sparse.save_npz`;
+    - a folder with any of these under their usual names (``trn_X_Xf.txt`` and ``trn_X_Y.txt``,
+      ``X_trn.npz`` and ``Y_trn.npz``, ``X.trn.npz`` and ``Y.trn.npz``, ``train.txt``).
+
+    Text may be compressed (gzip, bzip2, xz), have CRLF line ends or a byte order mark. Features of a row may
+    come in any order, but not twice; a label that is repeated counts once.
+
+    Parameters
+    ----------
+    path : path
+        The file, the feature file, or the folder.
+    labels : path, optional
+        The label file of a split pair.
+    format : {"auto", "xc", "split", "svmlight"}
+        What the text is; "auto" looks at its first line. ``.npz`` files are recognised by their content.
+    base : {"auto", 0, 1}
+        Id of the first feature in text. "auto": 0 where there is a header. An svmlight file has none: 0 if
+        the id 0 occurs, 1 if `n_features` occurs as an id; otherwise nothing can tell, and it is an error.
+    label_base : {0, 1}
+        Id of the first label in text.
+    n_features, n_labels : int, optional
+        Columns that the file must have, so that a test file agrees with a training file. An svmlight file,
+        which does not say how many there are, gets as many. Default: as the header says, in svmlight the
+        largest id that occurs.
+    split : str
+        Which part of a folder: "trn" or "tst", or another name that its files have.
+
+    Returns
+    -------
+    X : csr_array of float32, shape (rows, n_features)
+    Y : csr_array of float32, shape (rows, n_labels)
+        1 where the row has the label.
+
+    Raises
+    ------
+    ValueError
+        For what cannot be read; the message holds file, line, column and what is wrong.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "train.txt")
+    >>> _ = file.write_text("2 4 3\\n0,2 1:0.5 3:1\\n 0:2\\n")
+    >>> X, Y = datasets.load_xc(file)
+    >>> X.toarray().tolist()
+    [[0.0, 0.5, 0.0, 1.0], [2.0, 0.0, 0.0, 0.0]]
+    >>> Y.toarray().tolist()
+    [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    check_columns("n_features", n_features)
+    check_columns("n_labels", n_labels)
+    if Path(path).is_dir():
+        if labels is not None:
+            raise ValueError(f"{path} is a folder, so labels must not be given; it holds them itself")
+        path, labels = find_part(Path(path), split)
+    options = Options(format, base, label_base).checked(labels is not None)
+    files = source(path), None if labels is None else source(labels)
+    rows = read_rows(*files, options, Expected(n_features, n_labels))
+    return rows.X, rows.Y
+
+
+def load_sparse(path: PathLike, *, n_columns: int | None = None) -> csr_array:
+    """Read one sparse matrix: features, label scores or predictions.
+
+    Parameters
+    ----------
+    path : path
+        Text with a header ``rows columns`` and a line ``id:value id:value`` for each row, which may be
+        compressed, or a ``.npz`` file of :func:`scipy.sparse.save_npz`.
+    n_columns : int, optional
+        Columns that the file must have.
+
+    Returns
+    -------
+    csr_array of float32
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "scores.txt")
+    >>> _ = file.write_text("2 3\\n2:0.75 0:0.5\\n\\n")
+    >>> datasets.load_sparse(file).toarray().tolist()
+    [[0.5, 0.0, 0.75], [0.0, 0.0, 0.0]]
+    """
+    check_columns("n_columns", n_columns)
+    return read_matrix(source(path), "column", n_columns=n_columns)[0]
+
+
+def source(path: PathLike) -> Source:
+    """The content of a file."""
+    with opened(path) as file:
+        return Source(os.fspath(path), file.read())
+
+
+def read_rows(
+    features: Source,
+    labels: Source | None,
+    options: Options,
+    expected: Expected = NOTHING_KNOWN,
+) -> Rows:
+    """Features and labels from one file or two."""
+    format, base, label_base = options.checked(labels is not None)
+    if labels is not None:
+        X, id_base = read_matrix(features, "feature", base, expected.n_features, expected)
+        Y, _ = read_matrix(labels, "label", 1 if label_base else 0, expected.n_labels, expected)
+        if X.shape[0] != Y.shape[0]:
+            raise ValueError(f"{features.name} has {X.shape[0]} rows, but {labels.name} has {Y.shape[0]}")
+        return Rows(X, Y, id_base)
+    kind = features.kind if format == "auto" else format
+    _check_has_labels(features, kind)
+    with _naming(features.name):
+        if kind == "svmlight":
+            return _read_svmlight(features, base, label_base, expected)
+        return _read_xc(features, base, label_base, expected)
+
+
+def read_matrix(
+    source: Source,
+    what: str,
+    base: Base = "auto",
+    n_columns: int | None = None,
+    expected: Expected = NOTHING_KNOWN,
+) -> tuple[csr_array, int | None]:
+    """One matrix, text or npz, and the base of its ids if it is not 0; `what` is "label" for an indicator."""
+    with _naming(source.name):
+        if source.kind == "empty":
+            raise ValueError("the file is empty")
+        if source.kind == "npz":
+            loaded = read_npz(source.data)
+            _check_announced(loaded.shape[1], n_columns, what, source, expected.owner)
+            if what == "label":
+                return indicator(loaded).astype(np.float32), None
+            return float_rows(loaded, "the matrix"), None
+        header = source.header
+        if header is not None and len(header) == 2:
+            _check_announced(header[1], n_columns, what, source, expected.owner)
+        first = 1 if base == 1 else 0
+        parts = _core.parse_sparse(_bytes_array(source), first, _FROM_FILE, what == "label", what)
+        indptr, indices, values, width = parts
+        if what == "feature" and base == "auto":
+            _check_header_base(indices, expected)
+        return to_csr(indptr, indices, None if what == "label" else values, width), first or None
+
+
+def _read_xc(source: Source, base: Base, label_base: int, expected: Expected) -> Rows:
+    header = source.header
+    if header is not None and len(header) == 3:
+        _check_announced(header[1], expected.n_features, "feature", source, expected.owner)
+        _check_announced(header[2], expected.n_labels, "label", source, expected.owner)
+    first = 1 if base == 1 else 0
+    parts = _core.parse_xc(_bytes_array(source), first, label_base, _FROM_FILE, _FROM_FILE)
+    if base == "auto":
+        _check_header_base(parts[1], expected)
+    return _rows(parts, first or None)
+
+
+def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expected) -> Rows:
+    n_features, n_labels = (_FROM_FILE if n is None else n for n in (expected.n_features, expected.n_labels))
+    text = _bytes_array(source)
+    if base != "auto":
+        return _rows(_core.parse_svmlight(text, base, label_base, n_features, n_labels), base)
+    parts = list(_core.parse_svmlight(text, 0, label_base, _FROM_FILE, n_labels))
+    indices = parts[1]
+    first = _svmlight_base(indices, expected)
+    parts[3] -= first
+    if n_features != _FROM_FILE and parts[3] > n_features:  # once more, for a message with the place
+        return _rows(_core.parse_svmlight(text, first, label_base, n_features, n_labels), first)
+    indices -= first
+    parts[3] = max(parts[3], n_features)
+    return _rows(tuple(parts), first)
+
+
+def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
+    """The base of ids that were read as if they began at 0."""
+    smallest, largest = indices.min(initial=_MAX_COLUMNS), indices.max(initial=-1)
+    owner = expected.owner or "the training file"
+    if smallest == 0:
+        if expected.id_base == 1:
+            raise ValueError(
+                f"the feature id 0 occurs, so ids begin at 0 here, but they began at 1 in the training file "
+                f"of {owner}; if this is meant, say so with --base 0"
+            )
+        return 0
+    if len(indices) == 0 or expected.id_base is not None:
+        return expected.id_base or 0
+    if largest == expected.n_features:
+        return 1
+    raise ValueError(
+        "feature ids begin at 0 or at 1, and nothing tells which: there is no header, and the id 0 does not "
+        "occur; pass base=0 or base=1 (on the command line --base 0 or --base 1)"
+    )
+
+
+def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
+    """A file with a header counts from 0; a doubt is left where the training file counted from 1."""
+    if expected.id_base == 1 and indices.min(initial=0) > 0:
+        raise ValueError(
+            f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "
+            f"{expected.owner}, and the id 0 does not occur; say which is right with --base 0 or --base 1"
+        )
+
+
+def _check_announced(found: int, wanted: int | None, what: str, source: Source, owner: str | None) -> None:
+    _check_width(found, wanted, what, owner)
+    if found > _MAX_COLUMNS:
+        raise ValueError(f"{found:,} {what}s are announced; at most {_MAX_COLUMNS:,} are possible")
+    if wanted is None and found > max(_PLAUSIBLE_COLUMNS, len(source.data)):
+        raise ValueError(
+            f"{found:,} {what}s are announced, but the whole file has {len(source.data):,} bytes; if this is "
+            f"meant, pass n_{what}s={found} (on the command line --n-{what}s {found})"
+        )
+
+
+def _check_width(found: int, wanted: int | None, what: str, owner: str | None) -> None:
+    if wanted is not None and found != wanted:
+        raise ValueError(
+            f"there are {found:,} {what}s, but {owner} has {wanted:,}"
+            if owner is not None
+            else f"there are {found:,} {what}s instead of {wanted:,}"
+        )
+
+
+def _check_has_labels(source: Source, kind: str) -> None:
+    name = source.name
+    if kind == "empty":
+        raise ValueError(f"{name} is empty")
+    if kind == "model":
+        raise ValueError(f"{name} is a model, not a file of rows")
+    if kind == "npy":
+        raise ValueError(f"{name} is an array of numpy.save; save sparse matrices with scipy.sparse.save_npz")
+    if kind in ("npz", "matrix", "split"):
+        raise ValueError(f"{name} holds features only: give the file with the labels as the second argument")
+
+
+def check_columns(name: str, value: int | None) -> None:
+    if value is not None and not 0 < operator.index(value) <= _MAX_COLUMNS:
+        raise ValueError(f"{name} must be between 1 and {_MAX_COLUMNS}, not {value}")
+
+
+def _rows(parts: tuple[Any, ...], id_base: int | None) -> Rows:
+    indptr, indices, values, width, label_indptr, label_indices, label_width = parts
+    X = to_csr(indptr, indices, values, width)
+    return Rows(X, to_csr(label_indptr, label_indices, None, label_width), id_base)
+
+
+def _bytes_array(source: Source) -> np.ndarray:
+    return np.frombuffer(source.data, np.uint8)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Puts the file's name before the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
