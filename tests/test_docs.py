@@ -1,5 +1,6 @@
-"""What the documentation shows works: examples of docstrings, code blocks of the documents, the demo."""
+"""What the documentation says is true: its examples run, and the files, commands and names in it exist."""
 
+import argparse
 import doctest
 import importlib
 import inspect
@@ -10,10 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bonsai_xmc
-from bonsai_xmc import datasets, metrics
+from bonsai_xmc import Bonsai, _cli, datasets, metrics
+from bonsai_xmc._params import PRESETS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -95,6 +98,125 @@ def test_links_of_documents(document):
             name for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", path.read_text())
         ]
         assert not missing, f"{target} has no {missing}"
+
+
+def anchor(heading):
+    """The fragment that GitHub gives a heading."""
+    text = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower())
+    return text.replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_linked_sections_exist(document):
+    for target, fragment in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" not in target:
+            text = (document.parent / target if target else document).read_text(encoding="utf-8")
+            headings = {anchor(heading) for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+            assert fragment in headings, f"{target}#{fragment}"
+
+
+PACKAGE = ROOT / "src" / "bonsai_xmc"
+PLACES = [ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "src/core", PACKAGE, PACKAGE / "experiments"]
+SETTLED = [document for document in DOCUMENTS if document.name not in ("architecture.md", "format.md")]
+WRITTEN = ("build/", "dist/", "benchmarks/results/", "out/", ".venv")  # by commands; not in the repository
+
+
+@pytest.mark.parametrize("document", SETTLED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_files_exist(document):
+    named = re.findall(r"`([\w./-]+(?:\.(?:py|md|[ch]pp|svg|toml)|/))`", document.read_text(encoding="utf-8"))
+    missing = [
+        name
+        for name in named
+        if not name.startswith(WRITTEN) and not any((place / name).exists() for place in PLACES)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_commands_exist(document):
+    text = document.read_text(encoding="utf-8")
+    for module in re.findall(r"(?:-m |`)benchmarks\.(\w+)", text):
+        assert (ROOT / "benchmarks" / f"{module}.py").is_file(), module
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
+    for target in re.findall(r"`make (\w+)", text) + re.findall(r"^make (\w+)", text, re.M):
+        assert target in targets, target
+    commands = command_parsers()
+    for command, rest in re.findall(r"(?:`|^)bonsai ([a-z]+)([^`\n]*)", text, re.M):
+        assert command in commands, command
+        known = commands[command]._option_string_actions
+        for option in re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", rest.partition("#")[0]):
+            assert option in known, f"bonsai {command} has no {option}"
+
+
+def command_parsers():
+    """The parsers of the command line's commands, by name."""
+    actions = _cli.make_parser()._actions
+    return next(action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
+
+
+#: Words of our own, or of earlier versions, for which the field has others.
+STRANGE = re.compile(
+    r"\b(whole numbers?|rankers?|rare_power|path_power|max_leaf\b(?!_)|preset\(.best.\)|falling|wrong rows?"
+    r"|looks? at all|a row takes|rows a second|overfull|of that day|minutes earlier|hours? earlier)\b"
+)
+
+
+@pytest.mark.parametrize("document", SETTLED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_use_the_words_of_the_field(document):
+    assert not STRANGE.findall(document.read_text(encoding="utf-8"))
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_names_all_presets_and_no_others():
+    listed = re.search(r"Bonsai\.preset\(([^)]*)\)", README)[1]
+    assert re.findall(r'"([\w-]+)"', listed) == list(PRESETS)
+
+
+def test_the_readme_fits_on_a_screen():
+    assert len(README.splitlines()) <= 75
+
+
+def test_numbers_of_the_readme_are_those_of_the_performance_page():
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    columns, rows = table(README)
+    page_columns, page_rows = table(page[page.index("## Comparison") :])
+    assert len(columns) == 7 and len(rows) == 10
+    for name, cells in rows.items():
+        other = page_rows[name[0], name[1].removesuffix(", three trees")]
+        for column, cell in zip(columns[1:], cells, strict=True):
+            if cell:
+                found = other[page_columns.index(column) - 1].partition(" ±")[0]
+                assert cell.strip("*") == found, (name, column)
+
+
+def table(text):
+    """The header of the first table of a text, and its rows by (bold line above, first cell)."""
+    header = re.search(r"^\|  \| (.*) \|$", text, re.M)[1].split(" | ")
+    rows, part = {}, ""
+    for line in re.findall(r"^\| (.*) \|$", text, re.M):
+        first, *cells = [cell.strip() for cell in line.split(" | ")]
+        if len(cells) != len(header) or first in ("", "---"):
+            continue
+        part = first if first.startswith("**") else part
+        rows.setdefault((part, first), cells)
+    return ["", *header], rows
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("title", "name"), [("EURLEX57K", "eurlex57k"), ("TIBKAT core", "tibkat-core")])
+def test_sizes_of_data_sets_in_the_readme(real_data, title, name):
+    data = real_data(name)
+    line = re.search(rf"\*\*{title}\*\*: ([\d,]+) training rows, ([\d,]+) \w+ rows, ([\d,]+) labels", README)
+    labels = int((np.asarray(data.Y_train.sum(axis=0)).ravel() > 0).sum())
+    found = [data.X_train.shape[0], data.X_test.shape[0], labels]
+    assert [int(number.replace(",", "")) for number in line.groups()] == found
+
+
+def test_the_default_model_is_what_the_readme_says(generated):
+    model = Bonsai().fit(generated.X_train, generated.Y_train)
+    assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
 
 
 def test_the_demo_ends_with_predictions_that_are_mostly_right():
