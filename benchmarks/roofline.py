@@ -238,7 +238,7 @@ def main() -> None:
     try:
         draw(raw, runs, machine, PICTURE)
     except ImportError:
-        print("(no picture: matplotlib is not installed)")
+        print("(no figure: matplotlib is not installed)")
 
 
 if __name__ == "__main__":

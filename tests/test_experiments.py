@@ -19,7 +19,7 @@ from bonsai_xmc.experiments._statistics import fit_power_law, holm, mean_and_sd,
 
 DATA = "generated:small*0.5"
 SLUG = "generated-small-0.5"
-PICTURES = set(EXPERIMENTS) - {"datasets"}
+FIGURES = set(EXPERIMENTS) - {"datasets"}
 SMALL, SMALL_SLUG = "generated:small*0.4", "generated-small-0.4"
 TESTING = ["precision", "tail", "balance", "coverage", "depth", "output-space"]
 
@@ -69,15 +69,15 @@ def lines(folder, name, slug=SLUG):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_each_experiment_leaves_its_files(done, name):
-    endings = {"csv", "json"} | ({"png", "svg"} if name in PICTURES else set())
+    endings = {"csv", "json"} | ({"png", "svg"} if name in FIGURES else set())
     endings |= {"html"} if name == "partition" else set()
     assert {path.suffix[1:] for path in (done / name).iterdir()} == endings
     assert lines(done, name), "the numbers are there"
-    if name in PICTURES:
+    if name in FIGURES:
         assert (done / name / f"{SLUG}.png").read_bytes().startswith(b"\x89PNG")
         assert (done / name / f"{SLUG}.svg").read_text("utf-8").rstrip().endswith("</svg>")
     content = result(done, name)
-    assert "Stand-in" in content["caption"] and content["stand_in"]
+    assert "Generated data" in content["caption"] and content["generated"]
     for table in content["tables"]:
         assert table["rows"] and all(len(row) == len(table["columns"]) for row in table["rows"])
 
@@ -86,10 +86,10 @@ def test_the_report_stands_alone(done):
     page, text = ((done / f"report.{ending}").read_text("utf-8") for ending in ("html", "md"))
     for name, experiment in EXPERIMENTS.items():
         assert f'id="{name}"' in page and f"## {experiment.title}" in text
-    assert page.count("data:image/png;base64,") == len(PICTURES)
+    assert page.count("data:image/png;base64,") == len(FIGURES)
     for foreign in ('src="http', "src='http", "<link", "<script", "@import"):
         assert foreign not in page
-    assert page.count("A stand-in") == len(EXPERIMENTS)
+    assert page.count("Generated data, not") == len(EXPERIMENTS)
     assert "83" in page and "†" in page and "PD-Sparse" in page, "the paper's numbers stand beside ours"
 
 
@@ -259,7 +259,7 @@ def test_suitable_data_have_no_remarks(done):
 # --- Figures --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(PICTURES))
+@pytest.mark.parametrize("name", sorted(FIGURES))
 def test_figures_name_data_and_seeds(done, name):
     svg = (done / name / f"{SLUG}.svg").read_text("utf-8")
     assert "small*0.5 (generated) · " in svg and "training rows" in svg
@@ -388,15 +388,15 @@ def test_folders_and_pairs_of_files(tmp_path):
         datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
     folder = _source.load(str(tmp_path))
     pair = _source.load(f"{tmp_path}/train.txt,{tmp_path}/test.txt")
-    assert folder.digest == pair.digest and not folder.stand_in and folder.paper is None
+    assert folder.digest == pair.digest and not folder.generated and folder.paper is None
     assert folder.data.X_test.shape == data.X_test.shape
 
 
-def test_stand_ins_take_what_belongs_to_their_shape():
+def test_generateds_take_what_belongs_to_their_shape():
     source = _source.load("generated:amazon-670k*0.001")
-    assert source.paper == source.beside == "amazon-670k"
+    assert source.paper == source.reference == "amazon-670k"
     assert source.propensity == (0.6, 2.6)
-    assert "Stand-in: generated data of the shape of amazon-670k" in source.note
+    assert "Generated data of the shape of amazon-670k" in source.note
 
 
 # --- Errors ---------------------------------------------------------------------------------------
@@ -619,4 +619,4 @@ def test_the_paper_stands_beside_its_own_data_set(tmp_path):
     assert rows["SLEEC"][1:4] == ["–"] * 3 and rows["SLEEC"][4:] == ["79.3", "64.3", "52.3"]
     statistics = result(tmp_path, "datasets", "generated-eurlex-4k-0.05")
     assert statistics["tables"][0]["columns"][-1] == "Table 1, EURLex-4K †"
-    assert statistics["findings"] == [], "a stand-in is not held against the table"
+    assert statistics["findings"] == [], "generated data are not compared with the table"

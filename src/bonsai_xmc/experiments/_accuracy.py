@@ -64,7 +64,7 @@ def _lines(runs: Runs, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def precision(bench: Bench) -> Result:
     """Table 2."""
-    runs, keys, paper = _measured(bench, bench.systems), at("P"), bench.source.beside
+    runs, keys, paper = _measured(bench, bench.systems), at("P"), bench.source.reference
     best = {key: max(runs, key=lambda name: mean_and_sd(values(runs[name], key))[0]) for key in keys}
     compared = all_pairs(runs, keys)
     named = [("bonsai-i", "parabel"), ("bonsai-i", "bonsai-io"), ("bonsai-i", "dismec")]
@@ -88,7 +88,7 @@ def precision(bench: Bench) -> Result:
 
 def tail(bench: Bench) -> Result:
     """Figure 4."""
-    runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.beside
+    runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.reference
     published = {name: (*psp, *ndcg) for name, (psp, ndcg) in TAIL.get(paper or "", {}).items()}
     A, B = bench.source.propensity
     compared = all_pairs(runs, at("PSP"))
@@ -137,7 +137,7 @@ def tail(bench: Bench) -> Result:
 
 def coverage(bench: Bench) -> Result:
     """Table 3."""
-    runs, paper, keys = _measured(bench, bench.systems), bench.source.beside, at("C", "CC")
+    runs, paper, keys = _measured(bench, bench.systems), bench.source.reference, at("C", "CC")
     compared = _comparisons(runs, [("bonsai-i", "parabel")], keys)
     return Result(
         _lines(runs, keys),
@@ -166,7 +166,7 @@ def output_space(bench: Bench) -> Result:
     shallow = bench.systems.get("bonsai-o", preset("bonsai-o"))
     runs = _measured(bench, {"bonsai-o": shallow, "parabel-o": preset("parabel-o")})
     others = _measured(bench, {n: bench.systems[n] for n in ("bonsai-i", "parabel") if n in bench.systems})
-    known = OUTPUT_SPACE.get(bench.source.beside or "", {})
+    known = OUTPUT_SPACE.get(bench.source.reference or "", {})
     compared = _comparisons(runs, [("bonsai-o", "parabel-o")], ["P@1", "P@5", "PSP@5"])
     shown = _comparisons(
         runs | others,
@@ -182,7 +182,7 @@ def output_space(bench: Bench) -> Result:
             *(
                 [
                     published_table(
-                        f"Figure 6, {NAMES[bench.source.beside or '']}",
+                        f"Figure 6, {NAMES[bench.source.reference or '']}",
                         ["", "P@3", "P@5", "PSP@3", "PSP@5"],
                         [[title_of(n), *v] for n, v in known.items()],
                     )

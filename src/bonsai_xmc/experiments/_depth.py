@@ -65,7 +65,7 @@ def depth(bench: Bench) -> Result:
             single = Bonsai(**model.get_params(deep=False) | {"n_trees": 1, "beam_size": 10})
             one = bench.unit("one tree", f"depth {d}, one tree", single, seed, partial(_one_tree, bench))
             runs[d].append({**run, **one})
-    paper = bench.source.beside
+    paper = bench.source.reference
     if not runs:
         return Result([], [], remarks=["The data have too few labels for a tree of two levels."])
     compared = _depth_comparisons(runs)

@@ -43,7 +43,7 @@ def statistics(bench: Bench) -> Result:
         for row in rows:
             row.append(_figure(printed[row[0]]) if row[0] in printed else "–")
         differences = about.differences(found)
-        if not source.stand_in:
+        if not source.generated:
             findings.append(
                 f"Not the data of Table 1: {'; '.join(differences)}." if differences else "As in Table 1."
             )

@@ -190,7 +190,7 @@ _CUTOFF_COLOURS = {1: BLUE, 3: GREEN, 5: VERMILION}
 
 
 def depth_curves(
-    runs: Mapping[int, Sequence[Mapping[str, Any]]], paper: Mapping[str, Any], beside: str | None
+    runs: Mapping[int, Sequence[Mapping[str, Any]]], paper: Mapping[str, Any], reference: str | None
 ) -> "Figure":
     """Left: P@k and nDCG@k by depth. Right: change from the shallowest tree, with the paper's curves."""
     figure, grid = _figure(7.4, 2, 2)
@@ -205,7 +205,7 @@ def depth_curves(
                     right.plot(depths, means - means[0], **curve.look(BLUE))
         left.set_title(f"{metric}@k, measured")
         left.set_ylabel(f"{metric}@k (%)")
-        _paper_change(right, paper, beside, ("P", "nDCG").index(metric), (1, 3, 5).index(cut))
+        _paper_change(right, paper, reference, ("P", "nDCG").index(metric), (1, 3, 5).index(cut))
         right.set_title(f"{metric}@{cut}: change from the shallowest tree")
         right.set_ylabel("points")
         right.axhline(0, color=GREY, lw=0.8)
@@ -233,12 +233,14 @@ def _depth_legend(figure: "Figure", paper_lines: list[Any], paper_labels: list[s
     )
 
 
-def _paper_change(axes: "Axes", paper: Mapping[str, Any], beside: str | None, metric: int, cut: int) -> None:
+def _paper_change(
+    axes: "Axes", paper: Mapping[str, Any], reference: str | None, metric: int, cut: int
+) -> None:
     """The paper's curves as change from its shallowest tree; that of the related data set is bolder."""
     for (name, curve), colour, marker in zip(paper.items(), (VERMILION, PURPLE, ORANGE), "xv+", strict=True):
         first = curve[min(curve)][metric][cut]
         change = [curve[d][metric][cut] - first for d in curve]
-        width = 1.8 if name == beside else 1.0
+        width = 1.8 if name == reference else 1.0
         axes.plot(
             list(curve),
             change,

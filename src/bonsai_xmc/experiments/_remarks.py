@@ -20,7 +20,7 @@ def label_counts(data: Dataset) -> Any:
 
 
 def no_tail(data: Dataset, pairs: int | None = None) -> list[str]:
-    """Remarks on missing or few tail labels. `pairs`: (row, tail label) pairs of the test rows looked at."""
+    """Remarks on missing or few tail labels. `pairs`: (row, tail label) pairs of the evaluated test rows."""
     counts = label_counts(data)
     tail = (counts > 0) & (counts < TAIL_ROWS)
     if not tail.any():

@@ -28,7 +28,7 @@ a { color: #005a8f; }
 nav ul { columns: 2; padding-left: 1.2rem; }
 .place { color: #555; font-weight: normal; font-size: 1rem; }
 .claim { background: #f2f6f9; border-left: 4px solid #56B4E9; padding: .5rem .9rem; }
-.stand-in, .remark { background: #fff4dc; border-left: 4px solid #E69F00; padding: .4rem .9rem; }
+.remark { background: #fff4dc; border-left: 4px solid #E69F00; padding: .4rem .9rem; }
 .caption, .note { color: #444; font-size: .88rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; margin: .4rem 0; font-variant-numeric: tabular-nums; }
@@ -72,9 +72,9 @@ def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 def _files(name: str, result: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(kind, path relative to the report) of the files of a result."""
     stem = f"{name}/{result['slug']}"
-    picture = [("PNG", f"{stem}.png"), ("SVG", f"{stem}.svg")] if result["picture"] else []
+    figure = [("PNG", f"{stem}.png"), ("SVG", f"{stem}.svg")] if result["figure"] else []
     pages = [("interactive page", f"{stem}.{ending}") for ending in result["pages"]]
-    return [("CSV", f"{stem}.csv"), ("JSON", f"{stem}.json"), *picture, *pages]
+    return [("CSV", f"{stem}.csv"), ("JSON", f"{stem}.json"), *figure, *pages]
 
 
 # --- HTML -----------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def _section(folder: Path, name: str, experiment: Experiment, results: Sequence[
     ]
     for result in results:
         parts.append(f"<h3>{_text(result['data'])}</h3>")
-        if result["stand_in"]:
-            parts.append('<p class="stand-in">A stand-in: generated data, not the data set itself.</p>')
+        if result["generated"]:
+            parts.append('<p class="remark">Generated data, not the data set itself.</p>')
         parts += [f'<p class="remark">{_text(line)}</p>' for line in result["remarks"]]
         if result["findings"]:
             parts.append("<ul>" + "".join(f"<li>{_text(line)}</li>" for line in result["findings"]) + "</ul>")
-        if result["picture"]:
+        if result["figure"]:
             image = base64.b64encode((folder / name / f"{result['slug']}.png").read_bytes()).decode()
             parts.append(
                 f'<figure><img src="data:image/png;base64,{image}" alt="{_text(result["alt"])}"></figure>'
@@ -129,8 +129,8 @@ def _section(folder: Path, name: str, experiment: Experiment, results: Sequence[
 
 
 def _html_table(table: Table) -> str:
-    whole = PUBLISHED in table.title
-    marked = [whole or PUBLISHED in column for column in table.columns]
+    all_published = PUBLISHED in table.title
+    marked = [all_published or PUBLISHED in column for column in table.columns]
 
     def line(cells: Sequence[str], tag: str) -> str:
         shown = (
@@ -168,7 +168,7 @@ def _markdown(
             parts += [f"**Note:** {line}" for line in result["remarks"]]
             if result["findings"]:
                 parts.append("\n".join(f"- {line}" for line in result["findings"]))
-            if result["picture"]:
+            if result["figure"]:
                 parts.append(f"![{result['alt']}]({name}/{result['slug']}.png)")
             parts += [_markdown_table(Table(**table)) for table in result["tables"]]
             links = " · ".join(f"[{what}]({path})" for what, path in _files(name, result))

@@ -29,7 +29,7 @@ TITLES = {
 
 @dataclass
 class Table:
-    """A table for people: cells are strings."""
+    """A table; cells are strings."""
 
     title: str
     columns: list[str]

@@ -141,7 +141,7 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
     content: dict[str, Any] = {
         "experiment": name,
         "data": bench.source.name,
-        "stand_in": bench.source.stand_in,
+        "generated": bench.source.generated,
         "seeds": bench.seeds,
         "threads": bench.threads,
         "version": __version__,
@@ -151,7 +151,7 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
         "comparisons": result.comparisons,
         "tables": [asdict(table) for table in result.tables],
         "slug": bench.source.slug,
-        "picture": result.draw is not None,
+        "figure": result.draw is not None,
         "alt": result.alt,
         "pages": list(result.pages),
         "numbers": result.numbers,

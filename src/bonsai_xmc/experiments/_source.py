@@ -29,8 +29,8 @@ class Source(NamedTuple):
     digest : str
         Of the matrices.
     paper : str or None
-        The paper's data set that this is, or stands for.
-    stand_in : bool
+        The paper's data set that this is, or whose shape it has.
+    generated : bool
         Whether the data are generated in the shape of a data set.
     propensity : (A, B)
     """
@@ -40,19 +40,19 @@ class Source(NamedTuple):
     data: Dataset
     digest: str
     paper: str | None
-    stand_in: bool
+    generated: bool
     propensity: tuple[float, float]
 
     @property
     def heading(self) -> str:
         """The data set as a figure names it."""
         X, Y = self.data.X_train, self.data.Y_train
-        generated = " (generated)" if self.stand_in else ""
+        generated = " (generated)" if self.generated else ""
         name = self.name.removeprefix(_GENERATED)
         return f"{name}{generated} · {X.shape[0]:,} training rows, {Y.shape[1]:,} labels"
 
     @property
-    def beside(self) -> str | None:
+    def reference(self) -> str | None:
         """The paper's data set whose numbers are shown next to ours: the same, or one of the same origin."""
         return self.paper or _RELATED.get(self.name)
 
@@ -64,9 +64,9 @@ class Source(NamedTuple):
             f"{self.name}: {X.shape[0]:,} training and {X_test.shape[0]:,} test rows, "
             f"{X.shape[1]:,} features, {Y.shape[1]:,} labels"
         )
-        if self.stand_in:
+        if self.generated:
             shape = self.name.removeprefix(_GENERATED).partition("*")[0]
-            return f"{size}. Stand-in: generated data of the shape of {shape}, not the data set itself."
+            return f"{size}. Generated data of the shape of {shape}, not the data set itself."
         return size + "."
 
 
@@ -94,10 +94,10 @@ def check(text: str) -> None:
 def load(text: str) -> Source:
     """The data that `text` names; see `check` for what that can be."""
     check(text)
-    paper, stand_in, known = None, False, text
+    paper, generated, known = None, False, text
     if text.startswith(_GENERATED):
         shape, fraction = _generated_shape(text)
-        data, stand_in, known = datasets.make_xmc(shape, scale=fraction), True, shape
+        data, generated, known = datasets.make_xmc(shape, scale=fraction), True, shape
     elif text in known_names():
         data = datasets.load(text)
     else:
@@ -106,7 +106,7 @@ def load(text: str) -> Source:
         paper = known
     slug = re.sub(r"[^\w.-]+", "-", text.removeprefix("./")).strip("-.")
     propensity = metrics.PROPENSITY.get(known, (0.55, 1.5))
-    return Source(text, slug, data, data_digest(data), paper, stand_in, propensity)
+    return Source(text, slug, data, data_digest(data), paper, generated, propensity)
 
 
 def _generated_shape(text: str) -> tuple[str, float]:
