@@ -110,7 +110,7 @@ def process(
                 child.wait()
     if status:
         reason = signal.Signals(-status).name if status < 0 else last_line(log)
-        raise Failure(f"{task} failed: {reason} ({log.relative_to(ROOT)})")
+        raise Failure(f"{task} failed: {reason} ({log})")
     return json.loads(report.read_text())
 
 

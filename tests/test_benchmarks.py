@@ -1,0 +1,60 @@
+"""The benchmarks run: what they import exists, two checkouts can be compared, tables have their columns."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.fixture
+def module(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    return lambda name: importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_module_can_be_imported(module, name):
+    assert module(name).__doc__
+
+
+def test_one_run_of_each_of_our_models(module, monkeypatch, tmp_path):
+    runs, before_after = module("_runs"), module("before_after")
+    monkeypatch.setattr(runs, "BUILD", tmp_path)
+    python = Path(sys.executable)
+    done = {
+        model: [runs.run(python, "small*0.2", model, 0, 1, 120.0, "old-")] for model in before_after.MODELS
+    }
+    for model, (run,) in done.items():
+        assert "error" not in run and run["P@1"] > 30 and run["model MB"] > 0, (model, run)
+        assert run["peak MB"] > run["before MB"] > 0 and run["p99 ms"] >= run["p50 ms"] > 0
+    assert done["ours"][0]["model MB"] < done["ours-trees"][0]["model MB"]
+    table = before_after.table(done["ours"], done["ours"])
+    assert "| training, s |" in table and "× 1.00" in table and "| PSP@5 |" in table and "+0.00" in table
+
+
+def test_a_failed_run_says_why(module, monkeypatch, tmp_path):
+    runs, before_after = module("_runs"), module("before_after")
+    monkeypatch.setattr(runs, "BUILD", tmp_path)
+    run = runs.run(Path(sys.executable), "small*0.1", "no-such-system", 0, 1, 60.0)
+    assert "train failed: KeyError: 'no-such-system'" in run["error"]
+    assert before_after.table([run], [run]).startswith("failed: train failed")
+
+
+def test_old_and_new_take_turns(module):
+    order = module("before_after").order
+    assert [order(repeat) for repeat in range(3)] == [("old", "new"), ("new", "old"), ("old", "new")]
+
+
+def test_ours_alternate_with_the_peers(module):
+    schedule = module("compare").schedule(["ours", "omikuji", "pecos"], 2, 1)
+    assert [row for row, _ in schedule] == ["ours", "ours-trees", "omikuji", "ours", "ours-trees", "pecos"]
+
+
+def test_tables_without_results_have_dashes(module):
+    tables = module("table")
+    text = tables.table({}, {}, tables.README_SYSTEMS, tables.README_COLUMNS)
+    assert text.count("\n") == 11 and text.splitlines()[-1].endswith("| – | – | – | – | – | – |")
