@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 #include "base/random.hpp"
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
@@ -217,7 +217,7 @@ class Bench {
         print("dual_squared_hinge", kRowBytes, [&] { return dual(); });
         print("margins", kRowBytes, [&] { return margins(); });
         print("scatter", kRowBytes, [&] { return scatter(); });
-        print("sum_bytes", kLanes, [&] { return sum_bytes(); }, last);
+        print("accumulate_int8", kLanes, [&] { return accumulate_int8(); }, last);
     }
 
   private:
@@ -306,7 +306,7 @@ class Bench {
 
     // Prediction from an unpacked block of 64 children, whose every feature has a place; similarities to 64
     // centres.
-    Work sum_bytes() {
+    Work accumulate_int8() {
         Buffer<int8_t> panel(n_features_ * kLanes);
         std::fill_n(panel.data(), n_features_ * kLanes, int8_t{3});
         const std::vector<uint32_t> place(sorted_.index.begin(), sorted_.index.end());
@@ -315,8 +315,8 @@ class Bench {
         const double seconds = best([&] {
             for (size_t i = 0; i < kRows; ++i) {
                 std::fill_n(out, kLanes, 0);
-                kernels().sum_bytes(panel.data(), kLanes, place.data() + i * nonzeros_,
-                                    value.data() + i * nonzeros_, nonzeros_, out);
+                kernels().accumulate_int8(panel.data(), kLanes, place.data() + i * nonzeros_,
+                                          value.data() + i * nonzeros_, nonzeros_, out);
             }
         });
         sink = static_cast<float>(out[0]);

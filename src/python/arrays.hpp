@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 
 namespace bonsai {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "data/dataset.hpp"
 #include "data/label_vectors.hpp"
-#include "data/matrix.hpp"
 #include "python/arrays.hpp"
 
 namespace bonsai {

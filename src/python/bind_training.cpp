@@ -20,7 +20,7 @@
 #include "python/bindings.hpp"
 #include "python/params.hpp"
 #include "python/watched.hpp"
-#include "tree/label_tree.hpp"
+#include "tree/build.hpp"
 #include "tree/train_trees.hpp"
 
 namespace nb = nanobind;
@@ -36,7 +36,7 @@ struct Trees {
 
     std::vector<TreeView> views() const {
         std::vector<TreeView> all;
-        for (const Tree& tree : trees) all.push_back({tree.child_ptr, tree.children, tree.is_leaf});
+        for (const Tree& tree : trees) all.push_back(tree.view());
         return all;
     }
     const Tree& at(size_t tree) const {
@@ -70,7 +70,7 @@ std::unique_ptr<Trees> trees_from_arrays(nb::sequence arrays, size_t n_labels) {
     }
     if (made->trees.empty()) throw std::invalid_argument("there must be at least one tree");
     const nb::gil_scoped_release unlock;
-    for (const TreeView& view : made->views()) check_tree(view, n_labels);
+    for (const TreeView& view : made->views()) validate_tree(view, n_labels);
     return made;
 }
 
@@ -145,14 +145,14 @@ nb::tuple train_classifiers_of_trees(const PyDataset& dataset, const Trees& tree
     TrainReport report;
     give_back_memory();
     run_watched(threads, progress, [&](Pool& pool) {
-        made = train_forest(dataset.data(), trees.views(), seed, linear, routing_only, kernels, pool, report);
+        made = train_trees(dataset.data(), trees.views(), seed, linear, routing_only, kernels, pool, report);
     });
     return trained(std::move(made), dataset.data(), routing_only, report);
 }
 
-nb::tuple train_one_vs_rest(const PyDataset& dataset, In<uint32_t> labels, In<float> costs,
-                            double frequent_share, nb::dict params, uint64_t seed, unsigned threads,
-                            nb::object progress) {
+nb::tuple train_classifiers_of_labels(const PyDataset& dataset, In<uint32_t> labels, In<float> costs,
+                                      double frequent_share, nb::dict params, uint64_t seed, unsigned threads,
+                                      nb::object progress) {
     const LinearParams linear = linear_params(params);
     if (costs.size() != 0 && costs.size() != labels.size())
         throw std::invalid_argument("costs has " + std::to_string(costs.size()) + " entries for " +
@@ -163,8 +163,8 @@ nb::tuple train_one_vs_rest(const PyDataset& dataset, In<uint32_t> labels, In<fl
     give_back_memory();
     run_watched(threads, progress, [&](Pool& pool) {
         check_labels(span(labels), dataset.data().n_labels(), false);
-        made = train_ranker(dataset.data(), span(labels), span(costs), frequent_share, seed, linear, kernels,
-                            pool, report);
+        made = train_one_vs_rest(dataset.data(), span(labels), span(costs), frequent_share, seed, linear,
+                                 kernels, pool, report);
     });
     return trained(std::move(made), dataset.data(), false, report);
 }
@@ -191,8 +191,9 @@ void bind_training(nb::module_& m) {
               "def train_trees(dataset: Dataset, trees: Trees, params: dict, seed: int, routing_only: bool, "
               "threads: int, progress: object | None = None) -> tuple[Forest, dict[str, int]]"),
           "(Forest, report): the classifiers of all nodes; of inner nodes alone if routing_only.");
-    m.def("train_one_vs_rest", train_one_vs_rest, "dataset"_a, "labels"_a.noconvert(), "costs"_a.noconvert(),
-          "frequent_share"_a, "params"_a, "seed"_a, "threads"_a, "progress"_a = nb::none(),
+    m.def("train_one_vs_rest", train_classifiers_of_labels, "dataset"_a, "labels"_a.noconvert(),
+          "costs"_a.noconvert(), "frequent_share"_a, "params"_a, "seed"_a, "threads"_a,
+          "progress"_a = nb::none(),
           nb::sig("def train_one_vs_rest(dataset: Dataset, labels: NDArray[numpy.uint32], costs: "
                   "NDArray[numpy.float32], frequent_share: float, params: dict, seed: int, threads: int, "
                   "progress: object | None = None) -> tuple[Forest, dict[str, int]]"),

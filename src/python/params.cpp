@@ -113,7 +113,7 @@ KMeansParams kmeans_params(const nb::dict& params) {
 TreeParams tree_params(const nb::dict& params, uint64_t seed) {
     const Reader read(params);
     return {.kmeans = kmeans_params(params),
-            .max_leaf = read.integer<uint32_t>("max_leaf_size", 1),
+            .max_leaf_size = read.integer<uint32_t>("max_leaf_size", 1),
             .max_depth = read.integer<uint32_t>("max_depth", 0),
             .split_oversized = read.flag("split_oversized"),
             .seed = seed};

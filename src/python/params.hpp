@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "linear/linear.hpp"
-#include "tree/label_tree.hpp"
+#include "linear/problem.hpp"
+#include "tree/build.hpp"
 
 namespace bonsai {
 

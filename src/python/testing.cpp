@@ -9,7 +9,7 @@
 
 #include "base/random.hpp"
 #include "kernels/kernels.hpp"
-#include "linear/linear.hpp"
+#include "linear/solve.hpp"
 #include "python/arrays.hpp"
 #include "python/bind_dataset.hpp"
 #include "python/params.hpp"
@@ -46,10 +46,10 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     std::vector<uint32_t> ids(data.n_rows()), labels(data.n_labels());
     std::iota(ids.begin(), ids.end(), 0u);
     std::iota(labels.begin(), labels.end(), 0u);
-    Slice::Scratch scratch;
-    const Slice slice(data.x(), ids, data.factors(), scratch, holds_apart(linear));
-    const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
     Control control;
+    Slice::Scratch scratch;
+    const Slice slice(data.x(), ids, data.factors(), scratch, control, eliminates_singletons(linear));
+    const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
     std::vector<float> w(data.n_labels() * data.n_features(), 0.0f), bias;
     std::vector<int32_t> n_iter;
     for (size_t first = 0; first < data.n_labels(); first += kMaxLanes) {

@@ -1,4 +1,4 @@
-#include "linear/linear.hpp"
+#include "linear/solve.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -36,39 +36,39 @@ std::vector<float> random_panel(size_t n, Rng& rng) {
     return panel;
 }
 
-// The same rows twice: sparse, and dense behind `pick` and `scale`.
+// The same rows twice: sparse, and dense behind `row_ids` and `scale`.
 struct TestRows {
     TestRows(size_t n, size_t d, double density, Rng& rng) {
         sparse = {.n_rows = n, .n_features = d};
         sparse.ptr.push_back(0);
         values.assign(n * d, 0.0f);
         for (size_t i = 0; i < n; ++i) {
-            pick.push_back(static_cast<uint32_t>(n - 1 - i));
+            row_ids.push_back(static_cast<uint32_t>(n - 1 - i));
             scale.push_back(i % 2 ? 0.5f : 2.0f);
             for (size_t f = 0; f < d; ++f) {
                 if (i == 1 || rng.uniform() >= density) continue;  // row 1 has no features
                 const auto v = static_cast<float>(normal(rng));
                 sparse.index.push_back(static_cast<int32_t>(f));
                 sparse.value.push_back(v);
-                values[pick[i] * d + f] = v / scale[i];
+                values[row_ids[i] * d + f] = v / scale[i];
             }
             sparse.ptr.push_back(static_cast<int64_t>(sparse.index.size()));
         }
         dense = {.n_rows = n, .n_features = d};
         dense.dense = values.data();
-        dense.pick = pick.data();
+        dense.row_ids = row_ids.data();
         dense.scale = scale.data();
     }
     TestRows(const TestRows&) = delete;
 
     std::vector<RowsView> views() const { return {sparse.view(), dense}; }
     double at(size_t i, size_t f) const {
-        return double{values[pick[i] * sparse.n_features + f]} * double{scale[i]};
+        return double{values[row_ids[i] * sparse.n_features + f]} * double{scale[i]};
     }
 
     Rows sparse;
     std::vector<float> values, scale;
-    std::vector<uint32_t> pick;
+    std::vector<uint32_t> row_ids;
     RowsView dense;
 };
 
@@ -132,7 +132,7 @@ void test_bytes(const Kernels& k, size_t width) {
     std::vector<int8_t> bytes(n * width, 99);
     bool good = true;
     for (size_t r = 0; r < n; ++r) {
-        const float scale = k.to_bytes(&rows[r * width], factor.data(), width, &bytes[r * width]);
+        const float scale = k.quantise_int8(&rows[r * width], factor.data(), width, &bytes[r * width]);
         int most = 0;
         for (size_t c = 0; c < width; ++c) {
             const double exact = double{rows[r * width + c]} * factor[c];
@@ -150,9 +150,9 @@ void test_whole_numbers(const Kernels& k, size_t width, size_t used, bool negati
     Rng rng(width + used);
     const size_t n = 23;
     std::vector<int8_t> bytes(n * width, 0);
-    std::vector<uint8_t> spread(n * kSpreadRead, 0x5a);  // what is read along may be anything
+    std::vector<uint8_t> spread(n * kBitmapReadable, 0x5a);  // what is read along may be anything
     for (size_t r = 0; r < n; ++r) {
-        uint8_t* map = &spread[r * kSpreadRead];
+        uint8_t* map = &spread[r * kBitmapReadable];
         uint8_t* next = map + most / 8;
         std::fill(map, next, uint8_t{0});
         for (size_t c = 0; c < width; ++c) {
@@ -162,23 +162,23 @@ void test_whole_numbers(const Kernels& k, size_t width, size_t used, bool negati
             *next++ = static_cast<uint8_t>(bytes[r * width + c]);
         }
         std::vector<int8_t> row(width, 99);
-        k.unspread(map, width, row.data());
+        k.expand_bitmap(map, width, row.data());
         CHECK(std::equal(row.begin(), row.end(), &bytes[r * width]));
     }
     std::vector<uint32_t> place(used);
     std::vector<int16_t> value(used);
-    std::vector<SpreadBytes> rows(used);
+    std::vector<BitmapWeights> rows(used);
     std::vector<int32_t> exact(most, 7), sums = exact, spread_sums = exact;
     for (size_t i = 0; i < used; ++i) {
         place[i] = static_cast<uint32_t>(rng.below(n));
         value[i] = static_cast<int16_t>(static_cast<int>(rng.below(65535)) - 32767);
         if (!negative) value[i] = static_cast<int16_t>(std::abs(value[i]));
-        rows[i] = {&spread[place[i] * kSpreadRead], value[i], 0};
+        rows[i] = {&spread[place[i] * kBitmapReadable], value[i], 0};
         for (size_t c = 0; c < width; ++c) exact[c] += value[i] * bytes[place[i] * width + c];
     }
-    k.sum_bytes(bytes.data(), width, place.data(), value.data(), used, sums.data());
+    k.accumulate_int8(bytes.data(), width, place.data(), value.data(), used, sums.data());
     CHECK(sums == exact);
-    k.sum_spread(rows.data(), used, spread_sums.data());
+    k.accumulate_bitmap(rows.data(), used, spread_sums.data());
     CHECK(spread_sums == exact);
 }
 
@@ -192,7 +192,7 @@ void test_margins_of_sums(const Kernels& k, size_t width) {
     const auto check = [&] {
         std::vector<float> out(width, 99.0f);
         const float largest =
-            k.sums_to_margins(sum.data(), width, unit, scale.data(), bias.data(), out.data());
+            k.dequantise_margins(sum.data(), width, unit, scale.data(), bias.data(), out.data());
         float expected = -infinity;
         bool same = true;
         for (size_t c = 0; c < width; ++c) {
@@ -239,11 +239,11 @@ void test_find(const Kernels& k, size_t n) {
     std::vector<uint32_t> place(n + 16), where(n + 16);
     std::vector<int16_t> found(n + 16);
     const size_t n_places =
-        k.find_places(table.data(), key.data(), value.data(), n, place.data(), found.data());
+        k.gather_nonzero(table.data(), key.data(), value.data(), n, place.data(), found.data());
     place.resize(n_places);
     found.resize(n_places);
     CHECK(place == places && found == values);
-    where.resize(k.find_marked(bits.data(), signed_key.data(), n, where.data()));
+    where.resize(k.find_in_bitset(bits.data(), signed_key.data(), n, where.data()));
     CHECK(where == marked);
 
     const auto numbers = random_panel(n, rng);
@@ -252,7 +252,7 @@ void test_find(const Kernels& k, size_t n) {
         for (size_t i = 0; i < n; ++i)
             if (numbers[i] >= least) reaching.push_back(static_cast<uint32_t>(i));
         where.assign(n + 16, 0);
-        where.resize(k.find_reaching(numbers.data(), n, least, where.data()));
+        where.resize(k.find_at_least(numbers.data(), n, least, where.data()));
         CHECK(where == reaching);
     }
 }
@@ -286,7 +286,7 @@ void test_lane_loops(const Kernels& k, size_t width) {
             row[l] = values[rng.below(8)];
             if (std::abs(row[l]) > threshold) expected |= uint64_t{1} << l;
         }
-        CHECK(k.above(row.data(), width, threshold) == expected);
+        CHECK(k.lanes_above(row.data(), width, threshold) == expected);
     }
 }
 
@@ -593,7 +593,7 @@ void test_panels(const Kernels& k, Loss loss, Solver solver, bool dense) {
 }
 
 // Entries that lie apart change nothing: the same classifiers as with all entries in the rows.
-void test_lone_entries(const Kernels& k, bool learn_bias) {
+void test_singleton_features(const Kernels& k, bool learn_bias) {
     const size_t n = 40, n_classes = 20;
     TestProblem test(n, 15, n_classes, false, 7);
     Rows rows{.n_rows = n, .n_features = 15};
@@ -618,10 +618,10 @@ void test_lone_entries(const Kernels& k, bool learn_bias) {
     std::vector<std::vector<float>> w, bias;
     for (const bool apart : {false, true}) {
         Slice::Scratch scratch;
-        const Slice slice(rows.view(), ids, {}, scratch, apart);
+        const Slice slice(rows.view(), ids, {}, scratch, Control(), apart);
         Problem problem = test.problem;
         problem.rows = slice.rows();
-        if (apart) problem.lone = &slice.lone();
+        if (apart) problem.singletons = &slice.singletons();
         for (size_t i = 0; i < n; ++i)
             problem.norm2[i] = static_cast<float>(row_norm(rows.view(), i) * row_norm(rows.view(), i));
         CHECK(slice.rows().n_features == (apart ? 15 : rows.n_features));
@@ -742,7 +742,7 @@ int main() {
             test_still_rows(*k, width);
         }
         for (const bool logistic : {false, true}) test_wider_panel(*k, logistic);
-        for (const bool learn_bias : {false, true}) test_lone_entries(*k, learn_bias);
+        for (const bool learn_bias : {false, true}) test_singleton_features(*k, learn_bias);
         for (const Loss loss : {Loss::squared_hinge, Loss::logistic})
             for (const Solver solver : {Solver::dual, Solver::newton}) {
                 for (const bool flag : {false, true}) {

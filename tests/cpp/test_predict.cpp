@@ -160,7 +160,7 @@ void test_batches() {
     TrainReport report;
     const auto train = [&](std::span<const TreeView> some, bool routing_only) {
         return std::make_shared<const Forest>(
-            train_forest(data, some, 0, linear, routing_only, kernels(), pool, report), kFeatures, kLabels,
+            train_trees(data, some, 0, linear, routing_only, kernels(), pool, report), kFeatures, kLabels,
             routing_only);
     };
     const auto several = train(views, false), one = train({views, 1}, false), routes = train(views, true);
@@ -168,7 +168,8 @@ void test_batches() {
     std::vector<uint32_t> labels(kLabels);
     std::iota(labels.begin(), labels.end(), 0u);
     const auto all = std::make_shared<const Forest>(
-        train_ranker(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels, false);
+        train_one_vs_rest(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels,
+        false);
     const Model models[] = {
         Model(several, nullptr, Loss::squared_hinge, true),  // several trees
         Model(one, nullptr, Loss::squared_hinge, true),      // one

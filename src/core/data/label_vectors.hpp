@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/parallel.hpp"
-#include "data/matrix.hpp"
+#include "data/dataset.hpp"
 
 namespace bonsai {
 

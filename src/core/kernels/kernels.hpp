@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 
 namespace bonsai {
 
@@ -18,13 +18,13 @@ inline constexpr size_t kLaneStep = 16;
 inline constexpr size_t kMaxLanes = 64;
 
 // n, rounded up to whole steps.
-constexpr size_t whole_steps(size_t n) {
+constexpr size_t padded_lanes(size_t n) {
     return (n + kLaneStep - 1) / kLaneStep * kLaneStep;
 }
 
 // The narrowest panel that holds n lanes.
 inline size_t panel_width(size_t n) {
-    return n > kMaxLanes ? kMaxLanes : whole_steps(n);
+    return n > kMaxLanes ? kMaxLanes : padded_lanes(n);
 }
 
 // One pass of dual coordinate descent over the rows, in the given order, for all lanes of a panel. For the
@@ -51,7 +51,7 @@ struct DualPass {
 // Sparse rows in fixed point, and a panel of kMaxLanes lanes to multiply them with: each word holds two
 // bytes, 256 * (lane l + kPairs) + (lane l), both with their signs. What is taken for the upper one is the
 // whole word, so that it is off by the lower one / 256.
-struct FixedPass {
+struct QuantisedScan {
     const int64_t* ptr;  // n_rows + 1
     const int32_t* index;
     const int16_t* value;    // of 2^15
@@ -64,13 +64,13 @@ struct FixedPass {
 inline constexpr size_t kPairs = kMaxLanes / 2;
 
 // Up to 128 bytes where few are not 0: a map of 128 bits, then the bytes whose bit is set, one after the
-// other. kSpreadRead bytes from `bytes` on must be readable.
-struct SpreadBytes {
+// other. kBitmapReadable bytes from `bytes` on must be readable.
+struct BitmapWeights {
     const uint8_t* bytes;
     int16_t factor;
     uint8_t size;  // of what is in use of them, for whoever made the list; kernels go by the map
 };
-inline constexpr size_t kSpreadRead = 16 + 128 + 16;
+inline constexpr size_t kBitmapReadable = 16 + 128 + 16;
 
 struct Kernels {
     const char* name;
@@ -88,38 +88,38 @@ struct Kernels {
                       const float* step);
     // out[c] += sum over i of value[i] * panel[place[i] * width + c]; width a multiple of 16 up to 128. The
     // same on every machine, in any order, as long as sums stay within 32 bits.
-    void (*sum_bytes)(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value,
-                      size_t n, int32_t* out);
+    void (*accumulate_int8)(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value,
+                            size_t n, int32_t* out);
     // Those of n (key, value) pairs whose place, table[key], is not 0: place and value, in order. Both must
     // have room for 16 more than there are. Returns how many.
-    size_t (*find_places)(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
-                          uint32_t* place, int16_t* found_value);
+    size_t (*gather_nonzero)(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
+                             uint32_t* place, int16_t* found_value);
     // Where those of n keys stand whose bit is set, in order; room for 16 more. Returns how many.
-    size_t (*find_marked)(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where);
+    size_t (*find_in_bitset)(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where);
     // Where those of n numbers stand that are not below `least`, in order; room for 16 more. Returns how
     // many.
-    size_t (*find_reaching)(const float* numbers, size_t n, float least, uint32_t* where);
+    size_t (*find_at_least)(const float* numbers, size_t n, float least, uint32_t* where);
     // out[c] += sum over i of rows[i].factor * the c-th of 128 bytes
-    void (*sum_spread)(const SpreadBytes* rows, size_t n, int32_t* out);
+    void (*accumulate_bitmap)(const BitmapWeights* rows, size_t n, int32_t* out);
     // out[c] = sum[c] * (unit * scale[c]) + bias[c], each step rounded: the same on every machine. What is
     // not a number or beyond 1e15 becomes +-1e15, so that it can be sorted. Returns the largest. width a
     // multiple of 16
-    float (*sums_to_margins)(const int32_t* sum, size_t width, float unit, const float* scale,
-                             const float* bias, float* out);
+    float (*dequantise_margins)(const int32_t* sum, size_t width, float unit, const float* scale,
+                                const float* bias, float* out);
     // out[c] = the c-th byte; width a multiple of 16 up to 128, and no bit set beyond
-    void (*unspread)(const uint8_t* bytes, size_t width, int8_t* out);
+    void (*expand_bitmap)(const uint8_t* bytes, size_t width, int8_t* out);
     // out[c] = round(row[c] * factor[c] / scale), with the returned scale = max |row[c] * factor[c]| / 127;
     // all 0 for a scale of 0. width a multiple of 16
-    float (*to_bytes)(const float* row, const float* factor, size_t width, int8_t* out);
+    float (*quantise_int8)(const float* row, const float* factor, size_t width, int8_t* out);
     // out[r], bit l: the sum over row i = rows[r] of round(value * 256 * lane l / 2^15) is above threshold[l]
     // * factor[i], which is not negative, less the leeway. Whole numbers: the same on every machine, as long
     // as sums stay within 16 bits.
-    void (*rows_above)(const FixedPass&, const uint32_t* rows, size_t n, uint64_t* out);
+    void (*scan_quantised)(const QuantisedScan&, const uint32_t* rows, size_t n, uint64_t* out);
     // Moves what is not 0 out of w, n floats, n a multiple of 16: where it stood into index, in order, what
     // it was into value; 0 remains. Both must have room for 16 more than that. Returns how many.
-    size_t (*drain)(float* w, size_t n, uint32_t* index, float* value);
+    size_t (*drain_nonzeros)(float* w, size_t n, uint32_t* index, float* value);
     // bit l of the result: |w[l]| > threshold
-    uint64_t (*above)(const float* w, size_t width, float threshold);
+    uint64_t (*lanes_above)(const float* w, size_t width, float threshold);
 };
 
 // The best build for this machine; BONSAI_ISA=portable|avx2|avx512|avx512vnni forces one.

@@ -101,7 +101,7 @@ void dense_dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
 
 template <size_t NV>
 void dot(const RowsView& rows, size_t i, const float* w, Vec (&acc)[NV]) {
-    if (rows.dense)
+    if (rows.is_dense())
         dense_dot<NV>(rows, i, w, acc);
     else
         sparse_dot<NV>(rows, rows.ptr[i], rows.ptr[i + 1], w, acc);
@@ -122,7 +122,8 @@ void add_row(const RowsView& rows, size_t i, const Vec* step, const size_t* grou
     float* lane[NV / kUnit];
     for (size_t g = 0; g < NV / kUnit; ++g) lane[g] = w + group[g];
     Vec mine[NV];
-    for (size_t j = 0; j < NV; ++j) mine[j] = rows.dense ? step[j] * broadcast(rows.dense_scale(i)) : step[j];
+    for (size_t j = 0; j < NV; ++j)
+        mine[j] = rows.is_dense() ? step[j] * broadcast(rows.dense_scale(i)) : step[j];
     const auto add = [&](size_t f, float x) {
         const Vec v = broadcast(x);
         for (size_t j = 0; j < NV; ++j) {
@@ -130,7 +131,7 @@ void add_row(const RowsView& rows, size_t i, const Vec* step, const size_t* grou
             store(p, load(p) + v * mine[j]);
         }
     };
-    if (rows.dense) {
+    if (rows.is_dense()) {
         const float* x = rows.dense_row(i);
         for (size_t f = 0; f < rows.n_features; ++f) add(f, x[f]);
         return;
@@ -167,7 +168,7 @@ void fetch_row(const DualPass& pass, size_t i) {
     __builtin_prefetch(pass.positive + i);
     __builtin_prefetch(pass.diagonal + i);
     __builtin_prefetch(pass.inv_q + i);
-    if (pass.rows.dense) return;
+    if (pass.rows.is_dense()) return;
     constexpr int64_t line = 16;
     for (int64_t e = pass.rows.ptr[i]; e < pass.rows.ptr[i + 1]; e += line) {
         __builtin_prefetch(pass.rows.index + e);
@@ -337,7 +338,7 @@ void lane_axpy(float* y, const float* x, size_t n, size_t width, const float* sc
         }
 }
 
-float to_bytes(const float* row, const float* factor, size_t width, int8_t* out) {
+float quantise_int8(const float* row, const float* factor, size_t width, int8_t* out) {
     Vec most = {};
     for (size_t l = 0; l < width; l += kVector) {
         const Vec v = load(row + l) * load(factor + l), size = v < Vec{} ? -v : v;
@@ -415,7 +416,7 @@ __m256i expand(uint64_t map, const uint8_t* bytes) {
 }
 #endif
 
-void unspread(const uint8_t* bytes, size_t width, int8_t* out) {
+void expand_bitmap(const uint8_t* bytes, size_t width, int8_t* out) {
     constexpr size_t map_bytes = 16;
     const uint8_t* next = bytes + map_bytes;
 #if defined(__AVX512VBMI2__)
@@ -592,8 +593,8 @@ void sum_lanes64(const int8_t* panel, size_t width, const uint32_t* place, const
 }
 #endif
 
-void sum_bytes(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
-               int32_t* out) {
+void accumulate_int8(const int8_t* panel, size_t width, const uint32_t* place, const int16_t* value, size_t n,
+                     int32_t* out) {
     if (width >= 128)
         sum_lanes64<2>(panel, width, place, value, n, out);
     else if (width >= 64)
@@ -614,7 +615,7 @@ void wrapping_add(int32_t product, int32_t& sum) {
 }
 #endif
 
-void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
+void accumulate_bitmap(const BitmapWeights* rows, size_t n, int32_t* out) {
     constexpr size_t map_bytes = 16;
 #if defined(__AVX2__)
     constexpr size_t sums = 8, words = sums * kVector / 64;  // as many sums as there are registers for
@@ -651,8 +652,8 @@ void sum_spread(const SpreadBytes* rows, size_t n, int32_t* out) {
 #endif
 }
 
-size_t find_places(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
-                   uint32_t* place, int16_t* found_value) {
+size_t gather_nonzero(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
+                      uint32_t* place, int16_t* found_value) {
     size_t found = 0, i = 0;
 #if defined(__AVX512F__)
     for (; i + 16 <= n; i += 16) {
@@ -685,7 +686,7 @@ size_t append_places(__mmask16 hit, size_t first, uint32_t* where, size_t found)
 }
 #endif
 
-size_t find_marked(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where) {
+size_t find_in_bitset(const uint32_t* bits, const int32_t* key, size_t n, uint32_t* where) {
     size_t found = 0, i = 0;
 #if defined(__AVX512F__)
     for (; i + 16 <= n; i += 16) {
@@ -718,8 +719,8 @@ Vec rounded(Vec product) {
     return product;
 }
 
-float sums_to_margins(const int32_t* sum, size_t width, float unit, const float* scale, const float* bias,
-                      float* out) {
+float dequantise_margins(const int32_t* sum, size_t width, float unit, const float* scale, const float* bias,
+                         float* out) {
     const Vec huge = broadcast(1e15f);
     Vec largest = -huge;
     for (size_t c = 0; c < width; c += kVector) {
@@ -750,7 +751,7 @@ Shorts bars(const float* threshold, float factor) {
     return v;
 }
 
-void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t* out) {
+void scan_quantised(const QuantisedScan& pass, const uint32_t* rows, size_t n, uint64_t* out) {
     constexpr size_t lanes = 2 * kVector, NV = kPairs / lanes, ahead = 48;
     const int32_t* index = pass.index;
     const int16_t* value = pass.value;
@@ -792,7 +793,7 @@ void rows_above(const FixedPass& pass, const uint32_t* rows, size_t n, uint64_t*
     }
 }
 
-size_t find_reaching(const float* numbers, size_t n, float least, uint32_t* where) {
+size_t find_at_least(const float* numbers, size_t n, float least, uint32_t* where) {
     size_t found = 0, i = 0;
     for (; i + kVector <= n; i += kVector) {
         const Vec v = load(numbers + i);
@@ -815,7 +816,7 @@ size_t find_reaching(const float* numbers, size_t n, float least, uint32_t* wher
     return found;
 }
 
-size_t drain(float* w, size_t n, uint32_t* index, float* value) {
+size_t drain_nonzeros(float* w, size_t n, uint32_t* index, float* value) {
     size_t found = 0;
     for (size_t f = 0; f < n; f += kVector) {
         const Vec v = load(w + f);
@@ -838,7 +839,7 @@ size_t drain(float* w, size_t n, uint32_t* index, float* value) {
     return found;
 }
 
-uint64_t above(const float* w, size_t width, float threshold) {
+uint64_t lanes_above(const float* w, size_t width, float threshold) {
     uint64_t bits = 0;
     for (size_t l = 0; l < width; l += kVector) {
         const Vec v = load(w + l);
@@ -869,17 +870,17 @@ const Kernels BONSAI_KERNELS = {
     .lane_dots = [](const float* a, const float* b, size_t n, size_t width,
                     double* out) { for_width(width, [&]<size_t NV>() { lane_dots<NV>(a, b, n, out); }); },
     .lane_axpy = lane_axpy,
-    .sum_bytes = sum_bytes,
-    .find_places = find_places,
-    .find_marked = find_marked,
-    .find_reaching = find_reaching,
-    .sum_spread = sum_spread,
-    .sums_to_margins = sums_to_margins,
-    .unspread = unspread,
-    .to_bytes = to_bytes,
-    .rows_above = rows_above,
-    .drain = drain,
-    .above = above,
+    .accumulate_int8 = accumulate_int8,
+    .gather_nonzero = gather_nonzero,
+    .find_in_bitset = find_in_bitset,
+    .find_at_least = find_at_least,
+    .accumulate_bitmap = accumulate_bitmap,
+    .dequantise_margins = dequantise_margins,
+    .expand_bitmap = expand_bitmap,
+    .quantise_int8 = quantise_int8,
+    .scan_quantised = scan_quantised,
+    .drain_nonzeros = drain_nonzeros,
+    .lanes_above = lanes_above,
 };
 
 }  // namespace bonsai

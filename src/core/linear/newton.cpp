@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 
 namespace bonsai {
 namespace {
@@ -246,7 +246,7 @@ class NewtonPanel {
     void report(Solution& solution) const {
         for (size_t f = 0; f < problem_.rows.n_features; ++f) {
             const float* row = w_.data() + f * width_;
-            for (uint64_t bits = kernels_.above(row, width_, params_.prune); bits; bits &= bits - 1) {
+            for (uint64_t bits = kernels_.lanes_above(row, width_, params_.prune); bits; bits &= bits - 1) {
                 const auto l = static_cast<size_t>(std::countr_zero(bits));
                 if (l >= n_) break;
                 solution.weights.push_back(

@@ -69,7 +69,7 @@ void Forest::index() {
         InnerNodes& inner = inner_.emplace_back();
         for (int64_t v = a_.tree_ptr[t]; v < a_.tree_ptr[t + 1]; ++v) {
             if (a_.is_leaf[v]) continue;
-            const size_t n = whole_steps(n_children(static_cast<size_t>(v)));
+            const size_t n = padded_lanes(n_children(static_cast<size_t>(v)));
             inner.children += n;
             inner.widest = std::max(inner.widest, n);
         }

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "linear/linear.hpp"
+#include "linear/loss.hpp"
 #include "model/forest.hpp"
 
 namespace bonsai {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "linear/linear.hpp"
+#include "linear/problem.hpp"
 #include "model/forest.hpp"
 
 namespace bonsai {

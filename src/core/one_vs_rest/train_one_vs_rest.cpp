@@ -7,9 +7,12 @@
 #include <limits>
 #include <stdexcept>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 #include "base/random.hpp"
+#include "data/slice.hpp"
+#include "linear/solve.hpp"
 #include "model/pack.hpp"
+#include "tree/train_trees.hpp"
 
 namespace bonsai {
 namespace {
@@ -44,7 +47,7 @@ struct Entry {
 };
 
 typedef int32_t Ints __attribute__((vector_size(16)));
-typedef float Floats __attribute__((vector_size(16)));
+typedef float FloatsX4 __attribute__((vector_size(16)));
 
 // The rows twice: as words of a value and a feature for one classifier at a time, which waits for memory, and
 // in few bits for many at once, whose weights are bytes.
@@ -71,7 +74,7 @@ class TwoForms {
 
     // Row i . w
     float dot(size_t i, const float* w) const {
-        Floats sums = {};
+        FloatsX4 sums = {};
         int64_t e = view_.ptr[i];
         const int64_t end = view_.ptr[i + 1];
         if (word_.empty()) {  // so many features that a word has no room for them
@@ -80,7 +83,7 @@ class TwoForms {
         }
         for (; e + 4 <= end; e += 4)
             sums +=
-                values(e) * Floats{w[feature(e)], w[feature(e + 1)], w[feature(e + 2)], w[feature(e + 3)]};
+                values(e) * FloatsX4{w[feature(e)], w[feature(e + 1)], w[feature(e + 2)], w[feature(e + 3)]};
         float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         for (; e < end; ++e) sum += static_cast<float>(word_[e] >> feature_bits_) * w[feature(e)];
         return sum * unit_[i];
@@ -97,7 +100,7 @@ class TwoForms {
         step *= unit_[i];
         for (; e + 4 <= end; e += 4) {
             const uint32_t f[] = {feature(e), feature(e + 1), feature(e + 2), feature(e + 3)};
-            const Floats sum = Floats{w[f[0]], w[f[1]], w[f[2]], w[f[3]]} + step * values(e);
+            const FloatsX4 sum = FloatsX4{w[f[0]], w[f[1]], w[f[2]], w[f[3]]} + step * values(e);
             for (int k = 0; k < 4; ++k) w[f[k]] = sum[k];
         }
         for (; e < end; ++e) w[feature(e)] += step * static_cast<float>(word_[e] >> feature_bits_);
@@ -120,7 +123,7 @@ class TwoForms {
         return static_cast<float>(std::min(126 / largest, room / (kUnits * norm * longest_)));
     }
     // `sure`: all rows above a threshold are among those found, with others that rounding puts there.
-    FixedPass pass(const uint32_t* place, const int16_t* panel, const float* threshold, bool sure) const {
+    QuantisedScan pass(const uint32_t* place, const int16_t* panel, const float* threshold, bool sure) const {
         return {.ptr = view_.ptr,
                 .index = view_.index,
                 .value = fixed_.data(),
@@ -167,10 +170,10 @@ class TwoForms {
     uint32_t feature(int64_t e) const {
         return static_cast<uint32_t>(word_[e]) & ((uint32_t{1} << feature_bits_) - 1);
     }
-    Floats values(int64_t e) const {
+    FloatsX4 values(int64_t e) const {
         Ints words;
         std::memcpy(&words, &word_[e], sizeof words);
-        return __builtin_convertvector(words >> feature_bits_, Floats);
+        return __builtin_convertvector(words >> feature_bits_, FloatsX4);
     }
 
     RowsView view_;
@@ -226,7 +229,7 @@ class RankerTrainer {
                  : rare_)
                 .push_back(l);
         for (Scratch& s : scratch_) {
-            s.w.assign(whole_steps(rows.n_features), 0.0f);
+            s.w.assign(padded_lanes(rows.n_features), 0.0f);
             s.feature.resize(s.w.size() + kLaneStep);
             s.value.resize(s.w.size() + kLaneStep);
             s.place.assign(rows.n_features, 0);
@@ -282,7 +285,7 @@ class RankerTrainer {
         std::stable_sort(frequent_.begin(), frequent_.end(), [&](uint32_t a, uint32_t b) {
             return data_.rows_of(labels_[a]).size() > data_.rows_of(labels_[b]).size();
         });
-        std::vector<uint32_t> class_of_label(data_.n_labels(), kNowhere);
+        std::vector<uint32_t> class_of_label(data_.n_labels(), kNoClass);
         for (uint32_t c = 0; c < frequent_.size(); ++c) class_of_label[labels_[frequent_[c]]] = c;
         return build_problem(data_, all_, slice, class_of_label, frequent_.size(), key_);
     }
@@ -379,10 +382,10 @@ class RankerTrainer {
             for (const uint32_t row : support.row) s.bears[row] |= uint64_t{1} << l;
         }
         place(scale, s);
-        const FixedPass pass = rows_.pass(s.place.data(), s.panel.data(), threshold, !early);
+        const QuantisedScan pass = rows_.pass(s.place.data(), s.panel.data(), threshold, !early);
         for (size_t begin = 0; begin < scope.size(); begin += kRowsAtOnce) {
             const auto part = scope.subspan(begin, std::min(kRowsAtOnce, scope.size() - begin));
-            kernels_.rows_above(pass, part.data(), part.size(), s.above.data());
+            kernels_.scan_quantised(pass, part.data(), part.size(), s.above.data());
             for (size_t r = 0; r < part.size(); ++r)
                 for (uint64_t bits = s.above[r] & ~s.bears[part[r]]; bits; bits &= bits - 1) {
                     if (early) found |= bits;
@@ -528,7 +531,7 @@ class RankerTrainer {
                       [](const Entry& a, const Entry& b) { return a.feature < b.feature; });
             return;
         }
-        weights.resize(kernels_.drain(s.w.data(), s.w.size(), s.feature.data(), s.value.data()));
+        weights.resize(kernels_.drain_nonzeros(s.w.data(), s.w.size(), s.feature.data(), s.value.data()));
         for (size_t k = 0; k < weights.size(); ++k) weights[k] = {s.feature[k], s.value[k]};
     }
 
@@ -606,26 +609,27 @@ class RankerTrainer {
 
 }  // namespace
 
-bool can_train_ranker(const Dataset& data, const LinearParams& params) {
+bool can_use_active_sets(const Dataset& data, const LinearParams& params) {
     return params.loss == Loss::squared_hinge && params.solver == Solver::dual && !params.learn_bias &&
            params.fixed_bias <= -1 && !data.x().dense;
 }
 
-OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
-                         double learn_above, uint64_t seed, const LinearParams& params,
-                         const Kernels& kernels, Pool& pool, TrainReport& report) {
-    if (!can_train_ranker(data, params)) {
+OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
+                              std::span<const float> costs, double learn_above, uint64_t seed,
+                              const LinearParams& params, const Kernels& kernels, Pool& pool,
+                              TrainReport& report) {
+    if (!can_use_active_sets(data, params)) {
         if (!costs.empty()) throw std::invalid_argument("costs of labels");
         const std::vector<int64_t> child_ptr = {0, static_cast<int64_t>(labels.size())};
         const std::vector<int32_t> children(labels.begin(), labels.end());
         const std::vector<uint8_t> is_leaf = {1};
         const TreeView tree{child_ptr, children, is_leaf};
-        return train_forest(data, {&tree, 1}, seed, params, false, kernels, pool, report);
+        return train_trees(data, {&tree, 1}, seed, params, false, kernels, pool, report);
     }
     std::vector<uint32_t> all(data.n_rows());
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint32_t>(i);
     Slice::Scratch scratch;
-    const Slice slice(data.x(), all, data.factors(), scratch);
+    const Slice slice(data.x(), all, data.factors(), scratch, pool.control());
     RankerTrainer trainer(data, slice.rows(), labels, costs, learn_above, seed, params, kernels, pool);
     trainer.solve(slice);
     std::vector<PackedNode> blocks = trainer.pack_blocks(slice.features());

@@ -4,19 +4,20 @@
 #include <span>
 
 #include "base/parallel.hpp"
-#include "data/matrix.hpp"
-#include "linear/linear.hpp"
+#include "data/dataset.hpp"
+#include "kernels/kernels.hpp"
+#include "linear/problem.hpp"
 #include "model/forest.hpp"
-#include "tree/train_trees.hpp"
 
 namespace bonsai {
 
 // A forest of one tree with one leaf, whose children are `labels` in the order given. `costs` multiplies C
 // for each of them; empty: all 1. With a squared hinge, the dual solver, sparse rows and a bias held at -1 or
-// below, rows that have nothing to do with a label cost little; else it is what `train_forest` makes of such
+// below, rows that have nothing to do with a label cost little; else it is what `train_trees` makes of such
 // a tree, and costs are not possible: std::invalid_argument.
-OwnedForest train_ranker(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
-                         double learn_above, uint64_t seed, const LinearParams& params,
-                         const Kernels& kernels, Pool& pool, TrainReport& report);
+OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
+                              std::span<const float> costs, double learn_above, uint64_t seed,
+                              const LinearParams& params, const Kernels& kernels, Pool& pool,
+                              TrainReport& report);
 
 }  // namespace bonsai

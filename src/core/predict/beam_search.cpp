@@ -96,8 +96,8 @@ size_t Search::make_room(size_t begin, size_t most) {
 }
 
 void Search::make_room_for(size_t n_margins) {
-    margins_.make_room(n_margins);
-    largest_.make_room(n_margins / kLaneStep);
+    margins_.ensure_size(n_margins);
+    largest_.ensure_size(n_margins / kLaneStep);
     n_margins_ = 0;
 }
 

@@ -7,9 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "base/groups.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "base/tables.hpp"
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 #include "model/forest.hpp"
 #include "predict/block_scoring.hpp"
 #include "predict/select.hpp"
@@ -155,7 +156,7 @@ class Search {
         Best<Candidate> best;
     };
 
-    size_t width(size_t node) const { return whole_steps(forest_.n_children(node)); }
+    size_t width(size_t node) const { return padded_lanes(forest_.n_children(node)); }
     Visit arrive(size_t node, size_t row, float score) const {
         return {node, forest_.arrays().is_leaf[node] ? Visit::kUnknown : Visit::kWanted,
                 static_cast<uint32_t>(row), score};
@@ -180,8 +181,8 @@ class Search {
     std::vector<size_t> firsts_;            // likewise
     std::vector<BlockRows> blocks_;
     size_t n_margins_ = 0;
-    Floats margins_;  // each block's begin at a multiple of 16
-    Floats largest_;  // of each block's margins; the n-th is that of those from 16 n on
+    FloatBuffer margins_;  // each block's begin at a multiple of 16
+    FloatBuffer largest_;  // of each block's margins; the n-th is that of those from 16 n on
 };
 
 }  // namespace bonsai

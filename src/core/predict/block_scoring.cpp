@@ -15,7 +15,7 @@ constexpr size_t kMarkCost = 4;     // of marking a feature as wanted, likewise
 
 // Whether what comes after it can be read along.
 bool has_room(const FeatureWeights& found, const PackedBlock& block) {
-    return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kSpreadRead);
+    return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kBitmapReadable);
 }
 
 // Wraps around: a damaged file may name a child more than once.
@@ -105,7 +105,7 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     const ForestArrays& a = forest.arrays();
     const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
     n_children_ = std::min(kBlockChildren, static_cast<size_t>(a.child_ptr[node + 1]) - first);
-    width_ = whole_steps(n_children_);
+    width_ = padded_lanes(n_children_);
     std::copy_n(a.scale.data() + first, n_children_, scale_);
     std::copy_n(a.bias.data() + first, n_children_, bias_);
     std::fill(scale_ + n_children_, scale_ + width_, 0.0f);
@@ -123,7 +123,7 @@ float BlockScorer::margins(size_t row, float* out) {
         sum_unpacked(row, sum);
     else
         sum_packed(row, sum);
-    return kernels_.sums_to_margins(sum, width_, batch_.rows_[row].unit, scale_, bias_, out);
+    return kernels_.dequantise_margins(sum, width_, batch_.rows_[row].unit, scale_, bias_, out);
 }
 
 // A block with all its zeros: panel_[place * width_ + child].
@@ -208,7 +208,7 @@ void BlockScorer::place_found(uint64_t counts) {
     each(2, [&](const Found& f, StoredWeight* row) { listed.template operator()<8>(f, row); });
     each(3, [&](const Found& found, StoredWeight* row) {
         const FeatureWeights all{found.bytes, found.size};
-        if (has_room(all, block_)) return kernels_.unspread(found.bytes, width_, row);
+        if (has_room(all, block_)) return kernels_.expand_bitmap(found.bytes, width_, row);
         all.for_each([&](size_t c, StoredWeight w) { row[c] = w; });
     });
 }
@@ -231,9 +231,10 @@ void BlockScorer::sum_unpacked(size_t row, int32_t* sum) {
         places_.resize(size + kLaneStep);
         values_.resize(size + kLaneStep);
     }
-    const size_t n = kernels_.find_places(slot_.data(), batch_.number_.data() + first,
-                                          batch_.value_.data() + first, size, places_.data(), values_.data());
-    kernels_.sum_bytes(panel_.data(), width_, places_.data(), values_.data(), n, sum);
+    const size_t n =
+        kernels_.gather_nonzero(slot_.data(), batch_.number_.data() + first, batch_.value_.data() + first,
+                                size, places_.data(), values_.data());
+    kernels_.accumulate_int8(panel_.data(), width_, places_.data(), values_.data(), n, sum);
 }
 
 void BlockScorer::sum_packed(size_t row, int32_t* sum) {
@@ -261,14 +262,14 @@ void BlockScorer::sum_packed(size_t row, int32_t* sum) {
     sum_listed<2>(hits_[0], sum);
     sum_listed<4>(hits_[1], sum);
     sum_listed<8>(hits_[2], sum);
-    kernels_.sum_spread(hits_[3].list.data(), hits_[3].n, sum);
+    kernels_.accumulate_bitmap(hits_[3].list.data(), hits_[3].n, sum);
 }
 
 // Features of up to `most` weights; missing ones are 0, so that all have as many.
 template <size_t most>
 void BlockScorer::sum_listed(const Hits& hits, int32_t* sum) {
     for (size_t h = 0; h < hits.n; ++h) {
-        const SpreadBytes& hit = hits.list[h];
+        const BitmapWeights& hit = hits.list[h];
         const size_t n = hit.size / 2;
         uint8_t child[most];
         std::memcpy(child, hit.bytes, most);

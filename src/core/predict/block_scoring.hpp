@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
 
@@ -87,7 +87,7 @@ class BlockScorer {
     // spread. Which comes next is hard to predict: they are sorted without a branch, and each kind needs
     // none.
     struct Hits {
-        std::vector<SpreadBytes> list;
+        std::vector<BitmapWeights> list;
         size_t n = 0;
         void clear(size_t most) {
             if (list.size() < most) list.resize(most);

@@ -10,7 +10,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/tables.hpp"
+#include "base/groups.hpp"
+#include "base/memory.hpp"
 #include "predict/beam_search.hpp"
 #include "predict/block_scoring.hpp"
 #include "predict/select.hpp"
@@ -127,10 +128,10 @@ class Ranking {
         std::vector<Search::Bounded> blocks;
         std::vector<Entry> entries;
         std::vector<Ranked> ranked;
-        Zeros<uint32_t> chosen;  // a bit for each label, 0 between rows
+        ZeroedArray<uint32_t> chosen;  // a bit for each label, 0 between rows
         std::vector<uint32_t> where;
         std::vector<Contender> contenders, kept;
-        Zeros<float> totals;               // for each label, 0 between rows
+        ZeroedArray<float> totals;         // for each label, 0 between rows
         std::vector<uint32_t> margins_at;  // for each block of the ranker, kNowhere between rows
         std::vector<std::pair<uint32_t, uint32_t>> candidates;  // label, place in the ranker
         Best<Ranked> best_candidates;
@@ -282,7 +283,7 @@ class Ranking {
             const auto label = search_.children(visits[v].node);
             if (mine.where.size() < label.size() + kLaneStep) mine.where.resize(label.size() + kLaneStep);
             const size_t n_found =
-                kernels_.find_marked(&mine.chosen[0], label.data(), label.size(), mine.where.data());
+                kernels_.find_in_bitset(&mine.chosen[0], label.data(), label.size(), mine.where.data());
             for (const uint32_t c : std::span(mine.where).first(n_found))
                 contenders.push_back({static_cast<uint32_t>(label[c]), v, c, score_at_most(visits[v], c)});
         }
@@ -372,7 +373,7 @@ class Ranking {
                 needs_.push_back({block, static_cast<uint32_t>(row)});
             needs_ptr_.push_back(needs_.size());
         }
-        margins_.make_room(needs_.size() * kBlockChildren);
+        margins_.ensure_size(needs_.size() * kBlockChildren);
         by_block_.group(needs_.size(), [&](size_t n) { return needs_[n].block; });
         rows_.resize(needs_.size());
         for (size_t i = 0; i < needs_.size(); ++i) rows_[i] = needs_[by_block_.item(i)].row;
@@ -477,7 +478,7 @@ class Ranking {
     std::vector<std::vector<uint32_t>> needs_of_row_;
     std::vector<Need> needs_;
     std::vector<size_t> needs_ptr_;
-    Floats margins_;  // of the blocks of needs_
+    FloatBuffer margins_;  // of the blocks of needs_
 };
 
 }  // namespace

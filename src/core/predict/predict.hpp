@@ -2,9 +2,9 @@
 #pragma once
 
 #include "base/parallel.hpp"
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 #include "kernels/kernels.hpp"
-#include "linear/linear.hpp"
+#include "linear/loss.hpp"
 #include "model/model.hpp"
 
 namespace bonsai {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/kernels.hpp"
-#include "linear/linear.hpp"
+#include "linear/loss.hpp"
 #include "model/forest.hpp"
 
 namespace bonsai {
@@ -46,7 +46,7 @@ class Scores {
     template <class Fn>
     void for_each_reaching(float path, std::span<const float> margins, float least, Fn&& fn) const {
         uint32_t where[kBlockChildren + kLaneStep];
-        const size_t n = kernels_.find_reaching(margins.data(), margins.size(), least, where);
+        const size_t n = kernels_.find_at_least(margins.data(), margins.size(), least, where);
         for (size_t i = 0; i < n; ++i) fn(where[i], of(path, margins[where[i]]));
     }
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 
 namespace bonsai {
 namespace {
@@ -38,7 +38,7 @@ int32_t nearest(float x) {
 // K sums of rows, each on its own: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
     Centres(size_t k_, size_t n_features)
-        : k(k_), pitch((whole_steps(n_features) / kLaneStep | 1) * kLaneStep), sums(k_ * pitch, 0.0f) {}
+        : k(k_), pitch((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep), sums(k_ * pitch, 0.0f) {}
 
     size_t k;
     size_t pitch;  // an odd number of cache lines: equal features of all centres do not compete for a place
@@ -286,13 +286,13 @@ class KMeans {
     // All similarities of members to centres, in full, `stride` apart; those that have vanished are at
     // -infinity.
     void compare(const Centres& centres) {
-        const size_t stride = whole_steps(k_);
+        const size_t stride = padded_lanes(k_);
         similarity_.resize(members_.size() * stride);
         for (size_t first = 0; first < k_; first += kMaxLanes) {
             std::vector<uint32_t> lanes(std::min(kMaxLanes, k_ - first));
             std::iota(lanes.begin(), lanes.end(), static_cast<uint32_t>(first));
             const size_t width = panel_width(lanes.size());
-            panel_.resize(whole_steps(rows_.n_features) * width);
+            panel_.resize(padded_lanes(rows_.n_features) * width);
             for_each_block([&](size_t begin, size_t end) {
                 turn(centres, lanes, width, begin, end, panel_.data() + begin * width);
             });
@@ -323,7 +323,7 @@ class KMeans {
     void assign(const Centres& centres) {
         if (rows_.dense) {
             compare(centres);
-            const size_t stride = whole_steps(k_);
+            const size_t stride = padded_lanes(k_);
             for_each_task([&](size_t begin, size_t end) {
                 for (size_t m = begin; m < end; ++m)
                     cluster_[members_[m]] = best_two(similarity_.data() + m * stride).best;
@@ -372,7 +372,7 @@ class KMeans {
     // Those that have changed.
     void round_centres(const Centres& centres) {
         bytes_.n_features = rows_.n_features;
-        bytes_.stride = whole_steps(changed_.size());
+        bytes_.stride = padded_lanes(changed_.size());
         bytes_.bytes.resize(rows_.n_features * bytes_.stride);
         bytes_.scale.resize(rows_.n_features * bytes_.n_parts());
         Panel inverse(bytes_.stride, 0.0f);
@@ -384,7 +384,7 @@ class KMeans {
                 const auto lanes = std::span(changed_).subspan(first);
                 turn(centres, lanes.first(std::min(width, lanes.size())), width, begin, end, sums);
                 for (size_t f = begin; f < end; ++f)
-                    bytes_.scale[part * rows_.n_features + f] = kernels_.to_bytes(
+                    bytes_.scale[part * rows_.n_features + f] = kernels_.quantise_int8(
                         sums + (f - begin) * width, inverse.data() + first, width, bytes_.row(part, f));
             }
         });
@@ -418,9 +418,9 @@ class KMeans {
                 squares += v * v;
             }
             scratch.sum.assign(bytes_.lanes(part), 0);
-            kernels_.sum_bytes(bytes_.row(part, 0), bytes_.lanes(part),
-                               reinterpret_cast<const uint32_t*>(index), scratch.value.data(), n,
-                               scratch.sum.data());
+            kernels_.accumulate_int8(bytes_.row(part, 0), bytes_.lanes(part),
+                                     reinterpret_cast<const uint32_t*>(index), scratch.value.data(), n,
+                                     scratch.sum.data());
             const float unit = bytes_.unit[part];
             const size_t first = part * kMaxByteLanes,
                          last = std::min(first + kMaxByteLanes, changed_.size());
@@ -450,7 +450,7 @@ class KMeans {
 
     // Rows that lose most by not getting their best centre choose first.
     void assign_balanced(const Centres& centres) {
-        const size_t n = members_.size(), stride = whole_steps(k_);
+        const size_t n = members_.size(), stride = padded_lanes(k_);
         compare(centres);
         std::vector<float> regret(n);
         for_each_task([&](size_t begin, size_t end) {
@@ -533,7 +533,7 @@ class KMeans {
     Rng rng_;
     const Kernels& kernels_;
     Pool& pool_;
-    const RowsView& rows_;
+    const RowsView rows_;
     std::vector<uint32_t> members_, zero_rows_;  // rows that take part; rows dealt out afterwards
     std::vector<uint32_t> cluster_;              // for each row
     std::vector<uint32_t> changed_;              // centres that have changed since the last assignment

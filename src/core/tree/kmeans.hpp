@@ -6,7 +6,7 @@
 
 #include "base/parallel.hpp"
 #include "base/random.hpp"
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 #include "kernels/kernels.hpp"
 
 namespace bonsai {

@@ -1,40 +1,44 @@
-// Label trees as flat arrays, and their construction by recursive clustering.
+// Label trees as flat arrays: the type, the keys of its nodes, and its validation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "data/matrix.hpp"
-#include "tree/kmeans.hpp"
-
 namespace bonsai {
 
-// Nodes are numbered breadth-first: the root is 0, the children of a node are consecutive and come after it.
+// A borrowed tree. Nodes are numbered from the root, 0, children after their parents. child_ptr may begin
+// anywhere: it counts from its first value, so that one tree of a forest is a view of the forest's arrays.
+struct TreeView {
+    std::span<const int64_t> child_ptr;  // n_nodes + 1
+    std::span<const int32_t> children;   // inner node: node numbers; leaf: labels
+    std::span<const uint8_t> is_leaf;    // n_nodes
+
+    size_t n_nodes() const { return is_leaf.size(); }
+    std::span<const int32_t> children_of(size_t node) const {
+        return children.subspan(static_cast<size_t>(child_ptr[node] - child_ptr[0]),
+                                static_cast<size_t>(child_ptr[node + 1] - child_ptr[node]));
+    }
+};
+
+// An owned tree. `build_trees` numbers nodes breadth-first, and sorts the labels of a leaf.
 struct Tree {
-    std::vector<int64_t> child_ptr;  // n_nodes + 1
-    std::vector<int32_t> children;   // inner node: node numbers; leaf: labels, ascending
+    std::vector<int64_t> child_ptr;
+    std::vector<int32_t> children;
     std::vector<uint8_t> is_leaf;
 
     size_t n_nodes() const { return is_leaf.size(); }
+    TreeView view() const { return {child_ptr, children, is_leaf}; }
 };
 
-struct TreeParams {
-    KMeansParams kmeans;
-    size_t max_leaf;       /// labels in a leaf
-    size_t max_depth;      /// levels of nodes, the root is level 1; 0: no limit
-    bool split_oversized;  /// leaves of 100 x max_leaf labels or more are split, whatever max_depth is
-    uint64_t seed;
-};
+// Throws std::invalid_argument unless the arrays are a tree: child_ptr spans the children, every node but the
+// root is the child of exactly one node before it, and every label below n_labels is in at most one leaf.
+// The only such check in the core: whatever comes from outside passes through here once.
+void validate_tree(const TreeView& tree, size_t n_labels);
 
+// A node's key is its address: (seed, tree, path from the root). All its randomness follows from it.
 uint64_t root_key(uint64_t seed, size_t tree);
-
-// For each node of a tree, its key: the address (seed, tree, place in the tree).
-std::vector<uint64_t> node_keys(std::span<const int64_t> child_ptr, std::span<const int32_t> children,
-                                std::span<const uint8_t> is_leaf, uint64_t root);
-
-// Trees over the given labels (ascending), whose vectors are the rows of `vectors`.
-std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
-                              const TreeParams& params, const Kernels& kernels, Pool& pool);
+std::vector<uint64_t> node_keys(const TreeView& tree, uint64_t root);
 
 }  // namespace bonsai

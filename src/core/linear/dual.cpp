@@ -1,4 +1,4 @@
-#include "linear/linear.hpp"
+#include "linear/dual.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,22 +6,10 @@
 #include <limits>
 #include <numeric>
 
-#include "base/panel.hpp"
+#include "base/memory.hpp"
 #include "base/random.hpp"
-#include "linear/newton.hpp"
 
 namespace bonsai {
-
-std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n) {
-    std::vector<uint64_t> bits(problem.rows.n_rows, 0);
-    for (size_t i = 0; i < bits.size(); ++i) {
-        const auto begin = problem.classes.begin() + problem.class_ptr[i];
-        const auto end = problem.classes.begin() + problem.class_ptr[i + 1];
-        for (auto c = std::lower_bound(begin, end, first); c != end && *c < first + n; ++c)
-            bits[i] |= uint64_t{1} << (*c - first);
-    }
-    return bits;
-}
 
 namespace {
 
@@ -52,10 +40,10 @@ class DualPanel {
         const bool hinge = params.loss == Loss::squared_hinge;
         for (size_t i = 0; i < rows; ++i) {
             const double cost = problem.cost(i, params.c), norm2 = problem.norm2[i];
-            double lone2 = 0;  // see holds_apart()
-            if (problem.lone)
-                for (const float x : (*problem.lone)[i]) lone2 += double{x} * x;
-            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + lone2 : cost);
+            double singleton2 = 0;  // see eliminates_singletons()
+            if (problem.singletons)
+                for (const float x : (*problem.singletons)[i]) singleton2 += double{x} * x;
+            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + singleton2 : cost);
             // A row without features and without a bias cannot move anything: any finite step will do.
             const double q =
                 hinge ? norm2 + 0.5 / cost : std::max(norm2 + (params.learn_bias ? 1.0 : 0.0), 1e-12);
@@ -175,30 +163,33 @@ class DualPanel {
     void report(uint64_t lanes) {
         for (size_t f = 0; f < problem_.rows.n_features; ++f) {
             const float* row = w_.data() + f * width_;
-            for (uint64_t bits = kernels_.above(row, width_, params_.prune) & lanes; bits; bits &= bits - 1) {
+            for (uint64_t bits = kernels_.lanes_above(row, width_, params_.prune) & lanes; bits;
+                 bits &= bits - 1) {
                 const int l = std::countr_zero(bits);
                 solution_.weights.push_back(
                     {static_cast<uint32_t>(f), static_cast<uint32_t>(first_ + lane_[l]), row[l]});
             }
         }
-        if (problem_.lone) report_lone(lanes);
+        if (problem_.singletons) report_singletons(lanes);
     }
 
-    void report_lone(uint64_t lanes) {
-        const LoneEntries& lone = *problem_.lone;
+    void report_singletons(uint64_t lanes) {
+        const SingletonFeatures& singletons = *problem_.singletons;
         for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
             const float* alpha = alpha_.data() + i * width_;
             float largest = 0;
-            for (const float x : lone[i]) largest = std::max(largest, std::abs(x));
+            for (const float x : singletons[i]) largest = std::max(largest, std::abs(x));
             if (largest == 0) continue;
             // A little less, for the rounding of the quotient; each weight is looked at below.
-            const uint64_t some = kernels_.above(alpha, width_, params_.prune / largest * 0.999f) & lanes;
-            for (size_t e = 0; some && e < lone[i].size(); ++e)
+            const uint64_t some =
+                kernels_.lanes_above(alpha, width_, params_.prune / largest * 0.999f) & lanes;
+            for (size_t e = 0; some && e < singletons[i].size(); ++e)
                 for (uint64_t bits = some; bits; bits &= bits - 1) {
                     const int l = std::countr_zero(bits);
-                    const float w = (positive_[i] >> l & 1 ? alpha[l] : -alpha[l]) * lone[i][e];
+                    const float w = (positive_[i] >> l & 1 ? alpha[l] : -alpha[l]) * singletons[i][e];
                     if (!(std::abs(w) > params_.prune)) continue;
-                    const size_t feature = lone.first_feature + static_cast<size_t>(lone.ptr[i]) + e;
+                    const size_t feature =
+                        singletons.first_feature + static_cast<size_t>(singletons.ptr[i]) + e;
                     solution_.weights.push_back(
                         {static_cast<uint32_t>(feature), static_cast<uint32_t>(first_ + lane_[l]), w});
                 }
@@ -249,9 +240,8 @@ class DualPanel {
 
 }  // namespace
 
-Solution solve_panel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-                     const Kernels& kernels, const Control& control) {
-    if (params.solver == Solver::newton) return solve_newton(problem, first, n, params, kernels, control);
+Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
+                    const Kernels& kernels, const Control& control) {
     return DualPanel(problem, first, n, params, kernels).solve(control);
 }
 

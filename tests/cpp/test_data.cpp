@@ -1,4 +1,4 @@
-#include "data/matrix.hpp"
+#include "data/rows.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +9,8 @@
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "check.hpp"
+#include "data/dataset.hpp"
+#include "data/slice.hpp"
 
 using namespace bonsai;
 
@@ -59,7 +61,7 @@ void test_sparse_slice() {
     const List<float> factors = {10, 100, 1000, 10000};
     Slice::Scratch scratch;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the scratch is left clean
-        const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch);
+        const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch, Control());
         // feature 4 occurs twice; of the others 3 is met first; 0 and 2 do not occur
         CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
         CHECK(slice.rows().n_rows == 3 && slice.rows().n_features == 3);
@@ -67,40 +69,40 @@ void test_sparse_slice() {
         CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 0, 20});
         CHECK(spelled_out(slice.rows(), 2, 3) == List<float>{0, 0, 0});
     }
-    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, Control());
     CHECK(spelled_out(plain.rows(), 0, 2) == List<float>{3, 4});
-    const Slice all(rows.view(), List<uint32_t>{0, 1, 2, 3}, {}, scratch);
+    const Slice all(rows.view(), List<uint32_t>{0, 1, 2, 3}, {}, scratch, Control());
     CHECK(List<uint32_t>(all.features().begin(), all.features().end()) == List<uint32_t>{1, 4, 0, 3});
     CHECK(scratch.local == List<uint32_t>(5, 0));
-    const Slice empty(rows.view(), {}, factors, scratch);
+    const Slice empty(rows.view(), {}, factors, scratch, Control());
     CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
 }
 
 // Features of one row alone come last, row by row, and their entries lie apart.
-void test_lone_entries() {
+void test_singleton_features() {
     const Rows rows = sparse_rows();
     Slice::Scratch scratch;
     for (int repeat = 0; repeat < 2; ++repeat) {
         const Slice slice(rows.view(), List<uint32_t>{3, 1, 0}, List<float>{10, 100, 1000, 10000}, scratch,
-                          true);
+                          Control(), true);
         CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
         CHECK(slice.rows().n_features == 1 && slice.rows().ptr[3] == 2);
         CHECK(spelled_out(slice.rows(), 0, 1) == List<float>{60000});
         CHECK(spelled_out(slice.rows(), 1, 1) == List<float>{0});
         CHECK(spelled_out(slice.rows(), 2, 1) == List<float>{10});
-        CHECK(slice.lone().first_feature == 1);
-        CHECK(slice.lone().ptr == List<int64_t>{0, 1, 1, 2});
-        CHECK(slice.lone().value == List<float>{50000, 20});
-        CHECK(slice.lone()[1].empty() && slice.lone()[2][0] == 20);
+        CHECK(slice.singletons().first_feature == 1);
+        CHECK(slice.singletons().ptr == List<int64_t>{0, 1, 1, 2});
+        CHECK(slice.singletons().value == List<float>{50000, 20});
+        CHECK(slice.singletons()[1].empty() && slice.singletons()[2][0] == 20);
     }
     CHECK(scratch.local == List<uint32_t>(5, 0));
     const Rows dense = dense_rows();
-    const Slice view(dense.view(), List<uint32_t>{2}, {}, scratch, true);
-    CHECK(view.rows().n_features == 5 && view.lone()[0].empty());
+    const Slice view(dense.view(), List<uint32_t>{2}, {}, scratch, Control(), true);
+    CHECK(view.rows().n_features == 5 && view.singletons()[0].empty());
 }
 
-// Against sorting: features by falling frequency, then as they are met; rows by these numbers. Enough entries
-// for several threads.
+// Against sorting: features in descending order of frequency, then of first occurrence; rows by these
+// numbers. Enough entries for several threads.
 void test_sorted_slice() {
     constexpr size_t n_rows = 6000, n_features = 900;
     Rng rng(5);
@@ -151,12 +153,13 @@ void test_sorted_slice() {
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
-    const Slice slice(rows.view(), List<uint32_t>{3, 0}, List<float>{10, 100, 1000, 10000}, scratch);
+    const Slice slice(rows.view(), List<uint32_t>{3, 0}, List<float>{10, 100, 1000, 10000}, scratch,
+                      Control());
     CHECK(slice.rows().dense == rows.dense.data());  // not copied
     CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{0, 1, 2, 3, 4});
     CHECK(spelled_out(slice.rows(), 0, 5) == List<float>{0, 0, 0, 50000, 60000});
     CHECK(spelled_out(slice.rows(), 1, 5) == List<float>{0, 20, 0, 0, 10});
-    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch);
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, Control());
     CHECK(spelled_out(plain.rows(), 0, 5) == List<float>{3, 4, 0, 0, 0});
 }
 
@@ -189,9 +192,9 @@ void test_check_csr() {
     CHECK_THROWS((check({1, 1}, {0}, 1), 0), span);
     CHECK_THROWS((check({0, 2}, {0}, 1), 0), span);
     CHECK_THROWS((check({0, 1}, {0, 1}, 1), 0), span);
-    CHECK_THROWS((check({0, 2, 1, 3}, {0, 1, 2}, 3), 0), "Q: row pointers fall at row 1");
-    CHECK_THROWS((check({0, 9, 1}, {0}, 2), 0), "Q: row pointers fall at row 0");
-    CHECK_THROWS((check({0, -5, 1}, {0}, 2), 0), "Q: row pointers fall at row 0");
+    CHECK_THROWS((check({0, 2, 1, 3}, {0, 1, 2}, 3), 0), "Q: row pointers decrease at row 1");
+    CHECK_THROWS((check({0, 9, 1}, {0}, 2), 0), "Q: row pointers decrease at row 0");
+    CHECK_THROWS((check({0, -5, 1}, {0}, 2), 0), "Q: row pointers decrease at row 0");
     const char* order = "in row 1 is out of range or out of order";
     CHECK_THROWS((check({0, 1, 2}, {0, 4}, 2), 0), std::string("Q: index 4 ") + order);
     CHECK_THROWS((check({0, 1, 2}, {0, -1}, 2), 0), std::string("Q: index -1 ") + order);
@@ -215,7 +218,8 @@ void test_dataset() {
     CHECK(!plain.weighted() && plain.weight(3) == 1 && plain.factors()[2] == 1.0f);
     CHECK_THROWS(Dataset(rows.view(), ptr, labels, 2, {}, true), "Y: index 2 in row 0");
     CHECK_THROWS(Dataset(rows.view(), List<int64_t>{0, 4}, labels, 4, {}, true), "Y: row pointers");
-    CHECK_THROWS(Dataset(rows.view(), ptr, labels, 4, List<float>{1, 2}, true), "one weight for each row");
+    CHECK_THROWS(Dataset(rows.view(), ptr, labels, 4, List<float>{1, 2}, true),
+                 "2 for 4 rows; one weight is needed");
 }
 
 // The reciprocal of a norm may not leave the range of float.
@@ -233,12 +237,12 @@ void test_tiny_rows() {
 int main() {
     test_views();
     test_sparse_slice();
-    test_lone_entries();
+    test_singleton_features();
     test_sorted_slice();
     test_dense_slice();
     test_transpose();
     test_check_csr();
     test_dataset();
     test_tiny_rows();
-    return check::report("matrix");
+    return check::report("data");
 }

@@ -21,7 +21,7 @@ std::vector<const Kernels*> all_kernels() {
     return found;
 }
 
-// --- rows_above ---
+// --- scan_quantised ---
 
 // Rows in fixed point, and a panel whose row 0 is zero: bytes, two to a word.
 struct FixedRows {
@@ -52,7 +52,7 @@ struct FixedRows {
         const int64_t word = panel[place[feature] * kPairs + l % kPairs];
         return l < kPairs ? ((word + 32768 + 128) % 256 - 128) * 256 : word;
     }
-    FixedPass pass() const {
+    QuantisedScan pass() const {
         return {.ptr = ptr.data(),
                 .index = index.data(),
                 .value = value.data(),
@@ -75,7 +75,7 @@ struct FixedRows {
     }
     std::vector<uint64_t> above(const Kernels& k, const std::vector<uint32_t>& rows) const {
         std::vector<uint64_t> out(rows.size() + 1, 77);  // the last one stays
-        k.rows_above(pass(), rows.data(), rows.size(), out.data());
+        k.scan_quantised(pass(), rows.data(), rows.size(), out.data());
         CHECK(out.back() == 77);
         out.pop_back();
         return out;
@@ -274,7 +274,7 @@ struct Topics {
         for (size_t l = 0; l < n_labels; ++l) order[l] = static_cast<uint32_t>(n_labels - 1 - l);
         Control control;
         Pool pool(threads, control);
-        OwnedForest forest = train_ranker(data, order, {}, 1.0, seed, params, k, pool, report);
+        OwnedForest forest = train_one_vs_rest(data, order, {}, 1.0, seed, params, k, pool, report);
         CHECK(control.done == control.total && control.total > 0);
         return forest;
     }
@@ -318,7 +318,7 @@ void test_drain(const Kernels& k) {
             }
             std::vector<uint32_t> index(n + 17, 77);
             std::vector<float> value(n + 17, 77.0f);
-            const size_t found = k.drain(w.data(), n, index.data(), value.data());
+            const size_t found = k.drain_nonzeros(w.data(), n, index.data(), value.data());
             CHECK(found == wanted.size() && w == std::vector<float>(n, 0.0f));
             CHECK(index.back() == 77 && value.back() == 77.0f);
             index.resize(found);
@@ -376,7 +376,7 @@ void test_interrupt() {
     Pool pool(2, control);
     TrainReport report;
     const std::vector<uint32_t> order = {3, 1};
-    CHECK_THROWS(train_ranker(data, order, {}, 1.0, 1, usual(), kernels_named(""), pool, report),
+    CHECK_THROWS(train_one_vs_rest(data, order, {}, 1.0, 1, usual(), kernels_named(""), pool, report),
                  "interrupted");
 }
 
@@ -392,5 +392,5 @@ int main() {
     test_same_for_any_threads_and_kernels();
     test_what_other_solvers_take_over();
     test_interrupt();
-    return check::report("ranker");
+    return check::report("one_vs_rest");
 }

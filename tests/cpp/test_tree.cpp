@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "check.hpp"
-#include "tree/label_tree.hpp"
+#include "tree/build.hpp"
 
 using namespace bonsai;
 
@@ -166,29 +169,82 @@ void test_interrupt() {
     CHECK_THROWS(partition_rows(rows.view(), params(4), Rng(1), kernels_named(""), pool), "interrupted");
 }
 
-// A depth limit holds, or gives way where a leaf has a hundred times as many labels as it should.
-void test_oversized_leaves() {
+// max_depth is strict, unless oversized leaves are to be split.
+void test_depth_limit() {
     const Rows rows = to_sparse(random_unit_rows(900, 20, 6, 0.05));
     std::vector<uint32_t> labels(900);
     std::iota(labels.begin(), labels.end(), 0u);
     Control control;
     Pool pool(2, control);
-    const auto largest_leaf = [&](size_t max_leaf, size_t max_depth, bool split_oversized = true) {
+    struct Shape {
+        size_t depth;
+        int64_t largest_leaf;
+    };
+    const auto build = [&](size_t max_leaf_size, size_t max_depth, bool split_oversized) {
         const TreeParams p{.kmeans = params(2),
-                           .max_leaf = max_leaf,
+                           .max_leaf_size = max_leaf_size,
                            .max_depth = max_depth,
                            .split_oversized = split_oversized,
                            .seed = 8};
         const Tree tree = build_trees(rows.view(), labels, 1, p, kernels_named(""), pool)[0];
-        int64_t most = 0;
-        for (size_t v = 0; v < tree.n_nodes(); ++v)
-            if (tree.is_leaf[v]) most = std::max(most, tree.child_ptr[v + 1] - tree.child_ptr[v]);
-        return most;
+        validate_tree(tree.view(), 900);
+        std::vector<size_t> depth(tree.n_nodes(), 1);
+        Shape shape{1, 0};
+        for (size_t v = 0; v < tree.n_nodes(); ++v) {
+            shape.depth = std::max(shape.depth, depth[v]);
+            const auto children = tree.view().children_of(v);
+            if (tree.is_leaf[v])
+                shape.largest_leaf = std::max(shape.largest_leaf, static_cast<int64_t>(children.size()));
+            else
+                for (const int32_t child : children) depth[child] = depth[v] + 1;
+        }
+        return shape;
     };
-    CHECK(largest_leaf(1, 1, false) == 900 && largest_leaf(1, 1) < 100);
-    CHECK(largest_leaf(1, 2) < 100 && largest_leaf(1, 2, false) >= 450);
-    CHECK(largest_leaf(2, 2) < 200);
-    CHECK(largest_leaf(9, 2) >= 450);
+    for (const size_t max_depth : {1, 2, 3}) {
+        const Shape strict = build(1, max_depth, false);
+        CHECK(strict.depth == max_depth);
+        CHECK(strict.largest_leaf >= 900 >> (max_depth - 1));
+    }
+    CHECK(build(1, 1, true).largest_leaf < 100);
+    CHECK(build(1, 2, true).largest_leaf < 100 && build(1, 2, true).depth > 2);
+    CHECK(build(2, 2, true).largest_leaf < 200);
+    CHECK(build(9, 2, true).largest_leaf >= 450 && build(9, 2, true).depth == 2);
+    CHECK(build(9, 0, false).depth > 5);
+}
+
+// Root with children 1 and 2; leaves {0, 3} and {1}.
+void test_validation() {
+    const Tree good{.child_ptr = {0, 2, 4, 5}, .children = {1, 2, 0, 3, 1}, .is_leaf = {0, 1, 1}};
+    validate_tree(good.view(), 4);
+    const auto refuse = [&](const char* why, auto change, size_t n_labels = 4) {
+        Tree tree = good;
+        change(tree);
+        CHECK_THROWS((validate_tree(tree.view(), n_labels), 0), std::string("not a label tree: ") + why);
+    };
+    refuse("it has no nodes", [](Tree& t) { t = {}; });
+    refuse("child_ptr needs one entry more", [](Tree& t) { t.child_ptr.pop_back(); });
+    refuse("child_ptr decreases at node 1", [](Tree& t) { t.child_ptr[2] = 1; });
+    refuse("child_ptr does not span", [](Tree& t) { t.child_ptr[3] = 6; });
+    refuse("child_ptr does not span", [](Tree& t) { t.children.push_back(2); });
+    refuse("child_ptr does not span", [](Tree& t) { t.child_ptr = {-3, 2, 4, 5}; });
+    refuse("label 3, a child of node 1, is out of range", [](Tree&) {}, 3);
+    refuse("label -1, a child of node 1, is out of range", [](Tree& t) { t.children[2] = -1; });
+    refuse("node 3, a child of node 0, is out of range", [](Tree& t) { t.children[1] = 3; });
+    refuse("node -2147483648, a child", [](Tree& t) { t.children[1] = INT32_MIN; });
+    refuse("node 0 does not come after its parent 0", [](Tree& t) { t.children[0] = 0; });
+    refuse("node 2 has two parents", [](Tree& t) { t.children[0] = 2; });
+    refuse("label 1 is in two leaves", [](Tree& t) { t.children[2] = 1; });
+    refuse("a node is not reached", [](Tree& t) {
+        t.children = {1, 0, 3, 1};
+        t.child_ptr = {0, 1, 3, 4};
+    });
+
+    // One tree of a forest: pointers that begin elsewhere.
+    Tree later = good;
+    for (int64_t& p : later.child_ptr) p += 100;
+    validate_tree(later.view(), 4);
+    CHECK(later.view().children_of(1)[1] == 3);
+    CHECK(node_keys(later.view(), 5) == node_keys(good.view(), 5));
 }
 
 // Breadth-first numbers, children after their parent and in a row, every label in one leaf.
@@ -201,7 +257,7 @@ void test_trees() {
         Control control;
         Pool pool(threads, control);
         const TreeParams p{
-            .kmeans = params(3), .max_leaf = 4, .max_depth = 0, .split_oversized = false, .seed = 8};
+            .kmeans = params(3), .max_leaf_size = 4, .max_depth = 0, .split_oversized = true, .seed = 8};
         auto built = build_trees(rows.view(), labels, 3, p, kernels_named(""), pool);
         CHECK(control.done == 3 * labels.size());
         CHECK(built[0].children != built[2].children);
@@ -224,7 +280,7 @@ void test_trees() {
     CHECK(static_cast<size_t>(next) == tree.n_nodes() && next > 10);
     std::sort(found.begin(), found.end());
     CHECK(found == labels);
-    const auto keys = node_keys(tree.child_ptr, tree.children, tree.is_leaf, root_key(8, 2));
+    const auto keys = node_keys(tree.view(), root_key(8, 2));
     CHECK(keys[0] == derive(derive(8, 0), 2));
     CHECK(keys[1] == derive(keys[0], 0) && keys[2] == derive(keys[0], 1));
 }
@@ -237,6 +293,7 @@ int main() {
     test_any_rows();
     test_interrupt();
     test_trees();
-    test_oversized_leaves();
-    return check::report("cluster");
+    test_depth_limit();
+    test_validation();
+    return check::report("tree");
 }

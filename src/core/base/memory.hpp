@@ -1,0 +1,77 @@
+// Memory for kernels: aligned vectors on huge pages, and arrays that cost nothing until they are touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace bonsai {
+
+// Aligned to cache lines, so that no vector register is loaded from two of them. Large arrays ask for huge
+// pages: their rows are accessed at random, and each access would miss the TLB.
+template <class T>
+struct PanelAllocator {
+    using value_type = T;
+    PanelAllocator() = default;
+    template <class U>
+    PanelAllocator(const PanelAllocator<U>&) {}
+
+    T* allocate(size_t n) {
+        constexpr size_t line = 64, huge_page = size_t{2} << 20;
+        const size_t bytes = n * sizeof(T), alignment = bytes >= 2 * huge_page ? huge_page : line;
+        if (n > static_cast<size_t>(-1) / sizeof(T) - huge_page) throw std::bad_alloc();
+        void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+        if (!memory) throw std::bad_alloc();
+#ifdef __linux__
+        if (alignment == huge_page) madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: it may be refused
+#endif
+        return static_cast<T*>(memory);
+    }
+    void deallocate(T* memory, size_t) { std::free(memory); }
+    bool operator==(const PanelAllocator&) const = default;
+};
+
+template <class T>
+using AlignedVector = std::vector<T, PanelAllocator<T>>;
+
+// Weight vectors side by side, feature-major (see kernels/kernels.hpp).
+using Panel = AlignedVector<float>;
+
+// Zero-initialised. Unlike a vector, it takes its zeros from the system: only pages that are touched cost
+// time and memory.
+template <class T>
+class ZeroedArray {
+  public:
+    explicit ZeroedArray(size_t n) : data_(static_cast<T*>(std::calloc(n + 1, sizeof(T))), &std::free) {
+        if (!data_) throw std::bad_alloc();
+    }
+    T& operator[](size_t i) { return data_[i]; }
+
+  private:
+    std::unique_ptr<T[], decltype(&std::free)> data_;
+};
+
+// Uninitialised floats: pages are first touched by the threads that use them.
+class FloatBuffer {
+  public:
+    // Room for at least n floats. The contents are lost if it has to grow.
+    void ensure_size(size_t n) {
+        if (n <= size_) return;
+        data_.reset();
+        data_ = {PanelAllocator<float>().allocate(n), &std::free};
+        size_ = n;
+    }
+    float& operator[](size_t i) { return data_[i]; }
+    const float& operator[](size_t i) const { return data_[i]; }
+
+  private:
+    std::unique_ptr<float[], decltype(&std::free)> data_{nullptr, &std::free};
+    size_t size_ = 0;
+};
+
+}  // namespace bonsai

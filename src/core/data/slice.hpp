@@ -1,0 +1,86 @@
+// Some rows of a matrix over just the features that they use: what solvers and k-means work on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/parallel.hpp"
+#include "data/rows.hpp"
+
+namespace bonsai {
+
+// Entries of singleton features: those with document frequency 1, which a single row of a slice has. The
+// entries of row i are [ptr[i], ptr[i + 1]); entry e belongs to feature first_feature + e. Empty where
+// singletons are not separated.
+struct SingletonFeatures {
+    size_t first_feature = 0;
+    std::vector<int64_t> ptr = {};
+    std::vector<float> value = {};
+
+    std::span<const float> operator[](size_t i) const {
+        if (ptr.empty()) return {};
+        return {value.data() + ptr[i], static_cast<size_t>(ptr[i + 1] - ptr[i])};
+    }
+};
+
+// The rows `ids` of `source`, each multiplied by its factor. Features are renumbered in descending order of
+// frequency, so that the panel rows of frequent ones share pages and stay in cache. A dense source is not
+// copied: the slice borrows it, and keeps all features.
+//
+// `separate_singletons`: features of a single row are not part of rows(). They are numbered after all others,
+// row by row, and their entries are in singletons(). A dense source has none.
+class Slice {
+  public:
+    // Buffers of one worker, of the size of the whole feature space, reused from slice to slice. Of no
+    // further use after an exception.
+    struct Scratch {
+        std::vector<uint32_t> local;  // feature -> local number + 1, 0 between calls
+    };
+
+    Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
+          Scratch& scratch, const Control& control, bool separate_singletons = false);
+    Slice(Slice&&) = default;
+
+    // Borrows from the slice.
+    RowsView rows() const;
+    const SingletonFeatures& singletons() const { return singletons_; }
+    // local feature -> feature of `source`
+    std::span<const uint32_t> features() const { return features_; }
+
+  private:
+    void copy_entries(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
+                      std::span<const uint32_t> local, const Control& control, bool separate_singletons);
+
+    size_t n_features_ = 0;  // without singletons
+    std::vector<int64_t> ptr_;
+    std::vector<int32_t> index_;
+    std::vector<float> value_;
+    const float* dense_ = nullptr;
+    std::vector<uint32_t> row_ids_;
+    std::vector<float> scale_;
+    std::vector<uint32_t> features_;
+    SingletonFeatures singletons_;
+};
+
+// The rows `ids` of `source`, features renumbered likewise, each row sorted by these numbers: rows then read
+// a table of features nearly from front to back. Built by all threads.
+class SortedSlice {
+  public:
+    SortedSlice(const RowsView& source, std::span<const uint32_t> ids, Pool& pool);
+    SortedSlice(SortedSlice&&) = default;
+
+    // Borrows from the slice.
+    RowsView rows() const;
+
+  private:
+    size_t n_features_ = 0;
+    std::vector<int64_t> ptr_;
+    std::vector<int32_t> index_;
+    std::vector<float> value_;
+    const float* dense_ = nullptr;
+    std::vector<uint32_t> row_ids_;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,14 @@
+// Dual coordinate descent, a panel at a time.
+#pragma once
+
+#include "base/parallel.hpp"
+#include "kernels/kernels.hpp"
+#include "linear/problem.hpp"
+
+namespace bonsai {
+
+// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes.
+Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
+                    const Kernels& kernels, const Control& control);
+
+}  // namespace bonsai

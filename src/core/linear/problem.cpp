@@ -1,0 +1,44 @@
+#include "linear/problem.hpp"
+
+#include <algorithm>
+
+namespace bonsai {
+
+Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
+                      std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key) {
+    Problem problem;
+    problem.rows = slice.rows();
+    if (!slice.singletons().value.empty()) problem.singletons = &slice.singletons();
+    problem.n_classes = n_classes;
+    problem.key = key;
+    problem.norm2.resize(rows.size());
+    problem.class_ptr.push_back(0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+        const double norm = row_norm(problem.rows, i);
+        double norm2 = norm * norm;
+        for (const float x : slice.singletons()[i]) norm2 += double{x} * x;
+        problem.norm2[i] = static_cast<float>(norm2);
+        if (data.weighted()) problem.weight.push_back(data.weight(rows[i]));
+        const size_t begin = problem.classes.size();
+        for (const int32_t label : data.labels_of(rows[i]))
+            if (class_of_label[label] != kNoClass) problem.classes.push_back(class_of_label[label]);
+        const auto first = problem.classes.begin() + static_cast<int64_t>(begin);
+        std::sort(first, problem.classes.end());
+        problem.classes.erase(std::unique(first, problem.classes.end()), problem.classes.end());
+        problem.class_ptr.push_back(static_cast<int64_t>(problem.classes.size()));
+    }
+    return problem;
+}
+
+std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n) {
+    std::vector<uint64_t> bits(problem.rows.n_rows, 0);
+    for (size_t i = 0; i < bits.size(); ++i) {
+        const auto begin = problem.classes.begin() + problem.class_ptr[i];
+        const auto end = problem.classes.begin() + problem.class_ptr[i + 1];
+        for (auto c = std::lower_bound(begin, end, first); c != end && *c < first + n; ++c)
+            bits[i] |= uint64_t{1} << (*c - first);
+    }
+    return bits;
+}
+
+}  // namespace bonsai

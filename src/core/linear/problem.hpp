@@ -1,0 +1,83 @@
+// Binary linear classification for many classes that share their rows: the problem and its solution.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/dataset.hpp"
+#include "data/rows.hpp"
+#include "data/slice.hpp"
+#include "linear/loss.hpp"
+
+namespace bonsai {
+
+enum class Solver { dual, newton };
+
+// min over w of ½|w|² + C Σ s_i loss(y_i (w·x_i + b)). Without defaults: they are in the Python signature.
+struct LinearParams {
+    Loss loss;
+    Solver solver;
+    double c;          /// C > 0
+    double tol;        /// > 0: range of the projected gradient (dual), relative gradient norm (newton)
+    int max_iter;      /// passes over the rows (dual), or Newton steps
+    bool learn_bias;   /// b is the weight of a constant feature 1, regularised like the others
+    float fixed_bias;  /// b, where it is not learnt
+    float prune;       /// weights |w| ≤ prune are dropped; negative: none is
+};
+
+// Whether the solver eliminates singleton features. In the dual of the squared hinge the weight of such a
+// feature is y α x, so that it adds y α x² to the margin of its only row: as if 1 / (2 C_i) were larger by
+// x².
+inline bool eliminates_singletons(const LinearParams& params) {
+    return params.solver == Solver::dual && params.loss == Loss::squared_hinge;
+}
+
+// The rows that all classes of a node share, and for each row the classes that it is a positive of. Borrows
+// the rows from a slice.
+struct Problem {
+    RowsView rows;
+    const SingletonFeatures* singletons = nullptr;  // further entries; only where eliminates_singletons()
+    std::vector<float> weight;                      // s_i for each row; empty: all 1
+    std::vector<float> norm2;                       // |x_i|² for each row, singletons included
+    std::vector<int64_t> class_ptr;                 // n_rows + 1
+    std::vector<uint32_t> classes;                  // ascending in each row
+    size_t n_classes = 0;
+    uint64_t key = 0;  // address of the node: the order of the rows follows from it
+
+    double cost(size_t i, double c) const { return weight.empty() ? c : c * double{weight[i]}; }
+};
+
+inline constexpr uint32_t kNoClass = ~uint32_t{0};
+
+// The problem on `rows` of the data set, which `slice` holds. class_of_label: the class that a label belongs
+// to, or kNoClass.
+Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
+                      std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key);
+
+// For each row of the problem, bit l: the row is a positive of class first + l.
+std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n);
+
+struct Weight {
+    uint32_t feature;  // of problem.rows or problem.singletons
+    uint32_t cls;
+    float value;
+};
+
+// The solution of a panel of classes.
+struct Solution {
+    std::vector<Weight> weights;  // in runs, each ascending by feature
+    std::vector<float> bias;      // for each class of the panel
+    std::vector<int32_t> n_iter;  // for each class: passes or Newton steps
+    std::vector<uint8_t> converged;
+};
+
+// Totals over all classifiers of a call.
+struct TrainReport {
+    size_t n_classifiers = 0;
+    size_t n_unconverged = 0;
+    int max_iter = 0;  // of the slowest classifier
+};
+
+}  // namespace bonsai

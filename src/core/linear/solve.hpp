@@ -1,0 +1,17 @@
+// The choice between the solvers.
+#pragma once
+
+#include "linear/dual.hpp"
+#include "linear/newton.hpp"
+
+namespace bonsai {
+
+// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes, by params.solver. A class's result does
+// not depend on which others share its panel.
+inline Solution solve_panel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
+                            const Kernels& kernels, const Control& control) {
+    return (params.solver == Solver::newton ? solve_newton : solve_dual)(problem, first, n, params, kernels,
+                                                                         control);
+}
+
+}  // namespace bonsai

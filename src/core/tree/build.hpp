@@ -1,0 +1,32 @@
+// The construction of label trees by recursive clustering.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/parallel.hpp"
+#include "data/rows.hpp"
+#include "kernels/kernels.hpp"
+#include "tree/kmeans.hpp"
+#include "tree/label_tree.hpp"
+
+namespace bonsai {
+
+// A leaf costs its labels times its rows, and clustering can leave one with a good part of all labels. From
+// this many times max_leaf_size on, `split_oversized` splits it whatever its depth.
+inline constexpr size_t kOversizedFactor = 100;
+
+struct TreeParams {
+    KMeansParams kmeans;
+    size_t max_leaf_size;  /// nodes with at most this many labels are not split
+    size_t max_depth;      /// levels of nodes, the root is level 1; 0: no limit
+    bool split_oversized;  /// max_depth does not hold for oversized leaves
+    uint64_t seed;
+};
+
+// Trees over the given labels (ascending), whose vectors are the rows of `vectors`.
+std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
+                              const TreeParams& params, const Kernels& kernels, Pool& pool);
+
+}  // namespace bonsai
