@@ -72,7 +72,7 @@ def record(package: Path, name: str, preset: str) -> str:
 
 # Kernels that the compiler has inlined into the lambdas of the kernel table, recognised by their parameters.
 KERNELS = {
-    "signed char const*, unsigned long, unsigned int const*, short": "sum_bytes",
+    "signed char const*, unsigned long, unsigned int const*, short": "accumulate_int8",
     "float const*, float const*, unsigned long, unsigned long, double*": "lane_dots",
     "float const*, float const, unsigned long, unsigned long, double*": "lane_dots",
     "DualPass": None,

@@ -32,7 +32,7 @@ STYLES = {
     "dual_squared_hinge": ("#D55E00", "o"),
     "scatter": ("#0072B2", "s"),
     "margins": ("#009E73", "^"),
-    "sum_bytes": ("#E69F00", "P"),
+    "accumulate_int8": ("#E69F00", "P"),
 }
 
 

@@ -58,3 +58,12 @@ def test_tables_without_results_have_dashes(module):
     tables = module("table")
     text = tables.table({}, {}, tables.README_SYSTEMS, tables.README_COLUMNS)
     assert text.count("\n") == 11 and text.splitlines()[-1].endswith("| – | – | – | – | – | – |")
+
+
+def test_named_kernels_exist(module):
+    table = (ROOT / "src/core/kernels/kernels.hpp").read_text()
+    program = (ROOT / "benchmarks/roofline.cpp").read_text()
+    for kernel in module("roofline").STYLES:
+        assert f"(*{kernel})(" in table and f'"{kernel}"' in program
+    for kernel in module("flame").KERNELS.values():
+        assert kernel is None or f"(*{kernel})(" in table
