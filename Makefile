@@ -7,6 +7,11 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*/*) $(wildcard src/python/*) CMakeLists.txt pyproject.toml
 CPP_FILES := $(wildcard src/core/*/*.?pp) $(wildcard src/python/*.?pp) $(wildcard tests/cpp/*.?pp) $(wildcard benchmarks/*.?pp)
 
+# The data sets of benchmarks and tests, if they lie beside the checkout and nothing else is said.
+ifneq ($(wildcard ../shared/data),)
+export BONSAI_DATA ?= $(abspath ../shared/data)
+endif
+
 .PHONY: demo test pytest cpptest lint format sanitize bench clean
 
 demo: $(VENV)/.installed

@@ -1,6 +1,7 @@
 """Data that several test modules share, and the way to the real data sets."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,11 @@ from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, _cli, _core, datasets
 from helpers import NAMES
+
+# Where the real data sets lie beside a checkout. The package itself looks into the user's data folder.
+_BESIDE = Path(__file__).parents[2] / "shared" / "data"
+if _BESIDE.is_dir():
+    os.environ.setdefault("BONSAI_DATA", str(_BESIDE))
 
 
 @pytest.fixture

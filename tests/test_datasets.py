@@ -3,11 +3,11 @@
 import gzip
 import importlib.util
 import io
+import json
 import os
 import random
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc import datasets, metrics
 from bonsai_xmc.datasets._repository import Statistics
@@ -635,22 +636,149 @@ def test_text_set_from_a_folder(tmp_path):
 
 
 def test_missing_and_unknown_data_sets(tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=r"put its files there \(train\.jsonl\.gz, test\.jsonl\.gz\)"):
+    message = r"metadata of the Tate collection; put train\.jsonl\.gz, test\.jsonl\.gz there"
+    with pytest.raises(FileNotFoundError, match=message):
         datasets.find("tate", root=tmp_path)
+    message = (
+        "at http://nlp.cs.aueb.gr/software_and_datasets/EURLEX57K or .* run: bonsai data eurlex57k SOURCE"
+    )
+    with pytest.raises(FileNotFoundError, match=message):
+        datasets.load("eurlex57k", root=tmp_path)
     with pytest.raises(ValueError, match="data set 'tatte' is unknown, there are eurlex57k"):
         datasets.load("tatte")
     with pytest.raises(
         ValueError, match=r"load_xc\(path\) reads its files, make_xmc\('amazoncat-13k'\) generates"
     ):
         datasets.find("amazoncat-13k")
-    # without the variable: beside the checkout, from any folder inside it
-    monkeypatch.delenv("BONSAI_DATA", raising=False)
-    (tmp_path / "shared" / "data" / "tate").mkdir(parents=True)
-    inside = tmp_path / "checkout" / "tests"
-    inside.mkdir(parents=True)
-    write(tmp_path / "checkout" / "pyproject.toml", "")
-    monkeypatch.chdir(inside)
-    assert datasets.find("tate") == Path(tmp_path / "shared" / "data" / "tate")
+
+
+def test_where_data_sets_are_looked_for(tmp_path, monkeypatch):
+    """The argument, BONSAI_DATA, the user's data folder; never a place that depends on the checkout."""
+    names = ("argument", "variable", "xdg", "home")
+    argument, variable, xdg, home = (tmp_path / name for name in names)
+    places = [argument, variable, xdg / "bonsai-xmc", home / ".local" / "share" / "bonsai-xmc"]
+    for place in places:
+        (place / "tate").mkdir(parents=True)
+    monkeypatch.setenv("BONSAI_DATA", str(variable))
+    monkeypatch.setenv("XDG_DATA_HOME", str(xdg))
+    monkeypatch.setenv("HOME", str(home))
+    assert datasets.find("tate", root=argument) == argument / "tate"
+    assert datasets.find("Tate", root=argument) == argument / "tate"
+    for place, name in zip(places[1:], ("BONSAI_DATA", "XDG_DATA_HOME", "HOME"), strict=True):
+        assert datasets.find("tate") == place / "tate"
+        monkeypatch.delenv(name)
+
+
+# --- EURLEX57K as its authors publish it ------------------------------------------------------------
+
+
+def document(celex_id, words, concepts, key="concepts"):
+    title, header, recitals, *body = words.split()
+    return {
+        "celex_id": celex_id,
+        "uri": f"http://publications.europa.eu/resource/cellar/{celex_id}",
+        "type": "Regulation",
+        key: concepts,
+        "title": title,
+        "header": header,
+        "recitals": recitals,
+        "main_body": body,
+        "attachments": ["neither read nor counted"],
+    }
+
+
+EURLEX = {  # in the order of the published files: brackets sort before the dot of .json
+    "train": [
+        document("31994D0219(01)", "fish fish law import duty", ["20", "3"]),
+        document("31994D0219", "milk milk law import", ["3"]),
+        document("32000R0001", "fish milk law once", ["20", "c_1"]),
+    ],
+    "dev": [document("32001R0001", "fish law law", ["9", "20"])],
+    "test": [document("32002R0001", "unseen milk law", [])],
+}
+
+
+def publish(folder, form):
+    """The same documents as files of their own, or as lines."""
+    for part, documents in EURLEX.items():
+        if form == "folders":
+            (folder / part).mkdir(parents=True)
+            for content in reversed(documents):
+                write(folder / part / f"{content['celex_id']}.json", json.dumps(content))
+        else:
+            folder.mkdir(exist_ok=True)
+            lines = [
+                json.dumps({"eurovoc_concepts" if k == "concepts" else k: v for k, v in content.items()})
+                for content in reversed(documents)
+            ]
+            write(folder / f"{part}.jsonl", "\n".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["folders", "lines"])
+def test_eurlex57k_is_laid_out_for_load(tmp_path, form):
+    source = publish(tmp_path / "dataset" if form == "folders" else tmp_path / "unpacked", form)
+    names = {"3": "adhesive", "20": "export \n refund", "c_1": "staff", "9": "dev only"}
+    if form == "folders":
+        concepts = {k: {"label": v, "alt_labels": [], "parents": []} for k, v in names.items()}
+        write(source / "EURLEX57K.json", json.dumps(concepts))
+    else:
+        lines = [json.dumps({"id": k, "title": v, "alt_titles": []}) for k, v in names.items()]
+        write(source / "eurovoc_concepts.jsonl", "\n".join(lines))
+    with pytest.warns(UserWarning, match=r"3 \+ 1 \+ 1 documents and 4 labels instead of 45,000 \+ 6,000"):
+        folder = datasets.prepare("eurlex57k", source, tmp_path / "root" / "eurlex57k")
+    data = datasets.load("EURLEX57K", root=tmp_path / "root")
+    # labels by descending frequency in train, ties by id
+    assert data.label_names == ["export refund", "adhesive", "staff", "dev only"]
+    assert data.feature_names == ["fish", "import", "law", "milk"]  # in two training documents at least
+    assert data.Y_train.toarray().tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
+    assert datasets.load("eurlex57k", tmp_path / "root", test="dev").Y_test.toarray().tolist() == [
+        [1, 0, 0, 1]
+    ]
+    assert (data.X_train.toarray() > 0).astype(int).tolist() == [[1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 1]]
+    texts = [" ".join([d["title"], d["header"], d["recitals"], *d["main_body"]]) for d in EURLEX["train"]]
+    expected = TfidfVectorizer(sublinear_tf=True, min_df=2, dtype=np.float32).fit_transform(texts)
+    expected.sort_indices()
+    assert_same(data.X_train, expected)
+    first = json.loads(gzip.decompress((folder / "train.jsonl.gz").read_bytes()).splitlines()[0])
+    assert (first["id"], first["main_body"], first["labels"]) == (
+        "31994D0219(01)",
+        "import\nduty",
+        ["20", "3"],
+    )
+
+
+def test_errors_of_laying_out(tmp_path):
+    with pytest.raises(ValueError, match="'tate' cannot be prepared, only 'eurlex57k'"):
+        datasets.prepare("tate", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"missing is not a folder; get it from its authors"):
+        datasets.prepare("eurlex57k", tmp_path / "missing", tmp_path / "out")
+    source = publish(tmp_path / "source", "lines")
+    with pytest.raises(ValueError, match="holds the published files; give another folder"):
+        datasets.prepare("eurlex57k", source, source)
+    write(source / "dev.jsonl", '{"title": "no more"}\n')
+    with pytest.raises(ValueError, match=r"dev\.jsonl, line 1 is not a document of EURLEX57K"):
+        datasets.prepare("eurlex57k", source, tmp_path / "out")
+    (source / "dev.jsonl").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"has neither a folder dev/ with JSON files nor a file dev\.js"
+    ):
+        datasets.prepare("eurlex57k", source, tmp_path / "out")
+
+
+@pytest.mark.real_data
+def test_eurlex57k_is_laid_out_as_the_reference_matrices(tmp_path):
+    """A part of the real documents gives the rows and labels that the reference has for them."""
+    root = real_root() / "eurlex57k"
+    labels = (root / "labels.txt").read_text("utf-8").splitlines()
+    reference = datasets.load_sparse(root / "Y_trn.npz")
+    counts = np.bincount(reference.indices, minlength=reference.shape[1])
+    ordered = sorted(range(len(labels)), key=lambda i: (-counts[i], labels[i].split("\t")[0]))
+    assert ordered == list(range(len(labels)))
+    ids = [
+        json.loads(line)["id"] for line in gzip.decompress((root / "dev.jsonl.gz").read_bytes()).splitlines()
+    ]
+    assert ids == sorted(ids, key=lambda i: f"{i}.json")
 
 
 # --- the paper's data sets ------------------------------------------------------------------------

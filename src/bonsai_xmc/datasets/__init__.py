@@ -9,7 +9,7 @@ Examples
 """
 
 from ._matrices import SHAPES, make_xmc
-from ._named import find, load
+from ._named import find, load, prepare
 from ._reading import load_sparse, load_xc
 from ._repository import PAPER, statistics
 from ._texts import make_texts
@@ -27,6 +27,7 @@ __all__ = [
     "load_xc",
     "make_texts",
     "make_xmc",
+    "prepare",
     "save_sparse",
     "save_xc",
     "statistics",

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc._files import PathLike
 
-from . import _repository
+from . import _eurlex57k, _repository
 from ._matrices import SHAPES
 from ._repository import PAPER
 from ._types import Dataset
@@ -27,6 +27,7 @@ class _Source(NamedTuple):
     """How a data set lies in its folder."""
 
     read: Callable[["_Source", Path, str], Dataset]
+    origin: str  # how to get it
     tests: tuple[str, ...]  # names of its test parts, the default first
     fields: tuple[str, ...] = ()  # of a record, that make up the text
     labels: str = ""  # field of a record with its label ids
@@ -39,10 +40,11 @@ def find(name: str, root: PathLike | None = None) -> Path:
     ----------
     name : str
         "eurlex57k", "tibkat-core", "tate", "delicious", "bibtex", or a data set of the paper: "eurlex-4k",
-        "wiki10-31k", "wikilshtc-325k", "wikipedia-500k", "amazon-670k", "amazon-3m".
+        "wiki10-31k", "wikilshtc-325k", "wikipedia-500k", "amazon-670k", "amazon-3m". Upper and lower case are
+        the same.
     root : path, optional
         The folder that holds the folders of the data sets. Default: the environment variable ``BONSAI_DATA``,
-        else ``shared/data`` beside the checkout (beside the current folder where there is none).
+        else ``bonsai-xmc`` in the user's data folder (``$XDG_DATA_HOME``, else ``~/.local/share``).
 
     Examples
     --------
@@ -53,22 +55,34 @@ def find(name: str, root: PathLike | None = None) -> Path:
     >>> datasets.find("eurlex57k", root) == root / "eurlex57k"
     True
     """
-    if name not in _SOURCES and name not in PAPER:
-        hint = ""
-        if name in SHAPES:
-            hint = f"; load_xc(path) reads its files, make_xmc({name!r}) generates data of its shape"
-        known = ", ".join([*_SOURCES, *PAPER])
-        raise ValueError(f"data set {name!r} is unknown, there are {known}{hint}")
-    base = Path(root or os.environ.get(ROOT_VARIABLE) or _default_root())
+    name = known_name(name)
+    base = data_root(root)
     if name in PAPER:
         return _repository.locate(PAPER[name], base)
     folder = base / name
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"data set {name!r} is not at {folder}: put its files there ({', '.join(_files(name))}), "
-            f"or set {ROOT_VARIABLE} (or root) to the folder that holds {name}/"
-        )
+        raise FileNotFoundError(f"data set {name!r} is not at {folder}: {_advice(name, folder)}")
     return folder
+
+
+def data_root(root: PathLike | None = None) -> Path:
+    """The folder that holds the folders of the data sets."""
+    if root or os.environ.get(ROOT_VARIABLE):
+        return Path(root or os.environ[ROOT_VARIABLE])
+    home = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return Path(home) / "bonsai-xmc"
+
+
+def known_name(name: str) -> str:
+    """The name of a known data set as it is written here."""
+    lower = name.lower()
+    if lower not in _SOURCES and lower not in PAPER:
+        hint = ""
+        if lower in SHAPES:
+            hint = f"; load_xc(path) reads its files, make_xmc({lower!r}) generates data of its shape"
+        known = ", ".join([*_SOURCES, *PAPER])
+        raise ValueError(f"data set {name!r} is unknown, there are {known}{hint}")
+    return lower
 
 
 def load(name: str, root: PathLike | None = None, test: str | None = None) -> Dataset:
@@ -77,8 +91,8 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     Text is turned into TF-IDF features (sublinear, words of at least two rows) fitted on the training part,
     and labels that occur only in the test part of a text set are left out.
 
-    Nothing is downloaded. For a data set of the paper that is missing, the error says which files to fetch
-    from where; what is found is compared with ``datasets.PAPER``, and a difference is a warning.
+    Nothing is downloaded. For a data set that is missing, the error says where it comes from and what to do
+    with its files. Those of the paper are compared with ``datasets.PAPER``; a difference is a warning.
 
     Parameters
     ----------
@@ -99,7 +113,7 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     >>> data.X_train.shape, data.Y_train.shape, data.label_names[:2]
     ((4880, 1836), (4880, 159), ['2005', '2006'])
     """
-    folder = find(name, root)
+    name, folder = known_name(name), find(name, root)
     tests = ("tst",) if name in PAPER else _SOURCES[name].tests
     part = tests[0] if test is None else test
     if part not in tests:
@@ -116,10 +130,39 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
         ) from error
 
 
-def _default_root() -> Path:
-    here = Path.cwd()
-    checkout = next((d for d in (here, *here.parents) if (d / "pyproject.toml").is_file()), here)
-    return checkout.parent / "shared" / "data"
+def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path:
+    """Turn a data set as it is published into the files that :func:`load` reads; nothing is downloaded.
+
+    Parameters
+    ----------
+    name : {"eurlex57k"}
+    source : path
+        The folder that the published archive unpacks to. EURLEX57K: with folders ``train``, ``dev`` and
+        ``test`` of JSON files, or with ``train.jsonl``, ``dev.jsonl`` and ``test.jsonl``. If the file with
+        the names of the concepts lies beside them (``EURLEX57K.json``, ``eurovoc_en.json`` or
+        ``eurovoc_concepts.jsonl``), labels get names.
+    folder : path, optional
+        Where to write; made if it is not there. Default: where :func:`load` looks.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    if known_name(name) != "eurlex57k":
+        raise ValueError(f"{name!r} cannot be prepared, only 'eurlex57k'; see datasets.load for the others")
+    target = Path(folder) if folder is not None else data_root() / "eurlex57k"
+    if not Path(source).is_dir():
+        raise FileNotFoundError(f"{os.fspath(source)} is not a folder; {_eurlex57k.ORIGIN}")
+    _eurlex57k.lay_out(Path(source), target)
+    return target
+
+
+def _advice(name: str, folder: Path) -> str:
+    elsewhere = f"or set {ROOT_VARIABLE} (or root) to the folder that holds {name}/"
+    if name == "eurlex57k":
+        return f"{_eurlex57k.ORIGIN}, then run: bonsai data eurlex57k SOURCE -o {folder}; {elsewhere}"
+    return f"{_SOURCES[name].origin}; put {', '.join(_files(name))} there, {elsewhere}"
 
 
 def _files(name: str) -> list[str]:
@@ -191,10 +234,23 @@ def _names_of(folder: Path, ids: list[Any]) -> list[str]:
 
 
 _TATE_FIELDS = ("title", "medium", "artists", "dateText", "classification", "groupTitle", "inscription")
+_REPOSITORY = f"it comes from {_repository.PAGE}; datasets.load_xc and save_xc turn text into .npz"
 _SOURCES = {
-    "eurlex57k": _Source(_read_matrices, ("tst", "dev")),
-    "tibkat-core": _Source(_read_records, ("dev",), ("title", "abstract"), "subjects"),
-    "tate": _Source(_read_records, ("test",), _TATE_FIELDS, "labels"),
-    "delicious": _Source(_read_matrices, ("tst",)),
-    "bibtex": _Source(_read_matrices, ("tst",)),
+    "eurlex57k": _Source(_read_matrices, _eurlex57k.ORIGIN, ("tst", "dev")),
+    "tibkat-core": _Source(
+        _read_records,
+        "its records are the tib-core track of SemEval-2025 task 5 (LLMs4Subjects)",
+        ("dev",),
+        ("title", "abstract"),
+        "subjects",
+    ),
+    "tate": _Source(
+        _read_records,
+        "its records are the metadata of the Tate collection",
+        ("test",),
+        _TATE_FIELDS,
+        "labels",
+    ),
+    "delicious": _Source(_read_matrices, _REPOSITORY, ("tst",)),
+    "bibtex": _Source(_read_matrices, _REPOSITORY, ("tst",)),
 }
