@@ -345,12 +345,16 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
 def test_info(bonsai, kind):
     out = bonsai("info", f"{kind}.bonsai", "--verify")
     assert (
-        _cli._RANKED_BY["leaf" if kind == "leaf" else "one_vs_rest", "exact" if kind == "exact" else "beam"]
+        _cli.report._RANKED_BY[
+            "leaf" if kind == "leaf" else "one_vs_rest", "exact" if kind == "exact" else "beam"
+        ]
         in out
     )
     report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
     assert report["classifiers"] == ("leaf" if kind == "leaf" else "one_vs_rest")
-    assert len(report["trees"]) == (1 if kind == "exact" else 3)
+    assert len(report["trees"]) == (0 if kind == "exact" else 3)
+    assert ("n_trees" in report["strategy"]) == (kind != "exact")
+    assert ("n_trees" in out) == (kind != "exact")
 
 
 @pytest.mark.parametrize("kind", KINDS)

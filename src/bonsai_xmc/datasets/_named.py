@@ -148,6 +148,21 @@ def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path
     -------
     Path
         The folder.
+
+    Examples
+    --------
+    >>> import json, pathlib, tempfile, warnings
+    >>> from bonsai_xmc import datasets
+    >>> here = pathlib.Path(tempfile.mkdtemp())
+    >>> text = {"title": "Fish", "header": "fish", "recitals": "law", "main_body": ["law"], "concepts": ["7"]}
+    >>> for part in ("train", "dev", "test"):
+    ...     (here / "published" / part).mkdir(parents=True)
+    ...     for name in ("a.json", "b.json"):
+    ...         _ = (here / "published" / part / name).write_text(json.dumps(text))
+    >>> with warnings.catch_warnings(action="ignore"):  # this is not the whole of it
+    ...     _ = datasets.prepare("eurlex57k", here / "published", here / "eurlex57k")
+    >>> datasets.load("eurlex57k", root=here).feature_names
+    ['fish', 'law']
     """
     if known_name(name) != "eurlex57k":
         raise ValueError(f"{name!r} cannot be prepared, only 'eurlex57k'; see datasets.load for the others")

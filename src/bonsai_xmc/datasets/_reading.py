@@ -33,7 +33,7 @@ class Options(NamedTuple):
 
     format: str = "auto"
     base: Base = "auto"
-    label_base: int = 0
+    label_base: Literal[0, 1] = 0
 
     def checked(self, two_files: bool) -> "Options":
         check_choice("format", self.format, ("auto", "xc", "split", "svmlight"))
@@ -190,7 +190,7 @@ def read_rows(
     format, base, label_base = options.checked(labels is not None)
     if labels is not None:
         X, id_base = read_matrix(features, "feature", base, expected.n_features, expected)
-        Y, _ = read_matrix(labels, "label", 1 if label_base else 0, expected.n_labels, expected)
+        Y, _ = read_matrix(labels, "label", label_base, expected.n_labels, expected)
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"{features.name} has {X.shape[0]} rows, but {labels.name} has {Y.shape[0]}")
         return Rows(X, Y, id_base)

@@ -92,11 +92,11 @@ def make_parser() -> argparse.ArgumentParser:
         ("predict", "predict the best labels of each row", _add_predict),
         ("evaluate", "measure a model, or predictions, on rows whose labels are known", _add_evaluate),
         ("info", "say what a model is made of", _add_info),
+        ("data", "turn a data set as it is published into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the paper and write a report", _add_experiment),
     ):
-        command = commands.add_parser(
-            name, help=text, description=f"{text.capitalize()}.", allow_abbrev=False
-        )
+        description = f"{text[0].upper()}{text[1:]}."
+        command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
         add_options(command.add_argument)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument(
@@ -110,7 +110,7 @@ Add = Callable[..., argparse.Action]  # `add_argument` of a parser
 
 def _add_train(add: Add) -> None:
     _add_data(add, "TRAIN", "trn")
-    add("-o", "--output", metavar="MODEL", required=True, help="file to write the model to")
+    add("-o", "--output", metavar="MODEL", required=True, help="file to write the model to; - for the output")
     add("--n-features", type=int, metavar="N", help="number of features, if TRAIN does not say")
     add("--n-labels", type=int, metavar="N", help="number of labels, if TRAIN does not say")
     add(
@@ -130,7 +130,7 @@ def _add_train(add: Add) -> None:
 def _add_predict(add: Add) -> None:
     add("model", metavar="MODEL")
     _add_data(add, "INPUT", "tst", labels=False)
-    add("-k", type=int, default=5, help="labels for each row (default: 5)")
+    add("-k", type=int, default=5, help="labels for each row, if there are as many (default: 5)")
     add("-o", "--output", metavar="OUT", help="file to write (default: standard output)")
     add("--names", action="store_true", help="write name<TAB>score<TAB>name<TAB>score… instead of ids")
     add("--label-names", metavar="FILE", help="the same with names from a file, one on each line")
@@ -139,9 +139,9 @@ def _add_predict(add: Add) -> None:
 
 
 def _add_evaluate(add: Add) -> None:
-    add("model", metavar="MODEL|PREDICTIONS")
+    add("model", metavar="MODEL|PREDICTIONS", help="a model, or a file of `bonsai predict`")
     _add_data(add, "TEST", "tst")
-    add("-k", type=int, nargs="+", default=[1, 3, 5], help="ranks to look at (default: 1 3 5)")
+    add("-k", type=int, nargs="+", help="cutoffs of the metrics (default: 1 3 5, up to the number of labels)")
     add(
         "--train",
         metavar="TRAIN",
@@ -150,7 +150,7 @@ def _add_evaluate(add: Add) -> None:
     add(
         "--exact",
         action="store_true",
-        help="look at all labels; found@k tells how many of the best the model's own search finds",
+        help="score all labels; found@k tells how many of the best the model's own search finds",
     )
     add("--by-frequency", action="store_true", help="split by head, torso and tail labels, too")
     add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")
@@ -169,6 +169,12 @@ def _add_info(add: Add) -> None:
     add("model", metavar="MODEL")
     add("--verify", action="store_true", help="check the checksums of all data")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
+
+
+def _add_data_set(add: Add) -> None:
+    add("name", metavar="NAME", choices=["eurlex57k"], help="eurlex57k")
+    add("source", metavar="SOURCE", help="folder that the published archive unpacks to")
+    add("-o", "--output", metavar="DIR", help="folder to write to (default: where datasets.load looks)")
 
 
 def _add_experiment(add: Add) -> None:
@@ -197,7 +203,8 @@ def _add_data(add: Add, name: str, split: str, labels: bool = True) -> None:
     add(
         "data",
         metavar=name,
-        help="file or folder in a format of the XC repository, svmlight or .npz; may be .gz",
+        help="file or folder in a format of the XC repository, svmlight or .npz; - for standard input; text "
+        "may be compressed by gzip, bzip2 or xz",
     )
     if labels:
         add("labels", metavar="LABELS", nargs="?", help="file with the labels, if they are not in " + name)
@@ -211,7 +218,8 @@ def _add_data(add: Add, name: str, split: str, labels: bool = True) -> None:
         "--base",
         type=_or("auto", "auto", int),
         default="auto",
-        help="id of the first feature (default: auto)",
+        help="id of the first feature: 0, 1, or auto (the default): 0 if there is a header; in svmlight 0 if "
+        "the id 0 occurs, else as in the model's training file, else an error",
     )
     add("--label-base", type=int, default=0, metavar="BASE", help="id of the first label (default: 0)")
     add("--split", default=split, help=f"part of a folder (default: {split})")

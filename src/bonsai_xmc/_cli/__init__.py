@@ -1,0 +1,60 @@
+"""The command line ``bonsai``: options become calls, no more. A module for each command.
+
+Standard output holds results alone, standard error progress, warnings and at most one ``bonsai: error: …``.
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away.
+"""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from bonsai_xmc._progress import ProgressBar
+
+from . import data, evaluate, experiment, info, predict, train
+from .arguments import make_parser
+
+_COMMANDS = {
+    "train": train.run,
+    "predict": predict.run,
+    "evaluate": evaluate.run,
+    "info": info.run,
+    "data": data.run,
+    "experiment": experiment.run,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
+    args = make_parser().parse_args(argv)
+    args.progress = ProgressBar(lines=False) if sys.stderr.isatty() and not args.quiet else None
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: print(f"bonsai: warning: {message}", file=sys.stderr)
+            _COMMANDS[args.command](args)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return _fail(args, "bonsai: interrupted", 130)
+    except MemoryError as error:
+        return _fail(args, f"bonsai: error: not enough memory ({_one_line(error)})", 1)
+    except (ValueError, OSError, ImportError) as error:
+        return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
+    return 0
+
+
+def _fail(args: argparse.Namespace, line: str, code: int) -> int:
+    if args.progress is not None:
+        args.progress.finish()
+    print(line, file=sys.stderr)
+    return code
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,86 @@
+"""``bonsai evaluate``: the metrics of a model, or of predictions, on rows whose labels are known."""
+
+import argparse
+import io
+import json
+import os
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bonsai_xmc import metrics
+from bonsai_xmc.datasets._reading import Expected, read_matrix
+from bonsai_xmc.metrics._files import parse_lines
+
+from . import models
+from .io import Inputs
+
+_CUTOFFS = (1, 3, 5)
+
+
+def run(args: argparse.Namespace) -> None:
+    inputs = Inputs(args.model, args.data, args.labels, args.train)
+    found: dict[str, float] = {}
+    if _holds_predictions(args, inputs):
+        predictions, Y, Y_train = _with_predictions(args, inputs)
+    else:
+        predictions, Y, Y_train, found = _with_model(args, inputs)
+    if args.train is not None:
+        Y_train = inputs.labels(args, args.train, "trn", Expected(n_labels=Y.shape[1], owner=args.model))
+    propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
+    options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
+    result = metrics.evaluate(Y, predictions, Y_train, _cutoffs(args, Y.shape[1]), **options) | found
+    print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
+
+
+def _cutoffs(args: argparse.Namespace, n_labels: int) -> list[int]:
+    """Those that were asked for; by default those of 1, 3 and 5 that make sense."""
+    return args.k or [k for k in _CUTOFFS if k <= max(1, n_labels)]
+
+
+def _holds_predictions(args: argparse.Namespace, inputs: Inputs) -> bool:
+    kind = "model" if os.path.isdir(args.model) else inputs.kind(args.model)
+    if kind in ("matrix", "npz") and args.exact:
+        raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
+    return kind in ("matrix", "npz")
+
+
+def _with_predictions(args: argparse.Namespace, inputs: Inputs) -> tuple[Any, Any, Any]:
+    """What there is to evaluate: predictions, true labels, training labels."""
+    source = inputs.source(args.model)
+    predictions: Any
+    if source.kind == "npz":
+        predictions = read_matrix(source, "column")[0]
+    else:
+        predictions = parse_lines(io.BytesIO(source.data), source.name)
+    known = Expected(n_labels=predictions.shape[1], owner=source.name)
+    return predictions, inputs.labels(args, args.labels or args.data, args.split, known), None
+
+
+def _with_model(args: argparse.Namespace, inputs: Inputs) -> tuple[Any, Any, Any, dict[str, float]]:
+    """The same for a model; with ``--exact`` also the share of the best labels that its search finds."""
+    model = models.load(args, inputs)
+    rows = inputs.rows(args, models.expected(args, model))
+    cutoffs = _cutoffs(args, len(model.classes_))
+    k = max(cutoffs)
+    ids, _ = models.top_k(args, model, rows.X, k)
+    found = {}
+    if args.exact:
+        exact, _ = models.top_k(args, model, rows.X, k, exact=True)
+        found = {f"found@{k}": _overlap(ids[:, :k], exact[:, :k]) for k in sorted(set(cutoffs))}
+        ids = exact
+    return ids, rows.Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+
+
+def _overlap(found: Any, wanted: Any) -> float:
+    """Percentage of the labels in `wanted` that are in the same row of `found`."""
+    hits = ((wanted[:, :, None] == found[:, None, :]) & (wanted >= 0)[:, :, None]).any(axis=2)
+    return 100.0 * float(hits.sum()) / max(1, int((wanted >= 0).sum()))
+
+
+def _same_frequencies(counts: Any, n_rows: int) -> sp.csc_array:
+    """Labels with the same frequencies as those that a model was trained on: all that propensities need."""
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
+    return sp.csc_array((np.ones(len(rows), np.float32), rows, indptr), shape=(n_rows, len(counts)))

@@ -1,0 +1,29 @@
+"""``bonsai info``: what a model is made of."""
+
+import argparse
+import json
+import os
+
+from .io import Inputs
+from .report import describe, rows_of, table
+
+
+def run(args: argparse.Namespace) -> None:
+    inputs = Inputs(args.model)
+    model = inputs.model(args.model, verify=args.verify)
+    size = os.path.getsize(args.model) if os.path.isfile(args.model) else len(inputs.source(args.model).data)
+    report = describe(args.model, size, model) | {"verified": args.verify}
+    if args.json:
+        text = json.dumps(report, indent=2)
+        if args.tree:  # `to_json` has no limit of depth, unlike the json module
+            structures = ",\n".join(tree.to_json() for tree in model.trees_)
+            text = text.removesuffix("\n}") + f',\n  "structures": [\n{structures}\n  ]\n}}'
+        print(text)
+        return
+    rows = rows_of(report)
+    rows += [("verified", "checksums and contents")] if args.verify else []
+    rows += [("", ""), *((name, json.dumps(value)) for name, value in report["strategy"].items())]
+    print(table(rows))
+    if args.tree:
+        for number, tree in enumerate(model.trees_, 1):
+            print(f"\ntree {number}\n{tree.summary()}")

@@ -1,0 +1,190 @@
+"""What the commands read and write: files, pipes, and ``-`` for standard input and output."""
+
+import argparse
+import contextlib
+import gzip
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bonsai_xmc import Bonsai
+from bonsai_xmc._files import check_writable, opened, replacing_text
+from bonsai_xmc._sniff import BEGINNING, Source, sniff
+from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
+from bonsai_xmc.datasets._reading import Expected, Options, Rows, read_matrix, read_rows
+
+STANDARD = "-"  # standard input or output
+_STANDARD_INPUT = "standard input"
+
+
+class Inputs:
+    """The inputs of one command. What cannot be read twice, a pipe for one, is kept once it has been read."""
+
+    def __init__(self, *paths: str | None) -> None:
+        self._paths = [path for path in paths if path is not None]
+        if self._paths.count(STANDARD) > 1:
+            raise ValueError("standard input (-) can be one of the inputs only")
+        self._read: dict[str, Source] = {}
+
+    def files(self, split: str | None = None) -> Iterator[str]:
+        """All files among the inputs; in a folder those of its parts."""
+        for path in self._paths:
+            if not os.path.isdir(path):
+                yield path
+                continue
+            for part in {*LONG_NAMES, "dev", split or "trn"}:
+                with contextlib.suppress(OSError, ValueError):
+                    yield from (str(file) for file in find_part(Path(path), part) if file is not None)
+
+    def kind(self, path: str) -> str:
+        """What an input is, as `_sniff` says; of a file, only the beginning is read."""
+        if path in self._read or not _is_regular(path):
+            return self.source(path).kind
+        with opened(path) as file:
+            return sniff(file.read(BEGINNING))
+
+    def source(self, path: str) -> Source:
+        """The whole content, decompressed."""
+        if path not in self._read and not _is_regular(path):
+            self._read[path] = _read_stream(path)
+        if path in self._read:
+            return self._read[path]
+        with opened(path) as file:
+            return Source(path, file.read())
+
+    def model(self, path: str, **options: Any) -> Bonsai:
+        """A model; one that comes through a pipe lies in a file while it is read."""
+        if _is_regular(path) or os.path.isdir(path):
+            return Bonsai.load(path, **options)
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(self.source(path).data)
+            file.flush()
+            return Bonsai.load(file.name, **options)
+
+    def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
+        """Features and labels of the arguments DATA and LABELS."""
+        return self._rows(args, args.data, args.labels, args.split, expected)
+
+    def features(self, args: argparse.Namespace, expected: Expected) -> Any:
+        """Features of the argument DATA, whose labels, if it has any, are of no interest."""
+        if self._is_matrix(args.data):
+            source, options = self.source(args.data), _options(args)
+            return read_matrix(source, "feature", options.base, expected.n_features, expected)[0]
+        return self._rows(args, args.data, None, args.split, expected._replace(n_labels=None)).X
+
+    def labels(self, args: argparse.Namespace, path: str, split: str, expected: Expected) -> Any:
+        """Labels, from a file of their own or with features, which are of no interest."""
+        if self._is_matrix(path):
+            source, base = self.source(path), _options(args).label_base
+            return read_matrix(source, "label", base, expected.n_labels, expected)[0]
+        # the base of ids that nobody looks at may be anything
+        expected = expected._replace(n_features=None, id_base=0)
+        return self._rows(args, path, None, split, expected).Y
+
+    def _rows(
+        self, args: argparse.Namespace, path: str, labels: str | None, split: str, expected: Expected
+    ) -> Rows:
+        if os.path.isdir(path):
+            if labels is not None:
+                raise ValueError(f"{path} is a folder, so LABELS must not be given; it holds them itself")
+            first, second = find_part(Path(path), split)
+            path, labels = str(first), None if second is None else str(second)
+        options = _options(args).checked(labels is not None)
+        sources = self.source(path), None if labels is None else self.source(labels)
+        return read_rows(*sources, options, expected)
+
+    def _is_matrix(self, path: str) -> bool:
+        """Whether an input holds features, labels or scores alone."""
+        return not os.path.isdir(path) and self.kind(path) in ("matrix", "npz")
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(args.format, args.base, args.label_base)
+
+
+def _is_regular(path: str) -> bool:
+    """Whether a path is a file that can be read again; one that is missing is left to whoever opens it."""
+    if path == STANDARD:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        mode = os.stat(path).st_mode
+        return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return True
+
+
+def _read_stream(path: str) -> Source:
+    if path == STANDARD:
+        return Source(_STANDARD_INPUT, _unpacked(sys.stdin.buffer.read(), _STANDARD_INPUT))
+    with open(path, "rb") as file:
+        return Source(path, _unpacked(file.read(), path))
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{name}: damaged gzip data ({error})") from error
+
+
+# Output
+
+
+def check_output(path: str | None, inputs: Iterable[str]) -> None:
+    """Refuse, before anything is read, an output that cannot be written or that is one of the inputs."""
+    if path is None or path == STANDARD or _is_stream(path):
+        return
+    target = check_writable(path)
+    for name in inputs:
+        if name != STANDARD and _same_file(target, name):
+            raise ValueError(f"the output {path} is the input {name}; it would be overwritten")
+
+
+def _same_file(target: str, path: str) -> bool:
+    if os.path.realpath(path) == target:
+        return True
+    try:
+        return os.path.samefile(target, path)  # hard links
+    except (OSError, ValueError):
+        return False
+
+
+def _is_stream(path: str) -> bool:
+    """Whether output goes somewhere as it is written: a pipe or a device."""
+    with contextlib.suppress(OSError, ValueError):
+        mode = os.stat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
+
+
+@contextlib.contextmanager
+def writing(path: str | None) -> Iterator[BinaryIO]:
+    """A place for output; files appear whole or not at all."""
+    if path is None or path == STANDARD:
+        yield sys.stdout.buffer
+    elif _is_stream(path):
+        with open(path, "wb") as stream:
+            yield stream
+    else:
+        with replacing_text(path) as file:
+            yield file
+
+
+def save_model(model: Bonsai, path: str) -> int:
+    """Write a model to a file or a stream; its size in bytes."""
+    if path != STANDARD and not _is_stream(path):
+        model.save(path)
+        return os.path.getsize(path)
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "model")
+        model.save(name)
+        with open(name, "rb") as file, writing(path) as stream:
+            shutil.copyfileobj(file, stream)
+        return os.path.getsize(name)

@@ -1,0 +1,98 @@
+"""What a model is, in words and numbers."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc._modelfile import VERSION
+
+# Says nothing about a model that has no trees.
+_OF_TREES = {
+    "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
+    "split_oversized", "balanced", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_bias", "path_weight",
+}  # fmt: skip
+
+# The same data and seed give the same model whatever they are.
+_NO_MATTER = {"n_jobs", "verbose"}
+
+_RANKED_BY = {
+    ("leaf", "beam"): "leaf classifiers, found by beam search",
+    ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
+    ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
+}
+
+
+def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
+    """Facts about a model, as JSON can hold them."""
+    return {
+        "model": path,
+        "format_version": VERSION,
+        "bytes": size,
+        "rows": int(model.n_rows_fit_),
+        "features": int(model.n_features_in_),
+        "labels": len(model.classes_),
+        "labels_with_rows": int(np.count_nonzero(model.label_counts_)),
+        "named": bool(model.classes_.dtype == object),
+        "classifiers": model.classifiers_,
+        "search": model.search_,
+        "trees": [] if model.search_ == "exact" else [_facts(tree) for tree in model.trees_],
+        "strategy": strategy_of(model),
+        "params": _given(model),
+    }
+
+
+def _facts(tree: LabelTree) -> dict[str, int]:
+    return {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
+
+
+def strategy_of(model: Bonsai) -> dict[str, Any]:
+    """The values that training used, without those that played no part."""
+    values = asdict(model.strategy_)
+    return {name: value for name, value in values.items() if model.search_ == "beam" or name not in _OF_TREES}
+
+
+def _given(model: Bonsai) -> dict[str, Any]:
+    """The parameters as they were given, for a parameter file to train again with."""
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
+    if not isinstance(model.representation, str):
+        params["representation"] = "custom"
+    params["tree"] = None if model.tree is None else "given"
+    return params
+
+
+def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """The same as rows of a table."""
+    size = f"{report['model']}, {in_bytes(report['bytes'])}"
+    labels = f"{report['labels']:,}, {report['labels_with_rows']:,} of them with rows"
+    return [
+        ("model", size + f", format {report['format_version']}"),
+        ("rows", f"{report['rows']:,}"),
+        ("features", f"{report['features']:,}"),
+        ("labels", labels + (", with names" if report["named"] else "")),
+        ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
+        *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
+    ]
+
+
+def _size(tree: dict[str, int]) -> str:
+    nodes, leaves = _count(tree["nodes"], "node"), _count(tree["leaves"], "leaf", "leaves")
+    return f"{nodes}, {leaves}, depth {tree['depth']}"
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
+
+
+def in_bytes(number: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:,.3g} TB"
