@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import bonsai_xmc
-from bonsai_xmc import Bonsai, _cli, datasets, metrics
+from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc._cli import arguments
 from bonsai_xmc._params import PRESETS
 
 ROOT = Path(__file__).parents[1]
@@ -150,7 +151,7 @@ def test_named_commands_exist(document):
 
 def command_parsers():
     """The parsers of the command line's commands, by name."""
-    actions = _cli.make_parser()._actions
+    actions = arguments.make_parser()._actions
     return next(action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
 
 
