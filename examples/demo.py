@@ -11,7 +11,6 @@ import time
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.preprocessing import MultiLabelBinarizer
 
 from bonsai_xmc import Bonsai, LabelTree, __version__, datasets, metrics
 
@@ -101,7 +100,7 @@ def main() -> None:
         size = os.path.getsize(path) / 1e6
         print(f"{size:.1f} MB in one file, loaded in {milliseconds:.1f} ms, {verdict} predictions")
 
-        heading("What it makes of texts that no program wrote")
+        heading("Predictions for texts written by hand")
         predictions = model.top_k_labels(vectorizer.transform([text for text, _ in NEW_TEXTS]), K)
     for (text, labels), found in zip(NEW_TEXTS, predictions, strict=True):
         show_text(text, labels)
@@ -140,11 +139,7 @@ def subjects(names: list[str]) -> list[str]:
 
 
 def show_quality(model: Bonsai, ids: np.ndarray, data: datasets.TextDataset) -> None:
-    binarizer = MultiLabelBinarizer(classes=model.classes_, sparse_output=True)
-    Y_train = binarizer.fit_transform(data.labels_train)
-    known = set(model.classes_)  # a label may be so rare that no text to train on has it
-    Y_test = binarizer.transform([known.intersection(labels) for labels in data.labels_test])
-    results = metrics.evaluate(Y_test, ids, Y_train)
+    results = metrics.evaluate(data.labels_test, ids, data.labels_train, classes=model.classes_)
     shown = {name: value for name, value in results.items() if name.startswith(("P@", "nDCG@", "PSP@"))}
     print(metrics.format_table(shown))
 

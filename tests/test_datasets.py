@@ -888,7 +888,7 @@ def test_statistics_by_hand():
 
 def papers_figures(about):
     """Statistics that agree with Table 1; the mean that it does not show is far off."""
-    shown = (about.points_per_label, about.labels_per_point)
+    shown = (about.rows_per_label, about.labels_per_row)
     means = (-1, -1, *shown) if about.counts_test else (*shown, -1, -1)
     return Statistics(about.n_rows, about.n_test, about.n_labels, about.n_features, *means)
 
@@ -902,7 +902,7 @@ def test_each_figure_of_table_1_is_checked(about):
         (text,) = about.differences(more)
         assert text.startswith(f"{getattr(same, field) + 1:,} ")
         assert text.endswith(f" instead of {getattr(same, field):,}")
-    for field in ("points_per_label", "labels_per_point"):
+    for field in ("rows_per_label", "labels_per_row"):
         shown = field + "_all" * about.counts_test
         near, far = (same._replace(**{shown: getattr(same, shown) + by}) for by in (0.09, 0.2))
         assert about.differences(near) == []
@@ -916,9 +916,9 @@ def test_the_paper_and_the_generator_know_the_same_sets():
         for field in ("n_rows", "n_test", "n_labels", "n_features"):
             misprint = (name, field) == ("amazon-670k", "n_rows")
             assert (getattr(shape, field) != getattr(about, field)) == misprint
-        assert abs(shape.labels_per_row - about.labels_per_point) <= 0.1
+        assert abs(shape.labels_per_row - about.labels_per_row) <= 0.1
         rows = shape.n_rows + about.counts_test * shape.n_test
-        assert rows * shape.labels_per_row / shape.n_labels == pytest.approx(about.points_per_label, rel=0.03)
+        assert rows * shape.labels_per_row / shape.n_labels == pytest.approx(about.rows_per_label, rel=0.03)
         assert about.propensity == metrics.PROPENSITY[name]
     assert (
         datasets.PAPER["amazon-670k"].differences(

@@ -392,6 +392,26 @@ def test_folders_and_pairs_of_files(tmp_path):
     assert folder.data.X_test.shape == data.X_test.shape
 
 
+def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
+    data = datasets.make_xmc("small", scale=0.2)
+    (tmp_path / "mydata").mkdir()
+    for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
+        datasets.save_xc(tmp_path / "mydata" / f"{part}.txt", X, Y)
+        datasets.save_xc(tmp_path / f"{part}.svm", X, Y, format="svmlight", base=1)
+    monkeypatch.chdir(tmp_path)
+    spellings = ["mydata", "mydata/", "./mydata", "./mydata//"]
+    assert {_source.load(text).slug for text in spellings} == {"mydata"}
+    experiments.run("powerlaw", spellings, tmp_path / "out", seeds=1)
+    assert [path.name for path in (tmp_path / "out" / "powerlaw").glob("*.json")] == ["mydata.json"]
+    assert _source.load("Generated:Small*0.1").name == "generated:small*0.1"
+    assert _source.canonical("EURLEX57K") == "eurlex57k"
+    # files whose base nothing tells are at least read alike
+    pair = _source.load("train.svm,test.svm").data
+    assert (pair.X_test[:, 1:] != data.X_test[:, : pair.X_test.shape[1] - 1]).nnz == 0
+    with pytest.raises(ValueError, match="mydata holds the data; give another folder for the results"):
+        experiments.run("powerlaw", "mydata/", "mydata", seeds=1)
+
+
 def test_generateds_take_what_belongs_to_their_shape():
     source = _source.load("generated:amazon-670k*0.001")
     assert source.paper == source.reference == "amazon-670k"

@@ -1,4 +1,4 @@
-"""Generated matrices with the shapes and habits of the public data sets."""
+"""Generated matrices of the size and with the statistics of public data sets."""
 
 from typing import NamedTuple
 
@@ -36,9 +36,9 @@ SHAPES = {
 
 _GROUP = 12  # labels that share the words of a group, at least
 _THEME = 25  # groups that share the words of a theme
-_BACKGROUND = 0.45  # of the words of a row say nothing about its labels
-_STRAY = 0.12  # of the rows carry the labels of another row, as human indexers err
-_MAIN = 0.35  # of the others speak of the main label for sure, the rest of any label of the row
+_BACKGROUND = 0.45  # share of the words of a row that say nothing about its labels
+_LABEL_NOISE = 0.12  # share of the rows that carry the labels of another row, as human indexers err
+_MAIN = 0.35  # share of the other words that belong to the main label; the rest to any label of the row
 _BLOCK_WORDS = 2_000_000  # words drawn at a time: bounds the memory beyond the result
 
 # Where a word about a label comes from, how many words such a source has, and how likely it is.
@@ -98,12 +98,12 @@ def make_xmc(
     sets.calibrate(rng, size.labels_per_row)
     words = _Words(rng, size, sets)
 
-    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # groups shall not be visible in the ids
+    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # ids must not show the hierarchy
     parts = []
     for rows in (size.n_rows, size.n_test):
         indptr, labels = sets.draw(rng, rows)
         X = words.counts(rng, indptr, labels)
-        Y = to_csr(indptr, label_ids[labels], None, size.n_labels)[_strays(rng, rows)]
+        Y = to_csr(indptr, label_ids[labels], None, size.n_labels)[_label_sources(rng, rows)]
         Y.has_sorted_indices = False
         Y.sort_indices()
         parts.append((X, Y))
@@ -128,18 +128,18 @@ def _size(name: str | None, scale: float, given: tuple[float | None, ...]) -> Sh
         if value < smallest or (field.startswith("n_") and value != int(value)):
             raise ValueError(f"{field} must be a number of at least {smallest}, not {value}")
     size = Shape(*(int(v) for v in values[:4]), *map(float, values[4:]))
-    # a row can neither have all labels nor all features: the draws would never end
+    # drawing distinct labels or words until a row has nearly all of them would take for ever
     return size._replace(
         features_per_row=min(size.features_per_row, max(1.0, size.n_features / 4)),
         labels_per_row=min(size.labels_per_row, max(1.0, size.n_labels / 8)),
     )
 
 
-def _strays(rng: Generator, n_rows: int) -> np.ndarray:
-    """Whose labels each row gets: its own, but those of another one for a few."""
+def _label_sources(rng: Generator, n_rows: int) -> np.ndarray:
+    """The row that each row takes its labels from: itself, but another one where there is label noise."""
     source = np.arange(n_rows)
-    strays = np.flatnonzero(rng.random(n_rows) < _STRAY)
-    source[strays] = np.roll(strays, 1)
+    noisy = np.flatnonzero(rng.random(n_rows) < _LABEL_NOISE)
+    source[noisy] = np.roll(noisy, 1)
     return source
 
 
@@ -185,7 +185,7 @@ class _Words:
             self._draws *= features_per_row / (self.counts(rng, indptr, labels).nnz / (len(indptr) - 1))
 
     def _draw(self, rng: Generator, indptr: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Row and word (by falling frequency) of each draw; `indptr` is a slice, rows count from 0."""
+        """Row and word (by descending frequency) of each draw; `indptr` is a slice, rows count from 0."""
         spread = 0.5  # of the lengths, on the log scale
         length = self._draws * rng.lognormal(-(spread**2) / 2, spread, len(indptr) - 1)
         row = np.repeat(np.arange(len(length)), np.maximum(1, np.rint(length)).astype(np.int64))
@@ -209,7 +209,7 @@ class _Words:
         return row, np.minimum(word, n_words - 1)
 
     def _hash(self, values: np.ndarray, kind: int) -> np.ndarray:
-        """Numbers in [0, 1) that look random but depend on nothing than the arguments and the seed."""
+        """Pseudo-random numbers in [0, 1) that depend only on the arguments and the seed."""
         z = values * np.uint64(4) + np.uint64(kind) + self._key
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)

@@ -17,7 +17,7 @@ from bonsai_xmc._targets import indicator
 
 from ._folders import find_part
 from ._npz import read_npz
-from ._types import check_choice, float_rows, to_csr
+from ._types import Dataset, check_choice, float_rows, to_csr
 
 Base = Literal["auto", 0, 1]
 
@@ -200,6 +200,20 @@ def read_rows(
         if kind == "svmlight":
             return _read_svmlight(features, base, label_base, expected)
         return _read_xc(features, base, label_base, expected)
+
+
+def read_parts(train: tuple[PathLike, PathLike | None], test: tuple[PathLike, PathLike | None]) -> Dataset:
+    """Training and test files, each with features and perhaps a file of its own for labels.
+
+    Ids of svmlight files are read as if they began at 0: in both, so that features remain the same.
+    """
+    known = Expected(id_base=0)
+    parts = []
+    for features, labels in (train, test):
+        files = source(features), None if labels is None else source(labels)
+        parts.append(read_rows(*files, Options(), known))
+        known = Expected(parts[0].X.shape[1], parts[0].Y.shape[1], 0, os.fspath(train[0]))
+    return Dataset(parts[0].X, parts[0].Y, parts[1].X, parts[1].Y, None, None)
 
 
 def read_matrix(

@@ -24,9 +24,9 @@ class Statistics(NamedTuple):
     Attributes
     ----------
     n_rows, n_test, n_labels, n_features : int
-    points_per_label, labels_per_point : float
+    rows_per_label, labels_per_row : float
         Means over all labels and over all training rows.
-    points_per_label_all, labels_per_point_all : float
+    rows_per_label_all, labels_per_row_all : float
         The same for training and test rows together.
     """
 
@@ -34,10 +34,10 @@ class Statistics(NamedTuple):
     n_test: int
     n_labels: int
     n_features: int
-    points_per_label: float
-    labels_per_point: float
-    points_per_label_all: float
-    labels_per_point_all: float
+    rows_per_label: float
+    labels_per_row: float
+    rows_per_label_all: float
+    labels_per_row_all: float
 
 
 class PaperSet(NamedTuple):
@@ -48,7 +48,7 @@ class PaperSet(NamedTuple):
     name, title : str
         Name for `load`, and name on the repository's page.
     n_rows, n_test, n_labels, n_features : int
-    points_per_label, labels_per_point : float
+    rows_per_label, labels_per_row : float
     counts_test : bool
         Whether these two figures count training and test rows, or training rows only.
     archives : tuple of str
@@ -63,8 +63,8 @@ class PaperSet(NamedTuple):
     n_test: int
     n_labels: int
     n_features: int
-    points_per_label: float
-    labels_per_point: float
+    rows_per_label: float
+    labels_per_row: float
     counts_test: bool
     archives: tuple[str, ...]
     stem: str
@@ -103,7 +103,7 @@ _COUNTED = {
     "n_labels": "labels",
     "n_features": "features",
 }
-_AVERAGED = {"points_per_label": "points per label", "labels_per_point": "labels per point"}
+_AVERAGED = {"rows_per_label": "rows per label", "labels_per_row": "labels per row"}
 
 
 def _sets(*rows: PaperSet) -> dict[str, PaperSet]:
@@ -148,7 +148,7 @@ def statistics(data: Dataset) -> Statistics:
     >>> found = datasets.statistics(data)
     >>> found.n_rows, found.n_test, found.n_labels
     (200, 50, 20)
-    >>> found.points_per_label == data.Y_train.nnz / 20
+    >>> found.rows_per_label == data.Y_train.nnz / 20
     True
     """
     (n_rows, n_features), (n_test, n_labels) = data.X_train.shape, data.Y_test.shape

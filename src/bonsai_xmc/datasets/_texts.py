@@ -10,11 +10,11 @@ from ._themes import COMMON, THEMES
 from ._types import TextDataset
 
 _LABELS_PER_ROW = 2.2
-_BARE = 3  # times as frequent as with an aspect is a subject alone
-_STRAY = 0.04  # of the texts are about something else than their labels say
-_MAIN = 0.35  # of the words speak of the main label for sure, the rest of any label of the text
+_SUBJECT_ALONE = 3  # times as frequent as one with an aspect
+_LABEL_NOISE = 0.04  # share of the texts that are about something else than their labels say
+_MAIN = 0.35  # share of the words that belong to the main label; the rest to any label of the text
 _COMMON = COMMON.split()
-# a word is a common one, one of the theme, of the subject, of the aspect: probabilities, summed up
+# Cumulative probabilities of a common word, one of the theme, of the subject; else one of the aspect.
 _SHARES = np.cumsum([0.12, 0.06, 0.41])
 
 # Every {} takes a noun, singular or plural alike. A title, then sentences.
@@ -98,7 +98,7 @@ def make_texts(
     groups = _starts([label[:2] for label in labels])
     themes = _starts([label[:1] for label in labels])
     weights = zipf_weights(rng, len(labels), n_rows, _LABELS_PER_ROW)
-    weights[[not aspect for _, _, aspect in labels]] *= _BARE
+    weights[[not aspect for _, _, aspect in labels]] *= _SUBJECT_ALONE
     sets = LabelSets(weights, groups, themes, near=(0.7, 0.2))
     sets.calibrate(rng, min(_LABELS_PER_ROW, max(1.0, len(labels) / 8)))
 
@@ -106,9 +106,9 @@ def make_texts(
     for rows in (n_rows, n_test):
         indptr, drawn = sets.draw(rng, rows)
         chosen = [drawn[indptr[row] : indptr[row + 1]] for row in range(rows)]
-        strays = sets.draw(rng, rows)[1][:rows] if rows else drawn
-        stray = rng.random(rows) < _STRAY
-        topics = [strays[row : row + 1] if stray[row] else chosen[row] for row in range(rows)]
+        others = sets.draw(rng, rows)[1][:rows] if rows else drawn
+        noisy = rng.random(rows) < _LABEL_NOISE
+        topics = [others[row : row + 1] if noisy[row] else chosen[row] for row in range(rows)]
         texts = [_write(rng, [vocabularies[label] for label in topic]) for topic in topics]
         parts.append((texts, [[names[label] for label in row] for row in chosen]))
     return TextDataset(*parts[0], *parts[1], names)

@@ -18,10 +18,10 @@ _FIGURES = {
     "n_test": "test rows",
     "n_labels": "labels",
     "n_features": "features",
-    "points_per_label": "rows per label, train",
-    "labels_per_point": "labels per row, train",
-    "points_per_label_all": "rows per label, train and test",
-    "labels_per_point_all": "labels per row, train and test",
+    "rows_per_label": "rows per label, train",
+    "labels_per_row": "labels per row, train",
+    "rows_per_label_all": "rows per label, train and test",
+    "labels_per_row_all": "labels per row, train and test",
 }
 
 
@@ -36,7 +36,7 @@ def statistics(bench: Bench) -> Result:
     if source.paper:
         about = PAPER[source.paper]
         columns.append(f"Table 1, {about.title} {PUBLISHED}")
-        averages = ("points_per_label", "labels_per_point")
+        averages = ("rows_per_label", "labels_per_row")
         # Table 1 counts either the training rows or all rows.
         printed = {_FIGURES[name + "_all" * about.counts_test]: getattr(about, name) for name in averages}
         printed |= {_FIGURES[name]: getattr(about, name) for name in _FIGURES if name.startswith("n_")}
@@ -146,7 +146,7 @@ def _tree_arrays(bench: Bench, model: Bonsai) -> dict[str, Any]:
 
 
 def _published_statistics() -> list[Table]:
-    figures = ("n_rows", "n_test", "n_labels", "n_features", "points_per_label", "labels_per_point")
+    figures = ("n_rows", "n_test", "n_labels", "n_features", "rows_per_label", "labels_per_row")
     rows = [[about.title, *(_figure(getattr(about, name)) for name in figures)] for about in PAPER.values()]
     columns = ["", "training rows", "test rows", "labels", "features", "rows per label", "labels per row"]
     note = (

@@ -83,16 +83,18 @@ def run(
     >>> path.name, (path.parent / "powerlaw").is_dir()
     ('report.html', True)
     """
-    names, data = _listed(names), _listed(data)
+    names, data = _listed(names), _listed(map(_source.canonical, _listed(data)))
     chosen = _chosen(names)
     seeds = (2 if quick else 5) if seeds is None else seeds
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}, but must be at least 1")
     threads = threads_of(n_jobs)
+    folder = Path(output)
     for text in data:
         _source.check(text)
+        if os.path.isdir(text) and folder.is_dir() and folder.samefile(text):
+            raise ValueError(f"{output} holds the data; give another folder for the results")
     _plots.require()
-    folder = Path(output)
     store = Store(folder)
     for text in data:
         source = _source.load(text)

@@ -3,10 +3,13 @@
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from bonsai_xmc import datasets, metrics
 from bonsai_xmc.datasets import Dataset
+from bonsai_xmc.datasets._folders import find_part
+from bonsai_xmc.datasets._reading import read_parts
 
 from . import _published
 from ._store import data_digest
@@ -22,7 +25,7 @@ class Source(NamedTuple):
     Attributes
     ----------
     name : str
-        As the user wrote it.
+        As the user wrote it, in canonical form.
     slug : str
         The same as part of a file name.
     data : Dataset
@@ -75,6 +78,13 @@ def known_names() -> Sequence[str]:
     return (*datasets._named._SOURCES, *datasets.PAPER)
 
 
+def canonical(text: str) -> str:
+    """One way to write what users write in several: upper case in names, ``./`` and ``/`` around folders."""
+    if text.lower() in known_names() or text.lower().startswith(_GENERATED):
+        return text.lower()
+    return ",".join(os.path.normpath(path) for path in text.split(","))
+
+
 def check(text: str) -> None:
     """Raise a ValueError that lists the choices if `text` names no data; reads nothing."""
     if text.startswith(_GENERATED):
@@ -93,6 +103,7 @@ def check(text: str) -> None:
 
 def load(text: str) -> Source:
     """The data that `text` names; see `check` for what that can be."""
+    text = canonical(text)
     check(text)
     paper, generated, known = None, False, text
     if text.startswith(_GENERATED):
@@ -104,7 +115,7 @@ def load(text: str) -> Source:
         data = _from_files(text)
     if known in _published.NAMES:
         paper = known
-    slug = re.sub(r"[^\w.-]+", "-", text.removeprefix("./")).strip("-.")
+    slug = re.sub(r"[^\w.-]+", "-", text).strip("-.")
     propensity = metrics.PROPENSITY.get(known, (0.55, 1.5))
     return Source(text, slug, data, data_digest(data), paper, generated, propensity)
 
@@ -124,10 +135,7 @@ def _generated_shape(text: str) -> tuple[str, float]:
 
 def _from_files(text: str) -> Dataset:
     if os.path.isdir(text):
-        X, Y = datasets.load_xc(text, split="trn")
-        held = datasets.load_xc(text, split="tst", n_features=X.shape[1], n_labels=Y.shape[1])
+        files = [find_part(Path(text), part) for part in ("trn", "tst")]
     else:
-        train, test = text.split(",", 1)
-        X, Y = datasets.load_xc(train)
-        held = datasets.load_xc(test, n_features=X.shape[1], n_labels=Y.shape[1])
-    return Dataset(X, Y, *held, None, None)
+        files = [(Path(path), None) for path in text.split(",", 1)]
+    return read_parts(*files)
