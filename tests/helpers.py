@@ -4,15 +4,29 @@
 NAMES = ["Ahorn", "Bäume 🌳", "", "línea\nnueva", "木", "a" * 300]
 
 
+def forests_of(model):
+    """The arrays of the trees and of the one-vs-rest classifiers; None for what there is not."""
+    core = model.fitted_.core
+    return tuple(None if forest is None else forest.arrays() for forest in (core.trees, core.one_vs_rest))
+
+
+def trees_of(model):
+    return forests_of(model)[0]
+
+
+def one_vs_rest_of(model):
+    return forests_of(model)[1]
+
+
 def same_model(a, b):
     """Whether two models have equal trees and weights, bit by bit."""
-    assert a._arrays.keys() == b._arrays.keys()
-    return _same_arrays(a._arrays, b._arrays) and _same_arrays(a._ranker_arrays, b._ranker_arrays)
+    return all(_same_arrays(x, y) for x, y in zip(forests_of(a), forests_of(b), strict=True))
 
 
 def _same_arrays(a, b):
     if a is None or b is None:
         return a is b
+    assert a.keys() == b.keys()
     return all(
         x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in zip(a.values(), b.values(), strict=True)
     )

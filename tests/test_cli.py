@@ -20,10 +20,11 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import bonsai_xmc
-from bonsai_xmc import Bonsai, LabelTree, _cli, _modelfile, _progress, datasets, metrics
+from bonsai_xmc import Bonsai, LabelTree, _cli, _progress, datasets, metrics
 from bonsai_xmc._cli import arguments, train
 from bonsai_xmc._cli.io import Inputs
 from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._store import container
 
 BONSAI = [sys.executable, "-m", "bonsai_xmc"]
 
@@ -208,8 +209,8 @@ def test_warnings_are_single_lines(bonsai, tmp_path, monkeypatch):
         warnings.warn("many classifiers did not converge", ConvergenceWarning, stacklevel=2)
         return original(*args, **kwargs)
 
-    original = Bonsai._fit
-    monkeypatch.setattr(Bonsai, "_fit", fit)
+    original = Bonsai.fit
+    monkeypatch.setattr(Bonsai, "fit", fit)
     bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert bonsai.error == "bonsai: warning: many classifiers did not converge\n"
 
@@ -428,7 +429,7 @@ def test_few_labels(bonsai, tmp_path):
     first = bonsai("predict", tmp_path / "m", tmp_path / "two.txt")
     assert first == bonsai("predict", tmp_path / "m", tmp_path / "two.txt", "-k", 2)
     assert bonsai("evaluate", tmp_path / "m", tmp_path / "two.txt").split()[:1] == ["@1"]
-    assert "k is 3, but the model knows only 2 labels" in error_of(
+    assert "k must lie between 1 and the number of labels, 2; got 3" in error_of(
         bonsai, "evaluate", tmp_path / "m", tmp_path / "two.txt", "-k", 3
     )
     bonsai("train", tmp_path / "two.txt", "-o", tmp_path / "m", "--classifiers=leaf")
@@ -618,7 +619,7 @@ def test_info_in_json(bonsai, folder):
     model = Bonsai.load(folder / "model.bonsai")
     report = json.loads(bonsai("info", "model.bonsai", "--json"))
     assert report["model"] == "model.bonsai"
-    assert report["format_version"] == 2
+    assert report["format_version"] == 3
     assert report["params"]["branching_factor"] == 5
     assert report["verified"] is False
     assert [tree["nodes"] for tree in report["trees"]] == [tree.n_nodes for tree in model.trees_]
@@ -649,7 +650,7 @@ def broken(tmp_path, folder):
     model = (folder / "model.bonsai").read_bytes()
     (tmp_path / "cut").write_bytes(model[:-5])
     (tmp_path / "changed").write_bytes(model.replace(b'"params"', b'"pa=ams"'))
-    (tmp_path / "foreign").write_bytes(_modelfile.dumps({"x": np.zeros(3)}, {"note": "no forest"}))
+    (tmp_path / "foreign").write_bytes(container.dumps({"x": np.zeros(3)}, {"note": "no forest"}))
     (tmp_path / "malformed.txt").write_text("2 3 2\n0 0:1\n1 0:one\n")
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "unknown.json").write_text('{"brunching": 3}')
@@ -738,7 +739,7 @@ def test_lack_of_memory_is_an_error_too(bonsai, tmp_path, monkeypatch):
     def fit(*_, **__):
         raise MemoryError("std::bad_alloc")
 
-    monkeypatch.setattr(Bonsai, "_fit", fit)
+    monkeypatch.setattr(Bonsai, "fit", fit)
     bonsai("train", "train.txt", "-o", tmp_path / "m", code=1)
     assert bonsai.error == "bonsai: error: not enough memory (std::bad_alloc)\n"
     assert os.listdir(tmp_path) == []

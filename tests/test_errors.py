@@ -1,6 +1,7 @@
 """What users get wrong, each with the error that tells them: the thing, the place, the fix."""
 
 import itertools
+import json
 import multiprocessing
 import re
 
@@ -10,7 +11,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from bonsai_xmc import Bonsai, FormatError, _modelfile
+from bonsai_xmc import Bonsai, FormatError
+from bonsai_xmc._params import PREDICTION
+from bonsai_xmc._store import container
+from bonsai_xmc._store.format import to_tensors
 
 
 def says(message, error=ValueError):
@@ -168,7 +172,6 @@ def test_weights_that_leave_no_label(blocks):
     [
         (0, "k is 0, but must be at least 1"),
         (-3, "k is -3, but must be at least 1"),
-        (13, "k is 13, but the model knows only 12 labels"),
         (2.0, "k is 2.0, but must be an integer"),
         ("5", "k is '5', but must be an integer"),
         (None, "k is None, but must be an integer"),
@@ -204,7 +207,7 @@ WRONG = {
     "prune": (-0.1, "much", None, np.nan),
     "bias": ("learned", None, np.nan, np.inf, True),
     "classifiers": ("node", None, 1),
-    "search": ("beam_size", None, 1),
+    "search": ("trees", None, 1),
     "path_weight": (-0.1, "much", None, np.nan),
     "tail_exponent": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
@@ -245,12 +248,12 @@ def test_every_parameter_has_wrong_values_here():
         ({"kmeans_init": "k"}, "kmeans_init is 'k', but must be one of 'random', 'k-means++'"),
         ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
         ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),
-        ({"bias": "fixed"}, "bias is 'fixed', but must be 'auto', 'learn' or a number"),
+        ({"bias": "fixed"}, "bias is 'fixed', but must be 'auto', 'learn' or a number from -1e+09 to 1e+09"),
         ({"threshold": 2}, "threshold is 2, but must be 'auto' or a number from 0 to 1"),
-        ({"C": 0}, "C is 0, but must be 'auto' or a number above 0"),
-        ({"prune": -1}, "prune is -1, but must be 'auto' or a number of at least 0"),
+        ({"C": 0}, "C is 0, but must be 'auto' or a number from 1e-09 to 1e+09"),
+        ({"prune": -1}, "prune is -1, but must be 'auto' or a number from 0 to 1e+09"),
         ({"balanced": "no"}, "balanced is 'no', but must be True or False"),
-        ({"n_jobs": 0}, "n_jobs is 0, but must be None or an integer other than 0"),
+        ({"n_jobs": 0}, "n_jobs is 0, but must be None or an integer from −1,024 to 1,024 other than 0"),
         ({"random_state": -1}, "random_state is -1, but a seed lies from 0 to 2⁶⁴ − 1"),
         ({"random_state": "lucky"}, "'lucky' cannot be used to seed"),
         (
@@ -348,12 +351,29 @@ def test_files_that_are_no_models(saved, damage, message):
         Bonsai.load(saved)
 
 
+def file_of(model, path, **requires):
+    """The file of a model, without the look back that `save` takes."""
+    prediction = {name: getattr(model, name) for name in PREDICTION}
+    container.write(path, *to_tensors(model.fitted_, prediction), **requires)
+
+
+def changed(name, **values):
+    def change(arrays, metadata):
+        metadata[name] = json.dumps(json.loads(metadata[name]) | values)
+
+    return change
+
+
+def texts(name, characters, ptr):
+    return lambda arrays, metadata: arrays.update({name: characters, f"{name}_ptr": ptr})
+
+
 def test_files_of_a_newer_version(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(_modelfile, "VERSION", 3)
-    model.save(tmp_path / "new")
+    monkeypatch.setattr(container, "VERSION", 4)
+    file_of(model, tmp_path / "new")
     monkeypatch.undo()
     with says(
-        "was made by a newer bonsai-xmc (format 3, this version reads 2–2): upgrade bonsai-xmc", FormatError
+        "was made by a newer bonsai-xmc (format 4, this version reads 3–3): upgrade bonsai-xmc", FormatError
     ):
         Bonsai.load(tmp_path / "new")
 
@@ -369,37 +389,61 @@ def test_files_that_are_not_there(tmp_path):
     "change",
     [
         lambda arrays, metadata: metadata.pop("params"),
+        lambda arrays, metadata: metadata.pop("model"),
+        lambda arrays, metadata: metadata.pop("provenance"),
         lambda arrays, metadata: metadata.update(params="{"),
         lambda arrays, metadata: metadata.update(params="[]"),
-        lambda arrays, metadata: metadata.update(
-            params=metadata["params"].replace('"beam_size": "auto"', '"beam_size": 0')
-        ),
-        lambda arrays, metadata: metadata.update(params=metadata["params"].replace('"beam_size"', '"ray"')),
-        lambda arrays, metadata: metadata.update(
-            params=metadata["params"].replace('"random_state": 0, ', "")
-        ),
-        lambda arrays, metadata: metadata.update(fitted="{}"),
-        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 12", ": 11")),
-        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 40", ": -40")),
-        lambda arrays, metadata: metadata.update(fitted=metadata["fitted"].replace(": 60", ': "x"')),
-        lambda arrays, metadata: arrays.pop("label_counts"),
-        lambda arrays, metadata: arrays.update(label_counts=np.zeros(3, np.int64)),
-        lambda arrays, metadata: arrays.pop("forest.records"),
-        lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"][:-1]}),
-        lambda arrays, metadata: arrays.update({"forest.bias": arrays["forest.bias"].astype(np.float64)}),
-        lambda arrays, metadata: arrays.update({"forest.children": arrays["forest.children"] + 100}),
-        lambda arrays, metadata: arrays.update(names=np.zeros(3, np.uint8)),
-        lambda arrays, metadata: arrays.update(names=np.zeros(3, np.uint8), names_ptr=np.arange(13)),
-        lambda arrays, metadata: arrays.update(
-            names=np.full(12, 255, np.uint8), names_ptr=np.arange(13, dtype=np.int64)
-        ),
+        lambda arrays, metadata: metadata.update(params="[" * 100_000),
+        changed("model", prediction={}),
+        changed("model", prediction={"beam_size": 0, "max_labels": 100, "threshold": "auto"}),
+        changed("model", prediction={"beam_size": "auto", "max_labels": 0, "threshold": "auto"}),
+        changed("model", prediction={"beam_size": "auto", "max_labels": 100, "threshold": 7}),
+        changed("model", n_labels=11),
+        changed("model", n_labels=2**31 - 1),
+        changed("model", n_features=-40),
+        changed("model", n_features=2**31),
+        changed("model", n_rows="x"),
+        changed("model", n_rows=float("inf")),
+        changed("model", n_rows=0),
+        changed("model", n_rows=True),
+        changed("model", loss="hinge"),
+        changed("model", loss="logistic"),
+        changed("model", normalize=1),
+        changed("model", path_weight=float("nan")),
+        changed("model", threshold=float("nan")),
+        changed("model", threshold=None),
+        changed("model", id_base=-1),
+        changed("model", weights={}),
+        changed("provenance", seed=-1),
+        changed("provenance", n_iter=0),
+        changed("provenance", n_iter=2**31),
+        changed("provenance", version=3),
+        changed("params", given={"C": 0}),
+        changed("params", given={"tree": [[0]]}),
+        changed("params", resolved={}),
+        lambda arrays, metadata: arrays.pop("labels.counts"),
+        lambda arrays, metadata: arrays.update({"labels.counts": np.zeros(3, np.int64)}),
+        lambda arrays, metadata: arrays.update({"labels.counts": np.full(12, -1)}),
+        lambda arrays, metadata: arrays.pop("trees.records"),
+        lambda arrays, metadata: arrays.update({"trees.bias": arrays["trees.bias"][:-1]}),
+        lambda arrays, metadata: arrays.update({"trees.bias": arrays["trees.bias"].astype(np.float64)}),
+        lambda arrays, metadata: arrays.update({"trees.children": arrays["trees.children"] + 100}),
+        lambda arrays, metadata: arrays.update({"labels.names": np.zeros(3, np.uint8)}),
+        texts("labels.names", np.zeros(3, np.uint8), np.arange(13)),
+        texts("labels.names", np.full(12, 255, np.uint8), np.arange(13)),
+        texts("labels.names", np.full(12, 65, np.uint8), np.arange(13)),  # twelve times the same name
+        texts("labels.names", np.arange(65, 77, dtype=np.uint8), np.r_[0, 2, 1, np.arange(3, 13)]),
+        texts("features.names", np.zeros(3, np.uint8), np.arange(4)),
+        lambda arrays, metadata: arrays.update({"labels.keys": np.arange(11)}),
+        lambda arrays, metadata: arrays.update({"labels.keys": np.zeros(12, np.int64)}),
+        lambda arrays, metadata: arrays.update({"labels.keys": np.arange(12.0)}),
     ],
 )
 def test_files_whose_checksums_hold_but_not_their_content(saved, change):
-    file = _modelfile.read(saved)
+    file = container.read(saved)
     arrays, metadata = dict(file.arrays), dict(file.metadata)
     change(arrays, metadata)
-    _modelfile.write(saved, arrays, metadata)
+    container.write(saved, arrays, metadata, file.requires)
     with says(f"{saved}: the model is inconsistent: ", FormatError):
         Bonsai.load(saved)
 
@@ -409,8 +453,8 @@ EDGES = (0, 1, -1, 2**31 - 1, 2**32 - 1, 2**63 - 1, -(2**63), 1e38, float("nan")
 
 def use_damaged_models(path, X):
     """Change single entries of the arrays, with checksums that hold: an error or predictions, no crash."""
-    file = _modelfile.read(path)
-    parts = ("forest.", "ranker.")
+    file = container.read(path)
+    parts = ("trees.", "one_vs_rest.")
     forest = {name: array for name, array in file.arrays.items() if name.startswith(parts) and len(array)}
     rng = np.random.default_rng(0)
     used = 0
@@ -420,7 +464,7 @@ def use_damaged_models(path, X):
             with np.errstate(all="ignore"):
                 changed[place] = np.array([edge]).astype(array.dtype)[0]
             damaged = path.with_name("damaged")
-            damaged.write_bytes(_modelfile.dumps(file.arrays | {name: changed}, file.metadata))
+            damaged.write_bytes(container.dumps(file.arrays | {name: changed}, file.metadata))
             try:
                 model = Bonsai.load(damaged)
             except FormatError:

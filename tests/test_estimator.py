@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import Bonsai, metrics
-from helpers import NAMES, same_model
+from helpers import NAMES, same_model, trees_of
 
 TIGHT = {"tol": 1e-6, "max_iter": 500, "prune": 0.0}
 
@@ -93,21 +93,23 @@ def test_sparse_results_are_the_top_of_the_ranking(fitted, generated, keep):
     expected = np.zeros((150, 60), np.float32)
     rows, places = np.nonzero(ids >= 0)
     expected[rows, ids[rows, places]] = scores[rows, places]
-    for result in (proba, decision):
+    for result, dtype in ((proba, np.float32), (decision, np.float64)):
         assert isinstance(result, sp.csr_array)
         assert result.shape == (150, 60)
-        assert result.dtype == np.float32
+        assert result.dtype == dtype
         assert result.has_canonical_format
         assert np.diff(result.indptr).tolist() == (ids >= 0).sum(axis=1).tolist()
     np.testing.assert_array_equal(proba.toarray(), expected)
     np.testing.assert_array_equal(proba.indices, decision.indices)
-    np.testing.assert_allclose(np.exp(decision.data), proba.data, rtol=1e-6)
-    assert decision.data.max() <= 0
+    np.testing.assert_allclose(np.exp(1 - 1 / decision.data), proba.data, rtol=1e-6)
+    assert 0 < decision.data.min() <= decision.data.max() <= 1
     assert proba.data.min() >= 0
+    order = np.argsort(-decision.toarray(), axis=1, kind="stable")[:, : ids.shape[1]]
+    assert np.array_equal(np.where(ids >= 0, order, -1), ids)  # that of `top_k`, ties too
 
 
 @pytest.mark.parametrize("threshold", [0, 0.1, 0.5, 0.9, 1])
-def test_predict_is_probability_against_the_threshold(fitted, generated, threshold):
+def test_predict_is_the_score_against_the_threshold(fitted, generated, threshold):
     model = copy.deepcopy(fitted).set_params(threshold=threshold)
     result, proba = model.predict(generated.X_test), model.predict_proba(generated.X_test)
     assert isinstance(result, sp.csr_array)
@@ -132,7 +134,7 @@ def test_clear_data_are_predicted_exactly(blocks):
     np.testing.assert_array_equal(result.toarray(), Y.toarray())
 
 
-def test_probabilities_that_underflow_keep_their_order(blocks):
+def test_scores_that_underflow_keep_their_order(blocks):
     X, Y = blocks(n_labels=4)
     model = Bonsai(C=1e6, normalize=False, **TIGHT).fit(X, Y)
     far = 60 * X[:1]  # margins of the wrong labels grow with the row
@@ -140,7 +142,7 @@ def test_probabilities_that_underflow_keep_their_order(blocks):
     assert decision.nnz == proba.nnz == 4
     assert np.isfinite(decision.data).all()
     wrong = np.delete(decision.toarray()[0], Y.indices[0])
-    assert wrong.max() < -150
+    assert 0 < wrong.min() < wrong.max() < 1 / 151
     assert np.delete(proba.toarray()[0], Y.indices[0]).max() == 0
 
 
@@ -333,7 +335,7 @@ def test_no_warning_where_nearly_all_converge(blocks):
 
 def test_warning_where_pruning_leaves_nothing(blocks):
     with pytest.warns(
-        UserWarning, match=r"prune=50.0 leaves (\d+) of \1 classifiers without any weight; .*smaller"
+        UserWarning, match=r"prune=50 leaves (\d+) of \1 classifiers without any weight; .*smaller"
     ):
         Bonsai(classifiers="leaf", prune=50.0).fit(*blocks())
 
@@ -396,7 +398,7 @@ def test_real_data(real_data, name, least, preset):
     data = real_data(name)
     model = Bonsai.preset(preset).fit(data.X_train, data.Y_train)
     assert model.score(data.X_test, data.Y_test) > least
-    actual = sum(array.nbytes for array in model._arrays.values())
+    actual = sum(array.nbytes for array in trees_of(model).values())
     assert actual / 3 < model.memory_estimate(data.X_train, data.Y_train)["model_bytes"] < actual * 3
 
 

@@ -45,13 +45,13 @@ def tested(tmp_path_factory):
 @pytest.fixture
 def fits(monkeypatch):
     """A list that gets the seed of each model that is trained."""
-    seeds, fit = [], Bonsai._fit
+    seeds, fit = [], Bonsai.fit
 
     def counted(self, *args, **options):
         seeds.append(self.random_state)
         return fit(self, *args, **options)
 
-    monkeypatch.setattr(Bonsai, "_fit", counted)
+    monkeypatch.setattr(Bonsai, "fit", counted)
     return seeds
 
 

@@ -327,7 +327,8 @@ def test_rows_that_are_all_alike():
 
 def test_a_single_row_and_a_single_feature():
     model = Bonsai().fit([[3.0]], [[0, 2]])
-    assert sorted(model.top_k([[1.0]], 3)[0][0].tolist()) == [-1, 0, 2]
+    assert model.classes_.tolist() == [0, 2]
+    assert sorted(model.top_k([[1.0]], 3)[0][0].tolist()) == [-1, 0, 1]
 
 
 def test_fitting_again_forgets(blocks, generated):

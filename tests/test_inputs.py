@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import LabelTree
-from bonsai_xmc._inputs import (
-    as_csr,
-    as_float32,
-    as_label_vectors,
-    as_labels,
-    as_rows,
-    as_trees,
-    ready_csr,
-    tree_list,
-)
+from bonsai_xmc import LabelTree, _inputs
+from bonsai_xmc._inputs import as_float32, label_vectors, training_rows
+from bonsai_xmc._targets import labels_of
+from bonsai_xmc._user_trees import tree_arrays, tree_list
+
+
+def as_csr(X):
+    return _inputs._as_core_rows(_inputs.proven_csr(X, "X"))
+
+
+def as_rows(X):
+    return training_rows(X, "Bonsai").rows
+
 
 MAX = np.finfo(np.float32).max
 
@@ -72,7 +74,7 @@ def test_csr_of_unsorted_entries_duplicates_and_zeros():
 def test_ready_rows_are_borrowed():
     for family in (sp.csr_array, sp.csr_matrix):
         X = family(SPARSE.astype(np.float32))
-        rows = ready_csr(X, X.shape[1])
+        rows = _inputs._ready_csr(X, X.shape[1])
         assert_rows(rows, SPARSE)
         assert rows[1] is X.indices
         assert rows[2] is X.data
@@ -103,12 +105,12 @@ def not_ready():
 
 @pytest.mark.parametrize("X", [pytest.param(X, id=name) for name, X in not_ready()])
 def test_other_rows_are_not_ready(X):
-    assert ready_csr(X, SPARSE.shape[1]) is None
+    assert _inputs._ready_csr(X, SPARSE.shape[1]) is None
 
 
 def test_ready_rows_have_the_right_width():
     X = sp.csr_array(SPARSE.astype(np.float32))
-    assert ready_csr(X, SPARSE.shape[1] + 1) is None
+    assert _inputs._ready_csr(X, SPARSE.shape[1] + 1) is None
 
 
 def test_csr_drops_duplicates_that_cancel_and_values_that_underflow():
@@ -198,7 +200,7 @@ SETS = [[1, 2], [], [0]]
     "dtype", [np.bool_, np.int8, np.uint64, np.int64, np.float16, np.float32, np.float64]
 )
 def test_labels_of_dense_indicators(dtype):
-    labels = as_labels(INDICATOR.astype(dtype))
+    labels = labels_of(INDICATOR.astype(dtype))
     assert lists(labels) == SETS
     assert labels.classes.tolist() == [0, 1, 2, 3]
 
@@ -206,43 +208,43 @@ def test_labels_of_dense_indicators(dtype):
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float64])
 @pytest.mark.parametrize("make", [sp.csr_array, sp.csr_matrix, sp.csc_array, sp.coo_matrix, sp.lil_array])
 def test_labels_of_sparse_indicators(make, dtype):
-    labels = as_labels(make(INDICATOR.astype(dtype)))
+    labels = labels_of(make(INDICATOR.astype(dtype)))
     assert lists(labels) == SETS
     assert labels.n_labels == 4
 
 
 def test_labels_of_an_indicator_of_objects():
-    assert lists(as_labels(INDICATOR.astype(object))) == SETS
+    assert lists(labels_of(INDICATOR.astype(object))) == SETS
     with says("Y has dtype object, but an indicator matrix holds the numbers 0 and 1"):
-        as_labels(np.array([["a", "b"], ["c", "d"]], dtype=object))
+        labels_of(np.array([["a", "b"], ["c", "d"]], dtype=object))
 
 
 def test_labels_of_an_unsorted_indicator_with_stored_zeros():
     Y = sp.csr_array((np.array([1, 0, 1, 1]), np.array([2, 3, 1, 0]), np.array([0, 3, 3, 4])), shape=(3, 4))
     before = [part.copy() for part in (Y.data, Y.indices, Y.indptr)]
-    assert lists(as_labels(Y)) == SETS
+    assert lists(labels_of(Y)) == SETS
     for mine, theirs in zip(before, (Y.data, Y.indices, Y.indptr), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
 def test_labels_of_lists_of_ids():
-    labels = as_labels([[2, 1, 2], (), {0}])
+    labels = labels_of([[2, 1, 2], (), {0}])
     assert lists(labels) == SETS
     assert labels.classes.tolist() == [0, 1, 2]
-    assert lists(as_labels([np.array([2, 1]), [], [np.uint8(0)]])) == SETS
-    assert lists(as_labels(np.array([[1, 2], [], [0]], dtype=object))) == SETS
-    assert lists(as_labels(row for row in SETS)) == SETS
+    assert lists(labels_of([np.array([2, 1]), [], [np.uint8(0)]])) == SETS
+    assert lists(labels_of(np.array([[1, 2], [], [0]], dtype=object))) == SETS
+    assert lists(labels_of(row for row in SETS)) == SETS
 
 
 def test_labels_of_lists_of_names():
-    labels = as_labels([["oak", "birch", "oak"], [], ["ash"], (np.str_("birch"),)])
+    labels = labels_of([["oak", "birch", "oak"], [], ["ash"], (np.str_("birch"),)])
     assert labels.classes.tolist() == ["ash", "birch", "oak"]
     assert labels.classes.dtype == object
     assert lists(labels) == [[1, 2], [], [0], [1]]
 
 
 def test_labels_of_lists_without_labels():
-    labels = as_labels([[], []])
+    labels = labels_of([[], []])
     assert lists(labels) == [[], []]
     assert labels.n_labels == 0
 
@@ -258,22 +260,24 @@ class Frame:
 
 
 def test_labels_of_data_frames():
-    named = as_labels(Frame(["d", "c", "b", "a"], INDICATOR))
+    named = labels_of(Frame(["d", "c", "b", "a"], INDICATOR))
     assert named.classes.tolist() == ["d", "c", "b", "a"]
     assert lists(named) == SETS
-    assert as_labels(Frame([10, 11, 12, 13], INDICATOR)).classes.tolist() == [0, 1, 2, 3]
+    assert labels_of(Frame([10, 11, 12, 13], INDICATOR)).classes.tolist() == [0, 1, 2, 3]
     with says("Y[0, 1] is 3"):
-        as_labels(Frame(["a", "b"], [[0, 3]]))
+        labels_of(Frame(["a", "b"], [[0, 3]]))
+    with says("Y has two columns with the name 'a'; names must differ"):
+        labels_of(Frame(["a", "b", "a"], [[0, 1, 0]]))
 
 
 def test_labels_of_a_pandas_frame():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(INDICATOR, columns=["d", "c", "b", "a"])
     frame["c"] = frame["c"].astype(bool)  # to_numpy gives objects then
-    labels = as_labels(frame)
+    labels = labels_of(frame)
     assert labels.classes.tolist() == ["d", "c", "b", "a"]
     assert lists(labels) == SETS
-    assert lists(as_labels(pandas.Series([[1, 2], [], [0]]))) == SETS
+    assert lists(labels_of(pandas.Series([[1, 2], [], [0]]))) == SETS
 
 
 @pytest.mark.parametrize("make", [np.array, sp.csr_array, sp.coo_matrix])
@@ -282,7 +286,7 @@ def test_labels_of_a_pandas_frame():
 )
 def test_an_indicator_holds_0_and_1_only(make, value, shown):
     with says(f"Y[1, 2] is {shown}"):
-        as_labels(make(np.array([[0, 1, 0], [1, 0, value]])))
+        labels_of(make(np.array([[0, 1, 0], [1, 0, value]])))
 
 
 def test_the_message_about_other_entries_says_what_to_do():
@@ -290,12 +294,12 @@ def test_the_message_about_other_entries_says_what_to_do():
         "Y[0, 0] is 7, but an indicator matrix holds only 0 and 1. "
         "Binarise it, e.g. Y = (Y > 0); weights of rows go into sample_weight."
     ):
-        as_labels(np.array([[7]]))
+        labels_of(np.array([[7]]))
 
 
 def test_an_entry_that_is_stored_twice_is_no_indicator():
     with says("Y[1, 2] is 2"):
-        as_labels(sp.coo_array((np.ones(2, int), ([1, 1], [2, 2])), shape=(2, 3)))
+        labels_of(sp.coo_array((np.ones(2, int), ([1, 1], [2, 2])), shape=(2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -318,18 +322,21 @@ def test_an_entry_that_is_stored_twice_is_no_indicator():
         (["red", "green"], "Y[0] is 'red'; each row of Y is a list of labels, e.g. ['red'] for a single one"),
         ([[0], b"x"], "Y[1] is b'x'; each row of Y is a list of labels"),
         ([[0], 5], "Y[1] is 5; each row of Y is a list of labels, e.g. [5] for a single one"),
-        ([[0], ["a"]], "Y[1] holds 'a'; labels in lists are all names (strings) or all ids (integers)"),
-        ([["a"], [0]], "Y[0] holds 'a'; labels in lists are all names"),
-        ([[0], [1.0]], "Y[1] holds 1.0; labels in lists are all names (strings) or all ids (integers)"),
+        ([[0], ["a"]], "Y[1] holds 'a'; labels in lists are all names (strings) or all integers"),
+        ([["a"], [0]], "Y[1] holds 0; labels in lists are all names"),
+        ([[0], [1.0]], "Y[1] holds 1.0; labels in lists are all names (strings) or all integers"),
         ([[True]], "Y[0] holds True; labels in lists"),
         ([[], [None]], "Y[1] holds None; labels in lists"),
-        ([[3, -1]], "Y[0] holds the label id -1; ids begin at 0"),
-        ([[0], [2**31]], "Y[1] holds the label id 2147483648; the largest possible is 2³¹ − 1"),
+        ([[3, -1]], "Y[0] holds the label -1; integer labels lie from 0 to 2⁶³ − 1"),
+        ([[0], [2**63]], "Y[1] holds the label 9223372036854775808; integer labels lie from 0 to 2⁶³ − 1"),
+        ([[True, False]], "If Y is an indicator matrix, pass np.asarray(Y)"),
+        ([[0.0, 1.0]], "If Y is an indicator matrix, pass np.asarray(Y)"),
+        ([["a\ud800"]], "Y[0] holds the label 'a\\ud800', which is not valid Unicode"),
     ],
 )
 def test_errors_of_labels(Y, message):
     with says(message):
-        as_labels(Y)
+        labels_of(Y)
 
 
 # --- label vectors ---
@@ -338,23 +345,23 @@ def test_errors_of_labels(Y, message):
 @pytest.mark.parametrize("make", [np.array, sp.csr_array, sp.csc_matrix])
 def test_label_vectors_are_unit_norm_and_zeros_stay(make):
     sparse = make([[0, 3, 0, 4, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, -2]])
-    assert_rows(as_label_vectors(sparse, 3), [[0, 0.6, 0, 0.8, 0, 0], [0] * 6, [0, 0, 0, 0, 0, -1]])
-    dense = as_label_vectors(make([[3, 4], [0, 0], [1, 0], [1, 1]]), 4)
+    assert_rows(label_vectors(sparse, 3), [[0, 0.6, 0, 0.8, 0, 0], [0] * 6, [0, 0, 0, 0, 0, -1]])
+    dense = label_vectors(make([[3, 4], [0, 0], [1, 0], [1, 1]]), 4)
     assert dense.dtype == np.float32
     np.testing.assert_allclose(dense, [[0.6, 0.8], [0, 0], [1, 0], [0.5**0.5] * 2], rtol=1e-7)
 
 
 def test_label_vectors_of_extreme_scale():
-    vectors = as_label_vectors(np.array([[3e38, 3e38], [1e-30, 0.0]]), 2)
+    vectors = label_vectors(np.array([[3e38, 3e38], [1e-30, 0.0]]), 2)
     np.testing.assert_allclose(vectors, [[0.5**0.5] * 2, [1, 0]], rtol=1e-6)
-    sparse = as_label_vectors(sp.csr_array([[0, 0, 0, 3e38, 0], [0, 0, 0, 0, 1e-30]]), 2)
+    sparse = label_vectors(sp.csr_array([[0, 0, 0, 3e38, 0], [0, 0, 0, 0, 1e-30]]), 2)
     np.testing.assert_allclose(sparse[2], [1, 1], rtol=1e-6)
 
 
 def test_label_vectors_leave_the_matrix_alone():
     for matrix in (np.array([[3.0, 4]], np.float32), sp.csr_array(np.array([[0, 0, 2, 0, 0]], np.float32))):
         before = matrix.copy()
-        as_label_vectors(matrix, 1)
+        label_vectors(matrix, 1)
         assert abs(matrix - before).sum() == 0
 
 
@@ -378,7 +385,7 @@ def test_label_vectors_leave_the_matrix_alone():
 )
 def test_errors_of_label_vectors(matrix, message):
     with says(message):
-        as_label_vectors(matrix, 4)
+        label_vectors(matrix, 4)
 
 
 # --- trees ---
@@ -416,7 +423,7 @@ def assert_arrays(tree, expected):
 )
 @pytest.mark.parametrize("classes", [IDS, NAMES])
 def test_trees_of_ids(tmp_path, make, classes):
-    (tree,) = as_trees(make(Path(tmp_path / "tree.json")), classes, ALL)
+    (tree,) = tree_arrays(make(Path(tmp_path / "tree.json")), classes, ALL)
     assert_arrays(tree, ARRAYS)
 
 
@@ -430,7 +437,7 @@ def test_trees_of_ids(tmp_path, make, classes):
     ],
 )
 def test_trees_of_names(make):
-    (tree,) = as_trees(make(LabelTree.from_nested(NESTED_NAMES)), NAMES, ALL)
+    (tree,) = tree_arrays(make(LabelTree.from_nested(NESTED_NAMES)), NAMES, ALL)
     assert_arrays(tree, ARRAYS)
 
 
@@ -438,31 +445,31 @@ def test_names_decide_where_ids_differ():
     # The tree counts its own six names, among them one that Y does not know; ids are shifted by it.
     tree = LabelTree.from_nested([["oak", "ash"], [["beech"], ["fir", "elm"]], ["acacia"]])
     assert tree.labels().tolist() == [0, 1, 2, 3, 4, 5]
-    assert_arrays(as_trees(tree, NAMES, ALL)[0], ARRAYS)
+    assert_arrays(tree_arrays(tree, NAMES, ALL)[0], ARRAYS)
     other = LabelTree.from_nested([["b"], ["a"]], names=["b", "a"])
     assert_arrays(
-        as_trees(other, np.array(["a", "b"], object), np.ones(2, bool))[0],
+        tree_arrays(other, np.array(["a", "b"], object), np.ones(2, bool))[0],
         ([0, 2, 3, 4], [1, 2, 1, 0], [0, 1, 1]),
     )
 
 
 def test_labels_without_rows_and_their_nodes_are_left_out():
     has_rows = np.array([True, False, True, False, False])
-    (tree,) = as_trees(NESTED, IDS, has_rows)
+    (tree,) = tree_arrays(NESTED, IDS, has_rows)
     # Leaf {1} is gone with its label; the other leaves keep what is left of them.
     assert_arrays(tree, ([0, 2, 3, 4, 5], [1, 2, 0, 3, 2], [0, 1, 0, 1]))
     only = np.array([False, False, False, False, True])
-    assert_arrays(as_trees(NESTED, IDS, only)[0], ([0, 1, 2], [1, 4], [0, 1]))
+    assert_arrays(tree_arrays(NESTED, IDS, only)[0], ([0, 1, 2], [1, 4], [0, 1]))
 
 
 def test_a_tree_that_is_one_leaf():
-    assert_arrays(as_trees([0, 1, 2, 3, 4], IDS, ALL)[0], ([0, 5], [0, 1, 2, 3, 4], [1]))
+    assert_arrays(tree_arrays([0, 1, 2, 3, 4], IDS, ALL)[0], ([0, 5], [0, 1, 2, 3, 4], [1]))
 
 
 def test_several_trees():
     first, second = LabelTree.from_nested(NESTED), LabelTree.from_nested([0, 1, 2, 3, 4])
     for several in ([first, second], (first, second.to_dict())):
-        trees = as_trees(several, IDS, ALL)
+        trees = tree_arrays(several, IDS, ALL)
         assert len(trees) == 2
         assert_arrays(trees[0], ARRAYS)
         assert_arrays(trees[1], ([0, 5], [0, 1, 2, 3, 4], [1]))
@@ -493,9 +500,9 @@ def test_several_trees():
 )
 def test_errors_of_trees(tree, classes, message):
     with says(message):
-        as_trees(tree, classes, ALL)
+        tree_arrays(tree, classes, ALL)
 
 
 def test_a_tree_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.json"):
-        as_trees(tmp_path / "no.json", IDS, ALL)
+        tree_arrays(tmp_path / "no.json", IDS, ALL)

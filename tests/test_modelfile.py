@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load as safetensors_load
 
-from bonsai_xmc import _modelfile
-from bonsai_xmc._modelfile import FormatError, dumps, loads, read, verify, write
+from bonsai_xmc._store import container
+from bonsai_xmc._store.container import FormatError, dumps, loads, read, verify, write
 
 DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"]
 ARRAYS = {"ids": np.array([3, 1, 2], "<i4"), "weights": np.array([[0.5, -1.0], [2.0, 0.25]], "<f4")}
@@ -32,7 +32,7 @@ def assert_equal(arrays, expected):
 def forge(entries=None, *, fields=None, header=None, data=b"", pad=True):
     """A file with any header at all, whose header checksum nevertheless holds."""
     if header is None:
-        metadata = {"crc32.header": "0" * 8, "format": "bonsai-xmc", "format_version": "2", **(fields or {})}
+        metadata = {"crc32.header": "0" * 8, "format": "bonsai-xmc", "format_version": "3", **(fields or {})}
         metadata = {key: text for key, text in metadata.items() if text is not None}
         header = json.dumps({"__metadata__": metadata, **(entries or {})}, separators=(",", ":")).encode()
     header += b" " * (-(8 + len(header)) % 64) if pad else b""
@@ -49,16 +49,16 @@ def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
 
 
 def test_bytes_of_a_tiny_model():
-    made = dumps({"a": np.array([1, -2], "<i2"), "b": np.array([0.5], "<f4")}, {"note": "hi"})
+    made = dumps({"a": np.array([1, -2], "<i2"), "b": np.array([0.5], "<f4")}, {"note": "hi"}, ["a"])
     text = (
         b'{"__metadata__":{"crc32.a":"%08x","crc32.b":"%08x","crc32.header":"00000000",'
-        b'"format":"bonsai-xmc","format_version":"2","note":"hi"},'
+        b'"format":"bonsai-xmc","format_version":"3","note":"hi","requires":"[\\"a\\"]"},'
         b'"a":{"dtype":"I16","shape":[2],"data_offsets":[0,4]},'
         b'"pad.0":{"dtype":"U8","shape":[60],"data_offsets":[4,64]},'
         b'"b":{"dtype":"F32","shape":[1],"data_offsets":[64,68]}}'
     ) % (zlib.crc32(b"\x01\x00\xfe\xff"), zlib.crc32(b"\x00\x00\x00\x3f"))
-    text += b" " * (312 - len(text))  # 8 + 312 = 5 · 64
-    blank = b"\x38\x01" + b"\0" * 6 + text
+    text += b" " * (376 - len(text))  # 8 + 376 = 6 · 64
+    blank = b"\x78\x01" + b"\0" * 6 + text
     header = blank.replace(b'r":"00000000"', b'r":"%08x"' % zlib.crc32(blank))
     assert made == header + b"\x01\x00\xfe\xff" + b"\0" * 60 + b"\x00\x00\x00\x3f"
 
@@ -113,7 +113,7 @@ def test_reading_and_writing_again_gives_the_same_bytes():
     ),
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"])).filter(
-            lambda key: key not in ("format", "format_version") and not key.startswith("crc32.")
+            lambda key: key not in ("format", "format_version", "requires") and not key.startswith("crc32.")
         ),
         st.text(st.characters(exclude_categories=["Cs"])),
     ),
@@ -127,7 +127,7 @@ def test_round_trip(shapes, metadata):
     verify(file)
     assert_equal(file.arrays, arrays)
     assert file.metadata == metadata
-    assert file.version == 2
+    assert file.version == 3
     assert {name for name in safetensors_load(blob) if not name.startswith("pad.")} == set(arrays)
 
 
@@ -144,6 +144,7 @@ def test_round_trip(shapes, metadata):
         ({"__metadata__": np.zeros(2)}, {}, "'__metadata__' cannot be the name"),
         ({}, {"format": "x"}, "'format' is reserved"),
         ({}, {"format_version": "x"}, "'format_version' is reserved"),
+        ({}, {"requires": "[]"}, "'requires' is reserved"),
         ({}, {"crc32.x": "x"}, "'crc32.x' is reserved"),
         ({}, {"n": 3}, "'n': 3 is not text"),
         ({}, {3: "n"}, "3: 'n' is not text"),
@@ -156,7 +157,7 @@ def test_what_cannot_be_written(arrays, metadata, message):
 
 
 def test_a_header_that_no_reader_would_take_is_not_written(monkeypatch):
-    monkeypatch.setattr(_modelfile, "_MAX_HEADER", 1000)
+    monkeypatch.setattr(container, "_MAX_HEADER", 1000)
     loads(dumps({}, {"n": "x" * 500}))
     with pytest.raises(ValueError, match="header would have 1,016 bytes, at most 1,000 are allowed"):
         dumps({}, {"n": "x" * 900})
@@ -311,31 +312,42 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
         # no model at all
         (b"", "^this buffer is not a bonsai-xmc model: the file is empty"),
         (b"abc", "is not a bonsai-xmc model: 3 bytes are too few"),
-        (b"PK\x03\x04" + b"\0" * 60, "is not a bonsai-xmc model: it does not begin like a safetensors file"),
-        (struct.pack("<Q", 100_000_001) + b"{", "is not a bonsai-xmc model: it does not begin"),
+        (b"PK\x03\x04" + b"\0" * 60, "is not a bonsai-xmc model: it does not begin like one"),
+        (struct.pack("<Q", (1 << 24) + 1) + b"{", "is not a bonsai-xmc model: it does not begin"),
         (struct.pack("<Q", 1) + b"{", "is not a bonsai-xmc model: it does not begin"),
-        (struct.pack("<Q", 4) + b"{\xff\xff}", "is not a bonsai-xmc model: its header has no metadata"),
-        (struct.pack("<Q", 2) + b"{}", "is not a bonsai-xmc model: its header has no metadata"),
-        (forge(TINY, fields={"format": None}), "is not a bonsai-xmc model: its header has no metadata"),
+        (
+            struct.pack("<Q", 4) + b"{\xff\xff}",
+            "is not a bonsai-xmc model: it is a safetensors file of another kind, or none",
+        ),
+        (
+            struct.pack("<Q", 2) + b"{}",
+            "is not a bonsai-xmc model: it is a safetensors file of another kind, or none",
+        ),
+        (
+            forge(TINY, fields={"format": None}),
+            "is not a bonsai-xmc model: it is a safetensors file of another kind, or none",
+        ),
         (
             forge(TINY, fields={"format": "pt"}),
             "is not a bonsai-xmc model: it is a safetensors file of another",
         ),
         # a newer version, whatever else has changed in it
         (
-            forge({"x": {"codec": "zip"}}, fields={"format_version": "3"}),
-            r"^this buffer was made by a newer bonsai-xmc \(format 3, this version reads 2–2\): upgrade",
+            forge({"x": {"codec": "zip"}}, fields={"format_version": "4"}),
+            r"^this buffer was made by a newer bonsai-xmc \(format 4, this version reads 3–3\): upgrade",
         ),
         # truncated
         (struct.pack("<Q", 64) + b"{", "is truncated at byte 9, within the header of 64 bytes"),
         (forge(TINY, fields=CRC, data=b"abc"), r"is truncated at byte 195: it should have 196 bytes"),
         # damaged
         (
-            forge(header=b'{"__metadata__":{"format":"bonsai-xmc"'),
+            forge(header=b'{"__metadata__":{"crc32.header":"00000000","format":"bonsai-xmc"'),
             r"is damaged: its header is not what was written \(Exp",
         ),
         (
-            forge(header=b'{"__metadata__":{"format":"bonsai-xmc"},"__metadata__":{}}'),
+            forge(
+                header=b'{"__metadata__":{"crc32.header":"00000000","format":"bonsai-xmc"},"__metadata__":{}}'
+            ),
             r"is damaged: its header is not what was written \(a key occurs twice\)",
         ),
         (
@@ -343,11 +355,13 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
             "is damaged: its metadata is not text, or has no format version",
         ),
         (forge(fields={"note": 3}), "is damaged: its metadata is not text"),
-        (forge(fields={"format_version": "1"}), "has format 1, which no release has written"),
+        (forge(fields={"format_version": "2"}), "has format 2, which no release has written"),
+        (forge(fields={"requires": "trees"}), "is damaged: the sections that it requires are 'trees'"),
+        (forge(fields={"requires": "[1]"}), "is damaged: the sections that it requires are"),
         (forge(fields={"format_version": "0"}), "is damaged: its format version is '0'"),
         (forge(fields={"format_version": "one"}), "is damaged: its format version is 'one'"),
         (forge(fields={"format_version": "9" * 5000}), "is damaged: its format version is '9999"),
-        (forge(fields={"crc32.header": None}), "is damaged: the checksum of its header does not hold"),
+        (forge(fields={"crc32.header": None}), "is damaged: its header has no checksum"),
         (forge(fields={"crc32.header": "12345678"}), "is damaged: the checksum of its header does not hold"),
         (forge(TINY, fields=CRC, data=b"abcde"), "is damaged: 1 bytes follow the last tensor"),
         (forge(TINY, data=b"abcd"), "is damaged: the checksum of tensor 'x' does not hold"),
@@ -413,13 +427,13 @@ def test_a_failed_write_leaves_the_old_model_and_nothing_else(tmp_path, monkeypa
         assert len(os.listdir(tmp_path)) == 2  # the temporary file is there at this moment
         raise failure
 
-    def fail_in_the_middle(tensor, blocks=_modelfile._blocks):
+    def fail_in_the_middle(tensor, blocks=container._blocks):
         yield from blocks(tensor)
         if os.listdir(tmp_path) != ["m.bonsai"]:  # writing, not computing checksums
             fail()
 
     if step == "block":
-        monkeypatch.setattr(_modelfile, "_blocks", fail_in_the_middle)
+        monkeypatch.setattr(container, "_blocks", fail_in_the_middle)
     else:
         monkeypatch.setattr(os, step, fail)
     with pytest.raises(type(failure)):
@@ -435,6 +449,6 @@ def test_bad_content_is_found_before_anything_is_written(tmp_path):
 
 
 def test_a_path_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(_modelfile, "_layout", None)  # a call would be a TypeError
+    monkeypatch.setattr(container, "_layout", None)  # a call would be a TypeError
     with pytest.raises(FileNotFoundError, match=r"cannot write to '.*nowhere/m': there is no folder"):
         write(tmp_path / "nowhere" / "m", ARRAYS, {})

@@ -19,6 +19,7 @@ from scipy.sparse import coo_array, csc_array, csr_array
 
 from bonsai_xmc import Bonsai, _core_testing
 from bonsai_xmc._inputs import DENSE_FROM
+from helpers import trees_of
 from reference import unit_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -136,7 +137,7 @@ def saved(model):
 
 def all_labels(model, X):
     """(ids, log scores) of every candidate of each row, best first."""
-    return model.set_params(max_labels=len(model.classes_))._search(X, len(model.classes_))
+    return model.set_params(max_labels=len(model.classes_))._ranked(X, len(model.classes_))
 
 
 def same(found, other):
@@ -264,10 +265,10 @@ def test_an_empty_column_changes_nothing_but_numbers(problem, params, data):
     assume((filled >= DENSE_FROM * X.size) == (filled >= DENSE_FROM * wider.size))  # rounded alike
     model, other = Bonsai(**params).fit(X, Y), Bonsai(**params).fit(wider, Y)
     assert same(all_labels(model, X), all_labels(other, wider))
-    for node in range(model._arrays["tree_ptr"][-1]):
-        children, features, values = model._forest.weights(node)
+    for node in range(trees_of(model)["tree_ptr"][-1]):
+        children, features, values = model.fitted_.core.trees.weights(node)
         expected = children, features + (features >= at), values
-        assert all(map(np.array_equal, other._forest.weights(node), expected))
+        assert all(map(np.array_equal, other.fitted_.core.trees.weights(node), expected))
 
 
 @few
@@ -276,8 +277,8 @@ def test_weights_are_costs_and_zero_weights_drop_rows(problem, params):
     X, Y = problem
     plain = Bonsai(**params, C=2.0).fit(X, Y)
     weighted = Bonsai(**params).fit(X, Y, sample_weight=np.full(len(X), 2.0))
-    for name, array in plain._arrays.items():
-        assert np.array_equal(array, weighted._arrays[name])
+    for name, array in trees_of(plain).items():
+        assert np.array_equal(array, trees_of(weighted)[name])
     keep = np.arange(len(X)) % 3 > 0
     assume(Y[keep].any())
     without = saved(Bonsai(**params).fit(X[keep], Y[keep]))

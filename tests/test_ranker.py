@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from bonsai_xmc import Bonsai, _core, _core_testing
+from helpers import forests_of, one_vs_rest_of, trees_of
 from reference import Node, unit_rows
 from stored import (
     as_rows,
@@ -184,9 +185,9 @@ def test_the_other_solver_agrees(generated, tol):
     options = {"bias": -1.0, "prune": 0.0, "tol": tol, "max_iter": 1000, "tail_exponent": 0.0}
     one = Bonsai(classifiers="one_vs_rest", search="exact", **options).fit(X, Y)
     other = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, **options).fit(X, Y)
-    assert one._arrays["children"].tolist() == other._arrays["children"].tolist()
-    W, scale, _ = stored_classifiers(one._arrays, 0, X.shape[1])
-    V, other_scale, _ = stored_classifiers(other._arrays, 0, X.shape[1])
+    assert one_vs_rest_of(one)["children"].tolist() == trees_of(other)["children"].tolist()
+    W, scale, _ = stored_classifiers(one_vs_rest_of(one), 0, X.shape[1])
+    V, other_scale, _ = stored_classifiers(trees_of(other), 0, X.shape[1])
     half = (scale + other_scale)[:, None] / 2
     assert (np.abs(W - V) < half + (0.01 if tol < 0.1 else 0.2)).all()
     assert np.abs(W - V).mean() < 0.01
@@ -230,7 +231,12 @@ def test_rare_labels_cost_more(generated, monkeypatch):
     data = generated
     seen = []
     train = _core.train_one_vs_rest
-    monkeypatch.setattr(_core, "train_one_vs_rest", lambda *args: seen.append(args[1:3]) or train(*args))
+
+    def recorded(dataset, labels, costs, *args, **kwargs):
+        seen.append((labels, costs))
+        return train(dataset, labels, costs, *args, **kwargs)
+
+    monkeypatch.setattr(_core, "train_one_vs_rest", recorded)
     Bonsai(classifiers="one_vs_rest", tail_exponent=0.5).fit(data.X_train, data.Y_train)
     ((labels, costs),) = seen
     n = np.asarray(data.Y_train.sum(axis=0)).ravel()[labels]
@@ -367,10 +373,10 @@ def test_routed_search_of_a_trained_model(beam, loss, path_power):
         "beam_size": beam,
     }
     model = Bonsai(classifiers="one_vs_rest", search="beam", **options).fit(X, Y)
-    assert model._arrays["tree_ptr"][1] > 20
-    forest, ranker = stored_forest(model._arrays, 60, bare=True), stored_ranker(model._ranker_arrays, 60)
+    assert trees_of(model)["tree_ptr"][1] > 20
+    arrays = forests_of(model)
+    forest, ranker = stored_forest(arrays[0], 60, bare=True), stored_ranker(arrays[1], 60)
     assert not np.array_equal(ranker.labels, np.sort(ranker.labels))  # those of a leaf stand together
-    arrays = model._arrays, model._ranker_arrays
     check_search(*arrays, forest, ranker, X[:40], 160, beam, path_power, loss, True)
 
 
@@ -387,7 +393,7 @@ def test_all_paths_find_what_the_exact_search_finds(seed, n_trees):
         random_state=seed,
     )
     model.fit(X, Y)
-    (ids, scores), (exact_ids, exact_scores) = model._search(X, 40), model._search(X, 40, exact=True)
+    (ids, scores), (exact_ids, exact_scores) = model._ranked(X, 40), model._ranked(X, 40, exact=True)
     assert np.array_equal(ids, exact_ids)
     np.testing.assert_allclose(scores, exact_scores, rtol=1e-6)
     assert (ids[~X.any(axis=1)] == -1).all()
@@ -396,9 +402,9 @@ def test_all_paths_find_what_the_exact_search_finds(seed, n_trees):
 def test_exact_search_is_the_reference_s(generated):
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(classifiers="one_vs_rest", search="exact").fit(X, Y)
-    ranker = stored_ranker(model._arrays, X.shape[1])
+    ranker = stored_ranker(one_vs_rest_of(model), X.shape[1])
     expected = reference.predict([ranker], generated.X_test[:40].toarray())
-    ids, scores = model._search(generated.X_test[:40], 57)
+    ids, scores = model._ranked(generated.X_test[:40], 57)
     for row, candidates in enumerate(expected):
         assert set(ids[row]) == {label for label, _, _ in candidates}
         wanted = {label: score for label, score, _ in candidates}
@@ -438,9 +444,9 @@ def test_trees_and_rankers_that_do_not_fit(generated):
     routed = Bonsai(classifiers="one_vs_rest", search="beam", branching_factor=6).fit(
         generated.X_train, generated.Y_train
     )
-    smaller = _core.Forest(routed._ranker_arrays, 300, 61)
-    wider = _core.Forest(routed._ranker_arrays, 301, 60)
-    trees, one_vs_rest = routed._forest, routed._ranker
+    smaller = _core.Forest(one_vs_rest_of(routed), 300, 61)
+    wider = _core.Forest(one_vs_rest_of(routed), 301, 60)
+    trees, one_vs_rest = routed.fitted_.core.trees, routed.fitted_.core.one_vs_rest
     for pair, message in [
         ((None, None), "neither trees nor one-vs-rest classifiers"),
         ((trees, None), "trees without classifiers at their leaves need one-vs-rest classifiers"),

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, FormatError, _cli, _core, _modelfile, _strategy, datasets
-from helpers import same_model
+from bonsai_xmc import Bonsai, FormatError, _cli, _core, _strategy, datasets
+from bonsai_xmc._store import container
+from helpers import one_vs_rest_of, same_model, trees_of
 from stored import stored_classifiers
 from test_copies import COPIES
 
@@ -55,12 +56,9 @@ def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expec
     monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", exact)
     model = Bonsai(**options).fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == expected
-    assert (model._ranker is not None) == (expected == ("one_vs_rest", "beam"))
-    assert (
-        [tree.depth for tree in model.trees_] == [1]
-        if expected == ("one_vs_rest", "exact")
-        else len(model.trees_) == 3
-    )
+    assert (trees_of(model) is not None) == (expected[1] == "beam")
+    assert (one_vs_rest_of(model) is not None) == (expected[0] == "one_vs_rest")
+    assert len(model.trees_) == model.strategy_.n_trees == (3 if expected[1] == "beam" else 0)
     explicit = Bonsai(classifiers=expected[0], search=expected[1]).fit(generated.X_train, generated.Y_train)
     assert same_model(model, explicit)
     assert model.score(generated.X_test, generated.Y_test) > 0.5
@@ -88,19 +86,19 @@ def test_the_default(generated):
 def test_frequent_labels_learn_their_bias(generated):
     options = {"classifiers": "one_vs_rest", "prune": 0.0, "tol": 0.002, "max_iter": 500, "tail_exponent": 0}
     model = make(generated, **options)
-    n = np.asarray(generated.Y_train.sum(axis=0)).ravel()[model._arrays["children"]]
-    bias, frequent = model._arrays["bias"], n > 0.02 * generated.X_train.shape[0]
+    n = np.asarray(generated.Y_train.sum(axis=0)).ravel()[one_vs_rest_of(model)["children"]]
+    bias, frequent = one_vs_rest_of(model)["bias"], n > 0.02 * generated.X_train.shape[0]
     assert 0 < np.count_nonzero(frequent) < len(n)
     assert set(bias[~frequent]) == {-1.0}
     learnt = make(generated, **options, bias="learn")
     # The same problem, in panels of other labels: coordinate descent sees the rows in another order.
-    np.testing.assert_allclose(bias[frequent], learnt._arrays["bias"][frequent], atol=0.01)
+    np.testing.assert_allclose(bias[frequent], one_vs_rest_of(learnt)["bias"][frequent], atol=0.01)
     assert len(set(bias[frequent])) > 10
     held = make(generated, **options, bias=-1.0)
-    assert set(held._arrays["bias"]) == {-1.0}
+    assert set(one_vs_rest_of(held)["bias"]) == {-1.0}
     for other, same in ((learnt, frequent), (held, ~frequent)):
         for place in np.flatnonzero(same)[:5]:
-            mine, theirs = (stored_classifiers(m._arrays, 0, 300)[0][place] for m in (model, other))
+            mine, theirs = (stored_classifiers(one_vs_rest_of(m), 0, 300)[0][place] for m in (model, other))
             np.testing.assert_allclose(mine, theirs, atol=0.03)
 
 
@@ -117,14 +115,14 @@ def test_exact_search_needs_the_ranker(generated):
 
 
 def test_biases(generated):
-    assert -1.0 in set(make(generated, **KINDS["beam"])._ranker_arrays["bias"])
-    routers = make(generated, **KINDS["beam"])._arrays
+    assert -1.0 in set(one_vs_rest_of(make(generated, **KINDS["beam"]))["bias"])
+    routers = trees_of(make(generated, **KINDS["beam"]))
     inner = np.repeat(routers["is_leaf"] == 0, np.diff(routers["child_ptr"]))
     assert len(set(routers["bias"][inner])) > 10  # learnt
     assert not routers["bias"][~inner].any() and not routers["scale"][~inner].any()  # there are none
     held = make(generated, **KINDS["beam"], bias=-2)
-    assert set(held._ranker_arrays["bias"]) == set(held._arrays["bias"][inner]) == {-2.0}
-    assert len(set(make(generated, bias="auto")._arrays["bias"])) > 10
+    assert set(one_vs_rest_of(held)["bias"]) == set(trees_of(held)["bias"][inner]) == {-2.0}
+    assert len(set(trees_of(make(generated, bias="auto"))["bias"])) > 10
 
 
 @pytest.mark.parametrize("search", ["exact", "beam"])
@@ -143,10 +141,10 @@ def test_what_the_panel_solver_does(generated, options, search):
     tight = {"tol": 1e-3, "max_iter": 500, "prune": 0.1} | options
     model = make(generated, classifiers="one_vs_rest", search=search, **tight)
     flat = make(generated, max_depth=1, n_trees=1, **{"bias": -1.0} | tight)
-    arrays = model._arrays if search == "exact" else model._ranker_arrays
+    arrays = one_vs_rest_of(model)
     W, _, b = stored_classifiers(arrays, 0, 300)
-    V, scale, c = stored_classifiers(flat._arrays, 0, 300)
-    place = {label: i for i, label in enumerate(flat._arrays["children"].tolist())}
+    V, scale, c = stored_classifiers(trees_of(flat), 0, 300)
+    place = {label: i for i, label in enumerate(trees_of(flat)["children"].tolist())}
     order = [place[label] for label in arrays["children"].tolist()]
     assert sorted(order) == list(range(57))
     np.testing.assert_allclose(W, V[order], atol=float(scale.max()) + 1e-3)
@@ -166,7 +164,7 @@ def test_own_trees_and_names(named):
     X, Y = named
     nested = [["木", "Ahorn", "a name without rows"], ["", "Bäume 🌳"], ["línea\nnueva", "a" * 300]]
     model = Bonsai(tree=nested, classifiers="one_vs_rest", search="beam", beam_size=1).fit(X, Y)
-    assert [model.classes_[i] for i in model._ranker_arrays["children"]] == [
+    assert [model.classes_[i] for i in one_vs_rest_of(model)["children"]] == [
         "Ahorn", "木", "", "Bäume 🌳", "a" * 300, "línea\nnueva",
     ]  # fmt: skip
     assert model.score(X, Y) == 1.0
@@ -192,7 +190,7 @@ def test_other_seeds_give_about_the_same_classifiers(generated):
         make(generated, **KINDS["exact"], random_state=seed, tol=0.01, max_iter=200) for seed in (0, 1)
     )
     assert not same_model(one, other)
-    W, V = (stored_classifiers(m._arrays, 0, 300)[0] for m in (one, other))
+    W, V = (stored_classifiers(one_vs_rest_of(m), 0, 300)[0] for m in (one, other))
     assert np.abs(W - V).max() < 0.15
 
 
@@ -216,15 +214,17 @@ def test_save_load_save_gives_the_same_bytes(model, tmp_path):
     model.save(tmp_path / "first")
     Bonsai.load(tmp_path / "first", verify=True).save(tmp_path / "second")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
-    names = {name.partition(".")[0] for name in _modelfile.read(tmp_path / "first").arrays}
-    assert names == {"forest", "label_counts"} | ({"ranker"} if model._ranker is not None else set())
+    names = {name.partition(".")[0] for name in container.read(tmp_path / "first").arrays}
+    assert names == {"labels", *_strategy.STRATEGIES[model.classifiers_, model.search_]}
 
 
-def fitted_as(ranker, search):
+def fitted_as(classifiers, search):
     def change(arrays, metadata):
-        fitted = json.loads(metadata["fitted"])
-        fitted["strategy"] |= {"classifiers": ranker, "search": search}
-        metadata["fitted"] = json.dumps(fitted)
+        for name, keys in (("model", ()), ("params", ("resolved",))):
+            part = json.loads(metadata[name])
+            inner = part[keys[0]] if keys else part
+            inner |= {"classifiers": classifiers, "search": search}
+            metadata[name] = json.dumps(part)
 
     return change
 
@@ -243,47 +243,47 @@ def instead(name, of):
 
 def two_leaves(arrays, metadata):
     """The ranker becomes a root with one leaf, consistent in itself."""
-    n = len(arrays["ranker.children"])
-    blocks = arrays["ranker.block_ptr"][1]
-    arrays["ranker.children"] = np.concatenate([np.array([1], np.int32), arrays["ranker.children"]])
-    arrays["ranker.is_leaf"] = np.array([0, 1], np.uint8)
-    arrays["ranker.tree_ptr"] = np.array([0, 2])
-    arrays["ranker.child_ptr"] = np.array([0, 1, n + 1])
-    arrays["ranker.block_ptr"] = np.array([0, 1, blocks + 1])
+    n = len(arrays["one_vs_rest.children"])
+    blocks = arrays["one_vs_rest.block_ptr"][1]
+    arrays["one_vs_rest.children"] = np.concatenate([np.array([1], np.int32), arrays["one_vs_rest.children"]])
+    arrays["one_vs_rest.is_leaf"] = np.array([0, 1], np.uint8)
+    arrays["one_vs_rest.tree_ptr"] = np.array([0, 2])
+    arrays["one_vs_rest.child_ptr"] = np.array([0, 1, n + 1])
+    arrays["one_vs_rest.block_ptr"] = np.array([0, 1, blocks + 1])
     for name in ("bias", "scale"):
-        of = arrays[f"ranker.{name}"]
-        arrays[f"ranker.{name}"] = np.concatenate([np.zeros(1, of.dtype), of])
-    arrays["ranker.shift"] = np.concatenate([np.zeros(1, np.uint8), arrays["ranker.shift"]])
-    arrays["ranker.buckets"] = np.concatenate([np.zeros(1, np.uint32), arrays["ranker.buckets"]])
-    arrays["ranker.bucket_ptr"] = np.concatenate([[0], arrays["ranker.bucket_ptr"] + 1])
-    arrays["ranker.record_ptr"] = np.concatenate([[0], arrays["ranker.record_ptr"]])
+        of = arrays[f"one_vs_rest.{name}"]
+        arrays[f"one_vs_rest.{name}"] = np.concatenate([np.zeros(1, of.dtype), of])
+    arrays["one_vs_rest.shift"] = np.concatenate([np.zeros(1, np.uint8), arrays["one_vs_rest.shift"]])
+    arrays["one_vs_rest.buckets"] = np.concatenate([np.zeros(1, np.uint32), arrays["one_vs_rest.buckets"]])
+    arrays["one_vs_rest.bucket_ptr"] = np.concatenate([[0], arrays["one_vs_rest.bucket_ptr"] + 1])
+    arrays["one_vs_rest.record_ptr"] = np.concatenate([[0], arrays["one_vs_rest.record_ptr"]])
 
 
 def swapped(arrays, metadata):
-    for name in [name.removeprefix("ranker.") for name in arrays if name.startswith("ranker.")]:
-        first, second = f"forest.{name}", f"ranker.{name}"
+    for name in [name.removeprefix("one_vs_rest.") for name in arrays if name.startswith("one_vs_rest.")]:
+        first, second = f"trees.{name}", f"one_vs_rest.{name}"
         arrays[first], arrays[second] = arrays[second], arrays[first]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        without("ranker."),  # leaves without classifiers, and nothing that ranks
-        without("forest."),
-        without("ranker.records"),
-        without("ranker.is_leaf"),
-        instead("ranker.children", lambda a: a[:-1]),
-        instead("ranker.children", lambda a: a + 4),
-        instead("ranker.children", lambda a: -a),
-        instead("ranker.children", lambda a: a.astype(np.int64)),
-        instead("ranker.bias", lambda a: a[:-1]),
-        instead("ranker.scale", lambda a: a * np.float32(np.inf)),
-        instead("ranker.child_ptr", lambda a: a + 1),
-        instead("ranker.block_ptr", lambda a: a + 1),
-        instead("ranker.bucket_ptr", lambda a: a[:-1]),
-        instead("ranker.records", lambda a: a[:-1]),
-        instead("ranker.is_leaf", lambda a: 0 * a),
-        instead("ranker.tree_ptr", lambda a: a[:1]),
+        without("one_vs_rest."),  # leaves without classifiers, and nothing that ranks
+        without("trees."),
+        without("one_vs_rest.records"),
+        without("one_vs_rest.is_leaf"),
+        instead("one_vs_rest.children", lambda a: a[:-1]),
+        instead("one_vs_rest.children", lambda a: a + 4),
+        instead("one_vs_rest.children", lambda a: -a),
+        instead("one_vs_rest.children", lambda a: a.astype(np.int64)),
+        instead("one_vs_rest.bias", lambda a: a[:-1]),
+        instead("one_vs_rest.scale", lambda a: a * np.float32(np.inf)),
+        instead("one_vs_rest.child_ptr", lambda a: a + 1),
+        instead("one_vs_rest.block_ptr", lambda a: a + 1),
+        instead("one_vs_rest.bucket_ptr", lambda a: a[:-1]),
+        instead("one_vs_rest.records", lambda a: a[:-1]),
+        instead("one_vs_rest.is_leaf", lambda a: 0 * a),
+        instead("one_vs_rest.tree_ptr", lambda a: a[:1]),
         two_leaves,
         swapped,
         fitted_as("leaf", "beam"),
@@ -295,10 +295,10 @@ def swapped(arrays, metadata):
 def test_files_that_do_not_fit_together(generated, tmp_path, change):
     path = tmp_path / "m"
     make(generated, **KINDS["beam"]).save(path)
-    file = _modelfile.read(path)
+    file = container.read(path)
     arrays, metadata = dict(file.arrays), dict(file.metadata)
     change(arrays, metadata)
-    _modelfile.write(path, arrays, metadata)
+    container.write(path, arrays, metadata)
     for verify in (False, True):
         with pytest.raises(FormatError, match="the model is inconsistent: "):
             Bonsai.load(path, verify=verify)
@@ -306,10 +306,12 @@ def test_files_that_do_not_fit_together(generated, tmp_path, change):
 
 def test_two_leaves_are_consistent_but_for_their_use(generated):
     """Otherwise the test above would not show that the number of leaves is looked at."""
-    ranker = make(generated, **KINDS["beam"])._ranker_arrays
-    arrays = {f"ranker.{name}": array for name, array in ranker.items()}
+    ranker = one_vs_rest_of(make(generated, **KINDS["beam"]))
+    arrays = {f"one_vs_rest.{name}": array for name, array in ranker.items()}
     two_leaves(arrays, {})
-    _core.Forest({name.removeprefix("ranker."): array for name, array in arrays.items()}, 300, 60).verify()
+    _core.Forest(
+        {name.removeprefix("one_vs_rest."): array for name, array in arrays.items()}, 300, 60
+    ).verify()
 
 
 # --- the command line ---
@@ -364,7 +366,7 @@ def test_evaluation_of_all_labels(bonsai, folder, generated, kind):
     assert not [name for name in plain if name.startswith("found")]
     assert plain.keys() | {"found@1", "found@3", "found@5"} == report.keys()
     model = Bonsai.load(folder / f"{kind}.bonsai")
-    own, exact = (model._search(generated.X_test, 5, exact=flag)[0] for flag in (False, True))
+    own, exact = (model.top_k(generated.X_test, 5, exact=flag)[0] for flag in (False, True))
     for k in (1, 3, 5):
         shared = [len(set(a[:k]) & set(b[:k]) - {-1}) for a, b in zip(own, exact, strict=True)]
         assert report[f"found@{k}"] == pytest.approx(100 * np.sum(shared) / np.sum(exact[:, :k] >= 0))

@@ -1,40 +1,24 @@
-"""The estimator: parameters, fit, predict, save, load. The only caller of the core's training and search."""
+"""The estimator: parameters, and the verbs that scikit-learn's users know. Each does one call and a check."""
 
-import json
 import os
-import secrets
-import time
-import warnings
-from collections.abc import Callable
-from dataclasses import asdict
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc import _core, _inputs, _memory, _modelfile
-from bonsai_xmc._params import PRESETS, check_params
-from bonsai_xmc._progress import ProgressBar
-from bonsai_xmc._strategy import Facts, Strategy, beam_size, resolve
+from bonsai_xmc import _core, _inputs, _memory, _targets
+from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
+from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
+from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
+from bonsai_xmc._store import format as _format
+from bonsai_xmc._strategy import Strategy, beam_size, is_auto, resolve
+from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
 
 Array = npt.NDArray[Any]
-Progress = Callable[[str, float, float], None]
-
-# More than this share of classifiers out of passes deserves a warning; a few stragglers are normal.
-_MANY_UNCONVERGED = 0.1
-# Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
-_MANY_EMPTY = 0.5
-# What `classifiers_` and `search_` can be; one-vs-rest behind trees has tensors of its own.
-_STRATEGIES = (("leaf", "beam"), ("one_vs_rest", "exact"), ("one_vs_rest", "beam"))
-# Neither belongs to the model: the same data and seed give the same file whatever they are.
-_NOT_SAVED = ("n_jobs", "verbose")
 
 
 class Bonsai(ClassifierMixin, BaseEstimator):
@@ -117,14 +101,23 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     n_jobs : int, optional
         Threads; None or -1 for all that the process may use.
     verbose : int, default=0
-        1 shows progress on standard error.
+        1 writes a line for each phase to standard error, and shows a bar on a terminal. Whatever it is,
+        `logging` gets a record for each phase, of the logger "bonsai_xmc".
 
     Attributes
     ----------
+    fitted_ : FittedModel
+        The trained model, an immutable object; `fit` sets it as its last step. All others are read from it.
     classes_ : array of shape (n_labels,)
-        Label names, or ids 0 … n_labels − 1.
+        Label names or integers as in the lists of labels, in sorted order; 0 … n_labels − 1 for a matrix.
     trees_ : list of LabelTree
-        The trees, to look at and to export.
+        The trees, to look at and to export; none if all labels are scored by one-vs-rest classifiers.
+    strategy_ : Strategy
+        How the model was trained: every parameter of training with its concrete value, and the reason.
+    classifiers_, search_ : str
+        What `classifiers` and `search` came to.
+    threshold_ : float
+        What ``threshold="auto"`` stands for.
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
@@ -133,14 +126,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Training rows.
     n_features_in_ : int
         Features.
-    strategy_ : Strategy
-        How the model was trained: every parameter of training with its concrete value, and the reason.
-    classifiers_, search_ : str
-        What `classifiers` and `search` came to.
+    feature_names_in_ : array of shape (n_features,)
+        Their names, if X was a data frame with names.
     seed_ : int
         The seed that was used.
     timings_ : dict
-        Seconds for each phase of the last `fit`; not saved.
+        Seconds for each phase of `fit`; not saved.
 
     References
     ----------
@@ -237,290 +228,162 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError(f"unknown preset {name!r}; there are {', '.join(map(repr, PRESETS))}")
         return cls(**(PRESETS[name] | overrides))
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
         """Learn from rows X and their label sets y, called Y elsewhere (scikit-learn passes it by this name).
+
+        A call that fails or is interrupted leaves the estimator as it was.
 
         Parameters
         ----------
-        X : sparse matrix, sparse array or array-like of shape (n_rows, n_features)
-            Any format, any real dtype. Rows that are dense at heart (embeddings) are handled as such.
-        y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame, or lists of ids or of names
-            Labels without any row are allowed and never predicted; so are rows without labels.
+        X : sparse matrix, sparse array, array-like or data frame of shape (n_rows, n_features)
+            Any format, any real dtype. Rows of which half of the entries or more are not 0, such as
+            embeddings, are handled as dense.
+        y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame of one, or lists of labels
+            Lists hold label names (strings) or integers; either are keys, not columns. Labels without any row
+            are allowed and never predicted; so are rows without labels. scikit-learn's own tools refuse lists
+            of lists in places: give `GridSearchCV` a splitter (``cv=KFold(5)``), or sets instead of lists.
+            `cross_val_predict` needs a matrix, as each fold would know other labels.
         sample_weight : array-like of shape (n_rows,), optional
             Weighs the losses and the label vectors. Rows of weight 0 are left out.
+        progress : callable, optional
+            Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase, done
+            and total in any unit, a total of 0 not being known yet. What it raises ends the call.
         """
-        return self._fit(X, y, sample_weight, ProgressBar() if self.verbose else None)
-
-    def _fit(self, X: Any, Y: Any, sample_weight: Any = None, progress: Progress | None = None) -> Self:
-        check_params(self.get_params(deep=False))
-        X = self._checked(X, fitting=True)
-        labels = _inputs.as_labels(Y)
-        if len(labels.indptr) - 1 != X.shape[0]:
-            raise ValueError(
-                f"X has {X.shape[0]:,} rows, but Y has {len(labels.indptr) - 1:,}; they must be equally many"
-            )
-        X, labels, weights = _weighted(X, labels, sample_weight)
-        counts = np.bincount(labels.indices, minlength=labels.n_labels)
-        if not counts.any():
-            raise ValueError("Y holds no label at all; there is nothing to learn")
-        self.seed_ = _seed(self.random_state)
-        self.timings_: dict[str, float] = {}
-        rows = _inputs.as_rows(X)
-        dataset = _core.Dataset(
-            rows, labels.indptr, labels.indices, labels.n_labels, weights, bool(self.normalize)
+        params = self.get_params(deep=False)
+        check_params(params)
+        problem = self._problem(X, y, sample_weight)
+        strategy = resolve(params, problem.facts)
+        LOG.info("%s classifiers, %s search: %s", strategy.classifiers, strategy.search, strategy.reason)
+        phases = Phases(ProgressBar() if progress is None and self.verbose else progress)
+        seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        core, report = train(problem, strategy, seed, threads, phases)
+        warn(core, report, strategy, problem.facts.n_labels, stacklevel=2)
+        self.fitted_ = FittedModel(
+            core=core,
+            classes=problem.labels.classes,
+            label_counts=problem.labels.counts,
+            n_rows=problem.rows.n_rows,
+            n_features=problem.rows.n_features,
+            feature_names=problem.rows.feature_names,
+            id_base=None,
+            strategy=strategy,
+            given=_format.given_params(params, seed),
+            threshold=0.5,
+            provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
+            timings=phases.seconds,
         )
-        self.strategy_ = resolve(self.get_params(deep=False), _facts(X, counts))
-        self.classifiers_, self.search_ = self.strategy_.classifiers, self.strategy_.search
-        forest, ranker, report = self._train(dataset, labels, counts, progress)
-        self.classes_ = labels.classes
-        self.label_counts_ = counts
-        self.n_rows_fit_ = X.shape[0]
-        self.n_iter_ = max(1, report["max_iter"])
-        self.isa_ = _core.isa()
-        self._adopt(forest, ranker)
-        n, unconverged = report["n_classifiers"], report["n_unconverged"]
-        scale = (forest if ranker is None else ranker).arrays()["scale"]
-        empty = int(np.count_nonzero(scale == 0))
-        if self.strategy_.prune > 0 and empty > _MANY_EMPTY * len(scale) and np.count_nonzero(counts) > 1:
-            warnings.warn(
-                f"prune={self.strategy_.prune} leaves {empty:,} of {len(scale):,} classifiers "
-                "without any weight; rows with many small entries, such as embeddings, need a smaller one",
-                stacklevel=3,
-            )
-        if unconverged > _MANY_UNCONVERGED * n:
-            warnings.warn(
-                f"{unconverged:,} of {n:,} classifiers did not converge within max_iter={self.max_iter}; "
-                "allow more, or a larger tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
         return self
 
-    def _train(
-        self, dataset: Any, labels: _inputs.Labels, counts: Array, progress: Progress | None
-    ) -> tuple[_core.Forest, _core.Forest | None, dict[str, int]]:
-        """The trees, the one-vs-rest classifiers behind them if there are any, and counts of both."""
-        order = np.flatnonzero(counts).astype(np.uint32)
-        forest, report = None, {"n_classifiers": 0, "n_unconverged": 0, "max_iter": 0}
-        strategy = self.strategy_
-        if strategy.search == "beam":
-            trees = self._grow(dataset, labels, counts > 0, progress)
-            routing_only = strategy.classifiers == "one_vs_rest"
-            params = self._linear_params(strategy.node_bias)
-            forest, report = self._timed(
-                "classifiers", progress, _core.train_trees, dataset, trees, params, self.seed_, routing_only
-            )
-            if not routing_only:
-                return forest, None, report
-            order = trees.leaf_order(0)
-        costs = np.empty(0, np.float32)
-        if strategy.tail_exponent > 0:
-            n = counts[order]
-            costs = np.power(n.mean() / n, strategy.tail_exponent, dtype=np.float64).astype(np.float32)
-        params = self._linear_params(strategy.bias)
-        options = (strategy.frequent_share, params, self.seed_)
-        ranker, more = self._timed(
-            "one-vs-rest", progress, _core.train_one_vs_rest, dataset, order, costs, *options
-        )
-        merged = {
-            "n_classifiers": report["n_classifiers"] + more["n_classifiers"],
-            "n_unconverged": report["n_unconverged"] + more["n_unconverged"],
-            "max_iter": max(report["max_iter"], more["max_iter"]),
-        }
-        return (ranker, None, merged) if forest is None else (forest, ranker, merged)
+    def _problem(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
+        rows = _inputs.training_rows(X, type(self).__name__)
+        labels = _targets.labels_of(y)
+        weights = _targets.row_weights(sample_weight, rows.n_rows)
+        return make_problem(rows, labels, weights, self.representation, self.tree)
 
-    def _grow(
-        self, dataset: Any, labels: _inputs.Labels, has_rows: Array, progress: Progress | None
-    ) -> _core.Trees:
-        if self.tree is not None:
-            trees = _inputs.as_trees(self.tree, labels.classes, has_rows)
-            return _core.Trees.from_arrays(trees, labels.n_labels)
-        if isinstance(self.representation, str):
-            vectors = self._timed(
-                "label vectors", progress, _core.label_vectors, dataset, self.representation
-            )
-        else:
-            rows = _inputs.as_label_vectors(self.representation, labels.n_labels)
-            vectors = _core.LabelVectors.from_rows(rows)
-        strategy = self.strategy_
-        params = {
-            "branching_factor": strategy.branching_factor,
-            "kmeans_tol": strategy.kmeans_tol,
-            "kmeans_max_iter": strategy.kmeans_max_iter,
-            "plus_plus": strategy.kmeans_init == "k-means++",
-            "balanced": bool(strategy.balanced),
-            "max_leaf_size": strategy.max_leaf_size,
-            "max_depth": strategy.max_depth or 0,
-            "split_oversized": bool(strategy.split_oversized),
-        }
-        present = np.flatnonzero(has_rows).astype(np.uint32)
-        return self._timed(
-            "trees", progress, _core.build_trees, vectors, present, strategy.n_trees, params, self.seed_
-        )
-
-    def _linear_params(self, bias: str | float) -> dict[str, Any]:
-        strategy = self.strategy_
-        return {
-            "loss": strategy.loss,
-            "solver": strategy.solver,
-            "C": strategy.C,
-            "tol": strategy.tol,
-            "max_iter": strategy.max_iter,
-            "learn_bias": bias == "learn",
-            "fixed_bias": 0.0 if isinstance(bias, str) else bias,
-            "prune": strategy.prune,
-        }
-
-    def _timed(self, phase: str, progress: Progress | None, call: Callable[..., Any], *args: Any) -> Any:
-        begin = time.perf_counter()
-        watch = None if progress is None else lambda done, total: progress(phase, done, total)
-        result = call(*args, self._threads(), watch)
-        self.timings_[phase] = time.perf_counter() - begin
-        return result
-
-    def _threads(self) -> int:
-        if self.n_jobs is None or self.n_jobs == -1:
-            return _core.available_threads()
-        return self.n_jobs if self.n_jobs > 0 else max(1, _core.available_threads() + 1 + self.n_jobs)
-
-    def _adopt(self, forest: _core.Forest, ranker: _core.Forest | None = None) -> None:
-        trees, one_vs_rest = (None, forest) if self.search_ == "exact" else (forest, ranker)
-        self._model = _core.Model(trees, one_vs_rest, self.loss, bool(self.normalize))
-
-    @property
-    def _forest(self) -> _core.Forest:
-        """The trees, or, without any, the one-vs-rest classifiers."""
-        forest = self._model.one_vs_rest if self.search_ == "exact" else self._model.trees
-        assert forest is not None
-        return forest
-
-    @property
-    def _ranker(self) -> _core.Forest | None:
-        """The one-vs-rest classifiers behind the trees, if there are any."""
-        return None if self.search_ == "exact" else self._model.one_vs_rest
-
-    @property
-    def _arrays(self) -> dict[str, Array]:
-        return self._forest.arrays()
-
-    @property
-    def _ranker_arrays(self) -> dict[str, Array] | None:
-        return None if self._ranker is None else self._ranker.arrays()
-
-    def _checked(self, X: Any, fitting: bool = False) -> Any:
-        return validate_data(
-            self, X, reset=fitting, accept_sparse="csr", dtype="numeric", accept_large_sparse=True
-        )
-
-    def _rows(self, X: Any) -> _inputs.CoreRows:
-        if not hasattr(self, "feature_names_in_"):  # names are compared with those of X
-            ready = _inputs.ready_csr(X, self.n_features_in_)
-            if ready is not None:
-                return ready
-        X = self._checked(X)
-        return _inputs.as_csr(X) if sp.issparse(X) else _inputs.as_float32(X)
-
-    def _search(
-        self, X: Any, k: int, progress: Progress | None = None, exact: bool = False
+    def top_k(
+        self, X: Any, k: int = 5, *, exact: bool = False, progress: Progress | None = None
     ) -> tuple[Array, Array]:
-        """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row.
-
-        `exact` looks at all labels, whatever `search_` and `beam_size` say.
-        """
-        watch = None if progress is None else lambda done, total: progress("predict", done, total)
-        self._require_fitted()
-        beam = 0 if exact else beam_size(self.get_params(deep=False), self.search_)
-        return self._core_model().top_k(
-            self._rows(X),
-            k,
-            beam_size=beam,
-            exact=exact,
-            path_weight=self.strategy_.path_weight,
-            threads=self._threads(),
-            progress=watch,
-        )
-
-    def _core_model(self) -> _core.Model:
-        """With the loss and the normalisation that are set now."""
-        model = self._model
-        if (model.loss, model.normalize) != (self.loss, bool(self.normalize)):
-            model = _core.Model(model.trees, model.one_vs_rest, self.loss, bool(self.normalize))
-        return model
-
-    def top_k(self, X: Any, k: int = 5) -> tuple[Array, Array]:
         """The k best labels of each row, best first.
+
+        Parameters
+        ----------
+        X : as in `fit`, with the same features
+        k : int ≥ 1, default=5
+        exact : bool, default=False
+            Score all labels, whatever `search_` and `beam_size` are.
+        progress : callable, optional
+            As in `fit`; the phase is "predict".
 
         Returns
         -------
         ids : int32 array of shape (n_rows, k)
-            Columns of Y, or places in `classes_`; −1 where there are fewer candidates, as for a row without
-            features.
+            Places in `classes_`, which are columns of Y if that was a matrix; −1 where there are fewer
+            candidates, as for a row without features, or fewer labels than k.
         scores : float32 array of shape (n_rows, k)
-            Probabilities as in `predict_proba`; 0 where there are fewer candidates.
+            As in `predict_proba`; 0 where there are fewer candidates.
         """
-        ids, scores = self._search(X, self._checked_k(k))
+        ids, scores = self._ranked(X, k, exact, progress)
         return ids, np.exp(scores)
 
-    def _require_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():  # scikit-learn's own check takes its time to say yes
-            check_is_fitted(self)
-
-    def _checked_k(self, k: int) -> int:
-        self._require_fitted()
+    def _ranked(
+        self, X: Any, k: int, exact: bool = False, progress: Progress | None = None
+    ) -> tuple[Array, Array]:
+        """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
+        fitted = self._require_fitted()
         if not isinstance(k, int | np.integer) or isinstance(k, bool):
             raise ValueError(f"k is {k!r}, but must be an integer")
         if k < 1:
             raise ValueError(f"k is {k}, but must be at least 1")
-        if k > len(self.classes_):
-            raise ValueError(f"k is {k}, but the model knows only {len(self.classes_):,} labels")
-        return int(k)
+        check("beam_size", self.beam_size)
+        beam = beam_size({"beam_size": self.beam_size}, fitted.strategy.search)
+        threads = threads_of(self.n_jobs)
+        rows = _inputs.prediction_rows(X, self)
+        watch = None if progress is None else lambda done, total: progress("predict", done, total)
+        options = {"beam_size": 0 if exact else beam, "exact": bool(exact), "threads": threads}
+        ids, scores = fitted.top_k(rows, min(int(k), fitted.n_labels), progress=watch, **options)
+        if k > fitted.n_labels:
+            more = ((0, 0), (0, int(k) - fitted.n_labels))
+            ids = np.pad(ids, more, constant_values=-1)
+            scores = np.pad(scores, more, constant_values=-np.inf)
+        return ids, scores
 
     def top_k_labels(self, X: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
-        """The k best labels of each row as (name, score), best first; names are entries of `classes_`."""
+        """The k best labels of each row as (label, score), best first; labels as in `classes_`."""
         ids, scores = self.top_k(X, k)
-        names = self.classes_
+        labels = self.classes_.tolist()
         return [
-            [(names[i], float(s)) for i, s in zip(row, row_scores, strict=True) if i >= 0]
-            for row, row_scores in zip(ids, scores, strict=True)
+            [(labels[i], s) for i, s in zip(row, row_scores, strict=True) if i >= 0]
+            for row, row_scores in zip(ids.tolist(), scores.tolist(), strict=True)
         ]
 
     def decision_function(self, X: Any) -> sp.csr_array:
-        """Log scores (0 is best) of the `max_labels` best labels of each row; others are absent.
+        """Ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
 
-        The order within equal scores, which `top_k` decides by the margins, is not visible here.
+        1 / (1 − log score), from just above 0 to 1, in the order of `top_k`: higher is better, absent is
+        worst, and labels of equal score, which `top_k` ranks by their margins, differ in the last digit.
         """
-        self._require_fitted()
-        ids, scores = self._search(X, min(self.max_labels, len(self.classes_)))
-        found = ids >= 0
-        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-        result = sp.csr_array((scores[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
-        result.sort_indices()
-        return result
+        ids, scores = self._ranked(X, self._max_labels())
+        values = 1.0 / (1.0 - scores.astype(np.float64))
+        for rank in range(1, values.shape[1]):
+            np.minimum(values[:, rank], np.nextafter(values[:, rank - 1], 0), out=values[:, rank])
+        return self._sparse(ids, values)
 
     def predict_proba(self, X: Any) -> sp.csr_array:
-        """Scores in [0, 1] of the `max_labels` best labels of each row: mean over trees of Π exp(−loss)."""
-        result = self.decision_function(X)
-        np.exp(result.data, out=result.data)
-        return result
+        """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
+
+        Not probabilities, whatever scikit-learn calls the method: uncalibrated scores exp(−loss) of a
+        label's classifier, or with trees the mean over these of the product along the path.
+        """
+        ids, scores = self._ranked(X, self._max_labels())
+        return self._sparse(ids, np.exp(scores))
 
     def predict(self, X: Any) -> sp.csr_array:
-        """0/1 matrix of the labels whose probability is at least `threshold`."""
+        """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row."""
+        fitted = self._require_fitted()
+        check("threshold", self.threshold)
+        threshold = fitted.threshold if is_auto(self.threshold) else self.threshold
         scores = self.predict_proba(X)
         result = sp.csr_array(
-            (
-                (scores.data >= (0.5 if self.threshold == "auto" else self.threshold)).astype(np.int8),
-                scores.indices,
-                scores.indptr,
-            ),
-            shape=scores.shape,
+            ((scores.data >= threshold).astype(np.int8), scores.indices, scores.indptr), shape=scores.shape
         )
         result.eliminate_zeros()
+        return result
+
+    def _max_labels(self) -> int:
+        check("max_labels", self.max_labels)
+        return min(int(self.max_labels), self._require_fitted().n_labels)
+
+    def _sparse(self, ids: Array, values: Array) -> sp.csr_array:
+        found = ids >= 0
+        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        result = sp.csr_array((values[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
+        result.sort_indices()
         return result
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """P@1: the share of rows whose best label is right."""
         ids, _ = self.top_k(X, 1)
-        truth = self._label_columns(y)
+        truth = _targets.over_classes(y, self.classes_)
         if truth.shape[0] != len(ids):
             raise ValueError(
                 f"X has {len(ids):,} rows, but Y has {truth.shape[0]:,}; they must be equally many"
@@ -529,138 +392,126 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
         return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
 
-    def _label_columns(self, Y: Any) -> sp.csr_array:
-        """Y of any kind that `fit` takes as an indicator matrix over `classes_`, without unknown labels."""
-        labels = _inputs.as_labels(Y)
-        if labels.classes.dtype == object:
-            if self.classes_.dtype != object:
-                raise ValueError("Y holds label names, but the model was fitted on labels without names")
-            column = {name: i for i, name in enumerate(self.classes_)}
-            columns = np.array([column.get(name, -1) for name in labels.classes])[labels.indices]
-        else:
-            columns = np.where(labels.indices < len(self.classes_), labels.indices, -1)
-        rows = np.repeat(np.arange(len(labels.indptr) - 1), np.diff(labels.indptr))
-        known = columns >= 0
-        shape = (len(labels.indptr) - 1, len(self.classes_))
-        return sp.csr_array((np.ones(known.sum(), np.int8), (rows[known], columns[known])), shape=shape)
+    def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
+        """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
+        params = self.get_params(deep=False)
+        check_params(params)
+        problem = self._problem(X, Y)
+        return _memory.estimate(problem, resolve(params, problem.facts), threads_of(self.n_jobs))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file: a safetensors container, replaced atomically.
+
+        Training parameters are those that `fit` used; `beam_size`, `max_labels` and `threshold` are saved as
+        they are now. A file that is replaced keeps its mode, and its owner where possible.
+        """
+        fitted = self._require_fitted()
+        prediction = {name: getattr(self, name) for name in PREDICTION}
+        for name, value in prediction.items():
+            check(name, value)
+        beam_size(prediction, fitted.strategy.search)
+        _format.save(path, fitted, prediction)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
+        """A model from a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+        mmap : {True, False, "sealed"}, default=True
+            True maps the weights: loading takes milliseconds, and processes that load the same file share its
+            memory. This relies on the file: replace it by renaming another one to its name, as `save` does,
+            and whoever has the old one keeps it. Overwriting it in place (``cp new.bonsai model.bonsai``)
+            changes the scores of every process that has it mapped, and truncating it ends them by a signal.
+            False reads the file into memory of this process, which nothing outside can change. "sealed"
+            reads it into memory that nothing can change any more, and that processes forked from this one
+            share: for services with many workers (Linux).
+        verify : bool, default=False
+            Check everything: checksums, and every index. Without, a damaged file may give wrong scores, but
+            never a crash.
+
+        Examples
+        --------
+        >>> import tempfile, os
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.bonsai")
+        >>> Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]]).save(path)
+        >>> Bonsai.load(path, mmap=False).top_k_labels([[1, 0]], k=1)[0][0][0]
+        'red'
+        """
+        fitted, prediction = _format.load(path, mmap, verify)
+        params = dict(fitted.given)
+        given_tree = params.pop("tree", None) is not None
+        model = cls(**params, **prediction)
+        if given_tree:
+            model.tree = fitted.trees()
+        model.fitted_ = fitted
+        return model
+
+    # --- what `fit` found out ---
+
+    @property
+    def classes_(self) -> Array:
+        return self._require_fitted().classes
 
     @property
     def trees_(self) -> list[LabelTree]:
-        check_is_fitted(self)
-        a = self._arrays
-        names: Any = self.classes_ if self.classes_.dtype == object else None
-        trees = []
-        for first, end in pairwise(a["tree_ptr"]):
-            ptr = a["child_ptr"][first : end + 1]
-            trees.append(
-                LabelTree(
-                    ptr - ptr[0], a["children"][ptr[0] : ptr[-1]], a["is_leaf"][first:end] != 0, names=names
-                )
-            )
-        return trees
+        return self._require_fitted().trees()
 
-    def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
-        """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
-        check_params(self.get_params(deep=False))
-        X, labels = check_array(X, accept_sparse="csr"), _inputs.as_labels(Y)
-        strategy = resolve(self.get_params(deep=False), _facts(X, np.bincount(labels.indices)))
-        return _memory.estimate(X, labels, strategy, self._threads())
+    @property
+    def strategy_(self) -> Strategy:
+        return self._require_fitted().strategy
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one file: a safetensors container, replaced atomically."""
-        check_is_fitted(self)
-        arrays = {f"forest.{name}": array for name, array in self._arrays.items()}
-        arrays |= {f"ranker.{name}": array for name, array in (self._ranker_arrays or {}).items()}
-        arrays["label_counts"] = self.label_counts_
-        if self.classes_.dtype == object:
-            encoded = [str(name).encode() for name in self.classes_]
-            arrays["names"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-            arrays["names_ptr"] = np.concatenate([[0], np.cumsum([len(e) for e in encoded])]).astype(np.int64)
-        _modelfile.write(path, arrays, self._metadata())
+    @property
+    def classifiers_(self) -> str:
+        return self._require_fitted().strategy.classifiers
 
-    def _metadata(self) -> dict[str, str]:
-        params = {
-            name: value for name, value in self.get_params(deep=False).items() if name not in _NOT_SAVED
-        }
-        if not isinstance(self.representation, str):
-            params["representation"] = "custom"
-        params["tree"] = None if self.tree is None else "given"
-        params["random_state"] = self.seed_
-        numbers = {
-            "n_features": self.n_features_in_,
-            "n_labels": len(self.classes_),
-            "n_rows": self.n_rows_fit_,
-        }
-        return {
-            "params": json.dumps(
-                {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
-            ),
-            "fitted": json.dumps(
-                numbers | {"n_iter": self.n_iter_, "isa": self.isa_, "strategy": asdict(self.strategy_)}
-            ),
-        }
+    @property
+    def search_(self) -> str:
+        return self._require_fitted().strategy.search
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], verify: bool = False) -> Self:
-        """A model from a file that `save` wrote.
+    @property
+    def threshold_(self) -> float:
+        return self._require_fitted().threshold
 
-        The file is mapped, not read: loading takes milliseconds. With `verify`, all is read and checked:
-        checksums, and every index. Without, a damaged file may give wrong scores, but never a crash.
-        """
-        file = _modelfile.read(path)
-        if verify:
-            _modelfile.verify(file)
-        try:
-            model = cls._from_file(file)
-            if verify:
-                model._forest.verify()
-                if model._ranker is not None:
-                    model._ranker.verify()
-            return model
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            if isinstance(error, _modelfile.FormatError):
-                raise
-            what = str(error).removeprefix("the model is inconsistent: ")  # as the core says already
-            raise _modelfile.FormatError(f"{os.fspath(path)}: the model is inconsistent: {what}") from error
+    @property
+    def n_iter_(self) -> int:
+        return self._require_fitted().provenance.n_iter
 
-    @classmethod
-    def _from_file(cls, file: _modelfile.ModelFile) -> Self:
-        params, fitted = json.loads(file.metadata["params"]), json.loads(file.metadata["fitted"])
-        given_tree = params.pop("tree") is not None
-        model = cls(**params)
-        if params["representation"] != "custom":
-            check_params(model.get_params(deep=False))
-        arrays = dict(file.arrays)
-        n_labels = int(fitted["n_labels"])
-        model.n_features_in_ = int(fitted["n_features"])
-        model.n_rows_fit_ = int(fitted["n_rows"])
-        model.n_iter_, model.isa_ = int(fitted["n_iter"]), str(fitted["isa"])
-        model.seed_ = params["random_state"]
-        model.label_counts_ = arrays["label_counts"]
-        if model.label_counts_.shape != (n_labels,):
-            raise ValueError("the label counts do not fit the labels")
-        model.classes_ = _names(arrays, n_labels) if "names" in arrays else np.arange(n_labels)
-        model.strategy_ = Strategy(**fitted["strategy"])
-        model.classifiers_, model.search_ = model.strategy_.classifiers, model.strategy_.search
-        parts = {
-            part: {key.removeprefix(part): a for key, a in arrays.items() if key.startswith(part)}
-            for part in ("forest.", "ranker.")
-        }
-        ranker = parts["ranker."] or None
-        chosen = model.classifiers_, model.search_
-        if chosen not in _STRATEGIES or (chosen == ("one_vs_rest", "beam")) != (ranker is not None):
-            raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
-        size = model.n_features_in_, n_labels
-        model._adopt(
-            _core.Forest(parts["forest."], *size, ranker is not None),
-            None if ranker is None else _core.Forest(ranker, *size),
-        )
-        if given_tree:
-            model.tree = model.trees_
-        return model
+    @property
+    def label_counts_(self) -> Array:
+        return self._require_fitted().label_counts
+
+    @property
+    def n_rows_fit_(self) -> int:
+        return self._require_fitted().n_rows
+
+    @property
+    def n_features_in_(self) -> int:
+        return self._require_fitted().n_features
+
+    @property
+    def feature_names_in_(self) -> Array:
+        names = self._require_fitted().feature_names
+        if names is None:
+            raise AttributeError("feature_names_in_: X had no feature names")
+        return names
+
+    @property
+    def seed_(self) -> int:
+        return self._require_fitted().provenance.seed
+
+    @property
+    def timings_(self) -> dict[str, float]:
+        return dict(self._require_fitted().timings)
+
+    def _require_fitted(self) -> FittedModel:
+        if "fitted_" not in self.__dict__:
+            check_is_fitted(self)  # a NotFittedError is an AttributeError, as properties need it
+        return self.fitted_
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
+        return "fitted_" in self.__dict__
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -670,52 +521,3 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_label = True
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _facts(X: Any, counts: Array) -> Facts:
-    return Facts(
-        n_rows=X.shape[0],
-        n_features=X.shape[1],
-        n_entries=_inputs.n_entries(X),
-        n_labels=int(np.count_nonzero(counts)),
-        dense=_inputs.is_dense_at_heart(X),
-    )
-
-
-def _names(arrays: dict[str, Array], n_labels: int) -> Array:
-    ptr, text = arrays["names_ptr"], arrays["names"].tobytes()
-    if len(ptr) != n_labels + 1 or ptr[0] != 0 or ptr[-1] != len(text) or (np.diff(ptr) < 0).any():
-        raise ValueError("the label names do not fit the labels")
-    names = np.empty(n_labels, dtype=object)
-    names[:] = [text[a:b].decode() for a, b in pairwise(ptr)]
-    return names
-
-
-def _seed(random_state: Any) -> int:
-    """One integer that all randomness follows from."""
-    if random_state is None:
-        return secrets.randbits(32)
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**32))
-    return int(check_random_state(random_state).randint(2**31))
-
-
-def _weighted(X: Any, labels: _inputs.Labels, sample_weight: Any) -> tuple[Any, _inputs.Labels, Array]:
-    """Rows with their weights; rows of weight 0 are gone, and equal weights of 1 are no weights."""
-    none = np.empty(0, np.float32)
-    if sample_weight is None:
-        return X, labels, none
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float32, ensure_non_negative=True)
-    used = np.flatnonzero(weights)
-    if not len(used):
-        raise ValueError("sample_weight is 0 for every row; there is nothing to learn")
-    if len(used) < len(weights):
-        indicator = sp.csr_array(
-            (np.ones(len(labels.indices), np.int8), labels.indices, labels.indptr),
-            shape=(len(weights), labels.n_labels),
-        )[used]
-        indptr, indices = indicator.indptr.astype(np.int64), indicator.indices.astype(np.int32)
-        X, labels, weights = X[used], labels._replace(indptr=indptr, indices=indices), weights[used]
-    return X, labels, none if (weights == 1).all() else np.ascontiguousarray(weights)

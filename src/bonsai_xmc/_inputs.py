@@ -1,16 +1,15 @@
-"""Whatever users hand in → the canonical arrays that the core takes; nothing is changed in place."""
+"""X and other matrices of numbers from outside: checked once, here, before anything uses them.
 
-import os
-from collections.abc import Iterable, Sequence
+Nothing of the caller's is changed in place.
+"""
+
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.utils.multiclass import type_of_target
-
-from bonsai_xmc._targets import indicator
-from bonsai_xmc._tree import LabelTree
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
 
 Array = npt.NDArray[Any]
 
@@ -26,16 +25,100 @@ _FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _INT32_MAX = np.iinfo(np.int32).max
 
 
-class Labels(NamedTuple):
-    """Label sets of all rows: CSR without values, ids ascending in each row."""
+class TrainingRows(NamedTuple):
+    """X of `fit`, checked and in the form that training uses."""
 
-    indptr: Array  # int64
-    indices: Array  # int32
-    classes: Array  # names or ids, one for each column
+    rows: CoreRows
+    n_rows: int
+    n_features: int
+    n_entries: int  # not 0
+    feature_names: Array | None
 
     @property
-    def n_labels(self) -> int:
-        return len(self.classes)
+    def dense(self) -> bool:
+        return not isinstance(self.rows, tuple)
+
+    def take(self, rows: Array) -> "TrainingRows":
+        """These rows, in this order."""
+        some: CoreRows
+        if isinstance(self.rows, tuple):
+            indptr, indices, values, width = self.rows
+            ptr, entries = select(indptr, rows)
+            some = (ptr, indices[entries], values[entries], width)
+            n_entries = len(entries)
+        else:
+            some = self.rows[rows]
+            n_entries = int(np.count_nonzero(some))
+        return self._replace(rows=some, n_rows=len(rows), n_entries=n_entries)
+
+
+class _Reference(BaseEstimator):
+    """Takes the attributes that scikit-learn's checks set: no estimator changes before it is fitted."""
+
+
+def training_rows(X: Any, estimator: str) -> TrainingRows:
+    """X of `fit`: dense if half of its entries or more are not 0, otherwise CSR, whatever it comes as."""
+    reference = _Reference()
+    X = _checked(reference, X, estimator, reset=True)
+    rows, n_entries = _by_density(_as_core_rows(X))
+    names = getattr(reference, "feature_names_in_", None)
+    return TrainingRows(rows, X.shape[0], X.shape[1], n_entries, names)
+
+
+def prediction_rows(X: Any, estimator: Any) -> CoreRows:
+    """X of a fitted estimator, whose number and names of features it must have."""
+    if not hasattr(estimator, "feature_names_in_"):  # names are compared with those of X
+        ready = _ready_csr(X, estimator.n_features_in_)
+        if ready is not None:
+            return ready
+    return _as_core_rows(_checked(estimator, X, type(estimator).__name__, reset=False))
+
+
+def _checked(reference: Any, X: Any, estimator: str, reset: bool) -> Any:
+    X = proven_csr(X, "X") if is_sparse(X) else X
+    options: dict[str, Any] = {"dtype": "numeric", "accept_large_sparse": True, "estimator": estimator}
+    return validate_data(reference, X, reset=reset, accept_sparse="csr", **options)
+
+
+def _as_core_rows(X: Any) -> CoreRows:
+    return _canonical(sp.csr_array(X)) if is_sparse(X) else as_float32(X)
+
+
+def _by_density(rows: CoreRows) -> tuple[CoreRows, int]:
+    """The rows as dense array or as CSR, whichever fits them, and the number of their non-zeros."""
+    if isinstance(rows, tuple):
+        indptr, indices, values, width = rows
+        if len(values) < DENSE_FROM * (len(indptr) - 1) * width:
+            return rows, len(values)
+        return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, width)).toarray(), len(values)
+    n_entries = int(np.count_nonzero(rows))
+    if n_entries < DENSE_FROM * rows.shape[0] * rows.shape[1]:
+        return _canonical(sp.csr_array(rows)), n_entries
+    return rows, n_entries
+
+
+def _ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | None:
+    """The arrays of a CSR matrix that needs no conversion, or None.
+
+    scikit-learn's checks of a single row take longer than its prediction.
+    """
+    if (
+        isinstance(X, sp.csr_array | sp.csr_matrix)
+        and X.dtype == np.float32
+        and X.indices.dtype == np.int32
+        and X.shape[1:] == (n_features,)
+        and X.shape[0] > 0
+        and X.data.flags.c_contiguous
+        and X.indices.flags.c_contiguous
+        and _flaw(X.indptr, X.indices, X.data, *X.shape) is None
+        and _is_canonical(X.indptr, X.indices)
+        and np.isfinite(X.data).all()
+    ):
+        return X.indptr.astype(np.int64), X.indices, X.data, n_features
+    return None
+
+
+# --- sparse matrices ---
 
 
 def is_sparse(X: Any) -> bool:
@@ -43,30 +126,87 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
-def n_entries(X: Any) -> int:
-    """Entries of a matrix, without zeros where that is known at once."""
-    return int(X.nnz) if is_sparse(X) else int(np.count_nonzero(X))
+def proven_csr(X: Any, name: str) -> sp.csr_array:
+    """A sparse matrix in CSR form whose arrays are proven to describe one; it may share the caller's memory.
+
+    scipy's own operations trust the arrays, which may have been changed or made by hand since they were
+    checked, if ever: they read and write out of bounds if the arrays lie.
+    """
+    if X.ndim != 2:
+        raise ValueError(f"{name} must be a matrix, but it has {X.ndim} dimension(s)")
+    n_rows, n_columns = X.shape
+    flaw = None
+    if X.format == "csr":
+        flaw = _flaw(X.indptr, X.indices, X.data, n_rows, n_columns)
+    elif X.format == "csc":
+        flaw = _flaw(X.indptr, X.indices, X.data, n_columns, n_rows)
+    elif X.format == "bsr":
+        height, width = X.blocksize
+        flaw = _flaw(X.indptr, X.indices, X.data, n_rows // height, n_columns // width)
+    elif X.format == "coo":
+        flaw = _coordinate_flaw(X)
+    else:  # dok, lil and dia hold no pointers
+        X = X.tocoo()
+        flaw = _coordinate_flaw(X)
+    if flaw is not None:
+        raise ValueError(f"{name} is not a valid sparse matrix: {flaw}")
+    if X.format != "csr":
+        return sp.csr_array(X)
+    end = X.indptr[-1]  # arrays may be longer than what is used of them
+    return sp.csr_array((X.data[:end], X.indices[:end], X.indptr), shape=X.shape)
 
 
-def is_dense_at_heart(X: Any) -> bool:
-    return n_entries(X) >= DENSE_FROM * X.shape[0] * X.shape[1]
+def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int) -> str | None:
+    """What keeps the arrays from being a compressed matrix; None: nothing does."""
+    for array, called in ((indptr, "indptr"), (indices, "indices")):
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
+            return f"{called} is not a one-dimensional array of integers"
+    if len(indptr) != n_outer + 1:
+        return f"indptr has {len(indptr):,} entries, but its shape needs {n_outer + 1:,}"
+    if indptr[0] != 0:
+        return f"indptr begins with {indptr[0]:,} instead of 0"
+    falls = indptr[1:] < indptr[:-1]
+    if falls.any():
+        return f"indptr decreases at {int(falls.argmax()):,}"
+    if len(data) != len(indices) or indptr[-1] > len(indices):
+        return (
+            f"indptr ends at {indptr[-1]:,}, but there are {len(indices):,} indices and {len(data):,} values"
+        )
+    return _range_flaw(indices[: indptr[-1]], n_inner)
 
 
-def as_rows(X: Any) -> CoreRows:
-    """Rows for training, of a matrix that `check_array` has seen: dense if dense at heart, otherwise CSR."""
-    rows: CoreRows = as_csr(X) if is_sparse(X) else as_float32(X)
-    filled = len(rows[2]) if isinstance(rows, tuple) else np.count_nonzero(rows)
-    if filled < DENSE_FROM * X.shape[0] * X.shape[1]:
-        return rows if isinstance(rows, tuple) else as_csr(rows)
-    if isinstance(rows, tuple):
-        indptr, indices, values, _ = rows
-        return sp.csr_array((values, indices, indptr), shape=X.shape).toarray()
-    return rows
+def _coordinate_flaw(X: Any) -> str | None:
+    for array, size in ((X.row, X.shape[0]), (X.col, X.shape[1])):
+        if len(array) != len(X.data):
+            return f"it has {len(X.data):,} values, but {len(array):,} coordinates"
+        if (flaw := _range_flaw(array, size)) is not None:
+            return flaw
+    return None
 
 
-def as_csr(X: Any) -> tuple[Array, Array, Array, int]:
-    """CSR with sorted, distinct, non-zero entries; borrows the caller's arrays where they are so already."""
-    csr = sp.csr_array(X)
+def _range_flaw(indices: Array, size: int) -> str | None:
+    if not len(indices):
+        return None
+    low, high = indices.min(), indices.max()
+    if low < 0 or high >= size:
+        return f"the index {low if low < 0 else high:,} is not in 0 … {size - 1:,}"
+    return None
+
+
+def _is_canonical(indptr: Array, indices: Array) -> bool:
+    """Whether the indices of each row ascend; of arrays without a flaw, with nothing beyond the last row."""
+    if len(indices) != indptr[-1]:
+        return False
+    ascends = indices[1:] > indices[:-1]
+    if ascends.all():  # at once for a single row
+        return True
+    starts = indptr[1:-1]
+    ascends[starts[(starts > 0) & (starts < len(indices))] - 1] = True
+    return bool(ascends.all())
+
+
+def _canonical(csr: sp.csr_array) -> tuple[Array, Array, Array, int]:
+    """Sorted, distinct, non-zero entries of proven arrays; borrows these where they are so already."""
     if csr.shape[1] > _INT32_MAX:
         raise ValueError(f"X has {csr.shape[1]:,} features; the most that are possible is 2³¹ − 1")
     if not csr.has_canonical_format:
@@ -82,111 +222,29 @@ def as_csr(X: Any) -> tuple[Array, Array, Array, int]:
     return np.ascontiguousarray(csr.indptr, dtype=np.int64), indices, values, csr.shape[1]
 
 
-def ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | None:
-    """The arrays of a CSR matrix that needs no conversion, or None.
-
-    scikit-learn's checks of a single row take longer than its prediction.
-    """
-    if (
-        isinstance(X, sp.csr_array | sp.csr_matrix)
-        and X.dtype == np.float32
-        and X.indices.dtype == np.int32
-        and X.shape[1:] == (n_features,)
-        and X.shape[0] > 0
-        and X.data.flags.c_contiguous
-        and X.indices.flags.c_contiguous
-        and X.has_canonical_format
-        and np.isfinite(X.data).all()
-    ):
-        return X.indptr.astype(np.int64), X.indices, X.data, n_features
-    return None
+def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
+    """Row pointers of these rows, and the places of their entries."""
+    sizes = indptr[rows + 1] - indptr[rows]
+    ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return ptr, np.arange(ptr[-1]) + np.repeat(indptr[rows] - ptr[:-1], sizes)
 
 
-def as_float32(values: Array) -> Array:
+# --- numbers ---
+
+
+def as_float32(values: Array, name: str = "X") -> Array:
     """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
     wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
     if wide and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
         raise ValueError(
-            f"X holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
+            f"{name} holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
         )
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def as_labels(Y: Any) -> Labels:
-    """Label sets from an indicator matrix, lists of ids, or lists of names."""
-    if is_sparse(Y):
-        return _from_indicator(Y, None)
-    if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):  # a data frame: its column names are the label names
-        names = list(Y.columns)
-        named = all(isinstance(name, str) for name in names)
-        return _from_indicator(
-            _two_dimensional(Y.to_numpy()), np.array(names, dtype=object) if named else None
-        )
-    if hasattr(Y, "__array__"):
-        array = np.asarray(Y)
-        if array.dtype != object or array.ndim == 2:
-            return _from_indicator(_two_dimensional(array), None)
-    if Y is None:
-        raise ValueError("Bonsai requires y to be passed, but the target y is None")
-    if isinstance(Y, str) or not isinstance(Y, Iterable):
-        raise ValueError(
-            f"Y is of type {type(Y).__name__}; pass an indicator matrix, or one list of labels for each row"
-        )
-    return _from_lists(list(Y))
-
-
-def _two_dimensional(Y: Array) -> Array:
-    if Y.ndim != 2:
-        raise ValueError(
-            f"Y has {Y.ndim} dimension(s) ({type_of_target(Y)} target), but must be an indicator matrix "
-            "(rows × labels). For one class for each row, pass a list of one-element lists."
-        )
-    return Y
-
-
-def _from_indicator(Y: Any, names: Array | None) -> Labels:
-    Y = indicator(Y)
-    classes = np.arange(Y.shape[1]) if names is None else names
-    return Labels(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), classes)
-
-
-def _from_lists(rows: Sequence[Any]) -> Labels:
-    flat: list[Any] = []
-    owner: list[int] = []
-    for i, row in enumerate(rows):
-        if isinstance(row, str | bytes) or not isinstance(row, Iterable):
-            raise ValueError(
-                f"Y[{i}] is {row!r}; each row of Y is a list of labels, e.g. [{row!r}] for a single one"
-            )
-        labels = list(row)
-        flat.extend(labels)
-        owner.extend([i] * len(labels))
-    if all(isinstance(label, str) for label in flat):
-        classes, ids = np.unique(np.array(flat, dtype=object), return_inverse=True)
-    else:
-        ids = _checked_ids(flat, owner)
-        classes = np.arange(int(ids.max()) + 1)
-    indicator = sp.csr_array((np.ones(len(ids), np.int64), (owner, ids)), shape=(len(rows), len(classes)))
-    indicator.sum_duplicates()
-    return Labels(indicator.indptr.astype(np.int64), indicator.indices.astype(np.int32), classes)
-
-
-def _checked_ids(flat: list[Any], owner: list[int]) -> Array:
-    for label, row in zip(flat, owner, strict=True):
-        if not isinstance(label, int | np.integer) or isinstance(label, bool | np.bool_):
-            raise ValueError(
-                f"Y[{row}] holds {label!r}; labels in lists are all names (strings) or all ids (integers)"
-            )
-        if label < 0:
-            raise ValueError(f"Y[{row}] holds the label id {label}; ids begin at 0")
-        if label > _INT32_MAX:
-            raise ValueError(f"Y[{row}] holds the label id {label}; the largest possible is 2³¹ − 1")
-    return np.array(flat, dtype=np.int64)
-
-
-def as_label_vectors(matrix: Any, n_labels: int) -> CoreRows:
-    """A user's own L × η label vectors, made unit-norm."""
-    vectors = matrix if is_sparse(matrix) else np.asarray(matrix)
+def label_vectors(matrix: Any, n_labels: int) -> CoreRows:
+    """A user's own label vectors, one row for each label, made unit-norm."""
+    vectors: Any = proven_csr(matrix, "representation") if is_sparse(matrix) else np.asarray(matrix)
     if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
         raise ValueError(
             "representation must be one of its names, or a numeric matrix with one row for each label"
@@ -199,86 +257,11 @@ def as_label_vectors(matrix: Any, n_labels: int) -> CoreRows:
     entries = vectors.data if is_sparse(vectors) else vectors
     if not (np.abs(entries) <= _FLOAT32_MAX).all():
         raise ValueError("representation holds NaN, infinite values, or values beyond the range of float32")
-    rows = as_rows(vectors)
-    if isinstance(rows, tuple):
-        indptr, indices, values, width = rows
-        squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
-        norms = np.sqrt(np.where(np.diff(indptr) > 0, squares, 1.0))
-        return indptr, indices, (values / np.repeat(norms, np.diff(indptr))).astype(np.float32), width
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    return (rows / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)
-
-
-def as_trees(tree: Any, classes: Array, has_rows: Array) -> list[tuple[Array, Array, Array]]:
-    """A user's tree or trees as core arrays, without the labels that have no training row."""
-    return [_as_tree(t, classes, has_rows) for t in tree_list(tree)]
-
-
-def tree_list(tree: Any) -> list[Any]:
-    """The user's trees, one or several: a list of trees is several, nested lists of labels are one."""
-    several = isinstance(tree, list | tuple) and tree and all(isinstance(t, LabelTree | dict) for t in tree)
-    return list(tree) if several else [tree]
-
-
-def _as_tree(given: Any, classes: Array, has_rows: Array) -> tuple[Array, Array, Array]:
-    if isinstance(given, str | os.PathLike):
-        tree = LabelTree.from_json(given)
-    elif isinstance(given, dict | list | tuple):
-        tree = LabelTree.from_nested(given)
-    elif isinstance(given, LabelTree):
-        tree = given
-    else:
-        raise ValueError(
-            f"tree is of type {type(given).__name__}; "
-            "pass a LabelTree, nested lists of labels, or its JSON form"
-        )
-    if tree.names is not None and classes.dtype == object:
-        tree, has_rows = _with_ids_of(classes, tree, has_rows)
-    elif isinstance(tree.names, list) and tree is not given:  # its ids are the order of the names, no more
-        raise ValueError("tree holds label names, but Y has none; use ids, or lists of names for Y")
-    labels = tree.labels()
-    if len(labels) and labels[-1] >= len(has_rows):
-        raise ValueError(f"tree holds the label {labels[-1]}, but Y has only {len(has_rows)} labels")
-    missing = np.setdiff1d(np.flatnonzero(has_rows), labels)
-    if len(missing):
-        raise ValueError(
-            f"{len(missing)} label(s) of Y are not in tree, {classes[missing].tolist()[0]!r} for one; "
-            "each label with rows needs its place"
-        )
-    return _breadth_first(tree, has_rows)
-
-
-def _with_ids_of(classes: Array, tree: LabelTree, has_rows: Array) -> tuple[LabelTree, Array]:
-    """The tree with the ids that its labels' names have in `classes`; other names follow, without rows."""
-    names: Any = tree.names
-    ids = {str(name): i for i, name in enumerate(classes)}
-    arrays = tree.arrays
-    children = arrays["children"].copy()
-    labels = np.repeat(arrays["is_leaf"], np.diff(arrays["child_ptr"]))
-    children[labels] = [ids.setdefault(str(names[label]), len(ids)) for label in children[labels].tolist()]
-    has_rows = np.append(has_rows, np.zeros(len(ids) - len(classes), dtype=bool))
-    return LabelTree(arrays["child_ptr"], children, arrays["is_leaf"]), has_rows
-
-
-def _breadth_first(tree: LabelTree, has_rows: Array) -> tuple[Array, Array, Array]:
-    """The arrays of the tree without the labels that have no rows and the nodes that hold no others."""
-    below = np.zeros(tree.n_nodes, np.int64)
-    below[[v for v in range(tree.n_nodes) if tree.is_leaf(v) and has_rows[tree.labels(v)].any()]] = 1
-    for v in np.argsort(-tree.levels, kind="stable"):
-        if v:
-            below[tree.parents[v]] += below[v]
-    children: list[Array] = []
-    leaves: list[bool] = []
-    queue, numbered = [0], 1
-    for v in queue:
-        leaves.append(tree.is_leaf(v))
-        if leaves[-1]:
-            labels = tree.labels(v)
-            children.append(labels[has_rows[labels]])
-        else:
-            kept = [int(c) for c in tree.children(v) if below[c]]
-            queue.extend(kept)
-            children.append(np.arange(numbered, numbered + len(kept)))
-            numbered += len(kept)
-    ptr = np.concatenate([[0], np.cumsum([len(c) for c in children])]).astype(np.int64)
-    return ptr, np.concatenate(children).astype(np.int32), np.array(leaves, dtype=np.uint8)
+    rows, _ = _by_density(_as_core_rows(vectors))
+    if not isinstance(rows, tuple):
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+        return (rows / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)
+    indptr, indices, values, width = rows
+    squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
+    norms = np.sqrt(np.where(np.diff(indptr) > 0, squares, 1.0))
+    return indptr, indices, (values / np.repeat(norms, np.diff(indptr))).astype(np.float32), width

@@ -1,13 +1,14 @@
 """What training will need, before it starts. Upper bounds where they are cheap, typical shares elsewhere."""
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import _inputs
+from bonsai_xmc._inputs import TrainingRows, select
 from bonsai_xmc._strategy import Strategy
+from bonsai_xmc._targets import Labels
+from bonsai_xmc._training import Problem
 
 _LANES = 64  # classifiers in a panel
 _CSR_ENTRY = 8  # bytes of an index and a value
@@ -21,14 +22,14 @@ _WEIGHTS_PER_ENTRY = 2.0
 _BYTES_PER_WEIGHT = 2.2
 
 
-def estimate(X: Any, labels: _inputs.Labels, strategy: Strategy, threads: int) -> dict[str, int]:
+def estimate(problem: Problem, strategy: Strategy, threads: int) -> dict[str, int]:
     """Bytes: {"training_bytes": …, "model_bytes": …}."""
     search = strategy.search
-    n_rows, n_features = X.shape
-    entries = _inputs.n_entries(X)
+    rows, labels = problem.rows, problem.labels
+    n_rows, n_features, entries = rows.n_rows, rows.n_features, rows.n_entries
     pairs = len(labels.indices)
-    vector_entries = _label_vector_entries(X, labels)
-    rows = entries * _CSR_ENTRY
+    vector_entries = _label_vector_entries(rows, labels)
+    row_bytes = entries * _CSR_ENTRY
     vectors = 0.0
     if search == "beam" and not strategy.given_tree and strategy.representation != "custom":
         vectors = vector_entries * _CSR_ENTRY if strategy.representation != "output" else 0.0
@@ -42,7 +43,7 @@ def estimate(X: Any, labels: _inputs.Labels, strategy: Strategy, threads: int) -
     weights = strategy.n_trees * vector_entries
     if strategy.classifiers == "one_vs_rest":
         held = not isinstance(strategy.bias, str) and strategy.bias <= -1
-        if _inputs.is_sparse(X) and (strategy.loss, strategy.solver, held) == ("squared_hinge", "dual", True):
+        if not rows.dense and (strategy.loss, strategy.solver, held) == ("squared_hinge", "dual", True):
             # Entries in words with their features and in 16 bits; for each thread the weights of a
             # classifier, dense and as a list, the place of each feature, what each row bears, and a panel of
             # 16 bits.
@@ -52,13 +53,11 @@ def estimate(X: Any, labels: _inputs.Labels, strategy: Strategy, threads: int) -
         if search == "beam":
             weights += strategy.n_trees * _router_entries(strategy, labels, vector_entries, n_features)
     model_bytes = weights * kept * _BYTES_PER_WEIGHT
-    training = rows + max(vectors + growing, rows + panels + 2 * model_bytes)
+    training = row_bytes + max(vectors + growing, row_bytes + panels + 2 * model_bytes)
     return {"training_bytes": int(training), "model_bytes": int(model_bytes)}
 
 
-def _router_entries(
-    strategy: Strategy, labels: _inputs.Labels, vector_entries: float, n_features: int
-) -> float:
+def _router_entries(strategy: Strategy, labels: Labels, vector_entries: float, n_features: int) -> float:
     """Non-zeros of the vectors of a tree's clusters, where leaves are half full and inner nodes are few."""
     n_labels, max_leaf = len(np.unique(labels.indices)), strategy.max_leaf_size
     if n_labels <= max_leaf or strategy.max_depth == 1:
@@ -67,7 +66,7 @@ def _router_entries(
     return n_labels / size * min(float(n_features), size * vector_entries / n_labels)
 
 
-def _label_vector_entries(X: Any, labels: _inputs.Labels) -> float:
+def _label_vector_entries(rows: TrainingRows, labels: Labels) -> float:
     """Non-zeros of all label vectors of the input space, from a sample spread over the label frequencies."""
     ones = np.ones(len(labels.indices), np.int8)
     shape = (len(labels.indptr) - 1, labels.n_labels)
@@ -76,14 +75,14 @@ def _label_vector_entries(X: Any, labels: _inputs.Labels) -> float:
     present = np.flatnonzero(counts)
     if not len(present):
         return 0.0
-    if not _inputs.is_sparse(X):
-        return float(len(present) * X.shape[1])
+    if not isinstance(rows.rows, tuple):
+        return float(len(present) * rows.n_features)
+    indptr, indices, _, n_features = rows.rows
     places = np.unique(np.linspace(0, len(present) - 1, _SAMPLE).round().astype(np.int64))
-    features = sp.csr_array((np.ones(X.nnz, np.int8), X.indices, X.indptr), shape=X.shape)
     sizes = []
     for label in present[np.argsort(counts[present], kind="stable")][places]:
-        rows = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]]
-        used = np.zeros(X.shape[1], bool)
-        used[features[rows].indices] = True
+        its_rows = by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]].astype(np.int64)
+        used = np.zeros(n_features, bool)
+        used[indices[select(indptr, its_rows)[1]]] = True
         sizes.append(np.count_nonzero(used))
     return float(np.mean(sizes) * len(present))

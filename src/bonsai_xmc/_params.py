@@ -1,11 +1,15 @@
 """Rules for the estimator's parameters, and the named settings."""
 
 import math
+import secrets
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
+
+from bonsai_xmc import _core
 
 PRESETS: dict[str, dict[str, Any]] = {
     "bonsai-i": {"classifiers": "leaf"},
@@ -30,6 +34,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dismec": {"classifiers": "leaf", "n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
 }
 
+# Checked when they are used and when a model is saved; all others belong to training and are frozen by `fit`.
+PREDICTION = ("beam_size", "max_labels", "threshold")
+MAX_THREADS = 1024
+# Neither belongs to a model: the same data and seed give the same file whatever they are.
+RUNTIME = ("n_jobs", "verbose")
+
 Rule = tuple[Callable[[Any], bool], str]
 
 
@@ -41,11 +51,20 @@ def _integer(least: int, most: int = 2**31 - 1) -> Rule:
     )
 
 
+def _nonzero(most: int) -> Rule:
+    holds = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and 0 < abs(int(v)) <= most
+    return holds, f"an integer from −{most:,} to {most:,} other than 0"
+
+
 def _number(holds: Callable[[float], bool], text: str) -> Rule:
     is_number = lambda v: (
         isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and holds(float(v))
     )
     return is_number, text
+
+
+def _from_to(least: float, most: float) -> Rule:
+    return _number(lambda v: least <= v <= most, f"a number from {least:g} to {most:g}")
 
 
 def _one_of(*names: str) -> Rule:
@@ -63,9 +82,9 @@ def _or(word: Any, rule: Rule) -> Rule:
     return lambda v: same(v) or holds(v), f"{word!r}{joint}{text}"
 
 
-_positive = _number(lambda v: v > 0, "a number above 0")
-_not_negative = _number(lambda v: v >= 0, "a number of at least 0")
 _representations = _one_of("input", "output", "joint")
+# Beyond these, products leave the range of float32.
+_LARGE, _SMALL = 1e9, 1e-9
 
 RULES: Mapping[str, Rule] = {
     "representation": (
@@ -77,35 +96,65 @@ RULES: Mapping[str, Rule] = {
     "max_leaf_size": _or(None, _integer(1)),
     "max_depth": _or("auto", _or(None, _integer(1))),
     "balanced": _flag(),
-    "kmeans_tol": _not_negative,
+    "kmeans_tol": _from_to(0, _LARGE),
     "kmeans_max_iter": _integer(1),
     "kmeans_init": _one_of("random", "k-means++"),
-    "C": _or("auto", _positive),
+    "C": _or("auto", _from_to(_SMALL, _LARGE)),
     "loss": _one_of("squared_hinge", "logistic"),
     "solver": _one_of("dual", "newton"),
-    "tol": _positive,
+    "tol": _number(lambda v: 0 < v <= _LARGE, f"a number above 0 and at most {_LARGE:g}"),
     "max_iter": _integer(1),
-    "prune": _or("auto", _not_negative),
-    "bias": _or("auto", _or("learn", _number(lambda v: True, "a number"))),
+    "prune": _or("auto", _from_to(0, _LARGE)),
+    "bias": _or("auto", _or("learn", _from_to(-_LARGE, _LARGE))),
     "classifiers": _one_of("leaf", "one_vs_rest", "auto"),
     "search": _one_of("beam", "exact", "auto"),
-    "path_weight": _or("auto", _not_negative),
-    "tail_exponent": _or("auto", _not_negative),
+    "path_weight": _or("auto", _from_to(0, _LARGE)),
+    "tail_exponent": _or("auto", _from_to(0, 10)),
     "normalize": _flag(),
     "beam_size": _or("auto", _or(None, _integer(1))),
     "max_labels": _integer(1),
-    "threshold": _or("auto", _number(lambda v: 0 <= v <= 1, "a number from 0 to 1")),
-    "n_jobs": _or(None, (lambda v: isinstance(v, Integral) and v != 0, "an integer other than 0")),
+    "threshold": _or("auto", _from_to(0, 1)),
+    "n_jobs": _or(None, _nonzero(MAX_THREADS)),
 }
+TRAINING = (*(name for name in RULES if name not in PREDICTION + RUNTIME), "tree", "random_state")
+
+
+def check(name: str, value: Any) -> None:
+    """Raise ValueError if the value breaks the rule of the parameter."""
+    holds, text = RULES[name]
+    if name == "representation" and isinstance(value, str) and value == "custom":
+        raise ValueError(
+            "this model was trained with label vectors of your own, which its file does not hold: pass them "
+            "again, as in model.set_params(representation=vectors), or choose another representation"
+        )
+    if not holds(value):
+        shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
+        raise ValueError(f"{name} is {shown}, but must be {text}")
 
 
 def check_params(params: Mapping[str, Any]) -> None:
     """Raise ValueError for the first parameter that breaks its rule; `_strategy` checks how they fit."""
-    for name, (holds, text) in RULES.items():
-        value = params[name]
-        if not holds(value):
-            shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
-            raise ValueError(f"{name} is {shown}, but must be {text}")
+    for name in RULES:
+        check(name, params[name])
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")
+
+
+def seed_of(random_state: Any) -> int:
+    """One integer that all randomness follows from."""
+    if random_state is None:
+        return secrets.randbits(32)
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**32))
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def threads_of(n_jobs: int | None) -> int:
+    """Threads that `n_jobs` stands for."""
+    check("n_jobs", n_jobs)
+    if n_jobs is None or n_jobs == -1:
+        return _core.available_threads()
+    return int(n_jobs) if n_jobs > 0 else max(1, _core.available_threads() + 1 + int(n_jobs))

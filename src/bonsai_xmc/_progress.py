@@ -1,13 +1,40 @@
-"""How far a long call is, for people who wait: a bar with the time left, and a line when a phase is over."""
+"""How far a long call is: reports to a callback, a bar for people who wait, records for `logging`."""
 
+import logging
 import shutil
 import sys
 import time
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
+
+#: Called as progress(phase, done, total), a few times a second and at the end of each phase; done and total
+#: are in any unit, and a total of 0 is not known yet. What it raises ends the call.
+Progress = Callable[[str, float, float], None]
+
+LOG = logging.getLogger("bonsai_xmc")
+
+
+class Phases:
+    """Runs the phases of a long call one after the other: times each, reports and logs it."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.seconds: dict[str, float] = {}
+
+    def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """``call(*args, progress=…, **kwargs)``, which reports (done, total)."""
+        report = self._progress
+        watch = None if report is None else lambda done, total: report(phase, done, total)
+        begin = time.perf_counter()
+        result = call(*args, progress=watch, **kwargs)
+        seconds = time.perf_counter() - begin
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        LOG.info("%s: %.2f s", phase, seconds)
+        return result
 
 
 class ProgressBar:
-    """Takes reports ``(phase, done, total)``, in any unit; a total of 0 means that it is not known yet.
+    """A `Progress` that draws a bar with the time left, and writes a line when a phase is over.
 
     Parameters
     ----------

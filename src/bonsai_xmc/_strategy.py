@@ -6,12 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from bonsai_xmc._user_trees import tree_list
+
 # Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which scoring all of
 # them takes no longer than a beam search (docs/performance.md).
 MAX_PAIRS = 1e12
 MAX_EXACT_LABELS = 200_000
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
+
+# What `classifiers` and `search` can come to, and the sections of the model that they need.
+STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("leaf", "beam"): ("trees",),
+    ("one_vs_rest", "exact"): ("one_vs_rest",),
+    ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
+}
 
 # What only clustering uses, with the value that says that nothing was given.
 _CLUSTERING: Mapping[str, Any] = {
@@ -40,7 +49,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a model is trained and searched, every value concrete; see the parameters of `Bonsai`."""
+    """How a model is trained and searched, every value concrete; see the parameters of `Bonsai`.
+
+    Model files hold it: a field that is added later needs a default, for files that lack it.
+    """
 
     classifiers: str  # "leaf" or "one_vs_rest"
     search: str  # "beam" or "exact"
@@ -75,10 +87,8 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
     classifiers, search, reason = _choose(params, facts)
     one_vs_rest = classifiers == "one_vs_rest"
     _check_given(params, classifiers, search, reason)
-    bias: Any = params["bias"]
-    node_bias = "learn" if bias == "auto" else bias
-    if bias == "auto":
-        bias = -1.0 if one_vs_rest and not facts.dense else "learn"
+    node_bias = _or(params["bias"], "learn")
+    bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
     given_tree = params["tree"] is not None
     max_depth = params["max_depth"]
     custom = not isinstance(params["representation"], str)
@@ -90,8 +100,8 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
         n_trees=_n_trees(params) if search == "beam" else 0,
         branching_factor=int(params["branching_factor"]),
         max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
-        max_depth=3 if max_depth == "auto" else None if max_depth is None else int(max_depth),
-        split_oversized=max_depth == "auto",
+        max_depth=None if max_depth is None else int(_or(max_depth, 3)),
+        split_oversized=is_auto(max_depth),
         balanced=bool(params["balanced"]),
         kmeans_tol=float(params["kmeans_tol"]),
         kmeans_max_iter=int(params["kmeans_max_iter"]),
@@ -104,7 +114,7 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
         prune=float(_or(params["prune"], 0.05 if one_vs_rest else 0.1)),
         node_bias=node_bias if isinstance(node_bias, str) else float(node_bias),
         bias=bias if isinstance(bias, str) else float(bias),
-        frequent_share=FREQUENT_SHARE if params["bias"] == "auto" else 1.0,
+        frequent_share=FREQUENT_SHARE if is_auto(params["bias"]) else 1.0,
         path_weight=float(_or(params["path_weight"], 0.0)),
         tail_exponent=_tail_exponent(params, facts, one_vs_rest),
         normalize=bool(params["normalize"]),
@@ -115,12 +125,12 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
 def beam_size(params: Mapping[str, Any], search: str) -> int:
     """Nodes that a row follows at each level; 0 for all."""
     given = params["beam_size"]
-    if search == "exact" and given != "auto":
+    if search == "exact" and not is_auto(given):
         raise ValueError(
             f"beam_size is {given!r}, but this model has no trees to search: it scores all labels. Leave "
             'beam_size="auto", or train with search="beam"'
         )
-    return 10 if given == "auto" else int(given or 0)
+    return int(_or(given, 10) or 0)
 
 
 def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
@@ -190,13 +200,13 @@ def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -
     problem = None
     if params["loss"] != "squared_hinge" or params["solver"] != "dual":
         problem = 'loss="squared_hinge" and solver="dual"'
-    elif bias != "auto" and (isinstance(bias, str) or bias > -1):
+    elif not is_auto(bias) and (isinstance(bias, str) or bias > -1):
         problem = f"a bias held at −1 or below, but bias is {bias!r}"
     elif facts.dense:
         problem = "sparse X, but half of its entries or more are not 0"
     if _positive(given) and problem is not None:
         raise ValueError(f"tail_exponent needs {problem}")
-    if given != "auto":
+    if not is_auto(given):
         return float(given)
     return 0.25 if one_vs_rest and problem is None else 0.0
 
@@ -205,13 +215,15 @@ def _n_trees(params: Mapping[str, Any]) -> int:
     tree = params["tree"]
     if tree is None:
         return int(_or(params["n_trees"], 3))
-    from bonsai_xmc._inputs import tree_list
-
     return len(tree_list(tree))
 
 
-def _or(given: Any, default: float) -> Any:
-    return default if isinstance(given, str) and given == "auto" else given
+def is_auto(given: Any) -> bool:
+    return isinstance(given, str) and given == "auto"
+
+
+def _or(given: Any, default: Any) -> Any:
+    return default if is_auto(given) else given
 
 
 def _positive(given: Any) -> bool:

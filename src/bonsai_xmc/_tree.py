@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc._files import PathLike, replacing
 from bonsai_xmc._nested import Names, flatten, parse_json
+from bonsai_xmc._store.files import PathLike, replacing
 
 Array = npt.NDArray[Any]
 

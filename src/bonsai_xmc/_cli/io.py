@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._files import check_writable, opened, replacing_text
 from bonsai_xmc._sniff import BEGINNING, Source, sniff
+from bonsai_xmc._store.files import check_writable, opened, replacing_text
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
 from bonsai_xmc.datasets._reading import Expected, Options, Rows, read_matrix, read_rows
 

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai, LabelTree
-from bonsai_xmc._modelfile import VERSION
+from bonsai_xmc._params import PREDICTION
+from bonsai_xmc._store.container import VERSION
 
 # Says nothing about a model that has no trees.
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
     "split_oversized", "balanced", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_bias", "path_weight",
 }  # fmt: skip
-
-# The same data and seed give the same model whatever they are.
-_NO_MATTER = {"n_jobs", "verbose"}
 
 _RANKED_BY = {
     ("leaf", "beam"): "leaf classifiers, found by beam search",
@@ -55,11 +53,8 @@ def strategy_of(model: Bonsai) -> dict[str, Any]:
 
 def _given(model: Bonsai) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
-    params = {name: value for name, value in model.get_params(deep=False).items() if name not in _NO_MATTER}
-    if not isinstance(model.representation, str):
-        params["representation"] = "custom"
-    params["tree"] = None if model.tree is None else "given"
-    return params
+    prediction = {name: getattr(model, name) for name in PREDICTION}
+    return dict(model.fitted_.given) | prediction
 
 
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
     if model.verbose and not args.quiet:
         args.progress = ProgressBar()
-    model._fit(rows.X, rows.Y, progress=args.progress)
+    model.fit(rows.X, rows.Y, progress=args.progress)
+    model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
     fitted = time.perf_counter()
     size = save_model(model, args.output)
     seconds = {"reading": read, **model.timings_, "saving": time.perf_counter() - fitted}

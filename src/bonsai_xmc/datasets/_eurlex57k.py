@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bonsai_xmc._files import opened, replacing_text
+from bonsai_xmc._store.files import opened, replacing_text
 
 from ._folders import versions
 from ._writing import save_sparse

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
-from bonsai_xmc._files import PathLike, opened
 from bonsai_xmc._sniff import Source
+from bonsai_xmc._store.files import PathLike, opened
 from bonsai_xmc._targets import indicator
 
 from ._folders import find_part

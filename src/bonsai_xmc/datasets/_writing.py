@@ -9,7 +9,7 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
-from bonsai_xmc._files import PathLike, replacing_text
+from bonsai_xmc._store.files import PathLike, replacing_text
 from bonsai_xmc._targets import indicator
 
 from ._types import check_choice, float_rows

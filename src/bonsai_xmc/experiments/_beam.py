@@ -5,6 +5,7 @@ rules with the same stored weights, for a sample of rows. Tests compare it with 
 """
 
 import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,11 @@ Array = npt.NDArray[Any]
 
 def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
     """Weights of all classifiers of a tree, one row for each entry of ``children`` (see docs/format.md)."""
-    a = model._arrays
+    forest = _trees_of(model)
+    a = forest.arrays()
     nodes = range(*a["tree_ptr"][tree : tree + 2])
     first, end = a["child_ptr"][[nodes.start, nodes.stop]]
-    parts = [model._forest.weights(node) for node in nodes]
+    parts = [forest.weights(node) for node in nodes]
     rows = np.concatenate(
         [a["child_ptr"][node] - first + children for node, (children, _, _) in zip(nodes, parts, strict=True)]
     )
@@ -56,11 +58,12 @@ class TreeSearch:
     """
 
     def __init__(self, model: Bonsai, X: Any, tree: int = 0) -> None:
-        if model.loss != "squared_hinge":
-            raise ValueError(f"the model's loss is {model.loss!r}; only 'squared_hinge' is supported here")
-        a = model._arrays
+        core = model.fitted_.core
+        if core.loss != "squared_hinge":
+            raise ValueError(f"the model's loss is {core.loss!r}; only 'squared_hinge' is supported here")
+        a = _trees_of(model).arrays()
         part = slice(*a["child_ptr"][a["tree_ptr"][tree : tree + 2]])
-        rows = sp.csr_array(normalize(X) if model.normalize else X, dtype=np.float32)
+        rows = sp.csr_array(normalize(X) if core.normalize else X, dtype=np.float32)
         self.tree: LabelTree = model.trees_[tree]
         # The classifiers that lead to nodes; the root has none.
         owner = np.repeat(np.arange(self.tree.n_nodes), np.diff(self.tree.arrays["child_ptr"]))
@@ -148,15 +151,23 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
 
     Such a leaf still takes a place in the beam, but its labels get a score of 0.
     """
-    a = model._arrays
+    a = _trees_of(model).arrays()
     bias = a["bias"].copy()
     for number, tree in enumerate(model.trees_):
         nodes = early_leaves(tree, model.strategy_.max_depth) + a["tree_ptr"][number]
         bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
-    result = copy.copy(model)
     forest = _core.Forest({**a, "bias": bias}, model.n_features_in_, len(model.classes_))
-    result._adopt(forest)
+    core = model.fitted_.core
+    result = copy.copy(model)
+    result.fitted_ = replace(model.fitted_, core=_core.Model(forest, None, core.loss, core.normalize))
     return result
+
+
+def _trees_of(model: Bonsai) -> _core.Forest:
+    trees = model.fitted_.core.trees
+    if trees is None:
+        raise ValueError("the model has no trees")
+    return trees
 
 
 def training_work(tree: LabelTree, Y: sp.csr_array) -> dict[str, float]:

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from bonsai_xmc import Bonsai, metrics
-from bonsai_xmc._params import check_params
 from bonsai_xmc._progress import ProgressBar
 
 from . import _beam, _published
@@ -146,7 +145,7 @@ class Bench:
         data, bar = self.source.data, self.bar
         if isinstance(model, Bonsai) and bar is not None:
             watch = lambda phase, done, total: bar(f"{self._unit}: {phase}", done, total)
-            model._fit(data.X_train, data.Y_train, progress=watch)
+            model.fit(data.X_train, data.Y_train, progress=watch)
         else:
             model.fit(data.X_train, data.Y_train)
 
@@ -185,13 +184,6 @@ class Bench:
         reused = sum(t < self.started for t in made)
         text = f"Times were measured between {first} and {last} UTC with {plural(self.threads, 'thread')}"
         return text + (f"; {reused} of {len(made)} are reused from an earlier run." if reused else ".")
-
-
-def threads_of(n_jobs: int | None) -> int:
-    """Threads that `n_jobs` stands for, as in the estimator."""
-    model = Bonsai(n_jobs=n_jobs)
-    check_params(model.get_params(deep=False))
-    return model._threads()
 
 
 def _identity(name: str, model: Any) -> dict[str, Any]:

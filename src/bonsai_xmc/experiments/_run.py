@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from bonsai_xmc import __version__
-from bonsai_xmc._files import PathLike
+from bonsai_xmc._params import threads_of
 from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._store.files import PathLike
 
 from . import _accuracy, _cost, _depth, _labels, _plots, _report, _source
-from ._bench import Bench, Systems, paper_systems, threads_of
+from ._bench import Bench, Systems, paper_systems
 from ._results import Experiment, Result, plural
 from ._store import Store, write_json, write_text
 

@@ -10,48 +10,57 @@ A model is one valid `safetensors` container, so that foreign tools can look int
 The header's first key is ``__metadata__`` (text → text, keys sorted); every other key is a tensor with
 ``dtype``, ``shape`` and ``data_offsets`` (begin and end, counted from 8 + N). Each tensor begins at a
 multiple of 64 bytes; the gaps are U8 tensors of zeros named ``pad.0``, ``pad.1``, …, which readers skip.
-Beside the caller's own entries the metadata holds
+Each tensor belongs to a section: what stands before the first dot of its name. Beside the caller's own
+entries the metadata holds
 
     format          "bonsai-xmc"
-    format_version  "2"
+    format_version  "3"
     crc32.NAME      CRC-32 (that of zlib) of the bytes of tensor NAME, eight lower-case hexadecimal digits
     crc32.header    CRC-32 of the first 8 + N bytes of the file, in which these eight digits are "00000000"
 
+    requires        JSON list of the sections that a reader must know to use the model at all; unknown
+                    sections that are not listed may be skipped
+
 Everything up to here, and the place of these keys, stays the same in every later version: a reader can always
-tell a damaged file from one that is too new for it. Equal metadata and equal arrays in equal order give equal
-bytes.
+tell a damaged file from one that is too new for it. The checksum of the header is compared before the header
+is parsed. Equal metadata and equal arrays in equal order give equal bytes.
 """
 
+import contextlib
+import fcntl
 import json
 import math
-import mmap
+import mmap as mapping
 import os
+import re
 import stat
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc._files import PathLike, check_writable, replacing
+from .files import PathLike, check_writable, replacing
 
 Array = npt.NDArray[Any]
 
 FORMAT = "bonsai-xmc"
-VERSION = 2
-OLDEST_READABLE = 2
+VERSION = 3
+OLDEST_READABLE = 3
 
 _ALIGNMENT = 64
-_MAX_HEADER = 100_000_000  # the limit of the safetensors format itself
+_MAX_HEADER = 1 << 24  # bytes; a header takes a few thousand, as names of labels and features are tensors
 _MAX_DIMENSIONS = 32
 _MAX_BYTES = 1 << 48  # more than any file has; numpy refuses larger shapes even where a zero makes them empty
 _BLOCK = 1 << 24  # bytes for one checksum or write call: Ctrl-C is answered between blocks
 
-_HEADER_CRC = b'"crc32.header":"'  # a quote inside a JSON string is escaped, so this matches the key alone
-_RESERVED = ("format", "format_version")
+# A quote inside a JSON string is escaped, so these match the keys alone.
+_HEADER_CRC = re.compile(rb'"crc32\.header":"([0-9a-f]{8})"')
+_OURS = b'"format":"bonsai-xmc"'
+_RESERVED = ("format", "format_version", "requires")
 
 # No BOOL: a byte other than 0 and 1 would be undefined behaviour in the core. Flags are U8.
 _CODES = ("U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "F32", "F64")
@@ -65,29 +74,38 @@ class FormatError(ValueError):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """An opened model: read-only views on the file's bytes, which stay mapped while any view lives.
+    """An opened model: read-only views on the file's bytes, which stay in memory while any view lives.
 
-    ``dumps(file.arrays, file.metadata)`` gives the bytes of the file again.
+    ``dumps(file.arrays, file.metadata, file.requires)`` gives the bytes of the file again.
     """
 
     arrays: dict[str, Array]
     metadata: dict[str, str]
+    requires: tuple[str, ...]
     version: int
     checksums: dict[str, str]
     source: str
 
 
-def dumps(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> bytes:
+def dumps(
+    arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str], requires: Sequence[str] = ()
+) -> bytes:
     """The bytes of a model file."""
-    header, tensors = _layout(arrays, metadata)
+    header, tensors = _layout(arrays, metadata, requires)
     return b"".join([header, *(block for tensor in tensors for block in _blocks(tensor))])
 
 
-def write(path: PathLike, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> int:
+def write(
+    path: PathLike,
+    arrays: Mapping[str, npt.ArrayLike],
+    metadata: Mapping[str, str],
+    requires: Sequence[str] = (),
+    check: Callable[[str], None] | None = None,
+) -> int:
     """Write a model file, whole or not at all (see `replacing`), and return its size in bytes."""
     check_writable(path)
-    header, tensors = _layout(arrays, metadata)
-    with replacing(path) as file:
+    header, tensors = _layout(arrays, metadata, requires)
+    with replacing(path, check) as file:
         file.write(header)
         for tensor in tensors:
             for block in _blocks(tensor):
@@ -95,11 +113,17 @@ def write(path: PathLike, arrays: Mapping[str, npt.ArrayLike], metadata: Mapping
     return len(header) + sum(tensor.nbytes for tensor in tensors)
 
 
-def read(path: PathLike, *, verify_below: int = 1 << 20) -> ModelFile:
-    """Open a model file by mapping it into memory: about a millisecond, whatever its size.
+def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20) -> ModelFile:
+    """Open a model file.
 
     The header and the structure are checked in full, and the checksums of tensors of up to `verify_below`
     bytes; `verify` checks them all.
+
+    Parameters
+    ----------
+    mmap : True, False or "sealed"
+        Map the file, which takes about a millisecond whatever its size; read it into memory; or read it into
+        memory that nothing can change any more and that forked processes share (Linux).
     """
     source = os.fspath(path)
     mode = os.stat(path).st_mode
@@ -107,9 +131,45 @@ def read(path: PathLike, *, verify_below: int = 1 << 20) -> ModelFile:
         kind = "folder" if stat.S_ISDIR(mode) else "special file"
         raise FormatError(f"{source} is not a {FORMAT} model: it is a {kind}")
     with open(path, "rb") as file:
-        empty = os.fstat(file.fileno()).st_size == 0  # which mmap refuses
-        buffer = b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return _parse(memoryview(buffer), source, verify_below)
+        size = os.fstat(file.fileno()).st_size
+        if size == 0:  # which mmap refuses
+            buffer: Any = b""
+        elif mmap is True:
+            buffer = mapping.mmap(file.fileno(), 0, access=mapping.ACCESS_READ)
+        elif mmap is False:
+            buffer = _in_memory(file, size)
+        elif isinstance(mmap, str) and mmap == "sealed":
+            buffer = _in_sealed_memory(file)
+        else:
+            raise ValueError(f"mmap is {mmap!r}, but must be True, False or 'sealed'")
+    return _parse(memoryview(buffer).toreadonly(), source, verify_below)
+
+
+def _in_memory(file: Any, size: int) -> memoryview:
+    """A private copy, on pages of its own: tensors keep their alignment."""
+    view = memoryview(mapping.mmap(-1, size, flags=mapping.MAP_PRIVATE | mapping.MAP_ANONYMOUS))
+    done = 0
+    while done < size and (n := file.readinto(view[done : done + _BLOCK])):
+        done += n
+    return view[:done]
+
+
+def _in_sealed_memory(file: Any) -> Any:
+    if not hasattr(os, "memfd_create"):
+        raise ValueError('mmap="sealed" needs a system with memfd_create, that is, Linux; use mmap=False')
+    handle = os.memfd_create("bonsai-xmc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        while block := file.read(_BLOCK):
+            view = memoryview(block)
+            while view:
+                view = view[os.write(handle, view) :]
+        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, seals)
+        if os.fstat(handle).st_size == 0:
+            return b""
+        return mapping.mmap(handle, 0, flags=mapping.MAP_SHARED, prot=mapping.PROT_READ)
+    finally:
+        os.close(handle)
 
 
 def loads(buffer: Any, *, verify_below: int = 1 << 20) -> ModelFile:
@@ -124,7 +184,9 @@ def verify(model: ModelFile | PathLike) -> None:
         _verify_tensor(file, name)
 
 
-def _layout(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) -> tuple[bytes, list[Array]]:
+def _layout(
+    arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str], requires: Sequence[str]
+) -> tuple[bytes, list[Array]]:
     """The header (with its length in front), and the tensors that follow it, padding included."""
     entries: dict[str, Any] = {"__metadata__": {}}
     tensors: list[Array] = []
@@ -141,17 +203,20 @@ def _layout(arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str]) ->
         checksums[f"crc32.{name}"] = _crc32(tensor)
         tensors.append(tensor)
         end += tensor.nbytes
-    entries["__metadata__"] = _fields(metadata, checksums)
+    entries["__metadata__"] = _fields(metadata, checksums, requires)
     return _seal(entries), tensors
 
 
-def _fields(metadata: Mapping[str, str], checksums: Mapping[str, str]) -> dict[str, str]:
+def _fields(
+    metadata: Mapping[str, str], checksums: Mapping[str, str], requires: Sequence[str]
+) -> dict[str, str]:
     for key, text in metadata.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise ValueError(f"metadata {key!r}: {text!r} is not text; convert it to a string first")
         if key in _RESERVED or key.startswith("crc32."):
             raise ValueError(f"metadata key {key!r} is reserved for the file format; choose another name")
     fields = {**metadata, **checksums, "format": FORMAT, "format_version": str(VERSION)}
+    fields["requires"] = json.dumps(sorted(requires))
     return dict(sorted(fields.items()))
 
 
@@ -165,7 +230,7 @@ def _seal(entries: dict[str, Any]) -> bytes:
     if len(text) > _MAX_HEADER:
         raise ValueError(f"the header would have {len(text):,} bytes, at most {_MAX_HEADER:,} are allowed")
     blank = struct.pack("<Q", len(text)) + text
-    place = blank.index(_HEADER_CRC) + len(_HEADER_CRC)
+    place = next(_HEADER_CRC.finditer(blank)).start(1)
     return blank[:place] + b"%08x" % zlib.crc32(blank) + blank[place + 8 :]
 
 
@@ -195,13 +260,14 @@ def _crc32(tensor: Array) -> str:
 
 def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
     # From here on every number in the file is a claim until it is checked.
-    header, entries, fields = _read_header(view, source)
-    _check_header(view, header, fields, source)
+    header = _read_header(view, source)
+    entries, fields = _parse_header(header, source)
     version = _read_version(fields["format_version"], source)
     arrays = _read_tensors(view, 8 + len(header), entries, source)
     file = ModelFile(
         arrays=arrays,
         metadata={k: v for k, v in fields.items() if k not in _RESERVED and not k.startswith("crc32.")},
+        requires=_read_requires(fields.get("requires", "[]"), source),
         version=version,
         checksums={name: fields.get(f"crc32.{name}", "missing") for name in arrays},
         source=source,
@@ -212,32 +278,51 @@ def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
     return file
 
 
-def _read_header(view: memoryview, source: str) -> tuple[bytes, dict[str, Any], dict[str, str]]:
-    """The header's bytes, its tensor entries, and its metadata; sure to be JSON of this format, no more."""
+def _read_header(view: memoryview, source: str) -> bytes:
+    """The header's bytes, sure to be those that were written; not parsed yet."""
     stranger = f"{source} is not a {FORMAT} model: "
     size = len(view)
     if size < 8:
         raise FormatError(f"{stranger}{size} bytes are too few" if size else f"{stranger}the file is empty")
     (length,) = struct.unpack_from("<Q", view)
     if not 2 <= length <= _MAX_HEADER or bytes(view[8:9]) not in (b"{", b""):
-        raise FormatError(f"{stranger}it does not begin like a safetensors file")
+        raise FormatError(f"{stranger}it does not begin like one")
     if size < 8 + length:
         raise FormatError(f"{source} is truncated at byte {size:,}, within the header of {length:,} bytes")
     header = bytes(view[8 : 8 + length])
-    ours = b'"format":"bonsai-xmc"' in header
+    if _OURS not in header:
+        raise FormatError(f"{stranger}it is a safetensors file of another kind, or none")
+    found = _HEADER_CRC.search(header)
+    if found is None:
+        raise FormatError(f"{source} is damaged: its header has no checksum")
+    crc = zlib.crc32(header[: found.start(1)], zlib.crc32(view[:8]))
+    crc = zlib.crc32(header[found.end(1) :], zlib.crc32(b"0" * 8, crc))
+    if found[1] != b"%08x" % crc:
+        raise FormatError(f"{source} is damaged: the checksum of its header does not hold")
+    return header
+
+
+def _parse_header(header: bytes, source: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Its tensor entries and its metadata."""
     try:
         entries = json.loads(header.decode(), object_pairs_hook=_unique)
         fields = entries.pop("__metadata__")
         named = fields["format"] == FORMAT
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        if ours:
-            raise FormatError(f"{source} is damaged: its header is not what was written ({error})") from error
-        raise FormatError(f"{stranger}its header has no metadata of one") from error
+        raise FormatError(f"{source} is damaged: its header is not what was written ({error})") from error
     if not named:
-        raise FormatError(f"{stranger}it is a safetensors file of another kind")
+        raise FormatError(f"{source} is not a {FORMAT} model: it is a safetensors file of another kind")
     if not all(isinstance(text, str) for text in fields.values()) or "format_version" not in fields:
         raise FormatError(f"{source} is damaged: its metadata is not text, or has no format version")
-    return header, entries, fields
+    return entries, fields
+
+
+def _read_requires(text: str, source: str) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError, RecursionError):
+        sections = json.loads(text)
+        if isinstance(sections, list) and all(isinstance(section, str) for section in sections):
+            return tuple(sections)
+    raise FormatError(f"{source} is damaged: the sections that it requires are {text[:40]!r}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -262,13 +347,6 @@ def _read_version(text: str, source: str) -> int:
             f"({OLDEST_READABLE}–{VERSION}): train the model again"
         )
     return version
-
-
-def _check_header(view: memoryview, header: bytes, fields: dict[str, str], source: str) -> None:
-    before, mark, rest = header.partition(_HEADER_CRC)
-    blanked = bytes(view[:8]) + before + mark + b"0" * 8 + rest[8:]
-    if fields.get("crc32.header") != f"{zlib.crc32(blanked):08x}":
-        raise FormatError(f"{source} is damaged: the checksum of its header does not hold")
 
 
 def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:

@@ -1,0 +1,83 @@
+"""The trained model: one immutable object that prediction and files read, and nothing else writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._strategy import Strategy
+from bonsai_xmc._tree import LabelTree
+
+Array = npt.NDArray[Any]
+
+VERSION = version("bonsai-xmc")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a model comes from. Prediction does not depend on it."""
+
+    version: str  # of this package
+    isa: str  # instruction set that trained it
+    n_iter: int  # passes or Newton steps of the slowest classifier
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """All that `fit` found out.
+
+    `dataclasses.replace` gives a changed copy; the large parts are shared.
+    """
+
+    core: _core.Model
+    classes: Array  # names (objects) or integers, one for each label
+    label_counts: Array  # int64: training rows of each label
+    n_rows: int  # that it was trained on
+    n_features: int
+    feature_names: Array | None  # objects
+    id_base: int | None  # of the ids in the text file that it was trained on, if it was
+    strategy: Strategy  # how it was trained
+    given: Mapping[str, Any]  # training parameters as the user gave them, in JSON's types
+    threshold: float  # what threshold="auto" stands for
+    provenance: Provenance
+    timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.classes)
+
+    @property
+    def named(self) -> bool:
+        """Whether labels have names; otherwise they are integers."""
+        return bool(self.classes.dtype == object)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether labels are integers other than 0, 1, …, that is, more than columns of a matrix."""
+        return not self.named and not np.array_equal(self.classes, np.arange(self.n_labels))
+
+    def trees(self) -> list[LabelTree]:
+        """The label trees; none where one-vs-rest classifiers score all labels."""
+        if self.core.trees is None:
+            return []
+        arrays = self.core.trees.arrays()
+        names: Any = self.classes if self.named else list(map(str, self.classes)) if self.keyed else None
+        trees = []
+        for first, end in pairwise(arrays["tree_ptr"]):
+            ptr = arrays["child_ptr"][first : end + 1]
+            children = arrays["children"][ptr[0] : ptr[-1]]
+            trees.append(LabelTree(ptr - ptr[0], children, arrays["is_leaf"][first:end], names))
+        return trees
+
+    def __deepcopy__(self, memo: Any) -> "FittedModel":
+        return self
+
+    def top_k(self, rows: Any, k: int, **options: Any) -> tuple[Array, Array]:
+        """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row."""
+        return self.core.top_k(rows, k, path_weight=self.strategy.path_weight, **options)

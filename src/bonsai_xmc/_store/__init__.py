@@ -1,0 +1,1 @@
+"""Files: bytes on the disk (`files`), bytes ↔ named arrays (`container`), arrays ↔ models (`format`)."""

@@ -1,0 +1,292 @@
+"""Fitted models ↔ the tensors and metadata of a model file: format 3 (docs/format.md)."""
+
+import json
+import math
+import os
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._fitted import FittedModel, Provenance
+from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
+from bonsai_xmc._strategy import STRATEGIES, Strategy
+
+from . import container
+from .container import FormatError, ModelFile
+from .files import PathLike
+
+Array = npt.NDArray[Any]
+
+SECTIONS = ("trees", "one_vs_rest", "labels", "features")
+_ALWAYS_NEEDED = ("trees", "one_vs_rest", "labels")
+
+_INT32_MAX = 2**31 - 1
+_EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
+
+
+def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
+    """Write a model file that `load` has accepted before it takes its place."""
+    arrays, metadata = to_tensors(fitted, prediction)
+    requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
+    container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
+
+
+def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, dict[str, Any]]:
+    """The model of a file, and the parameters of prediction that were saved with it."""
+    file = container.read(path, mmap=mmap)
+    if verify:
+        container.verify(file)
+    try:
+        fitted, prediction = from_tensors(file)
+        if verify:
+            for forest in (fitted.core.trees, fitted.core.one_vs_rest):
+                if forest is not None:
+                    forest.verify()
+        return fitted, prediction
+    except FormatError:
+        raise
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
+        what = str(error).removeprefix("the model is inconsistent: ")  # as the core says already
+        raise FormatError(f"{os.fspath(path)}: the model is inconsistent: {what}") from error
+
+
+def _read_back(path: str) -> None:
+    try:
+        load(path, mmap=True, verify=False)
+    except FormatError as error:
+        what = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"this model cannot be saved: {what}") from error
+
+
+# --- to the file ---
+
+
+def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The tensors and the metadata of a model."""
+    arrays: dict[str, Array] = {}
+    weights = {}
+    for section, forest in (("trees", fitted.core.trees), ("one_vs_rest", fitted.core.one_vs_rest)):
+        if forest is not None:
+            arrays |= {f"{section}.{name}": array for name, array in forest.arrays().items()}
+            weights[section] = "int8"
+    if fitted.named:
+        arrays |= _packed("labels.names", fitted.classes)
+    elif fitted.keyed:
+        arrays["labels.keys"] = fitted.classes.astype(np.int64)
+    arrays["labels.counts"] = fitted.label_counts.astype(np.int64)
+    if fitted.feature_names is not None:
+        arrays |= _packed("features.names", fitted.feature_names)
+    strategy = fitted.strategy
+    model = {
+        "n_features": fitted.n_features,
+        "n_labels": fitted.n_labels,
+        "n_rows": fitted.n_rows,
+        "classifiers": strategy.classifiers,
+        "search": strategy.search,
+        "loss": strategy.loss,
+        "normalize": strategy.normalize,
+        "path_weight": strategy.path_weight,
+        "threshold": fitted.threshold,
+        "id_base": fitted.id_base,
+        "weights": weights,
+        "prediction": {name: _plain(prediction[name]) for name in PREDICTION},
+    }
+    params = {"given": dict(fitted.given), "resolved": asdict(strategy)}
+    metadata = {"model": model, "params": params, "provenance": asdict(fitted.provenance)}
+    return arrays, {
+        name: json.dumps(part, sort_keys=True, allow_nan=False) for name, part in metadata.items()
+    }
+
+
+def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Training parameters in the types of JSON; what a file cannot hold is only named."""
+    given = {name: _plain(params[name]) for name in TRAINING if name not in ("representation", "tree")}
+    own = not isinstance(params["representation"], str)
+    tree = None if params["tree"] is None else "given"
+    return given | {
+        "representation": "custom" if own else params["representation"],
+        "tree": tree,
+        "random_state": seed,
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _packed(name: str, texts: Array) -> dict[str, Array]:
+    encoded = [str(text).encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    return {name: np.frombuffer(b"".join(encoded), dtype=np.uint8), f"{name}_ptr": ends}
+
+
+# --- from the file ---
+
+
+def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
+    """The model and the parameters of prediction; a ValueError or the like if they are not consistent."""
+    unknown = sorted(set(file.requires) - set(SECTIONS))
+    if unknown:
+        raise FormatError(
+            f"{file.source} was made by a newer bonsai-xmc: it needs {unknown[0]!r}, which this version "
+            "does not know. Upgrade bonsai-xmc to use it"
+        )
+    model, params, provenance = (_object(file, name) for name in ("model", "params", "provenance"))
+    n_features = _integer(model, "n_features", 1, _INT32_MAX)
+    n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
+    classes, counts = _labels(file.arrays, n_labels)
+    strategy = _strategy(params, model)
+    prediction = model["prediction"]
+    for name in PREDICTION:
+        check(name, prediction[name])
+    fitted = FittedModel(
+        core=_core_model(file, model, n_features, n_labels),
+        classes=classes,
+        label_counts=counts,
+        n_rows=_integer(model, "n_rows", 1, _EXACT_INTEGERS),
+        n_features=n_features,
+        feature_names=_feature_names(file.arrays, n_features),
+        id_base=None if model["id_base"] is None else _integer(model, "id_base", 0, _INT32_MAX),
+        strategy=strategy,
+        given=_given(params["given"]),
+        threshold=_number(model, "threshold", 0.0, 1.0),
+        provenance=_typed(Provenance, provenance),
+    )
+    if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
+        raise ValueError("its seed or its number of iterations is out of range")
+    return fitted, {name: prediction[name] for name in PREDICTION}
+
+
+def _core_model(file: ModelFile, model: dict[str, Any], n_features: int, n_labels: int) -> _core.Model:
+    chosen = (model["classifiers"], model["search"])
+    present = {
+        section
+        for section in ("trees", "one_vs_rest")
+        if any(name.startswith(f"{section}.") for name in file.arrays)
+    }
+    needed = STRATEGIES.get(chosen)
+    if needed is None or present != set(needed):
+        raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
+    for section in needed:
+        if model["weights"][section] != "int8":
+            raise FormatError(
+                f"{file.source} was made by a newer bonsai-xmc: its weights are "
+                f"{model['weights'][section]!r}, which this version does not read. Upgrade bonsai-xmc"
+            )
+    forests = {}
+    for section in needed:
+        arrays = {
+            name.removeprefix(f"{section}."): array
+            for name, array in file.arrays.items()
+            if name.startswith(f"{section}.")
+        }
+        routing_only = section == "trees" and "one_vs_rest" in needed
+        forests[section] = _core.Forest(arrays, n_features, n_labels, routing_only)
+    if not isinstance(model["normalize"], bool):
+        raise ValueError("normalize is neither true nor false")
+    return _core.Model(
+        forests.get("trees"), forests.get("one_vs_rest"), str(model["loss"]), model["normalize"]
+    )
+
+
+def _labels(arrays: dict[str, Array], n_labels: int) -> tuple[Array, Array]:
+    counts = arrays["labels.counts"]
+    if counts.shape != (n_labels,) or counts.dtype != np.int64 or counts.min() < 0:
+        raise ValueError("the label counts do not fit the labels")
+    if "labels.names" in arrays:
+        classes = _unpacked(arrays, "labels.names", n_labels)
+    elif "labels.keys" in arrays:
+        classes = np.array(arrays["labels.keys"])
+        if classes.shape != (n_labels,) or classes.dtype != np.int64 or (np.diff(classes) <= 0).any():
+            raise ValueError("the labels' keys do not fit the labels")
+    else:
+        classes = np.arange(n_labels)
+    return classes, np.array(counts)
+
+
+def _feature_names(arrays: dict[str, Array], n_features: int) -> Array | None:
+    return _unpacked(arrays, "features.names", n_features) if "features.names" in arrays else None
+
+
+def _unpacked(arrays: dict[str, Array], name: str, n: int) -> Array:
+    ptr, text = arrays[f"{name}_ptr"], arrays[name].tobytes()
+    if ptr.shape != (n + 1,) or ptr.dtype.kind != "i" or ptr[0] != 0 or ptr[-1] != len(text):
+        raise ValueError(f"{name} does not fit their number, {n}")
+    if (np.diff(ptr) < 0).any():
+        raise ValueError(f"{name}_ptr decreases")
+    texts = np.empty(n, dtype=object)
+    texts[:] = [text[a:b].decode() for a, b in pairwise(ptr.tolist())]
+    if len(set(texts)) < n:
+        raise ValueError(f"{name} holds a name twice")
+    return texts
+
+
+def _strategy(params: dict[str, Any], model: dict[str, Any]) -> Strategy:
+    """As `params` has it; what prediction depends on comes from `model`."""
+    strategy = _typed(Strategy, params["resolved"])
+    _number(model, "path_weight", 0.0, 1e9)
+    for name in ("classifiers", "search", "loss", "normalize", "path_weight"):
+        if getattr(strategy, name) != model[name]:
+            raise ValueError(f"{name} is {model[name]!r} in model, but {getattr(strategy, name)!r} in params")
+    return strategy
+
+
+def _given(given: dict[str, Any]) -> dict[str, Any]:
+    """Training parameters, with values that the estimator takes; those of newer versions are left out."""
+    known = {name: given[name] for name in TRAINING if name in given}
+    for name, value in known.items():
+        if name in RULES and not (name == "representation" and value == "custom"):
+            check(name, value)
+    if known.get("tree") not in (None, "given"):
+        raise ValueError("the parameter tree is neither null nor given")
+    return known
+
+
+# --- numbers and objects of JSON ---
+
+
+def _object(file: ModelFile, name: str) -> dict[str, Any]:
+    value = json.loads(file.metadata[name])
+    if not isinstance(value, dict):
+        raise ValueError(f"the metadata {name!r} are not an object")
+    return value
+
+
+def _integer(values: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = values[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.40}, but must be an integer from {least} to {most}")
+    return value
+
+
+def _number(values: dict[str, Any], name: str, least: float, most: float) -> float:
+    value = values[name]
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r:.40}, but must be a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _typed(kind: Any, values: Any) -> Any:
+    """An instance of a dataclass whose fields have the types that it declares; other values are left out."""
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for field in fields(kind):
+        if field.name not in values:
+            continue  # the class has a default, or complains
+        value = values[field.name]
+        if type(value) is int and hints[field.name] in (float, str | float):
+            value = float(value)
+        if isinstance(value, bool) and hints[field.name] is not bool:
+            raise ValueError(f"{field.name} is {value!r}")
+        if not isinstance(value, hints[field.name]) or (
+            isinstance(value, float) and not math.isfinite(value)
+        ):
+            raise ValueError(f"{field.name} is {value!r:.40}")
+        arguments[field.name] = value
+    return kind(**arguments)

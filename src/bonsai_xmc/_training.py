@@ -1,0 +1,201 @@
+"""Rows, labels and a strategy → the core's model. The only caller of the core's training."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from bonsai_xmc import _core
+from bonsai_xmc._inputs import TrainingRows, label_vectors
+from bonsai_xmc._progress import Phases
+from bonsai_xmc._strategy import Facts, Strategy
+from bonsai_xmc._targets import Labels
+from bonsai_xmc._user_trees import tree_arrays
+
+Array = npt.NDArray[Any]
+
+# More than this share of classifiers out of passes deserves a warning; a few stragglers are normal.
+_MANY_UNCONVERGED = 0.1
+# Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
+_MANY_EMPTY = 0.5
+# The largest C of a single row and label: beyond it, weights leave the range of float32.
+_LARGEST_COST = 1e15
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What there is to learn from."""
+
+    rows: TrainingRows
+    labels: Labels
+    weights: Array | None  # float32, above 0; None: all rows weigh 1
+    representation: Any  # "input", "output", "joint", or the user's label vectors
+    tree: Any  # the user's tree or trees, or None
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            n_rows=self.rows.n_rows,
+            n_features=self.rows.n_features,
+            n_entries=self.rows.n_entries,
+            n_labels=int(np.count_nonzero(self.labels.counts)),
+            dense=self.rows.dense,
+        )
+
+    def take(self, rows: Array) -> "Problem":
+        """The same problem on some of its rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Problem(self.rows.take(rows), self.labels.take(rows), weights, self.representation, self.tree)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How training went."""
+
+    n_classifiers: int
+    n_unconverged: int
+    max_iter: int  # passes or Newton steps of the slowest classifier
+
+    def __add__(self, other: "Report") -> "Report":
+        return Report(
+            self.n_classifiers + other.n_classifiers,
+            self.n_unconverged + other.n_unconverged,
+            max(self.max_iter, other.max_iter),
+        )
+
+
+def make_problem(
+    rows: TrainingRows, labels: Labels, weights: Array | None, representation: Any, tree: Any
+) -> Problem:
+    """A problem without the rows of weight 0."""
+    if labels.n_rows != rows.n_rows:
+        raise ValueError(
+            f"X has {rows.n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many"
+        )
+    if weights is not None and not weights.all():
+        used = np.flatnonzero(weights)
+        rows, labels, weights = rows.take(used), labels.take(used), weights[used]
+    if weights is not None and (weights == 1).all():
+        weights = None
+    problem = Problem(rows, labels, weights, representation, tree)
+    if not len(problem.labels.indices):
+        raise ValueError("Y holds no label at all; there is nothing to learn")
+    return problem
+
+
+def train(
+    problem: Problem, strategy: Strategy, seed: int, threads: int, phases: Phases
+) -> tuple[_core.Model, Report]:
+    """Train as the strategy says."""
+    rows, labels = problem.rows, problem.labels
+    counts = labels.counts
+    weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
+    costs = _costs(counts, strategy, weights)
+    dataset = _core.Dataset(
+        rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
+    )
+    present = np.flatnonzero(counts).astype(np.uint32)
+    forest = one_vs_rest = None
+    report = Report(0, 0, 0)
+    if strategy.search == "beam":
+        trees = _trees(problem, dataset, present, strategy, seed, threads, phases)
+        routing_only = strategy.classifiers == "one_vs_rest"
+        params = _linear_params(strategy, strategy.node_bias)
+        forest, numbers = phases.run(
+            "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
+        )
+        report += Report(**numbers)
+        # Labels of a leaf are asked for together, so their classifiers stand together.
+        present = trees.leaf_order(0) if routing_only else present
+    if strategy.classifiers == "one_vs_rest":
+        options = (strategy.frequent_share, _linear_params(strategy, strategy.bias), seed, threads)
+        costs = costs[present] if len(costs) else costs
+        one_vs_rest, numbers = phases.run(
+            "one-vs-rest", _core.train_one_vs_rest, dataset, present, costs, *options
+        )
+        report += Report(**numbers)
+    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize), report
+
+
+def warn(model: _core.Model, report: Report, strategy: Strategy, n_labels: int, stacklevel: int) -> None:
+    """Tell what about the trained classifiers is unusual."""
+    last = model.trees if model.one_vs_rest is None else model.one_vs_rest
+    assert last is not None
+    scale = last.arrays()["scale"]
+    empty = int(np.count_nonzero(scale == 0))
+    if strategy.prune > 0 and empty > _MANY_EMPTY * len(scale) and n_labels > 1:
+        warnings.warn(
+            f"prune={strategy.prune:g} leaves {empty:,} of {len(scale):,} classifiers without any weight; "
+            "rows with many small entries, such as embeddings, need a smaller one",
+            stacklevel=stacklevel + 1,
+        )
+    if report.n_unconverged > _MANY_UNCONVERGED * report.n_classifiers:
+        warnings.warn(
+            f"{report.n_unconverged:,} of {report.n_classifiers:,} classifiers did not converge within "
+            f"max_iter={strategy.max_iter}; allow more, or a larger tol",
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _trees(
+    problem: Problem,
+    dataset: _core.Dataset,
+    present: Array,
+    strategy: Strategy,
+    seed: int,
+    threads: int,
+    phases: Phases,
+) -> _core.Trees:
+    labels = problem.labels
+    if strategy.given_tree:
+        arrays = tree_arrays(problem.tree, labels.classes, labels.counts > 0)
+        return _core.Trees.from_arrays(arrays, labels.n_labels)
+    if strategy.representation == "custom":
+        vectors = _core.LabelVectors.from_rows(label_vectors(problem.representation, labels.n_labels))
+    else:
+        vectors = phases.run("label vectors", _core.label_vectors, dataset, strategy.representation, threads)
+    params = {
+        "branching_factor": strategy.branching_factor,
+        "kmeans_tol": strategy.kmeans_tol,
+        "kmeans_max_iter": strategy.kmeans_max_iter,
+        "plus_plus": strategy.kmeans_init == "k-means++",
+        "balanced": strategy.balanced,
+        "max_leaf_size": strategy.max_leaf_size,
+        "max_depth": strategy.max_depth or 0,
+        "split_oversized": strategy.split_oversized,
+    }
+    return phases.run("trees", _core.build_trees, vectors, present, strategy.n_trees, params, seed, threads)
+
+
+def _linear_params(strategy: Strategy, bias: str | float) -> dict[str, Any]:
+    return {
+        "loss": strategy.loss,
+        "solver": strategy.solver,
+        "C": strategy.C,
+        "tol": strategy.tol,
+        "max_iter": strategy.max_iter,
+        "learn_bias": bias == "learn",
+        "fixed_bias": 0.0 if isinstance(bias, str) else bias,
+        "prune": strategy.prune,
+    }
+
+
+def _costs(counts: Array, strategy: Strategy, weights: Array) -> Array:
+    """What C is multiplied by for each label; empty if by 1."""
+    costs = np.empty(0)
+    if strategy.tail_exponent > 0:
+        mean = counts[counts > 0].mean()
+        with np.errstate(over="ignore"):
+            costs = np.power(mean / np.maximum(counts, 1), strategy.tail_exponent, dtype=np.float64)
+    largest = strategy.C * costs[counts > 0].max(initial=1.0) if len(costs) else strategy.C
+    largest *= float(weights.max(initial=1.0))
+    if largest > _LARGEST_COST:
+        raise ValueError(
+            f"C ({strategy.C:g}), the weight of a row and the tail_exponent ({strategy.tail_exponent:g}) "
+            f"multiply to {largest:.3g}, but must stay below {_LARGEST_COST:.0e}"
+        )
+    return costs.astype(np.float32)
