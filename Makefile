@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*/*) $(wildcard src/python/*) CMakeLists.txt pyproject.toml
-CPP_FILES := $(wildcard src/core/*/*.?pp) $(wildcard src/python/*.?pp) $(wildcard tests/cpp/*.?pp) $(wildcard benchmarks/*.?pp)
+CPP_FILES := $(wildcard src/core/*/*.?pp src/core/*/*.inl src/python/*.?pp tests/cpp/*.?pp benchmarks/*.?pp)
 
 # The data sets of benchmarks and tests, if they lie beside the checkout and nothing else is said.
 ifneq ($(wildcard ../shared/data),)

@@ -255,13 +255,14 @@ class Bench {
             for (int i = 0; i < 5; ++i) bits &= rng.next();  // every 32nd
         const DualPass pass{.rows = shuffled_.view(),
                             .order = order.data(),
+                            .n = kRows,
                             .positive = positive.data(),
                             .inv_q = inv_q.data(),
                             .diagonal = diagonal.data(),
                             .active = ~uint64_t{0},
                             .width = kLanes,
                             .learn_bias = false,
-                            .still = 0.02f,
+                            .min_gradient = 0.02f,
                             .w = w.data(),
                             .bias = bias.data(),
                             .alpha = alpha.data(),
@@ -300,7 +301,7 @@ class Bench {
         Buffer<float> w(n_features_ * kLanes);
         const std::vector<float> coef(kRows * kLanes, 1e-3f);
         const double seconds =
-            best([&] { kernels().scatter(shuffled_.view(), coef.data(), kLanes, w.data()); });
+            best([&] { kernels().scatter(shuffled_.view(), 0, kRows, coef.data(), kLanes, w.data()); });
         return {seconds, 2 * kLanes * total_, 0, 2 * kRowBytes * total_, row_bytes(kRowBytes)};
     }
 

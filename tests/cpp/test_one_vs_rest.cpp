@@ -7,19 +7,11 @@
 
 #include "base/random.hpp"
 #include "check.hpp"
+#include "fixtures.hpp"
 
 using namespace bonsai;
 
 namespace {
-
-std::vector<const Kernels*> all_kernels() {
-    std::vector<const Kernels*> found;
-    for (const char* name : {"portable", "avx2", "avx512", "avx512vnni"}) try {
-            found.push_back(&kernels_named(name));
-        } catch (const std::invalid_argument&) {  // not on this machine
-        }
-    return found;
-}
 
 // --- scan_quantised ---
 
@@ -29,7 +21,7 @@ struct FixedRows {
     std::vector<int32_t> index;
     std::vector<int16_t> value;
     std::vector<uint32_t> place;
-    std::vector<int16_t> panel = std::vector<int16_t>(kPairs, 0);
+    std::vector<int16_t> panel = std::vector<int16_t>(kLanePairs, 0);
     std::vector<float> threshold = std::vector<float>(kMaxLanes, 0.0f);
     std::vector<float> factor;
     std::vector<int16_t> leeway;  // empty: none
@@ -43,24 +35,24 @@ struct FixedRows {
     // A row of the panel for the feature.
     void add_place(size_t feature, const std::vector<int8_t>& lanes) {
         place.resize(std::max(place.size(), feature + 1), 0);
-        place[feature] = static_cast<uint32_t>(panel.size() / kPairs);
-        for (size_t l = 0; l < kPairs; ++l)
-            panel.push_back(static_cast<int16_t>(256 * lanes[kPairs + l] + lanes[l]));
+        place[feature] = static_cast<uint32_t>(panel.size() / kLanePairs);
+        for (size_t l = 0; l < kLanePairs; ++l)
+            panel.push_back(static_cast<int16_t>(256 * lanes[kLanePairs + l] + lanes[l]));
     }
     // A lane's weight times 256: the lower byte with its sign, or the whole word.
     int64_t weight(int32_t feature, size_t l) const {
-        const int64_t word = panel[place[feature] * kPairs + l % kPairs];
-        return l < kPairs ? ((word + 32768 + 128) % 256 - 128) * 256 : word;
+        const int64_t word = panel[place[feature] * kLanePairs + l % kLanePairs];
+        return l < kLanePairs ? ((word + 32768 + 128) % 256 - 128) * 256 : word;
     }
     QuantisedScan pass() const {
         return {.ptr = ptr.data(),
                 .index = index.data(),
                 .value = value.data(),
-                .place = place.data(),
+                .panel_row = place.data(),
                 .panel = panel.data(),
                 .threshold = threshold.data(),
                 .factor = factor.data(),
-                .leeway = leeway.empty() ? nullptr : leeway.data()};
+                .tolerance = leeway.empty() ? nullptr : leeway.data()};
     }
     // The sum of row i in lane l; `least` and `most` take the ends that its parts reach.
     int64_t sum(size_t i, size_t l, int64_t& least, int64_t& most) const {
@@ -153,10 +145,10 @@ void test_rows_above_at_the_ends(const Kernels& k) {
     // 32767, the largest sum, and -32768, the least: one entry more on the way there and back. Features 0 and
     // 1 for the lower bytes, 2 and 3 for the upper ones.
     FixedRows rows;
-    for (const size_t first : {size_t{0}, kPairs})
+    for (const size_t first : {size_t{0}, kLanePairs})
         for (const int8_t weight : {127, 1}) {
             std::vector<int8_t> lanes(kMaxLanes, 0);
-            std::fill_n(lanes.begin() + static_cast<ptrdiff_t>(first), kPairs, weight);
+            std::fill_n(lanes.begin() + static_cast<ptrdiff_t>(first), kLanePairs, weight);
             rows.add_place(rows.place.size(), lanes);
         }
     constexpr int16_t one = 32767, minus = -32767;
@@ -166,8 +158,8 @@ void test_rows_above_at_the_ends(const Kernels& k) {
         rows.add_row({f, f + 1, f, f}, {one, one, minus, minus}, 1.0f);
     }
     int64_t least = 0, most = 0;
-    for (const size_t l : {size_t{5}, kPairs + 5}) {
-        const size_t first = l < kPairs ? 0 : 3;
+    for (const size_t l : {size_t{5}, kLanePairs + 5}) {
+        const size_t first = l < kLanePairs ? 0 : 3;
         CHECK(rows.sum(first, l, least, most) == 32767);
         CHECK(rows.sum(first + 1, l, least, most) == -32768);
         CHECK(rows.sum(first + 2, l, least, most) == -32255);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "check.hpp"
+#include "fixtures.hpp"
 #include "tree/build.hpp"
 
 using namespace bonsai;
@@ -15,15 +16,6 @@ using namespace bonsai;
 namespace {
 
 using Clusters = std::vector<uint32_t>;
-
-std::vector<const Kernels*> all_kernels() {
-    std::vector<const Kernels*> found;
-    for (const char* name : {"portable", "avx2", "avx512", "avx512vnni"}) try {
-            found.push_back(&kernels_named(name));
-        } catch (const std::invalid_argument&) {  // not on this machine
-        }
-    return found;
-}
 
 KMeansParams params(size_t k) {
     return {.k = k, .tol = 1e-4, .max_iter = 50, .plus_plus = false, .balanced = false};

@@ -1,3 +1,3 @@
 #define BONSAI_KERNELS kAvx2Kernels
 #define BONSAI_KERNELS_NAME "avx2"
-#include "kernels/kernels_impl.hpp"
+#include "kernels/table.inl"

@@ -1,3 +1,3 @@
 #define BONSAI_KERNELS kAvx512Kernels
 #define BONSAI_KERNELS_NAME "avx512"
-#include "kernels/kernels_impl.hpp"
+#include "kernels/table.inl"

@@ -1,3 +1,3 @@
 #define BONSAI_KERNELS kAvx512VnniKernels
 #define BONSAI_KERNELS_NAME "avx512vnni"
-#include "kernels/kernels_impl.hpp"
+#include "kernels/table.inl"

@@ -1,3 +1,3 @@
 #define BONSAI_KERNELS kPortableKernels
 #define BONSAI_KERNELS_NAME "portable"
-#include "kernels/kernels_impl.hpp"
+#include "kernels/table.inl"

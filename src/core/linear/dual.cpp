@@ -3,28 +3,29 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <numeric>
+#include <vector>
 
 #include "base/memory.hpp"
 #include "base/random.hpp"
 
 namespace bonsai {
-
 namespace {
 
-// Rows within this part of the tolerance do not move: half of all moves are as small, and change nothing.
-constexpr double kStill = 0.2;
+// Times tol: variables with a smaller projected gradient are not updated. Half of all updates are as small,
+// and make no difference.
+constexpr double kMinGradient = 0.2;
 
-// A panel whose lanes leave as they converge. Lanes are independent, so packing the rest together changes
-// nothing but the time.
+// A panel that its lanes leave as they converge. Lanes are independent: compacting the rest changes nothing
+// but the time.
 class DualPanel {
   public:
     DualPanel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-              const Kernels& kernels)
+              const Kernels& kernels, const Control& control)
         : problem_(problem),
           params_(params),
           kernels_(kernels),
+          control_(control),
           first_(first),
           width_(panel_width(n)),
           lane_(n),
@@ -35,21 +36,8 @@ class DualPanel {
         w_.assign(problem.rows.n_features * width_, 0.0f);
         alpha_.assign(rows * width_, 0.0f);
         bias_.assign(width_, params.learn_bias ? 0.0f : params.fixed_bias);
-        diagonal_.resize(rows);
-        inv_q_.resize(rows);
-        const bool hinge = params.loss == Loss::squared_hinge;
-        for (size_t i = 0; i < rows; ++i) {
-            const double cost = problem.cost(i, params.c), norm2 = problem.norm2[i];
-            double singleton2 = 0;  // see eliminates_singletons()
-            if (problem.singletons)
-                for (const float x : (*problem.singletons)[i]) singleton2 += double{x} * x;
-            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + singleton2 : cost);
-            // A row without features and without a bias cannot move anything: any finite step will do.
-            const double q =
-                hinge ? norm2 + 0.5 / cost : std::max(norm2 + (params.learn_bias ? 1.0 : 0.0), 1e-12);
-            inv_q_[i] = static_cast<float>(1.0 / q);
-        }
-        if (!hinge)
+        set_diagonals();
+        if (params.loss == Loss::logistic)
             start_inside();
         else if (params.learn_bias)
             start_bias();
@@ -58,16 +46,16 @@ class DualPanel {
         solution_.converged.assign(n, 0);
     }
 
-    Solution solve(const Control& control) {
+    Solution solve() {
         std::vector<uint32_t> order(problem_.rows.n_rows);
         std::iota(order.begin(), order.end(), 0u);
         Rng rng(derive(problem_.key, kForSolver));
         for (int iteration = 1; !lane_.empty(); ++iteration) {
-            control.check();
+            control_.check();
             rng.shuffle(order);
-            const uint64_t done = pass(order);
+            const uint64_t converged = pass(order);
             const bool last = iteration == params_.max_iter;
-            settle(last ? all_lanes() : done, done, iteration);
+            finish(last ? all_lanes() : converged, converged, iteration);
         }
         return std::move(solution_);
     }
@@ -77,7 +65,25 @@ class DualPanel {
         return lane_.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << lane_.size()) - 1;
     }
 
-    // The logistic dual lives strictly inside (0, C).
+    void set_diagonals() {
+        const size_t rows = problem_.rows.n_rows;
+        diagonal_.resize(rows);
+        inv_q_.resize(rows);
+        const bool hinge = params_.loss == Loss::squared_hinge;
+        for (size_t i = 0; i < rows; ++i) {
+            const double cost = problem_.cost(i, params_.c), norm2 = problem_.norm2[i];
+            double singletons2 = 0;  // see eliminates_singletons()
+            if (problem_.singletons)
+                for (const float x : (*problem_.singletons)[i]) singletons2 += double{x} * x;
+            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + singletons2 : cost);
+            // A row without features and without a bias has no influence: any finite step will do.
+            const double q =
+                hinge ? norm2 + 0.5 / cost : std::max(norm2 + (params_.learn_bias ? 1.0 : 0.0), 1e-12);
+            inv_q_[i] = static_cast<float>(1.0 / q);
+        }
+    }
+
+    // The variables of the logistic dual are strictly inside (0, C).
     void start_inside() {
         Panel coef(alpha_.size(), 0.0f);
         for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
@@ -88,10 +94,10 @@ class DualPanel {
                 if (params_.learn_bias) bias_[l] += coef[i * width_ + l];
             }
         }
-        kernels_.scatter(problem_.rows, coef.data(), width_, w_.data());
+        kernels_.scatter(problem_.rows, 0, problem_.rows.n_rows, coef.data(), width_, w_.data());
     }
 
-    // The best bias of a classifier without weights.
+    // The optimal bias of a classifier without weights.
     void start_bias() {
         double all = 0;
         std::vector<double> of_positives(width_, 0.0);
@@ -105,50 +111,57 @@ class DualPanel {
             bias_[l] = static_cast<float>(2 * of_positives[l] / all - 1);
     }
 
-    // At the optimum the bias is the sum of y alpha. A row of the support answers a change of the bias by
-    // 1 / Q_ii times as much if the weights follow at once, by up to three times that if they do not: a
-    // Newton step with twice that. To hold the bias during a pass, instead of letting every row move it a
-    // little, leaves rows alone that have nothing to do with a class.
+    // At the optimum the bias is the sum of y alpha. If the bias changes by 1, the alpha of a support vector
+    // changes by 1 / Q_ii if the weights follow at once, by up to three times that if they do not: a Newton
+    // step with twice that. Within a pass the bias is constant, so that rows that have nothing to do with a
+    // class need no updates just because the bias moved.
     static float bias_step(float bias, float alpha_sum, float support) {
         return (alpha_sum - bias) / (1 + 2 * support);
     }
 
-    // One pass; returns the lanes that have converged.
+    // One pass over all rows; returns the lanes that have converged.
     uint64_t pass(const std::vector<uint32_t>& order) {
-        float high[kMaxLanes], low[kMaxLanes], alpha_sum[kMaxLanes], support[kMaxLanes];
-        const DualPass work{.rows = problem_.rows,
-                            .order = order.data(),
-                            .positive = positive_.data(),
-                            .inv_q = inv_q_.data(),
-                            .diagonal = diagonal_.data(),
-                            .active = active_,
-                            .width = width_,
-                            .learn_bias = params_.learn_bias,
-                            .still = static_cast<float>(kStill * params_.tol),
-                            .w = w_.data(),
-                            .bias = bias_.data(),
-                            .alpha = alpha_.data(),
-                            .gradient_max = high,
-                            .gradient_min = low,
-                            .alpha_sum = alpha_sum,
-                            .support = support};
-        (params_.loss == Loss::squared_hinge ? kernels_.dual_squared_hinge : kernels_.dual_logistic)(work);
-        const bool between_passes = params_.learn_bias && params_.loss == Loss::squared_hinge;
-        uint64_t done = 0;
+        float high[kMaxLanes] = {}, low[kMaxLanes] = {}, alpha_sum[kMaxLanes] = {}, support[kMaxLanes] = {};
+        DualPass part{.rows = problem_.rows,
+                      .order = nullptr,
+                      .n = 0,
+                      .positive = positive_.data(),
+                      .inv_q = inv_q_.data(),
+                      .diagonal = diagonal_.data(),
+                      .active = active_,
+                      .width = width_,
+                      .learn_bias = params_.learn_bias,
+                      .min_gradient = static_cast<float>(kMinGradient * params_.tol),
+                      .w = w_.data(),
+                      .bias = bias_.data(),
+                      .alpha = alpha_.data(),
+                      .gradient_max = high,
+                      .gradient_min = low,
+                      .alpha_sum = alpha_sum,
+                      .support = support};
+        const bool hinge = params_.loss == Loss::squared_hinge;
+        const size_t step = rows_per_poll(problem_.rows);
+        for (size_t begin = 0; begin < order.size(); begin += step) {
+            control_.check();
+            part.order = order.data() + begin;
+            part.n = std::min(step, order.size() - begin);
+            (hinge ? kernels_.dual_squared_hinge : kernels_.dual_logistic)(part);
+        }
+        uint64_t converged = 0;
         for (size_t l = 0; l < lane_.size(); ++l) {
             float move = 0;
-            if (between_passes && active_ >> l & 1)
+            if (params_.learn_bias && hinge && active_ >> l & 1)
                 bias_[l] += move = bias_step(bias_[l], alpha_sum[l], support[l]);
-            if (high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol) done |= uint64_t{1} << l;
+            if (high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol)
+                converged |= uint64_t{1} << l;
         }
-        return done;
+        return converged;
     }
 
-    // Lanes in `finished` stop moving; they are carried out of the panel once that makes it narrower.
-    void settle(uint64_t finished, uint64_t converged, int iteration) {
-        const uint64_t fresh = finished & active_;
-        for (size_t l = 0; l < lane_.size(); ++l) {
-            if (!(fresh >> l & 1)) continue;
+    // Lanes in `finished` are not updated any more. They leave the panel once that makes it narrower.
+    void finish(uint64_t finished, uint64_t converged, int iteration) {
+        for (uint64_t bits = finished & active_; bits; bits &= bits - 1) {
+            const auto l = static_cast<size_t>(std::countr_zero(bits));
             solution_.n_iter[lane_[l]] = iteration;
             solution_.converged[lane_[l]] = converged >> l & 1;
             solution_.bias[lane_[l]] = bias_[l];
@@ -156,11 +169,12 @@ class DualPanel {
         active_ &= ~finished;
         const auto n_left = static_cast<size_t>(std::popcount(active_));
         if (n_left > 0 && panel_width(n_left) == width_) return;
-        report(all_lanes() & ~active_);
+        extract_weights(all_lanes() & ~active_);
+        if (problem_.singletons) extract_singletons(all_lanes() & ~active_);
         compact();
     }
 
-    void report(uint64_t lanes) {
+    void extract_weights(uint64_t lanes) {
         for (size_t f = 0; f < problem_.rows.n_features; ++f) {
             const float* row = w_.data() + f * width_;
             for (uint64_t bits = kernels_.lanes_above(row, width_, params_.prune) & lanes; bits;
@@ -170,17 +184,17 @@ class DualPanel {
                     {static_cast<uint32_t>(f), static_cast<uint32_t>(first_ + lane_[l]), row[l]});
             }
         }
-        if (problem_.singletons) report_singletons(lanes);
     }
 
-    void report_singletons(uint64_t lanes) {
+    // The weight of a singleton feature is y alpha x.
+    void extract_singletons(uint64_t lanes) {
         const SingletonFeatures& singletons = *problem_.singletons;
         for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
             const float* alpha = alpha_.data() + i * width_;
             float largest = 0;
             for (const float x : singletons[i]) largest = std::max(largest, std::abs(x));
             if (largest == 0) continue;
-            // A little less, for the rounding of the quotient; each weight is looked at below.
+            // Candidates: the threshold has room for the rounding of the quotient.
             const uint64_t some =
                 kernels_.lanes_above(alpha, width_, params_.prune / largest * 0.999f) & lanes;
             for (size_t e = 0; some && e < singletons[i].size(); ++e)
@@ -200,9 +214,9 @@ class DualPanel {
         std::vector<uint32_t> kept;
         for (uint64_t bits = active_; bits; bits &= bits - 1) kept.push_back(std::countr_zero(bits));
         const size_t width = panel_width(kept.size());
-        repack(w_, problem_.rows.n_features, kept, width);
-        repack(alpha_, problem_.rows.n_rows, kept, width);
-        repack(bias_, 1, kept, width);
+        compact_panel(w_, problem_.rows.n_features, kept, width);
+        compact_panel(alpha_, problem_.rows.n_rows, kept, width);
+        compact_panel(bias_, 1, kept, width);
         for (auto& bits : positive_) {
             uint64_t packed = 0;
             for (size_t l = 0; l < kept.size(); ++l) packed |= (bits >> kept[l] & 1) << l;
@@ -215,7 +229,7 @@ class DualPanel {
     }
 
     // In place: a narrower row never overtakes the one that it is read from.
-    void repack(Panel& panel, size_t n, const std::vector<uint32_t>& kept, size_t width) const {
+    void compact_panel(Panel& panel, size_t n, const std::vector<uint32_t>& kept, size_t width) const {
         for (size_t r = 0; r < n; ++r) {
             const float* from = panel.data() + r * width_;
             float* to = panel.data() + r * width;
@@ -228,9 +242,10 @@ class DualPanel {
     const Problem& problem_;
     const LinearParams& params_;
     const Kernels& kernels_;
+    const Control& control_;
     size_t first_;
     size_t width_;
-    uint64_t active_;             // lanes that still move; padding never does
+    uint64_t active_;             // lanes that are updated; padding never is
     std::vector<uint32_t> lane_;  // lane of the panel -> class, counted from first_
     std::vector<uint64_t> positive_;
     Panel w_, alpha_, bias_;
@@ -242,7 +257,7 @@ class DualPanel {
 
 Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
                     const Kernels& kernels, const Control& control) {
-    return DualPanel(problem, first, n, params, kernels).solve(control);
+    return DualPanel(problem, first, n, params, kernels, control).solve();
 }
 
 }  // namespace bonsai

@@ -30,6 +30,14 @@ Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const
     return problem;
 }
 
+size_t rows_per_poll(const RowsView& rows) {
+    constexpr size_t entries = size_t{1} << 20;
+    if (rows.n_rows == 0) return 1;
+    const size_t all =
+        rows.is_dense() ? rows.n_rows * rows.n_features : static_cast<size_t>(rows.ptr[rows.n_rows]);
+    return std::max<size_t>(1, entries / (all / rows.n_rows + 1));
+}
+
 std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n) {
     std::vector<uint64_t> bits(problem.rows.n_rows, 0);
     for (size_t i = 0; i < bits.size(); ++i) {

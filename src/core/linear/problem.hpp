@@ -59,6 +59,9 @@ Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const
 // For each row of the problem, bit l: the row is a positive of class first + l.
 std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n);
 
+// Rows that a panel kernel visits between two polls of `Control`: about 2^20 entries, some ten milliseconds.
+size_t rows_per_poll(const RowsView& rows);
+
 struct Weight {
     uint32_t feature;  // of problem.rows or problem.singletons
     uint32_t cls;

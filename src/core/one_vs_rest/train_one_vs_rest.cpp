@@ -127,11 +127,11 @@ class TwoForms {
         return {.ptr = view_.ptr,
                 .index = view_.index,
                 .value = fixed_.data(),
-                .place = place,
+                .panel_row = place,
                 .panel = panel,
                 .threshold = threshold,
                 .factor = inverse_.data(),
-                .leeway = sure ? leeway_.data() : nullptr};
+                .tolerance = sure ? leeway_.data() : nullptr};
     }
     static constexpr double kUnits = 4;  // that a weight of 1 adds to the sum for a row's largest value
 
@@ -539,7 +539,7 @@ class RankerTrainer {
     // at a time, so that the part of the panel that is written to stays in cache.
     void place(const float* scale, Scratch& s) const {
         s.placed.clear();
-        s.panel.assign(kPairs, 0);
+        s.panel.assign(kLanePairs, 0);
         const Entry* next[kMaxLanes];
         for (size_t l = 0; l < kMaxLanes; ++l) next[l] = s.weights[l].data();
         for (size_t end = kPlacedAtOnce; end < s.w.size() + kPlacedAtOnce; end += kPlacedAtOnce)
@@ -549,16 +549,16 @@ class RankerTrainer {
                 for (; next[l] != last && next[l]->feature < end; ++next[l]) {
                     uint32_t& place = s.place[next[l]->feature];
                     // The lower byte stands already, and adds to the upper one.
-                    const auto low = static_cast<float>(s.panel[place * kPairs + l % kPairs]) / 256;
-                    const float scaled = next[l]->value * scale[l] - (l < kPairs ? 0 : low);
+                    const auto low = static_cast<float>(s.panel[place * kLanePairs + l % kLanePairs]) / 256;
+                    const float scaled = next[l]->value * scale[l] - (l < kLanePairs ? 0 : low);
                     const auto value = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
                     if (place == 0) {
                         s.placed.push_back(next[l]->feature);
                         place = static_cast<uint32_t>(s.placed.size());
-                        s.panel.resize(s.panel.size() + kPairs, 0);
+                        s.panel.resize(s.panel.size() + kLanePairs, 0);
                     }
-                    s.panel[place * kPairs + l % kPairs] +=
-                        static_cast<int16_t>(l < kPairs ? value : value * 256);
+                    s.panel[place * kLanePairs + l % kLanePairs] +=
+                        static_cast<int16_t>(l < kLanePairs ? value : value * 256);
                 }
             }
     }

@@ -1,6 +1,7 @@
 // Spherical k-means: rows of vectors -> a partition. Knows nothing of labels or trees.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace bonsai {
 
 struct KMeansParams {
     size_t k;        /// clusters asked for, >= 2
-    double tol;      /// stop when the mean similarity gains less
+    double tol;      /// stop when the mean similarity improves by less
     int max_iter;    /// >= 1
-    bool plus_plus;  /// first centres by k-means++ instead of at random
+    bool plus_plus;  /// initial centres by k-means++ instead of random rows
     bool balanced;   /// cluster sizes differ by at most one
 };
 
@@ -25,7 +26,9 @@ struct Partition {
     std::vector<double> objective;  // mean similarity of a row to its centre, for each iteration
 };
 
-// `rows` are unit or zero. Zero rows resemble nothing: they are dealt out to the smallest clusters.
+// Lloyd's algorithm with cosine similarity (Dhillon and Modha, "Concept decompositions for large sparse text
+// data using clustering", Machine Learning 2001). `rows` have norm 1 or 0. Zero rows are similar to nothing:
+// they are distributed over the smallest clusters.
 Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
                          Pool& pool);
 

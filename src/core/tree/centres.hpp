@@ -1,0 +1,96 @@
+// The centres of k-means: sums of rows in float, and the same as int8 to compare rows with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "base/parallel.hpp"
+#include "data/rows.hpp"
+#include "kernels/kernels.hpp"
+
+namespace bonsai {
+
+// k sums of rows, each contiguous: rows come and go one by one. A centre is its sum times 1 / norm.
+struct Centres {
+    Centres(size_t k_, size_t n_features_)
+        : k(k_),
+          n_features(n_features_),
+          stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep),
+          sums(k_ * stride, 0.0f) {}
+
+    size_t k;
+    size_t n_features;
+    size_t stride;  // an odd number of cache lines: one feature of all centres does not map to one cache set
+    Panel sums;
+    std::vector<double> norm2 = std::vector<double>(k, 0.0);
+    std::vector<float> inverse = std::vector<float>(k, 1.0f);  // 1 / norm; 0: the cluster is empty
+
+    float* sum(size_t c) { return sums.data() + c * stride; }
+    const float* sum(size_t c) const { return sums.data() + c * stride; }
+};
+
+// Calls fn(begin, end) for blocks of features that are multiples of kLaneStep, by all threads.
+template <class Fn>
+void for_each_feature_block(size_t n_features, Pool& pool, Fn&& fn) {
+    constexpr size_t block = kLaneStep, blocks_per_task = 64, step = block * blocks_per_task;
+    pool.run((n_features + step - 1) / step, [&](size_t task, unsigned) {
+        const size_t last = n_features < (task + 1) * step ? n_features : (task + 1) * step;
+        for (size_t begin = task * step; begin < last; begin += block)
+            fn(begin, last < begin + block ? last : begin + block);
+    });
+}
+
+// Some centres as a panel: out[(f - begin) * width + l] = feature f of the sum of centre lanes[l]; lanes
+// beyond the last repeat it. Works on blocks of 4 x 4: `begin` and `width` are multiples of four, and `out`
+// has room for `end` rounded up to one.
+void transpose_centres(const Centres& centres, std::span<const uint32_t> lanes, size_t width, size_t begin,
+                       size_t end, float* out);
+
+// Unit centres as int8, feature-major with a scale for each feature: a quarter of the memory to read, and
+// enough for most rows to tell which centre is the nearest.
+class QuantisedCentres {
+  public:
+    // Buffers of a task.
+    struct Scratch {
+        std::vector<int16_t> value;
+        AlignedVector<int32_t> sum;
+    };
+
+    // `longest`: the largest number of entries of a row that will be compared.
+    QuantisedCentres(size_t n_features, size_t longest);
+
+    // Quantises the centres `which`; they replace those from before.
+    void quantise(const Centres& centres, std::span<const uint32_t> which, const Kernels& kernels,
+                  Pool& pool);
+
+    // similarity[c] to each centre that was quantised; -infinity to empty clusters. Returns the variance of
+    // their errors.
+    float compare(const RowsView& rows, uint32_t row, const Centres& centres, const Kernels& kernels,
+                  Scratch& scratch, float* similarity) const;
+
+  private:
+    static constexpr size_t kMaxPartLanes = 128;
+
+    size_t n_parts() const { return (stride_ + kMaxPartLanes - 1) / kMaxPartLanes; }
+    size_t part_lanes(size_t part) const {
+        return kMaxPartLanes < stride_ - part * kMaxPartLanes ? kMaxPartLanes
+                                                              : stride_ - part * kMaxPartLanes;
+    }
+    size_t offset(size_t part, size_t f) const {
+        return part * kMaxPartLanes * n_features_ + f * part_lanes(part);
+    }
+
+    size_t n_features_;
+    float largest_value_;            // of a row, as an integer
+    std::vector<uint32_t> lane_;     // the centres
+    size_t stride_ = 0;              // their number, padded
+    AlignedVector<int8_t> weights_;  // parts of up to 128 lanes, each n_features x lanes
+    // What a row's value is multiplied by before it is rounded, parts x n_features; and what a sum of
+    // integers is multiplied by, for each part.
+    std::vector<float> scale_, unit_;
+};
+
+}  // namespace bonsai
