@@ -4,6 +4,7 @@ import argparse
 import doctest
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import subprocess
@@ -12,12 +13,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc._cli import arguments
 from bonsai_xmc._params import PRESETS
+from bonsai_xmc._store import container
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -118,11 +121,10 @@ def test_linked_sections_exist(document):
 
 PACKAGE = ROOT / "src" / "bonsai_xmc"
 PLACES = [ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "src/core", PACKAGE, PACKAGE / "experiments"]
-SETTLED = [document for document in DOCUMENTS if document.name not in ("architecture.md", "format.md")]
 WRITTEN = ("build/", "dist/", "benchmarks/results/", "out/", ".venv")  # by commands; not in the repository
 
 
-@pytest.mark.parametrize("document", SETTLED, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_named_files_exist(document):
     named = re.findall(r"`([\w./-]+(?:\.(?:py|md|[ch]pp|svg|toml)|/))`", document.read_text(encoding="utf-8"))
     missing = [
@@ -162,7 +164,7 @@ STRANGE = re.compile(
 )
 
 
-@pytest.mark.parametrize("document", SETTLED, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_documents_use_the_words_of_the_field(document):
     assert not STRANGE.findall(document.read_text(encoding="utf-8"))
 
@@ -218,6 +220,37 @@ def test_sizes_of_data_sets_in_the_readme(real_data, title, name):
 def test_the_default_model_is_what_the_readme_says(generated):
     model = Bonsai().fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
+
+
+def test_the_model_file_is_documented(named, tmp_path):
+    """Every tensor and every key of files of all kinds stands in docs/format.md, and nothing else does."""
+    text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    X, names = named
+    table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])
+    found = set()
+    for kind in ({"classifiers": "leaf"}, {}, {"search": "beam"}):
+        for rows, labels in ((X, names), (table, [[10 + len(name)] for (name,) in names])):
+            if kind and rows is table:
+                continue
+            Bonsai(**kind).fit(rows, labels).save(tmp_path / "model.bonsai")
+            found |= keys_of(tmp_path / "model.bonsai")
+    missing = {name for name in found if f"`{name}`" not in text}
+    assert not missing
+    tables = text[text.index("## Metadata") : text.index("## Read a file")]
+    listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
+    sections = {"trees", "one_vs_rest", "labels", "features", "text", "calibration", "index", "labels.texts"}
+    others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
+    assert {name for names in listed for name in names} - sections - others == found
+
+
+def keys_of(path):
+    """Names of tensors, without the section of a forest, and keys of the metadata."""
+    file = container.read(path)
+    keys = {name.removeprefix("trees.").removeprefix("one_vs_rest.") for name in file.arrays}
+    keys |= file.metadata.keys()
+    for name in ("model", "provenance"):
+        keys |= json.loads(file.metadata[name]).keys()
+    return keys | json.loads(file.metadata["params"]).keys()
 
 
 def test_the_demo_ends_with_predictions_that_are_mostly_right():
