@@ -1,10 +1,12 @@
 """The command line: what each command prints and writes, how it ends, and what it leaves behind."""
 
+import bz2
 import contextlib
 import gzip
 import inspect
 import io
 import json
+import lzma
 import os
 import pty
 import re
@@ -302,7 +304,7 @@ def stdin(monkeypatch):
 def test_standard_input(bonsai, tmp_path, folder, stdin):
     train, test, model = ((folder / name).read_bytes() for name in ("train.txt", "test.txt", "model.bonsai"))
     small = ("--classifiers=leaf", "--branching-factor=5")
-    for content in (train, gzip.compress(train)):
+    for content in (train, gzip.compress(train), bz2.compress(train), lzma.compress(train)):
         stdin(content)
         bonsai("train", "-", "-o", tmp_path / "m", *small)
         assert (tmp_path / "m").read_bytes() == model
@@ -387,6 +389,50 @@ def test_pipes(folder, tmp_path):
 # Ids and numbers of features
 
 
+@pytest.fixture
+def svmlight(tmp_path, data):
+    """svmlight files of both bases; the test rows do not use the first feature."""
+    X_test = data.X_test.tolil()
+    X_test[:, 0] = 0
+    X_test = X_test.tocsr()
+    for base in (0, 1):
+        for name, X, Y in (("train", data.X_train, data.Y_train), ("test", X_test, data.Y_test)):
+            datasets.save_xc(tmp_path / f"{name}{base}.svm", X, Y, format="svmlight", base=base)
+    assert data.X_train[:, [0]].nnz
+    return tmp_path, X_test
+
+
+def test_queries_follow_the_base_of_the_training_file(bonsai, svmlight, data):
+    path, X_test = svmlight
+    ids, _ = Bonsai().fit(data.X_train, data.Y_train).top_k(X_test, 5)
+    expected = metrics.evaluate(data.Y_test, ids, data.Y_train)
+    for base, option in ((0, []), (1, ["--base", 1])):
+        bonsai("train", path / f"train{base}.svm", "-o", path / "m", "--n-labels", 40, *option)
+        result = bonsai("evaluate", path / "m", path / f"test{base}.svm", "--json")
+        assert json.loads(result) == pytest.approx(expected)
+        predicted = bonsai("predict", path / "m", path / f"test{base}.svm")
+        assert predicted == bonsai("predict", path / "m", path / f"test{base}.svm", "--base", base)
+    assert predicted != bonsai("predict", path / "m", path / "test0.svm", "--base", 1)
+
+
+def test_a_base_that_nothing_tells(bonsai, svmlight):
+    path, _ = svmlight
+    error = error_of(bonsai, "train", path / "train1.svm", "-o", path / "m")
+    assert "train1.svm: feature ids begin at 0 or at 1, and nothing tells which" in error
+    assert "--base 0 or --base 1" in error
+    # a model that was trained on a file with a header does not know the habits of svmlight files
+    assert "nothing tells which" in error_of(bonsai, "predict", "model.bonsai", path / "test0.svm")
+    bonsai("train", path / "train1.svm", "-o", path / "m", "--base", 1)
+    error = error_of(bonsai, "predict", path / "m", path / "train0.svm")
+    assert (
+        "the feature id 0 occurs, so ids begin at 0 here, but they began at 1 in the training file" in error
+    )
+    assert bonsai("predict", path / "m", path / "train0.svm", "--base", 0)
+    datasets.save_xc(path / "headed.txt", svmlight[1], np.zeros((80, 40)))
+    error = error_of(bonsai, "predict", path / "m", path / "headed.txt")
+    assert "say which is right with --base 0 or --base 1" in error
+
+
 def test_other_numbers_of_columns_are_refused(bonsai, tmp_path, data):
     narrow, wide = data.X_test[:, :100], sp.hstack([data.X_test, data.X_test[:, :1]], format="csr")
     few, many = data.Y_test[:, :30], sp.hstack([data.Y_test, data.Y_test[:, :1]], format="csr")
@@ -457,6 +503,25 @@ def test_published_data_are_laid_out(bonsai, tmp_path, monkeypatch):
     assert "missing is not a folder; get it from" in error_of(
         bonsai, "data", "eurlex57k", tmp_path / "missing"
     )
+
+
+def test_every_compression(bonsai, tmp_path, folder):
+    """Input is recognised by its content, output compressed as its name says."""
+    plain = bonsai("predict", "model.bonsai", "test.txt")
+    for ending, pack, unpack in (
+        ("gz", gzip.compress, gzip.decompress),
+        ("bz2", bz2.compress, bz2.decompress),
+        ("xz", lzma.compress, lzma.decompress),
+    ):
+        path = tmp_path / f"test.txt.{ending}"
+        path.write_bytes(pack((folder / "test.txt").read_bytes()))
+        assert bonsai("predict", "model.bonsai", path) == plain
+        bonsai("predict", "model.bonsai", "test.txt", "-o", tmp_path / f"p.{ending}")
+        assert unpack((tmp_path / f"p.{ending}").read_bytes()).decode() == plain
+        table = bonsai("evaluate", tmp_path / f"p.{ending}", path, "--train", "train.txt")
+        assert table == bonsai("evaluate", "model.bonsai", "test.txt")
+        path.write_bytes(path.read_bytes()[:-20])
+        assert f"test.txt.{ending}: damaged " in error_of(bonsai, "predict", "model.bonsai", path)
 
 
 @pytest.mark.parametrize(

@@ -433,8 +433,21 @@ class TestListsOfLabels:
         assert found == EXPECTED
 
     def test_a_data_frame_is_a_matrix(self):
-        frame = pytest.importorskip("pandas").DataFrame(Y_TRUE, columns=NAMES)
-        assert metrics.evaluate(frame, IDS, k=3) == metrics.evaluate(Y_TRUE, IDS, k=3)
+        pandas = pytest.importorskip("pandas")
+        frame, train = (
+            pandas.DataFrame(Y, columns=NAMES)
+            for Y in (Y_TRUE, np.array([[l in row for l in range(5)] for row in TRAIN]))
+        )
+        assert metrics.evaluate(frame, IDS, train, **OPTIONS) == EXPECTED
+        assert metrics.evaluate(frame, named(IDS), train, **OPTIONS) == EXPECTED
+        # columns with names are those of that name, wherever they stand
+        other = NAMES[::-1]
+        assert metrics.evaluate(frame, IDS, train[other], **OPTIONS) == EXPECTED
+        assert metrics.evaluate(frame[other], IDS, train, classes=NAMES, **OPTIONS) == EXPECTED
+        assert metrics.evaluate(frame[other], IDS, self.Y_TRAIN, classes=NAMES, **OPTIONS) == EXPECTED
+
+    def test_lists_of_zeros_and_ones_are_predictions(self):
+        assert metrics.evaluate([{0}, {1}], [[0, 1], [0, 1]], k=2)["P@2"] == 50
 
     def test_true_labels_that_nobody_can_predict_are_missed(self):
         # the row has two labels, one of them known and found

@@ -59,13 +59,13 @@ def labels_of(Y: Any) -> Labels:
             f"Y has {np.ndim(Y)} dimension(s) ({type_of_target(np.asarray(Y))} target), but must be an "
             "indicator matrix (rows × labels). For one class for each row, pass a list of one-element lists."
         )
-    names = _column_names(Y)
+    names = column_names(Y)
     matrix = indicator(Y)
     classes = np.arange(matrix.shape[1]) if names is None else names
     return Labels(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), classes)
 
 
-def _column_names(Y: Any) -> Array | None:
+def column_names(Y: Any) -> Array | None:
     """The names of a data frame's columns, if all of them are strings."""
     if not hasattr(Y, "columns") or not all(isinstance(name, str) for name in Y.columns):
         return None

@@ -2,20 +2,19 @@
 
 import argparse
 import contextlib
-import gzip
+import io
 import os
 import shutil
 import stat
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from bonsai_xmc import Bonsai
 from bonsai_xmc._sniff import BEGINNING, Source, sniff
-from bonsai_xmc._store.files import check_writable, opened, replacing_text
+from bonsai_xmc._store.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
 from bonsai_xmc.datasets._reading import Expected, Options, Rows, read_matrix, read_rows
 
@@ -119,19 +118,13 @@ def _is_regular(path: str) -> bool:
 
 
 def _read_stream(path: str) -> Source:
+    """All that a pipe holds. Its beginning alone might be a single byte, too few to tell what it is."""
     if path == STANDARD:
-        return Source(_STANDARD_INPUT, _unpacked(sys.stdin.buffer.read(), _STANDARD_INPUT))
-    with open(path, "rb") as file:
-        return Source(path, _unpacked(file.read(), path))
-
-
-def _unpacked(data: bytes, name: str) -> bytes:
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{name}: damaged gzip data ({error})") from error
+        name, packed = _STANDARD_INPUT, sys.stdin.buffer.read()
+    else:
+        name, packed = path, Path(path).read_bytes()
+    with decompressed(io.BufferedReader(io.BytesIO(packed)), name) as file:
+        return Source(name, file.read())
 
 
 # Output

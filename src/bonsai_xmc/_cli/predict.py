@@ -33,8 +33,8 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _label_names(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Sequence[str] | None:
-    if args.label_names is None and model.classes_.dtype == object:
-        return [str(name) for name in model.classes_]
+    if args.label_names is None and (model.fitted_.named or model.fitted_.keyed):
+        return [str(label) for label in model.classes_]
     if args.label_names is None and args.names:
         raise ValueError(
             f"{args.model} has no label names; give a file with one on each line as --label-names"

@@ -32,7 +32,7 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
         "labels_with_rows": int(np.count_nonzero(model.label_counts_)),
-        "named": bool(model.classes_.dtype == object),
+        "named": model.fitted_.named,
         "classifiers": model.classifiers_,
         "search": model.search_,
         "trees": [] if model.search_ == "exact" else [_facts(tree) for tree in model.trees_],

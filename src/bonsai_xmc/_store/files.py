@@ -11,6 +11,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from typing import Any, BinaryIO, cast
 
 PathLike = str | os.PathLike[str]
@@ -33,21 +34,27 @@ _TEMPORARY = re.compile(r"\.bonsai-[0-9a-f]{16}\.tmp")
 @contextlib.contextmanager
 def opened(path: PathLike) -> Iterator[BinaryIO]:
     """A file to read, decompressed if its content is gzip, bzip2 or xz; damage to that is a ValueError."""
-    with open(path, "rb") as raw:
-        start = raw.peek(8)
-        kind = next((name for name, (magic, _) in _COMPRESSED.items() if start.startswith(magic)), None)
-        if kind is None:
-            yield raw
-            return
-        try:
-            with _COMPRESSED[kind][1](raw) as file:
-                yield cast(BinaryIO, file)
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise ValueError(f"{os.fspath(path)}: damaged {kind} data ({error})") from error
-        except OSError as error:
-            if error.errno is not None or kind != "bzip2":  # bz2 says so by an OSError without a number
-                raise
-            raise ValueError(f"{os.fspath(path)}: damaged {kind} data ({error})") from error
+    with open(path, "rb") as raw, decompressed(raw, os.fspath(path)) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
+    """The content of a file that is open already; `name` is what messages call it."""
+    start = raw.peek(8)
+    kind = next((name for name, (magic, _) in _COMPRESSED.items() if start.startswith(magic)), None)
+    if kind is None:
+        yield cast(BinaryIO, raw)
+        return
+    try:
+        with _COMPRESSED[kind][1](raw) as file:
+            yield cast(BinaryIO, file)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{name}: damaged {kind} data ({error})") from error
+    except OSError as error:
+        if error.errno is not None or kind != "bzip2":  # bz2 says so by an OSError without a number
+            raise
+        raise ValueError(f"{name}: damaged {kind} data ({error})") from error
 
 
 @contextlib.contextmanager

@@ -295,7 +295,7 @@ def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
 
 def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
     """A file with a header counts from 0; a doubt is left where the training file counted from 1."""
-    if expected.id_base == 1 and indices.min(initial=0) > 0:
+    if expected.id_base == 1 and len(indices) and indices.min() > 0:
         raise ValueError(
             f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "
             f"{expected.owner}, and the id 0 does not occur; say which is right with --base 0 or --base 1"

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bonsai_xmc._targets import indicator, is_matrix, label_rows
+from bonsai_xmc._targets import column_names, indicator, is_matrix, label_rows
 
 from ._files import PredictionFile, parse
 from ._ranked import Ints, Ranked, by_score, check_labels, from_ids, in_row
@@ -34,8 +34,9 @@ class Pairs(NamedTuple):
 class Columns:
     """Which column a label has: its place in `classes`; labels that are not there follow.
 
-    Labels in lists are names or integers, as `Bonsai.fit` takes them. Matrices and arrays of label ids speak
-    of columns. Only `classes` can tie the two together.
+    Labels in lists are names or integers, as `Bonsai.fit` takes them; so are the columns of a data frame that
+    have names. Other matrices and arrays of label ids speak of columns. Only `classes` can tie the two
+    together.
     """
 
     def __init__(self, classes: Any = None) -> None:
@@ -46,6 +47,10 @@ class Columns:
             raise ValueError("classes holds a label twice")
         self._source = "classes"  # where the number of known labels comes from
         self._strings = None if not given else isinstance(given[0], str)
+
+    @property
+    def has_names(self) -> bool:
+        return self._strings is True
 
     def __len__(self) -> int:
         return max(self.n_known or 0, len(self._column))
@@ -87,14 +92,14 @@ class Aligned(NamedTuple):
 def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes: Any) -> Aligned:
     """The k best predictions and the labels that they are held against."""
     check_order(Y_true, predictions)
-    columns = Columns(classes)
+    columns = Columns(column_names(Y_true) if classes is None else classes)
     listed = {
         name: label_rows(Y, name)
         for name, Y in (("Y_true", Y_true), ("Y_train", Y_train))
         if Y is not None and not is_matrix(Y)
     }
-    ranked_lists = _label_lists(predictions) if classes is not None or "Y_true" in listed else None
-    if classes is None and listed:
+    ranked_lists = _label_lists(predictions) if columns.n_known is not None or "Y_true" in listed else None
+    if columns.n_known is None and listed:
         if "Y_true" not in listed or len(listed) < 1 + (Y_train is not None):
             raise ValueError(
                 "Y_true and Y_train must be both matrices or both lists of labels; to mix them, pass the "
@@ -171,10 +176,15 @@ def _is_zero_one(value: Any) -> bool:
 
 def _pairs(Y: Any, rows: list[list[Any]] | None, columns: Columns, name: str) -> Pairs:
     if rows is None:
-        matrix = indicator(Y, name)
-        columns.of_matrix(matrix.shape[1], name)
+        matrix, names = indicator(Y, name), column_names(Y)
         row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        return Pairs(row, matrix.indices.astype(np.int64), matrix.shape[0])
+        label = matrix.indices.astype(np.int64)
+        if names is not None and columns.has_names:
+            label = np.array(columns.of_lists([names.tolist()], name)[0], np.int64)[label]
+            order = np.lexsort((label, row))
+            return Pairs(row[order], label[order], matrix.shape[0])
+        columns.of_matrix(matrix.shape[1], name)
+        return Pairs(row, label, matrix.shape[0])
     ids = [sorted(set(row)) for row in columns.of_lists(rows, name)]
     return Pairs(*_flat(ids), len(ids))
 
@@ -192,8 +202,9 @@ def _label_lists(predictions: Any) -> list[list[Any]] | None:
         predictions = np.asarray(predictions).tolist()
     if not isinstance(predictions, list):
         return None
+    # generators, as lists of 0 and 1 would be taken for the rows of an indicator matrix
     rows = [
-        [entry[0] if isinstance(entry, tuple) else entry for entry in row] if isinstance(row, list) else row
+        (entry[0] if isinstance(entry, tuple) else entry for entry in row) if isinstance(row, list) else row
         for row in predictions
     ]
     return label_rows(rows, "predictions")
