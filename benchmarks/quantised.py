@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from bonsai_xmc import _core, _core_testing, _inputs, datasets, metrics
+from bonsai_xmc import _core, _core_testing, datasets, metrics
 
 DATA = ("eurlex57k", "delicious", "bibtex")
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -29,6 +29,19 @@ SOLVER = {
     "prune": 0.0,
 }
 BATCH = 500
+
+
+def solve(X: sp.csr_array, Y: sp.csr_array) -> np.ndarray:
+    """Float32 weights of one-vs-rest classifiers, labels × features."""
+    parts = []
+    for matrix in (X, Y):
+        csr = sp.csr_array(matrix).astype(np.float32)
+        csr.sort_indices()
+        parts.append((csr.indptr.astype(np.int64), csr.indices.astype(np.int32), csr.data, csr.shape[1]))
+    rows, (label_ptr, labels, _, n_labels) = parts
+    unweighted = np.empty(0, np.float32)
+    dataset = _core.Dataset(rows, label_ptr, labels, n_labels, unweighted, True)
+    return _core_testing.solve(dataset, SOLVER, 0)[0]
 
 
 def best(X: sp.csr_array, W: sp.csr_array) -> np.ndarray:
@@ -57,13 +70,7 @@ def main() -> None:
     print("| data, prune | weights | " + " | ".join(MEASURES) + " |\n" + "| --- " * (len(MEASURES) + 2) + "|")
     for name in args.data:
         data = datasets.load(name)
-        labels = _inputs.as_labels(data.Y_train)
-        rows = _inputs.as_rows(data.X_train.astype(np.float32))
-        if not isinstance(rows, tuple):
-            raise SystemExit(f"{name} has dense rows")
-        none = np.empty(0, np.float32)
-        dataset = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, none, True)
-        weights, _, _ = _core_testing.solve(dataset, SOLVER, 0)
+        weights = solve(data.X_train, data.Y_train)
         X = sp.csr_array(normalize(data.X_test))
         for prune in args.prune:
             kept = sp.csr_array(np.where(abs(weights) > prune, weights, 0))

@@ -4,7 +4,9 @@ import importlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -67,3 +69,10 @@ def test_named_kernels_exist(module):
         assert f"(*{kernel})(" in table and f'"{kernel}"' in program
     for kernel in module("flame").KERNELS.values():
         assert kernel is None or f"(*{kernel})(" in table
+
+
+def test_int8_weights_rank_as_float32_do(module, generated):
+    quantised = module("quantised")
+    W = csr_array(quantised.solve(generated.X_train, generated.Y_train))
+    ids = [quantised.best(generated.X_test, weights) for weights in (W, quantised.quantised(W))]
+    assert W.shape == (60, 300) and np.mean(ids[0] == ids[1]) > 0.9
