@@ -276,7 +276,7 @@ def _published_precision() -> list[Table]:
     ]
     return [
         published_table(
-            "Table 2", ["", *map(title_of, names)], rows, "A dash: the method did not scale to the set."
+            "Table 2", ["", *map(title_of, names)], rows, "A dash: the method did not scale to the data set."
         )
     ]
 
@@ -303,18 +303,18 @@ def _published_output_space() -> list[Table]:
 
 EXPERIMENTS = {
     "precision": Experiment(
-        "Precision of the family",
+        "Precision",
         "Table 2",
-        "Bonsai is ahead of Parabel on all six sets; the joint representation is ahead of the input one "
-        "where rows have many labels; DiSMEC is ahead on two sets only.",
+        "Bonsai is more accurate than Parabel on all six data sets. The joint representation is better than "
+        "the input one where rows have many labels. DiSMEC is better than Bonsai on two data sets only.",
         precision,
         _published_precision,
     ),
     "tail": Experiment(
         "Tail labels",
         "Figure 4",
-        "Bonsai is ahead of the other trees in the propensity-scored metrics (6.7 % over Parabel in PSP@5 on "
-        "WikiLSHTC-325K); one-vs-rest stays best on the tail.",
+        "Bonsai is better than other trees in the propensity-scored metrics (PSP@5 is 6.7 % above Parabel on "
+        "WikiLSHTC-325K). One-vs-rest is best on the tail.",
         tail,
         _published_tail,
     ),
@@ -328,14 +328,14 @@ EXPERIMENTS = {
     "coverage": Experiment(
         "Unique labels",
         "Table 3",
-        "Bonsai predicts more different labels than Parabel, on all sets but for C@1 on EURLex.",
+        "Bonsai predicts more different labels than Parabel on all data sets, except for C@1 on EURLex.",
         coverage,
         _published_coverage,
     ),
     "output-space": Experiment(
         "Output space: shallow and deep trees",
         "Figure 6",
-        "With labels represented by their co-occurrence, Bonsai is ahead of Parabel by a large margin: "
+        "With labels represented by their co-occurrence, Bonsai is better than Parabel by a large margin: "
         "shallow trees matter more than the representation.",
         output_space,
         _published_output_space,

@@ -170,7 +170,7 @@ EXPERIMENTS = {
     "datasets": Experiment(
         "Data sets",
         "Table 1",
-        "Six public sets, from 4,000 to 2.8 million labels.",
+        "Six public data sets with 4,000 to 2.8 million labels.",
         statistics,
         _published_statistics,
     ),

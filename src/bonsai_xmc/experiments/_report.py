@@ -65,7 +65,9 @@ def _seeds_line(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     for result in (result for of in results.values() for result in of):
         seeds.setdefault(result["data"], set()).add(result["seeds"])
     return (
-        "Seeds: " + "; ".join(f"{data} {' or '.join(map(str, sorted(n)))}" for data, n in seeds.items()) + "."
+        "Seeds: "
+        + "; ".join(f"{data}: {' or '.join(map(str, sorted(n)))}" for data, n in seeds.items())
+        + "."
     )
 
 
