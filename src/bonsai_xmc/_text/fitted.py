@@ -1,0 +1,133 @@
+"""A fitted text vectorizer: what a model keeps and a file holds."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bonsai_xmc import _core
+from bonsai_xmc._text.blocks import Plan
+from bonsai_xmc._text.records import Columns
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What all blocks share."""
+
+    lowercase: bool
+    min_word_length: int
+    min_df: float
+    max_df: float
+    max_features: int | None
+    sublinear_tf: bool
+    smooth_idf: bool
+
+
+def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
+    texts = plan.texts
+    shared = {
+        "min_df": options.min_df,
+        "max_df": options.max_df,
+        "max_features": options.max_features or 0,
+        "sublinear_tf": options.sublinear_tf,
+        "smooth_idf": options.smooth_idf,
+    }
+    blocks = [
+        {
+            "field": texts.index(block.text),
+            "analyzer": block.analyzer,
+            "min_n": block.min_n,
+            "max_n": block.max_n,
+            "weight": block.weight,
+            **shared,
+        }
+        for block in plan.blocks
+    ]
+    return {
+        "texts": plan.sources(),
+        "lowercase": options.lowercase,
+        "min_word_length": options.min_word_length,
+        "blocks": blocks,
+    }
+
+
+def csr(parts: tuple[Any, Any, Any], n_features: int) -> sp.csr_array:
+    indptr, indices, values = parts
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)  # of two types scipy would choose the wider one and copy all indices
+    matrix = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
+    matrix.has_canonical_format = True  # columns of a row are sorted and distinct: not to be checked again
+    return matrix
+
+
+@dataclass(frozen=True)
+class FittedText:
+    """The vocabulary with its weights, and what it was made from. Never changes."""
+
+    core: _core.TextTransform
+    plan: Plan
+    options: TextOptions
+    unicode_version: str
+
+    @classmethod
+    def fit(
+        cls, chunks: Iterable[Columns], plan: Plan, options: TextOptions, threads: int, rows: bool
+    ) -> tuple["FittedText", sp.csr_array | None]:
+        reader = _core.TextFit(core_spec(plan, options))
+        for columns in chunks:
+            reader.add(columns, threads)
+        core, matrix = reader.finish(rows, threads)
+        fitted = cls(core, plan, options, _core.unicode_version())
+        return fitted, csr(matrix, core.n_features) if rows else None
+
+    def transform(self, chunks: Iterable[Columns], threads: int) -> sp.csr_array:
+        parts = [csr(self.core.transform(columns, threads), self.core.n_features) for columns in chunks]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return csr(
+                (np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)), self.core.n_features
+            )
+        return sp.vstack(parts, format="csr")
+
+    def block_slices(self) -> list[slice]:
+        """The columns of each block."""
+        ends = np.cumsum([0, *self.core.block_sizes])
+        return [slice(int(begin), int(end)) for begin, end in pairwise(ends)]
+
+    def block_names(self, block: int) -> list[str]:
+        text, ends = self.core.names(block)
+        begins = [0, *ends.tolist()]
+        return [text[b:e].decode() for b, e in pairwise(begins)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FittedText.from_arrays, self.to_arrays()
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """(description for JSON, arrays)."""
+        description = {
+            "unicode_version": self.unicode_version,
+            "n_documents": self.core.n_documents,
+            "plan": self.plan.to_json(),
+            "options": vars(self.options),
+        }
+        return description, self.core.arrays()
+
+    @classmethod
+    def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
+        """Raises ValueError if the two do not fit together."""
+        version = description["unicode_version"]
+        if version != _core.unicode_version():
+            raise ValueError(
+                f"its texts were read by Unicode {version}, but this version of bonsai-xmc reads by "
+                f"{_core.unicode_version()}"
+            )
+        plan = Plan.from_json(description["plan"])
+        options = TextOptions(**description["options"])
+        core = _core.TextTransform.from_arrays(
+            core_spec(plan, options), description["n_documents"], dict(arrays)
+        )
+        return cls(core, plan, options, version)

@@ -1,0 +1,213 @@
+"""`TextVectorizer`: texts become sparse TF-IDF rows."""
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bonsai_xmc import _core
+from bonsai_xmc._text.blocks import Plan, make_plan
+from bonsai_xmc._text.fitted import FittedText, TextOptions
+from bonsai_xmc._text.records import columns_of
+
+
+def n_threads(n_jobs: int | None) -> int:
+    """As scikit-learn counts: None and −1 are all, −2 all but one."""
+    available = _core.available_threads()
+    if n_jobs is None:
+        return available
+    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ValueError(f"n_jobs is {n_jobs!r}, but must be None or an integer other than 0")
+    return int(n_jobs) if n_jobs > 0 else max(1, available + 1 + int(n_jobs))
+
+
+def _document_frequency(value: Any, name: str) -> int | float:
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, Integral) and 0 <= float(value) <= 1:
+        return float(value)
+    raise ValueError(
+        f"{name} is {value!r}, but must be a number of documents (an integer of at least 1) or a share "
+        "of all (a float from 0 to 1)"
+    )
+
+
+def _integer(value: Any, name: str) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
+        raise ValueError(f"{name} is {value!r}, but must be an integer of at least 1")
+    return int(value)
+
+
+class TextVectorizer(TransformerMixin, BaseEstimator):
+    """TF-IDF vectors of texts with one or more fields.
+
+    A *block* is a TF-IDF matrix of its own, with rows of unit length: words, word n-grams of one order, or
+    character n-grams, of one field or of all fields joined. Blocks are multiplied by their weights and put
+    side by side, and the rows are given unit length again. Terms, their order and their weights equal those
+    of scikit-learn's `TfidfVectorizer` with the same options; what is a letter and what is lower case is as
+    in Unicode 14.0.
+
+    Parameters
+    ----------
+    fields : None, list of str, or dict, default=None
+        None: each row is a string. Else each row is a record (a dict or a row of a data frame; a plain
+        string stands
+        for the first field) and `fields` names its texts. A list: the fields are joined to one text. A dict
+        gives each field the weight of a block of its own beside the joined text, 0 for none: ``{"title":
+        0.7, "abstract": 0}``. In place of a weight, a dict with `weight`, `word_ngrams`, `char_ngrams` says
+        more about one field.
+    joint : float, default=1.0
+        Weight of the text of all fields joined; 0: only the fields' own blocks.
+    word_ngrams : dict, default={1: 1.0}
+        Orders of word n-grams and their weights, each order a block of its own: ``{1: 1.0, 2: 0.5}``. A
+        pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer n stands for orders 1
+        to n with weight 1.
+    char_ngrams : dict or None, default=None
+        Likewise for character n-grams: ``{5: 0.6}``.
+    char_boundaries : bool, default=True
+        Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
+        ("char").
+    min_df, max_df : int or float, default=2 and 1.0
+        Terms in fewer or more documents are left out. An integer is a number of documents, a float a share.
+    max_features : int or None, default=None
+        Only so many terms in each block, those that occur most often.
+    lowercase : bool, default=True
+    min_word_length : int, default=2
+        Words are runs of letters, digits and underscores of at least this length.
+    sublinear_tf : bool, default=True
+        1 + log(tf) instead of tf.
+    smooth_idf : bool, default=True
+        Document frequencies are counted as if one more document had every term.
+    n_jobs : int or None, default=None
+        Threads; None: all. The result does not depend on it.
+
+    Attributes
+    ----------
+    n_features_out_ : int
+    blocks_ : list of (name, number of features, weight)
+
+    Examples
+    --------
+    >>> from bonsai_xmc import TextVectorizer
+    >>> records = [{"title": "Brick houses", "abstract": "Old brick houses of Bremen."},
+    ...            {"title": "Heat pumps", "abstract": "Heat pumps for old houses."}]
+    >>> vectorizer = TextVectorizer(fields={"title": 0.7, "abstract": 0}, min_df=1)
+    >>> vectorizer.fit_transform(records).shape
+    (2, 12)
+    >>> [name for name, _, _ in vectorizer.blocks_]
+    ['title+abstract word 1', 'title word 1']
+    """
+
+    fitted_: FittedText
+
+    def __init__(
+        self,
+        fields: Any = None,
+        *,
+        joint: float = 1.0,
+        word_ngrams: Any = 1,
+        char_ngrams: Any = None,
+        char_boundaries: bool = True,
+        min_df: float = 2,
+        max_df: float = 1.0,
+        max_features: int | None = None,
+        lowercase: bool = True,
+        min_word_length: int = 2,
+        sublinear_tf: bool = True,
+        smooth_idf: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.fields = fields
+        self.joint = joint
+        self.word_ngrams = word_ngrams
+        self.char_ngrams = char_ngrams
+        self.char_boundaries = char_boundaries
+        self.min_df = min_df
+        self.max_df = max_df
+        self.max_features = max_features
+        self.lowercase = lowercase
+        self.min_word_length = min_word_length
+        self.sublinear_tf = sublinear_tf
+        self.smooth_idf = smooth_idf
+        self.n_jobs = n_jobs
+
+    def _plan(self) -> Plan:
+        return make_plan(
+            self.fields, self.joint, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries)
+        )
+
+    def _options(self) -> TextOptions:
+        return TextOptions(
+            lowercase=bool(self.lowercase),
+            min_word_length=_integer(self.min_word_length, "min_word_length"),
+            min_df=_document_frequency(self.min_df, "min_df"),
+            max_df=_document_frequency(self.max_df, "max_df"),
+            max_features=None if self.max_features is None else _integer(self.max_features, "max_features"),
+            sublinear_tf=bool(self.sublinear_tf),
+            smooth_idf=bool(self.smooth_idf),
+        )
+
+    def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
+        plan, options, threads = self._plan(), self._options(), n_threads(self.n_jobs)
+        fitted, matrix = FittedText.fit(
+            columns_of(X, plan.fields, complete=True), plan, options, threads, rows
+        )
+        if fitted.core.n_features == 0:
+            raise ValueError(
+                f"no term is left of {fitted.core.n_documents:,} documents: the texts are empty, or min_df, "
+                "max_df and min_word_length leave nothing"
+            )
+        self.fitted_ = fitted
+        return matrix
+
+    def fit(self, X: Any, y: Any = None) -> "TextVectorizer":
+        """Learn terms and document frequencies. X may be a generator: it is read once."""
+        self._fit(X, rows=False)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> sp.csr_array:
+        """Learn terms and document frequencies, and return the rows, reading X only once."""
+        matrix = self._fit(X, rows=True)
+        assert matrix is not None
+        return matrix
+
+    def transform(self, X: Any) -> sp.csr_array:
+        """Rows of float32 with the terms that `fit` has learned."""
+        check_is_fitted(self)
+        fields = self.fitted_.plan.fields
+        return self.fitted_.transform(columns_of(X, fields, complete=False), n_threads(self.n_jobs))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
+    @property
+    def n_features_out_(self) -> int:
+        return self.fitted_.core.n_features
+
+    @property
+    def blocks_(self) -> list[tuple[str, int, float]]:
+        sizes = self.fitted_.core.block_sizes
+        return [(b.name, size, b.weight) for b, size in zip(self.fitted_.plan.blocks, sizes, strict=True)]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns: terms, behind ``field__analyzer__`` where there is more than one block."""
+        check_is_fitted(self)
+        blocks = self.fitted_.plan.blocks
+        names: list[str] = []
+        for i, block in enumerate(blocks):
+            prefix = (
+                ""
+                if len(blocks) == 1
+                else "__".join([*filter(None, ["+".join(block.text)]), block.analyzer, ""])
+            )
+            names += [prefix + name for name in self.fitted_.block_names(i)]
+        return np.array(names, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags

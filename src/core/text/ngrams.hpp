@@ -1,0 +1,39 @@
+// n-grams of words as pairs of numbers: an n-gram is an (n-1)-gram and the word behind it. Strings are not
+// touched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/parallel.hpp"
+#include "text/term_stream.hpp"
+
+namespace bonsai::text {
+
+// All n-grams of one order that occur in enough documents.
+struct NgramLevel {
+    // The n-grams of one segment's documents. Those of a document are distinct and in no order.
+    struct Counts {
+        std::vector<uint32_t> ngrams = {};
+        std::vector<uint32_t> n = {};
+        std::vector<uint32_t> ends = {};
+
+        size_t begin_of(size_t document) const { return document > 0 ? ends[document - 1] : 0; }
+    };
+
+    std::vector<uint64_t>
+        keys;  // number of the (n-1)-gram and of the last word; ascending, so in the order of words
+    std::vector<uint32_t> df;
+    std::vector<Counts> segments;
+};
+
+// Where n-grams begin: for each place of each segment the number of the n-gram there, or kNone.
+using NgramPlaces = std::vector<std::vector<uint32_t>>;
+
+// Counts the n-grams, n >= 2; `prefixes` are the places of (n-1)-grams, not needed for n = 2. With `places`,
+// those of the n-grams themselves are filled in.
+NgramLevel count_ngrams(const std::vector<Segment>& words, const NgramPlaces& prefixes, uint32_t n,
+                        double min_df, NgramPlaces* places, Pool& pool);
+
+}  // namespace bonsai::text

@@ -1,0 +1,47 @@
+// What a text vectorizer computes: blocks of features, each a TF-IDF matrix of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bonsai::text {
+
+// scikit-learn's "word", "char" and "char_wb".
+enum class Analyzer : uint8_t { word, character, character_in_span };
+
+// A number of documents, or a share of all.
+struct Frequency {
+    double value;
+    bool is_share;
+    double of(size_t n_documents) const {
+        return is_share ? value * static_cast<double>(n_documents) : value;
+    }
+};
+
+// One block: the n-grams of a field, min_n <= n <= max_n, with their weights. Rows have unit length before
+// they are multiplied by `weight`.
+struct BlockSpec {
+    uint32_t field;
+    Analyzer analyzer;
+    uint32_t min_n;
+    uint32_t max_n;
+    Frequency min_df;       // terms in fewer documents are left out
+    Frequency max_df;       // and so are those in more
+    uint64_t max_features;  // only so many terms, those that occur most often; 0: all
+    bool sublinear_tf;      // 1 + log(tf) instead of tf
+    bool smooth_idf;        // as if one more document had every term
+    double weight;
+};
+
+struct TextSpec {
+    uint32_t n_fields;
+    bool lowercase;
+    uint32_t min_word_length;  // in code points
+    std::vector<BlockSpec> blocks;
+};
+
+// Throws std::invalid_argument unless every number makes sense.
+void check(const TextSpec& spec);
+
+}  // namespace bonsai::text
