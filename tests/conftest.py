@@ -104,6 +104,35 @@ def isa(request, monkeypatch):
     return request.param
 
 
+@pytest.fixture(scope="session")
+def cli_data():
+    """Data for the command line."""
+    return datasets.make_xmc(
+        n_rows=300,
+        n_test=80,
+        n_features=120,
+        n_labels=40,
+        features_per_row=20,
+        labels_per_row=2,
+        random_state=0,
+    )
+
+
+@pytest.fixture(scope="session")
+def cli_folder(tmp_path_factory, cli_data):
+    """Training and test data in several formats, and a model; not to be changed."""
+    data = cli_data
+    path = tmp_path_factory.mktemp("cli")
+    datasets.save_xc(path / "train.txt", data.X_train, data.Y_train)
+    datasets.save_xc(path / "test.txt", data.X_test, data.Y_test)
+    datasets.save_xc(path / "test.svm", data.X_test, data.Y_test, format="svmlight", base=1)
+    datasets.save_xc(path / "tst_X_Xf.txt.gz", data.X_test, data.Y_test, path / "tst_X_Y.txt")
+    datasets.save_xc(path / "X.npz", data.X_test, data.Y_test, path / "Y.npz")
+    model = Bonsai(classifiers="leaf", branching_factor=5, n_jobs=1).fit(data.X_train, data.Y_train)
+    model.save(path / "model.bonsai")
+    return path
+
+
 @pytest.fixture
 def bonsai(folder, capsysbinary, monkeypatch):
     """Runs a command in the module's `folder`; gives its standard output, after the expected exit code."""

@@ -30,3 +30,12 @@ def _same_arrays(a, b):
     return all(
         x.dtype == y.dtype and x.tobytes() == y.tobytes() for x, y in zip(a.values(), b.values(), strict=True)
     )
+
+
+def error_of(bonsai, *args):
+    """The error line of a command that fails: alone on standard error, and nothing on standard output."""
+    assert bonsai(*args, code=1) == ""
+    assert bonsai.error.startswith("bonsai: error: ")
+    assert bonsai.error.count("\n") == 1
+    assert bonsai.error.endswith("\n")
+    return bonsai.error.removeprefix("bonsai: error: ").rstrip("\n")
