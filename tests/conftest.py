@@ -45,7 +45,7 @@ def named(blocks):
 
 @pytest.fixture(scope="session")
 def generated():
-    """A small generated data set: Zipf label frequencies, several labels a row, three labels without rows."""
+    """A small generated data set: a long tail of labels, several of them a row, three labels without rows."""
     data = datasets.make_xmc(
         n_rows=400, n_test=150, n_features=300, n_labels=60, features_per_row=20, labels_per_row=2.5
     )

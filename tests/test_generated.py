@@ -62,20 +62,33 @@ def test_generated_matrices_have_the_shape(shape):
         assert x.nnz / x.shape[0] == pytest.approx(min(asked.features_per_row, x.shape[1] / 4), rel=0.08)
 
 
-def test_generated_labels_follow_zipf_and_come_together():
-    data = datasets.make_xmc(n_rows=20_000, n_test=10, n_labels=2000, n_features=500, features_per_row=5)
+def test_generated_labels_have_a_long_tail_and_come_together():
+    data = datasets.make_xmc(n_rows=20_000, n_test=10, n_labels=12_000, n_features=500, features_per_row=5)
     frequency = np.sort(data.Y_train.sum(axis=0))[::-1]
-    ranks = np.arange(50, 1000)
-    slope = np.polyfit(np.log(ranks), np.log(frequency[ranks]), 1)[0]
-    assert -1.3 < slope < -0.6
-    assert frequency[0] < 0.15 * 20_000 and (frequency > 0).mean() > 0.95
+    assert frequency[-1] == 1 and frequency[0] < 0.15 * 20_000
+    assert 0.35 < (frequency == 1).mean() < 0.6 and (frequency <= 5).mean() > 0.75  # the mean is 5
+    assert 0.15 < frequency[:120].sum() / frequency.sum() < 0.35
     # a label's most frequent companion is far more frequent than chance would have it
     together = (data.Y_train.T @ data.Y_train).tocsr()
     together.setdiag(0)
     observed = together.max(axis=1).toarray().ravel()
     rows = data.Y_train.sum(axis=0)
     chance = rows * frequency[0] / 20_000  # of meeting the most frequent label
-    assert np.median((observed / np.maximum(chance, 1e-9))[rows > 0]) > 2
+    assert np.median(observed[rows >= 5] / chance[rows >= 5]) > 4
+
+
+def test_generated_features_are_frequent_or_rare():
+    data = datasets.make_xmc(n_rows=5000, n_test=10, n_features=20_000, features_per_row=60)
+    rows = np.bincount(data.X_train.indices, minlength=20_000)
+    assert (rows <= 2).mean() > 0.2 and rows.max() > 0.5 * 5000
+    assert np.median(rows[data.X_train.indices]) > 100
+
+
+def test_few_rows_leave_labels_without_any():
+    data = datasets.make_xmc(n_rows=200, n_test=50, n_labels=5000, labels_per_row=4)
+    has_row = data.Y_train.sum(axis=0) > 0
+    assert 500 < has_row.sum() < 900
+    assert data.Y_train.nnz / 200 == pytest.approx(4, rel=0.1)
 
 
 def test_generators_depend_on_the_seed_alone():

@@ -1,5 +1,6 @@
 """Which labels the rows of a generated data set get."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ from numpy.random import Generator
 
 _HEAD_SHARE = 0.08  # of the rows that have the most frequent label, about
 _RARE_ROWS = 1.5  # training rows that the rarest label may expect, where there are enough
+_SPREAD = 1.7  # of label frequencies, on the log scale: EURLEX57K has 2.1, TIBKAT 1.7
+_COVERED = 0.25  # of the labels of all rows at most are given to labels that no row has drawn
 
 
 def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: float) -> np.ndarray:
@@ -27,28 +30,45 @@ def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: flo
     return rng.permutation(weights / weights.sum())
 
 
-class LabelSets:
-    """Draws label sets in which neighbours in a two-level hierarchy come together.
+def lognormal_weights(rng: Generator, n_labels: int, labels_per_row: float) -> np.ndarray:
+    """Probability of each label: the logarithm is normal, cut off where the most frequent labels would be
+    everywhere."""
+    weights = np.sort(rng.lognormal(0.0, _SPREAD, n_labels))
+    head = max(_HEAD_SHARE / labels_per_row, 2 / n_labels)
+    for _ in range(20):  # what is cut off raises the others
+        weights = np.minimum(weights / weights.sum(), head)
+    return rng.permutation(weights / weights.sum())
 
-    Labels of a group have consecutive ids, and so have the groups of a theme. A row has a main label, drawn
-    by weight; each further one is drawn by weight from the main label's group, its theme, or all labels.
+
+def uneven_parts(rng: Generator, count: int, size: float, spread: float) -> np.ndarray:
+    """First item of each part of `count` items: about `size` in each, with that spread on the log scale."""
+    n_parts = max(1, round(count / size))
+    ends = np.cumsum(rng.lognormal(0.0, spread, n_parts))
+    starts = np.rint(np.concatenate(([0.0], ends[:-1])) * count / ends[-1]).astype(np.int64)
+    return np.unique(np.minimum(starts, count - 1))
+
+
+class LabelSets:
+    """Draws label sets in which neighbours in a hierarchy come together.
+
+    Labels of a group have consecutive ids, and so have the groups of a theme, and so on. A row has a main
+    label, drawn by weight; each further one is drawn by weight from the main label's group, its theme, …, or
+    all labels.
 
     Parameters
     ----------
     weights : array, shape (n_labels,)
         Probability of each label.
-    groups, themes : arrays
-        First label of each group and of each theme, ascending from 0.
-    near : pair of float
-        Probability that a further label comes from the group, and from the theme.
+    levels : sequence of arrays
+        First label of each group, of each theme, …: ascending from 0.
+    near : sequence of float
+        Probability that a further label comes from the group, from the theme, ….
     """
 
-    def __init__(
-        self, weights: np.ndarray, groups: np.ndarray, themes: np.ndarray, near: tuple[float, float]
-    ) -> None:
+    def __init__(self, weights: np.ndarray, levels: Sequence[np.ndarray], near: Sequence[float]) -> None:
         self._cumulative = np.concatenate(([0.0], np.cumsum(weights)))
         self._cumulative /= self._cumulative[-1]
-        self._starts = (np.append(groups, len(weights)), np.append(themes, len(weights)))
+        self._starts = tuple(np.append(starts, len(weights)) for starts in levels)
         self._near = near
         self._extra: float = 0.0
 
@@ -82,10 +102,44 @@ class LabelSets:
         indptr = np.concatenate(([0], np.cumsum(np.bincount(row[kept], minlength=n_rows))))
         return indptr, labels[kept]
 
-    def ancestors(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Group and theme of each label."""
-        group, theme = (np.searchsorted(starts, labels, side="right") - 1 for starts in self._starts)
-        return group, theme
+    def n_missing(self, n_rows: int, labels_per_row: float) -> float:
+        """How many labels may be expected to be drawn by no row, as far as there is room for them."""
+        undrawn = np.exp(-np.diff(self._cumulative) * n_rows * labels_per_row).sum()
+        return float(min(undrawn, _COVERED * n_rows * labels_per_row))
+
+    def join(
+        self, rng: Generator, indptr: np.ndarray, labels: np.ndarray, more: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same label sets with `more` labels, which none of them holds: each joins a row of its group,
+        else of its theme, …, as its last label."""
+        n_rows = len(indptr) - 1
+        by_main = np.argsort(labels[indptr[:-1]], kind="stable")
+        main = labels[indptr[:-1]][by_main]
+        row = np.full(len(more), -1)
+        for starts in (*self._starts, np.array([0, len(self._cumulative) - 1])):
+            unit = np.searchsorted(starts, more, side="right") - 1
+            low, high = (np.searchsorted(main, starts[unit + end]) for end in (0, 1))
+            found = (row < 0) & (low < high)
+            at = low + (rng.random(len(more)) * (high - low)).astype(np.int64)
+            row[found] = by_main[at[found]]
+        order = np.argsort(
+            np.concatenate((np.repeat(np.arange(n_rows), np.diff(indptr)), row)), kind="stable"
+        )
+        added = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=n_rows))))
+        return indptr + added, np.concatenate((labels, more))[order]
+
+    def missing(self, rng: Generator, labels: np.ndarray) -> np.ndarray:
+        """Labels that are not among these, in random order, as many as there is room for."""
+        unused = np.flatnonzero(np.bincount(labels, minlength=len(self._cumulative) - 1) == 0)
+        return rng.permutation(unused)[: int(_COVERED / (1 - _COVERED) * len(labels))]
+
+    def n_units(self) -> list[int]:
+        """How many labels, groups, themes, … there are."""
+        return [len(self._cumulative) - 1, *(len(starts) - 1 for starts in self._starts)]
+
+    def ancestors(self, labels: np.ndarray) -> list[np.ndarray]:
+        """Group, theme, … of each label."""
+        return [np.searchsorted(starts, labels, side="right") - 1 for starts in self._starts]
 
     def _pick(self, uniform: np.ndarray, low: Any, high: Any) -> np.ndarray:
         """By weight among the labels whose part of the unit interval lies in [low, high)."""

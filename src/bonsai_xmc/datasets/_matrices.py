@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy.sparse import csr_array
 
-from ._labels import LabelSets, zipf_weights
+from ._labels import LabelSets, lognormal_weights, uneven_parts
 from ._types import Dataset, to_csr
 
 
@@ -34,15 +34,20 @@ SHAPES = {
     "amazon-3m": Shape(1_717_899, 742_507, 337_067, 2_812_281, 50, 36.1),
 }
 
-_GROUP = 12  # labels that share the words of a group, at least
+_GROUP = 12  # labels that share the words of a group, at least, in the mean
 _THEME = 25  # groups that share the words of a theme
+_AREAS = 40  # of themes, where there are many labels: data of any size have their large parts
+_UNEVEN = 0.8  # spread of the sizes of groups, themes and areas, on the log scale
 _BACKGROUND = 0.45  # share of the words of a row that say nothing about its labels
+_TYPICAL = 0.5  # the most probable rank of such a word is the number of features to this power
+_ANY = 1.5  # mean number of times that each feature is used by chance alone, as names and misprints are
 _LABEL_NOISE = 0.12  # share of the rows that carry the labels of another row, as human indexers err
 _MAIN = 0.35  # share of the other words that belong to the main label; the rest to any label of the row
 _BLOCK_WORDS = 2_000_000  # words drawn at a time: bounds the memory beyond the result
 
 # Where a word about a label comes from, how many words such a source has, and how likely it is.
-_SOURCES = (("label", 8, 0.4), ("group", 30, 0.35), ("theme", 200, 0.25))
+_SOURCES = (("label", 8, 0.35), ("group", 30, 0.25), ("theme", 200, 0.2), ("area", 600, 0.2))
+_COMMON = 3  # power that draws the words of a source to frequent ones
 
 
 def make_xmc(
@@ -57,11 +62,13 @@ def make_xmc(
     labels_per_row: float | None = None,
     random_state: int | Generator | None = 0,
 ) -> Dataset:
-    """Generate a data set: Zipf label frequencies, a hierarchy of labels, rows that mix their labels' words.
+    """Generate a data set: a long tail of labels in a hierarchy, rows that mix their labels' words.
 
-    Labels form groups, groups form themes; labels of a group occur together. Each label, group and theme has
-    words of its own, which rows use beside frequent words that say nothing. X holds TF-IDF weights in unit
-    rows. A good linear classifier puts a right label first in about 70 to 90 of 100 rows.
+    Labels form groups, groups themes, themes areas, all of uneven sizes; labels of a group occur together.
+    Each label, group, theme and area has words of its own, which rows use beside words that say nothing.
+    Label frequencies are lognormal: about half of the labels have one row where the mean is five. X holds
+    TF-IDF weights in unit rows. A good linear classifier puts a right label first in about 70 to 90 of 100
+    rows. ``benchmarks/generator.py`` compares the result with real data.
 
     Parameters
     ----------
@@ -79,7 +86,7 @@ def make_xmc(
     Returns
     -------
     Dataset
-        `label_names` and `feature_names` are None. Rare labels may have no training row.
+        `label_names` and `feature_names` are None. Each label has a training row, unless rows are few.
 
     Examples
     --------
@@ -90,18 +97,23 @@ def make_xmc(
     """
     size = _size(shape, scale, (n_rows, n_test, n_features, n_labels, features_per_row, labels_per_row))
     rng = np.random.default_rng(random_state)
-    n_groups, group_size = _divide(size.n_labels, max(_GROUP, int(3 * size.labels_per_row)))
-    n_themes, theme_size = _divide(n_groups, _THEME)
-    groups, themes = np.arange(n_groups) * group_size, np.arange(n_themes) * theme_size * group_size
-    weights = zipf_weights(rng, size.n_labels, size.n_rows, size.labels_per_row)
-    sets = LabelSets(weights, groups, themes, near=(0.6, 0.25))
-    sets.calibrate(rng, size.labels_per_row)
+    weights = lognormal_weights(rng, size.n_labels, size.labels_per_row)
+    sets = LabelSets(weights, _hierarchy(rng, size), near=(0.6, 0.2, 0.1))
+    n_missing = sets.n_missing(size.n_rows, size.labels_per_row)
+    sets.calibrate(rng, max(1.0, size.labels_per_row - n_missing / size.n_rows))
     words = _Words(rng, size, sets)
 
     label_ids = rng.permutation(size.n_labels).astype(np.int32)  # ids must not show the hierarchy
     parts = []
+    rare = None  # labels that no training row has drawn
     for rows in (size.n_rows, size.n_test):
         indptr, labels = sets.draw(rng, rows)
+        if rare is None:
+            rare = more = sets.missing(rng, labels)
+        else:  # as often as in training, of those that the test rows have not drawn either
+            more = np.setdiff1d(rng.permutation(rare)[: len(rare) * rows // size.n_rows], labels)
+        if rows:
+            indptr, labels = sets.join(rng, indptr, labels, more)
         X = words.counts(rng, indptr, labels)
         Y = to_csr(indptr, label_ids[labels], None, size.n_labels)[_label_sources(rng, rows)]
         Y.has_sorted_indices = False
@@ -143,11 +155,12 @@ def _label_sources(rng: Generator, n_rows: int) -> np.ndarray:
     return source
 
 
-def _divide(count: int, size: int) -> tuple[int, int]:
-    """Number of parts of about `size` and the size of each (the last may be smaller)."""
-    parts = max(1, count // size)
-    each = -(-count // parts)
-    return -(-count // each), each
+def _hierarchy(rng: Generator, size: Shape) -> list[np.ndarray]:
+    """First label of each group, theme and area."""
+    groups = uneven_parts(rng, size.n_labels, max(_GROUP, 3 * size.labels_per_row), _UNEVEN)
+    themes = groups[uneven_parts(rng, len(groups), _THEME, _UNEVEN)]
+    areas = themes[uneven_parts(rng, len(themes), max(3, len(themes) / _AREAS), _UNEVEN)]
+    return [groups, themes, areas]
 
 
 class _Words:
@@ -157,7 +170,11 @@ class _Words:
         self._key = rng.integers(1 << 63, dtype=np.uint64)
         self._feature_ids = rng.permutation(size.n_features).astype(np.int32)
         self._sets = sets
+        # what all labels share says nothing about any of them
+        shares = [share if n > 1 else 0 for (_, _, share), n in zip(_SOURCES, sets.n_units(), strict=True)]
+        self._ends = np.cumsum(shares) / max(sum(shares), 1e-9)
         self._draws = 1.0
+        self._any_share = min(0.1, _ANY * size.n_features / (size.n_rows * size.features_per_row))
         self._calibrate(rng, size.features_per_row)
 
     def counts(self, rng: Generator, indptr: np.ndarray, labels: np.ndarray) -> csr_array:
@@ -193,19 +210,23 @@ class _Words:
         which = (rng.random(len(row)) * size).astype(np.int64)
         which[rng.random(len(row)) < _MAIN] = 0
         label = labels[indptr[row] + which]
-        group, theme = self._sets.ancestors(label)
 
         n_words = len(self._feature_ids)
-        # log-uniform ranks: frequencies fall like 1 / rank
-        word = (np.exp(rng.random(len(row)) * np.log(n_words + 1)) - 1).astype(np.int64)
-        source = np.searchsorted(np.cumsum([share for _, _, share in _SOURCES]), rng.random(len(row)))
+        # The logarithm of the rank has a triangular density: frequencies fall slowly at first, then faster
+        # and faster, and most of the vocabulary is rare.
+        log_rank = rng.triangular(0.0, _TYPICAL, 1.0, len(row)) * np.log(n_words + 1)
+        word = (np.exp(log_rank) - 1).astype(np.int64)
+        any_word = np.flatnonzero(rng.random(len(row)) < self._any_share)
+        word[any_word] = rng.integers(n_words, size=len(any_word))
+        source = np.searchsorted(self._ends, rng.random(len(row)), side="right")
         source[rng.random(len(row)) < _BACKGROUND] = len(_SOURCES)
-        for kind, ((_, vocabulary, _), unit) in enumerate(zip(_SOURCES, (label, group, theme), strict=True)):
+        units = (label, *self._sets.ancestors(label))
+        for kind, ((_, vocabulary, _), unit) in enumerate(zip(_SOURCES, units, strict=True)):
             chosen = np.flatnonzero(source == kind)
             # its first words are used most
             nth = (rng.random(len(chosen)) ** 2 * vocabulary).astype(np.uint64)
             place = self._hash(unit[chosen].astype(np.uint64) * np.uint64(1024) + nth, kind)
-            word[chosen] = (place**2 * n_words).astype(np.int64)
+            word[chosen] = (place**_COMMON * n_words).astype(np.int64)
         return row, np.minimum(word, n_words - 1)
 
     def _hash(self, values: np.ndarray, kind: int) -> np.ndarray:

@@ -99,7 +99,7 @@ def make_texts(
     themes = _starts([label[:1] for label in labels])
     weights = zipf_weights(rng, len(labels), n_rows, _LABELS_PER_ROW)
     weights[[not aspect for _, _, aspect in labels]] *= _SUBJECT_ALONE
-    sets = LabelSets(weights, groups, themes, near=(0.7, 0.2))
+    sets = LabelSets(weights, (groups, themes), near=(0.7, 0.2))
     sets.calibrate(rng, min(_LABELS_PER_ROW, max(1.0, len(labels) / 8)))
 
     parts: list[tuple[list[str], list[list[str]]]] = []

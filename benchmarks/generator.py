@@ -1,0 +1,205 @@
+"""Generated data beside the real data whose size they have: labels, features, clusters, classifiers.
+
+    python -m benchmarks.generator                            # tibkat-core, eurlex57k, delicious; minutes
+    python -m benchmarks.generator --data eurlex57k --scale 0.2
+    python -m benchmarks.generator --data 'amazon-670k*0.02'  # a shape alone, without a real set beside it
+
+A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
+takes that part of the real set's training rows first. Needs the data sets (see BONSAI_DATA in
+CONTRIBUTING.md).
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc.datasets import Dataset
+
+DATA = ("tibkat-core", "eurlex57k", "delicious")
+N_SAMPLED = 1000  # labels whose nearest neighbour is looked for
+OFTEN = 5  # rows of a label whose companions are counted
+
+Facts = dict[str, float]
+
+
+def entropy_size(sizes: np.ndarray) -> float:
+    """Number of equal parts with the same entropy."""
+    shares = sizes[sizes > 0] / sizes.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def label_facts(Y: sp.csr_array) -> Facts:
+    rows = np.sort(np.bincount(Y.indices, minlength=Y.shape[1]))[::-1]
+    rows = rows[rows > 0]
+    sizes = np.diff(Y.indptr)
+    together = (Y.T @ Y).tocsr()
+    together.setdiag(0)
+    together.eliminate_zeros()
+    count = np.asarray(Y.sum(axis=0)).ravel()
+    often = np.flatnonzero(count >= OFTEN)
+    closest = together[often].max(axis=1).toarray().ravel() / count[often]
+    return {
+        "labels with a row": len(rows),
+        "… with one row, %": 100 * float((rows == 1).mean()),
+        "… with up to 5 rows, %": 100 * float((rows <= 5).mean()),
+        "occurrences in the first 1 % of labels, %": 100 * rows[: -(-len(rows) // 100)].sum() / rows.sum(),
+        "rows of the most frequent label, %": 100 * rows[0] / Y.shape[0],
+        "labels of a row, 90 % have at most": float(np.quantile(sizes, 0.9)),
+        "companions of a label, median": float(np.median(np.diff(together.indptr)[often])),
+        "rows with the closest companion, median %": 100 * float(np.median(closest)),
+    }
+
+
+def feature_facts(X: sp.csr_array) -> Facts:
+    rows = np.bincount(X.indices, minlength=X.shape[1])
+    used = rows[rows > 0]
+    of_entry = rows[X.indices]
+    return {
+        "features in use, %": 100 * len(used) / X.shape[1],
+        "… with up to 2 rows, %": 100 * float((used <= 2).mean()),
+        "rows of an entry's feature, median": float(np.median(of_entry)),
+        "… 90 %": float(np.quantile(of_entry, 0.9)),
+        "entries of a row, median": float(np.median(np.diff(X.indptr))),
+        "squares in the 10 largest entries, mean %": 100 * _largest(X, 10),
+    }
+
+
+def _largest(X: sp.csr_array, n: int) -> float:
+    shares = []
+    for begin, end in zip(X.indptr[:2000], X.indptr[1:2001], strict=False):
+        squares = np.sort(X.data[begin:end].astype(float) ** 2)[::-1]
+        if len(squares):
+            shares.append(squares[:n].sum() / squares.sum())
+    return float(np.mean(shares))
+
+
+def vector_facts(X: sp.csr_array, Y: sp.csr_array) -> Facts:
+    """How close the nearest other label is, by the vectors that labels are clustered by."""
+    V = sp.csr_array(Y.T @ X)
+    norms = np.sqrt(np.asarray(V.multiply(V).sum(axis=1)).ravel())
+    V = sp.csr_array(sp.diags_array(1 / np.maximum(norms, 1e-30)) @ V)
+    present = np.flatnonzero(norms)
+    sampled = np.random.default_rng(0).choice(present, min(N_SAMPLED, len(present)), replace=False)
+    nearest = []
+    for part in np.array_split(sampled, -(-len(sampled) // 50)):
+        close = (V[part] @ V.T).toarray()
+        close[np.arange(len(part)), part] = 0
+        nearest.append(np.sort(close, axis=1)[:, -10:])
+    best = np.concatenate(nearest)
+    return {
+        "entries of a label vector, mean": V.nnz / len(present),
+        "similarity of the nearest label, median": float(np.median(best[:, -1])),
+        "… of the 10th": float(np.median(best[:, 0])),
+    }
+
+
+def tree_facts(model: Bonsai) -> Facts:
+    tree = model.trees_[0]
+    sizes, levels = np.asarray(tree.sizes), np.asarray(tree.levels)
+    facts: Facts = {}
+    for level, name in ((1, "clusters of the root"), (2, "clusters below")):
+        part = sizes[levels == level + levels.min()]
+        if len(part) == 0:
+            continue
+        facts |= {
+            name: len(part),
+            f"{name}: as many equal ones": entropy_size(part),
+            f"{name}: largest, % of labels": 100 * part.max() / sizes.max(),
+        }
+    leaves = sizes[[tree.is_leaf(v) for v in range(tree.n_nodes)]]
+    return facts | {"labels of a leaf, median": float(np.median(leaves)), "… largest": float(leaves.max())}
+
+
+def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
+    label, feature, value = (np.asarray(part) for part in model.fitted_.core.one_vs_rest.weights(0))
+    n = np.bincount(label, minlength=np.count_nonzero(model.label_counts_))
+    in_use = np.bincount(feature, minlength=data.X_train.shape[1])
+    X = sp.csr_array(data.X_test)
+    scores = metrics.evaluate(data.Y_test, model.top_k(X, k=5)[0], Y_train=data.Y_train)
+    return {
+        "weights of a classifier, mean": len(value) / len(n),
+        "… median": float(np.median(n)),
+        "… 99 %": float(np.quantile(n, 0.99)),
+        "… positive, %": 100 * float((value > 0).mean()),
+        "weights that a row meets, mean": float(in_use[X.indices].sum() / X.shape[0]),
+        "P@1": scores["P@1"],
+        "P@5": scores["P@5"],
+        "PSP@5": scores["PSP@5"],
+    }
+
+
+def facts_of(data: Dataset) -> Facts:
+    X, Y = sp.csr_array(data.X_train), sp.csr_array(data.Y_train)
+    print(f"{X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels …", flush=True)
+    model = Bonsai(classifiers="one_vs_rest", search="beam", n_trees=1, random_state=0)
+    model.fit(X, Y)
+    data_facts = label_facts(Y) | feature_facts(X) | vector_facts(X, Y)
+    return data_facts | tree_facts(model) | classifier_facts(model, data)
+
+
+def real(name: str, scale: float) -> Dataset:
+    data = datasets.load(name)
+    X, Y = sp.csr_array(data.X_train, dtype=np.float32), sp.csr_array(data.Y_train)
+    n = round(scale * X.shape[0])
+    kept = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:n])
+    labels = np.flatnonzero(np.bincount(Y[kept].indices, minlength=Y.shape[1]))
+    features = np.flatnonzero(np.bincount(X[kept].indices, minlength=X.shape[1]))
+    return data._replace(
+        X_train=X[kept][:, features],
+        Y_train=Y[kept][:, labels],
+        X_test=sp.csr_array(data.X_test, dtype=np.float32)[:, features],
+        Y_test=sp.csr_array(data.Y_test)[:, labels],
+    )
+
+
+def twin(data: Dataset) -> Dataset:
+    """Generated data of the same size."""
+    X, Y = data.X_train, data.Y_train
+    return datasets.make_xmc(
+        n_rows=X.shape[0],
+        n_test=data.X_test.shape[0],
+        n_features=X.shape[1],
+        n_labels=Y.shape[1],
+        features_per_row=X.nnz / X.shape[0],
+        labels_per_row=max(1.0, Y.nnz / Y.shape[0]),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=list(DATA))
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the rows of real sets (default: 1)")
+    args = parser.parse_args()
+    columns: dict[str, Facts] = {}
+    for name in args.data:
+        shape, _, factor = name.partition("*")
+        if shape in datasets.SHAPES:
+            columns[name] = facts_of(datasets.make_xmc(shape, scale=float(factor or 1)))
+        else:
+            data = real(name, args.scale)
+            columns[name] = facts_of(data)
+            columns[f"as {name}"] = facts_of(twin(data))
+    show(columns)
+
+
+def show(columns: dict[str, Facts]) -> None:
+    print("\n| | " + " | ".join(columns) + " |\n| --- " + "| ---: " * len(columns) + "|")
+    names: dict[str, Any] = {}
+    for facts in columns.values():
+        names |= dict.fromkeys(facts)
+    for name in names:
+        values = (facts.get(name) for facts in columns.values())
+        print(f"| {name} | " + " | ".join("–" if v is None else number(v) for v in values) + " |")
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()
