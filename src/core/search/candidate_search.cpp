@@ -1,0 +1,149 @@
+#include "search/candidate_search.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace bonsai {
+namespace {
+
+// Adding 1,280 postings takes about as long as scoring a block exactly.
+constexpr size_t kPostingsPerProbe = 1280;
+
+// Products are compared by their exponent and three bits of mantissa.
+constexpr unsigned kBinShift = 20;
+constexpr size_t kBins = size_t{1} << (31 - kBinShift);
+
+size_t bin_of(float product) {
+    return std::bit_cast<uint32_t>(product) >> kBinShift;
+}
+
+// The largest of a block's sums, which become 0.
+int16_t take_largest(int16_t* sums) {
+    typedef int16_t Vec __attribute__((vector_size(16)));
+    constexpr size_t lanes = sizeof(Vec) / sizeof(int16_t), streams = 4;
+    Vec largest[streams];
+    std::memcpy(largest, sums, sizeof largest);
+    for (size_t c = streams * lanes; c < kBlockChildren; c += streams * lanes)
+        for (size_t s = 0; s < streams; ++s) {
+            Vec next;
+            std::memcpy(&next, sums + c + s * lanes, sizeof next);
+            largest[s] = next > largest[s] ? next : largest[s];
+        }
+    for (size_t c = 0; c < kBlockChildren; c += lanes) {
+        const Vec zero = {};
+        std::memcpy(sums + c, &zero, sizeof zero);
+    }
+    for (size_t s = 1; s < streams; ++s) largest[0] = largest[s] > largest[0] ? largest[s] : largest[0];
+    int16_t best = largest[0][0];
+    for (size_t l = 1; l < lanes; ++l) best = std::max(best, largest[0][l]);
+    return best;
+}
+
+float group_magnitude(const float* levels, size_t group) {
+    return levels[group * kGroupLevels + kGroupLevels / 2];
+}
+
+}  // namespace
+
+// Positions are masked, not compared: the sums have room for every masked position.
+CandidateSearch::CandidateSearch(const LabelIndex& index)
+    : index_(index),
+      position_mask_(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, index.n_positions())) - 1)),
+      sums_(size_t{position_mask_} + 1 + kBlockChildren) {}
+
+std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t> features,
+                                                       std::span<const int16_t> values, float unit,
+                                                       size_t n_probe) {
+    queries_.clear();
+    for (size_t i = 0; i < features.size(); ++i)
+        if (const PostingList list = index_.list(features[i]); list.size() > 0) {
+            __builtin_prefetch(list.data() - (list.is_short() ? 0 : kGroups));
+            queries_.push_back({list, static_cast<float>(values[i]) * unit, kGroups});
+        }
+    if (const PostingList biases = index_.biases(); biases.size() > 0)
+        queries_.push_back({biases, 1.0f, kGroups});
+    choose_groups(n_probe * kPostingsPerProbe);
+    add_postings();
+    rank_blocks(n_probe);
+    return blocks_;
+}
+
+// The largest products up to the budget; short lists are taken as they are.
+void CandidateSearch::choose_groups(size_t budget) {
+    static thread_local uint32_t count[kBins];
+    size_t total = 0, lowest = kBins, highest = 0;
+    const auto for_each_group = [&](auto&& fn) {
+        for (Query& query : queries_) {
+            if (query.list.is_short()) continue;
+            const float value = std::abs(query.value);
+            for (size_t g = 0, before = 0; g < kGroups; ++g) {
+                const size_t end = query.list.in_groups(g + 1);
+                fn(query, g, bin_of(value * group_magnitude(index_.levels(), g)),
+                   end - std::min(before, end));
+                before = end;
+            }
+        }
+    };
+    for (const Query& query : queries_) total += query.list.size();
+    if (total <= budget) return;
+    total = 0;
+    for (const Query& query : queries_) total += query.list.is_short() ? query.list.size() : 0;
+    for_each_group([&](Query&, size_t, size_t bin, size_t n) {
+        if (n == 0) return;
+        count[bin] += static_cast<uint32_t>(n);
+        lowest = std::min(lowest, bin);
+        highest = std::max(highest, bin);
+    });
+    size_t cut = highest + 1;  // bins from here on are taken
+    while (cut > lowest && total + count[cut - 1] <= budget) total += count[--cut];
+    for (size_t bin = lowest; bin <= highest && lowest < kBins; ++bin) count[bin] = 0;
+    for (Query& query : queries_)
+        if (!query.list.is_short()) query.n_groups = 0;
+    for_each_group([&](Query& query, size_t g, size_t bin, size_t) {
+        if (bin >= cut) query.n_groups = g + 1;
+    });
+}
+
+void CandidateSearch::add_postings() {
+    // No sum can leave 16 bits: each list has a position once.
+    float most = 0;
+    for (const Query& query : queries_)
+        most += std::abs(query.value) * index_.levels()[query.list.first() >> 25];
+    const float scale = most > 0 ? 32000.0f / most : 0.0f;
+    n_postings_ = 0;
+    for (const Query& query : queries_) {
+        if (query.n_groups == 0) continue;
+        int16_t product[2 * kLevels];
+        const float value = std::abs(query.value) * scale;
+        const int16_t sign = query.value < 0 ? -1 : 1;
+        for (size_t l = 0; l < kLevels; ++l) {
+            const auto p = static_cast<int16_t>(std::min(value * index_.levels()[l], 32000.0f));
+            product[2 * l] = static_cast<int16_t>(sign * p);
+            product[2 * l + 1] = static_cast<int16_t>(-sign * p);
+        }
+        const uint32_t* const posting = query.list.data();
+        const size_t n = query.list.in_groups(query.n_groups);
+        for (size_t i = 0; i < n; ++i) {
+            const uint32_t p = posting[i];
+            int16_t& sum = sums_[p & position_mask_];
+            sum = static_cast<int16_t>(static_cast<uint16_t>(sum) + static_cast<uint16_t>(product[p >> 24]));
+        }
+        n_postings_ += n;
+    }
+}
+
+void CandidateSearch::rank_blocks(size_t n_probe) {
+    const size_t n_blocks = (index_.n_positions() + kBlockChildren - 1) / kBlockChildren;
+    ranked_.clear();
+    for (size_t b = 0; b < n_blocks; ++b)
+        ranked_.push_back(static_cast<uint64_t>(32768 - take_largest(&sums_[b * kBlockChildren])) << 32 | b);
+    const size_t n = std::min(n_probe, n_blocks);
+    if (n < n_blocks)
+        std::nth_element(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
+    blocks_.clear();
+    for (size_t i = 0; i < n; ++i) blocks_.push_back(static_cast<uint32_t>(ranked_[i]));
+}
+
+}  // namespace bonsai

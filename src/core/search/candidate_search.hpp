@@ -1,0 +1,50 @@
+// Finds the blocks of classifiers that most likely hold the best labels of a row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "search/label_index.hpp"
+
+namespace bonsai {
+
+// Score at a time (JASS; Lin and Trotman, "Anytime ranking for impact-ordered indexes", ICTIR 2015): of all
+// products of a row's values with weights, the largest are added up, as many as a budget allows. That is a
+// lower quality of score, but of every label; the blocks with the largest sums are then to be scored exactly.
+// One for each worker.
+class CandidateSearch {
+  public:
+    explicit CandidateSearch(const LabelIndex& index);
+
+    // The n_probe blocks of kBlockChildren positions whose largest sum is largest, ties by the first block,
+    // in no order. The row has distinct features below n_features, and the values times `unit`.
+    std::span<const uint32_t> find_blocks(std::span<const uint32_t> features, std::span<const int16_t> values,
+                                          float unit, size_t n_probe);
+    // Of the last row.
+    size_t n_postings() const { return n_postings_; }
+
+  private:
+    // A list of the row and its value there.
+    struct Query {
+        PostingList list;
+        float value;
+        size_t n_groups;
+    };
+
+    void choose_groups(size_t budget);
+    void add_postings();
+    void rank_blocks(size_t n_probe);
+
+    const LabelIndex& index_;
+    const uint32_t position_mask_;
+    std::vector<Query> queries_;
+    AlignedVector<int16_t> sums_;  // of each position; 0 between rows
+    std::vector<uint64_t> ranked_;
+    std::vector<uint32_t> blocks_;
+    size_t n_postings_ = 0;
+};
+
+}  // namespace bonsai

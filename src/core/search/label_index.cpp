@@ -1,0 +1,45 @@
+#include "search/label_index.hpp"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace bonsai {
+namespace {
+
+void require(bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string("the label index is inconsistent: ") + what);
+}
+
+}  // namespace
+
+LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions)
+    : a_(arrays), n_positions_(n_positions) {
+    require(n_positions <= kMaxPositions, "too many classifiers");
+    require(a_.list_ptr.size() == n_features + 2, "list_ptr has a wrong length");
+    require(a_.list_ptr.front() == 0 && a_.list_ptr.back() == static_cast<int64_t>(a_.postings.size()),
+            "list_ptr does not span the postings");
+    require(std::is_sorted(a_.list_ptr.begin(), a_.list_ptr.end()), "list_ptr descends");
+    require(a_.levels.size() == kLevels, "levels has a wrong length");
+    for (size_t l = 0; l < kLevels; ++l)
+        require(
+            std::isfinite(a_.levels[l]) && a_.levels[l] >= 0 && (l == 0 || a_.levels[l] <= a_.levels[l - 1]),
+            "levels are not descending magnitudes");
+}
+
+void LabelIndex::verify() const {
+    for (size_t f = 0; f <= n_features(); ++f) {
+        const PostingList postings = list(f);
+        size_t in_groups[kGroups] = {};
+        for (size_t i = 0; i < postings.size(); ++i) {
+            const uint32_t posting = postings.data()[i];
+            require(posting % kMaxPositions < n_positions_, "a position out of range");
+            require(i == 0 || posting > postings.data()[i - 1], "postings that do not ascend");
+            for (size_t g = (posting >> 25) / kGroupLevels; g < kGroups; ++g) ++in_groups[g];
+        }
+        for (size_t g = 0; g < kGroups && !postings.is_short(); ++g)
+            require(postings.in_groups(g + 1) == in_groups[g], "a header that does not fit its postings");
+    }
+}
+
+}  // namespace bonsai

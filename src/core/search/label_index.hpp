@@ -1,0 +1,97 @@
+// An inverted index over one-vs-rest classifiers: for each feature the labels with a large weight of it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/parallel.hpp"
+#include "model/forest.hpp"
+
+namespace bonsai {
+
+// A posting is a weight of a list's feature: which classifier it belongs to, its sign, and its magnitude,
+// rounded to one of 128 levels:
+//
+//     bits 25 … 31: level, 0 for the largest magnitude | bit 24: set if negative | bits 0 … 23: position
+//
+// A position is that of a classifier among the children of the forest's leaf. The postings of a list ascend,
+// so that the largest magnitudes come first. A list of more than kShortList postings begins with kGroups
+// words: how many of its postings have a level of the first group of kGroupLevels, of the first two, ….
+inline constexpr size_t kMaxPositions = size_t{1} << 24;
+inline constexpr size_t kLevels = 128;
+inline constexpr size_t kGroups = 16;
+inline constexpr size_t kGroupLevels = kLevels / kGroups;
+inline constexpr size_t kShortList = 64;
+
+struct LabelIndexArrays {
+    std::span<const int64_t> list_ptr;  // n_features + 2: first word of each list; the last list is of biases
+    std::span<const uint32_t> postings;  // words of all lists
+    std::span<const float> levels;       // kLevels magnitudes, descending
+};
+
+// The arrays of an index under construction.
+struct OwnedLabelIndex {
+    std::vector<int64_t> list_ptr;
+    std::vector<uint32_t> postings;
+    std::vector<float> levels;
+
+    LabelIndexArrays arrays() const { return {list_ptr, postings, levels}; }
+};
+
+// The list of a feature. Valid for any words.
+class PostingList {
+  public:
+    explicit PostingList(std::span<const uint32_t> words)
+        : header_(words.size() > kShortList ? words.data() : nullptr),
+          postings_(header_ ? words.subspan(kGroups) : words) {}
+
+    size_t size() const { return postings_.size(); }
+    bool is_short() const { return !header_; }
+    // How many postings are in the first n groups, n > 0; of a short list all of them are.
+    size_t in_groups(size_t n) const {
+        return header_ ? std::min<size_t>(__atomic_load_n(header_ + n - 1, __ATOMIC_RELAXED), size())
+                       : size();
+    }
+    const uint32_t* data() const { return postings_.data(); }
+    uint32_t first() const { return __atomic_load_n(postings_.data(), __ATOMIC_RELAXED); }
+
+  private:
+    const uint32_t* header_;
+    std::span<const uint32_t> postings_;
+};
+
+// Immutable; the arrays are borrowed.
+class LabelIndex {
+  public:
+    // Checks what memory safety needs: everything but the words of the lists, which are read with bounds
+    // checked. Throws std::invalid_argument.
+    LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions);
+
+    const LabelIndexArrays& arrays() const { return a_; }
+    size_t n_features() const { return a_.list_ptr.size() - 2; }
+    size_t n_positions() const { return n_positions_; }
+    PostingList list(size_t feature) const {
+        const auto begin = static_cast<size_t>(a_.list_ptr[feature]);
+        return PostingList(a_.postings.subspan(begin, static_cast<size_t>(a_.list_ptr[feature + 1]) - begin));
+    }
+    // Of what the biases differ by from the most common one; as if of a feature that has the value 1.
+    PostingList biases() const { return list(n_features()); }
+    const float* levels() const { return a_.levels.data(); }
+
+    // Checks the words too: positions in range, postings ascending, headers that fit them.
+    void verify() const;
+
+  private:
+    LabelIndexArrays a_;
+    size_t n_positions_;
+};
+
+// Of a forest that is one leaf. Each classifier has postings of its largest weights, which hold three
+// quarters of its squared norm. Throws std::invalid_argument if there are more than kMaxPositions
+// classifiers.
+OwnedLabelIndex build_label_index(const Forest& one_vs_rest, Pool& pool);
+
+}  // namespace bonsai
