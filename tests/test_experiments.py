@@ -595,7 +595,7 @@ def test_dropping_early_leaves_drops_just_these(larger):
     X = larger.X_test[:100]
     early = [set(_beam.early_labels(tree).tolist()) for tree in model.trees_]
     gone = early[0] & early[1]
-    assert gone and set(model.top_k(X, 5)[0].ravel().tolist()) & gone
+    assert gone and set(model.top_k(X, 50)[0].ravel().tolist()) & gone
     ids, scores = _beam.without_early_leaves(model).top_k(X, 50)
     assert not set(ids[scores > 0].tolist()) & gone
     assert set(ids[scores > 0].tolist()) & (early[0] ^ early[1]), "the other tree still finds a label"
