@@ -169,6 +169,13 @@ def test_documents_use_the_words_of_the_field(document):
     assert not STRANGE.findall(document.read_text(encoding="utf-8"))
 
 
+def test_the_layout_lists_the_folders_of_the_core():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = re.search(r"^\| `src/core/` \| [^:]*: ([^.]*)\.", text, re.M)[1]
+    folders = sorted(path.name for path in (ROOT / "src/core").iterdir() if path.is_dir())
+    assert re.findall(r"`(\w+)`", listed) == folders
+
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
