@@ -73,11 +73,15 @@ def test_a_header_that_announces_more_than_a_file_can_hold(tmp_path, what):
     """It would cost gigabytes for each array with an entry for each label."""
     header = "1 100000000 5" if what == "features" else "1 5 100000000"
     path = write(tmp_path / "tiny.txt", f"{header}\n0 0:1\n")
-    message = rf"tiny\.txt: 100,000,000 {what} are announced, but the whole file has 20 bytes"
+    message = rf"tiny\.txt: 100,000,000 {what} by the header or the largest id, but the whole file has 20 b"
     with pytest.raises(ValueError, match=message):
         datasets.load_xc(path)
     given = datasets.load_xc(path, **{f"n_{what}": 100_000_000})
     assert given[what == "labels"].shape == (1, 100_000_000)
+    (tmp_path / "tiny.svm").write_text("2147483646 0:1\n" if what == "labels" else "0 0:1 2147483646:1\n")
+    message = rf"tiny\.svm: 2,147,483,647 {what} by the header or the largest id, but the whole file"
+    with pytest.raises(ValueError, match=message):
+        datasets.load_xc(tmp_path / "tiny.svm")
     plausible = write(tmp_path / "wide.txt", "1 5 3000000\n2999999 0:1\n")  # of a set with many labels
     assert datasets.load_xc(plausible)[1].shape == (1, 3_000_000)
 
@@ -157,8 +161,11 @@ def test_agrees_with_scikit_learn(tmp_path):
     ("content", "message"),
     [
         ("", "line 1: the file is empty"),
-        ("3 4 5 6\n", "line 1: the header must be 'rows features labels' as whole numbers, not '3 4 5 6'"),
+        ("3 4 5 6\n", "line 1: the header must be 'rows features labels' as integers, not '3 4 5 6'"),
         ("a 4 5\n", "line 1: the header must be"),
+        ("1 -0 5\n0 1:1\n", "line 1: the header must be 'rows features labels' as integers, not '1 -0 5'"),
+        ("1 4 5\n-0 1:1\n", "line 2, column 1: negative label id '-0'"),
+        ("1 4 5\n0 -00:1\n", "line 2, column 3: negative feature id '-00:1'"),
         (
             "1 4 5\n0 4:1\n",
             "line 2, column 3: feature id '4' is too large: there are 4 features (ids 0 to 3)",
@@ -183,7 +190,7 @@ def test_agrees_with_scikit_learn(tmp_path):
         ),
         (
             "1 2147483648 5\n0 1:1\n",
-            "2,147,483,648 features are announced; at most 2,147,483,647 are possible",
+            "2,147,483,648 features by the header; at most 2,147,483,647 are possible",
         ),
         (
             "1 4 5\n" + "9" * 100 + " 1:1\n",

@@ -15,7 +15,7 @@ using namespace bonsai;
 namespace {
 
 constexpr TextOptions kPlain{0, 0, kColumnsFromText, kColumnsFromText};
-constexpr TextOptions kGuess{kAutoBase, 0, kColumnsFromText, kColumnsFromText};
+constexpr TextOptions kFromOne{1, 0, kColumnsFromText, kColumnsFromText};
 
 template <class T>
 using List = std::vector<T>;
@@ -54,23 +54,22 @@ void test_forms_of_lines() {
 }
 
 void test_svmlight() {
-    const TextData one = parse_svmlight("# head\n3,1 1:2 4:1 # tail 9:9\n\n  # indented\n \n5:1\n", kGuess);
+    const TextData one = parse_svmlight("# head\n3,1 1:2 4:1 # tail 9:9\n\n  # indented\n \n5:1\n", kFromOne);
     CHECK(one.features.indptr == List<int64_t>{0, 2, 2, 3});
     CHECK(one.features.indices == List<int32_t>{0, 3, 4});
     CHECK(one.features.columns == 5 && one.labels.columns == 4);
     CHECK(one.labels.indices == List<int32_t>{1, 3});
-    CHECK(parse_svmlight("1 0:1 4:1", kGuess).features.columns == 5);
+    CHECK(parse_svmlight("1 0:1 4:1", kPlain).features.columns == 5);
     CHECK(parse_svmlight("1 1:1 4:1", kPlain).features.columns == 5);
-    CHECK(parse_svmlight("1 4:1", {kAutoBase, 1, 4, 9}).features.indices == List<int32_t>{3});
-    CHECK(parse_svmlight("1 4:1", {kAutoBase, 1, 4, 9}).labels.indices == List<int32_t>{0});
-    CHECK(parse_svmlight("", kGuess).features.columns == 0);
-    CHECK_THROWS(parse_svmlight("1 0:1\n1 4:1", {kAutoBase, 0, 4, 9}),
+    CHECK(parse_svmlight("1 4:1", {1, 1, 4, 9}).features.indices == List<int32_t>{3});
+    CHECK(parse_svmlight("1 4:1", {1, 1, 4, 9}).labels.indices == List<int32_t>{0});
+    CHECK(parse_svmlight("", kPlain).features.columns == 0);
+    CHECK_THROWS(parse_svmlight("1 0:1\n1 4:1", {0, 0, 4, 9}),
                  "line 2, column 3: feature id '4' is too large");
-    CHECK_THROWS(parse_svmlight("1 5:1", {kAutoBase, 0, 4, 9}),
-                 "line 1, column 3: feature id '5' is too large");
+    CHECK_THROWS(parse_svmlight("1 5:1", {1, 0, 4, 9}), "line 1, column 3: feature id '5' is too large");
     CHECK_THROWS(parse_svmlight("1 0:1", {1, 0, 4, 9}), "line 1, column 3: feature id 0, but ids start at 1");
-    CHECK_THROWS(parse_svmlight("2 qid:3 1:1", kGuess), "line 1, column 3: 'qid:' marks ranking data");
-    CHECK_THROWS(parse_svmlight("2147483647 1:1", kGuess), "label id '2147483647' is too large");
+    CHECK_THROWS(parse_svmlight("2 qid:3 1:1", kPlain), "line 1, column 3: 'qid:' marks ranking data");
+    CHECK_THROWS(parse_svmlight("2147483647 1:1", kPlain), "label id '2147483647' is too large");
 }
 
 void test_sparse() {
@@ -89,8 +88,8 @@ void test_sparse() {
 void test_errors() {
     const auto row = [](const char* text) { return parse_xc(std::string("1 4 3\n") + text + "\n", kPlain); };
     CHECK_THROWS(parse_xc("", kPlain), "line 1: the file is empty");
-    for (const char* header :
-         {"1 4", "1 4 3 2", "1 4 x", "1 -4 3", "1 4.0 3", "99999999999999999999 4 3", ",", ""}) {
+    for (const char* header : {"1 4", "1 4 3 2", "1 4 x", "1 -4 3", "1 -0 3", "-00 4 3", "1 4 +3", "1 4.0 3",
+                               "99999999999999999999 4 3", ",", ""}) {
         CHECK_THROWS(parse_xc(std::string(header) + "\n0 1:1\n", kPlain), "line 1: the header must be");
     }
     CHECK_THROWS(parse_xc("1 4000000000 3\n0 1:1\n", kPlain),
@@ -236,7 +235,7 @@ bool survives(const std::string& text) {
     for (int parser = 0; parser < 4; ++parser) {
         try {
             if (parser < 2) {
-                const TextData data = parser == 0 ? parse_xc(view, kPlain) : parse_svmlight(view, kGuess);
+                const TextData data = parser == 0 ? parse_xc(view, kPlain) : parse_svmlight(view, kPlain);
                 fine &= canonical(data.features) && canonical(data.labels);
                 fine &= data.features.indptr.size() == data.labels.indptr.size();
             } else {

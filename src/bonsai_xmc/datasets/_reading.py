@@ -259,16 +259,20 @@ def _read_xc(source: Source, base: Base, label_base: int, expected: Expected) ->
 def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expected) -> Rows:
     n_features, n_labels = (_FROM_FILE if n is None else n for n in (expected.n_features, expected.n_labels))
     text = _bytes_array(source)
-    if base != "auto":
-        return _rows(_core.parse_svmlight(text, base, label_base, n_features, n_labels), base)
-    parts = list(_core.parse_svmlight(text, 0, label_base, _FROM_FILE, n_labels))
-    indices = parts[1]
-    first = _svmlight_base(indices, expected)
-    parts[3] -= first
-    if n_features != _FROM_FILE and parts[3] > n_features:  # once more, for a message with the place
-        return _rows(_core.parse_svmlight(text, first, label_base, n_features, n_labels), first)
-    indices -= first
-    parts[3] = max(parts[3], n_features)
+    first: int = 0 if base == "auto" else base
+    width = _FROM_FILE if base == "auto" else n_features
+    parts = list(_core.parse_svmlight(text, first, label_base, width, n_labels))
+    if base == "auto":
+        first = _svmlight_base(parts[1], expected)
+        parts[1] -= first
+        parts[3] -= first
+        if n_features != _FROM_FILE and parts[3] > n_features:  # once more, for a message with the place
+            _core.parse_svmlight(text, first, label_base, n_features, n_labels)
+        parts[3] = max(parts[3], n_features)
+    if expected.n_features is None:
+        _check_announced(parts[3], None, "feature", source, None)
+    if expected.n_labels is None:
+        _check_announced(parts[6], None, "label", source, None)
     return _rows(tuple(parts), first)
 
 
@@ -305,11 +309,12 @@ def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
 def _check_announced(found: int, wanted: int | None, what: str, source: Source, owner: str | None) -> None:
     _check_width(found, wanted, what, owner)
     if found > _MAX_COLUMNS:
-        raise ValueError(f"{found:,} {what}s are announced; at most {_MAX_COLUMNS:,} are possible")
+        raise ValueError(f"{found:,} {what}s by the header; at most {_MAX_COLUMNS:,} are possible")
     if wanted is None and found > max(_PLAUSIBLE_COLUMNS, len(source.data)):
         raise ValueError(
-            f"{found:,} {what}s are announced, but the whole file has {len(source.data):,} bytes; if this is "
-            f"meant, pass n_{what}s={found} (on the command line --n-{what}s {found})"
+            f"{found:,} {what}s by the header or the largest id, but the whole file has "
+            f"{len(source.data):,} bytes; if this is meant, pass n_{what}s={found} (on the command line "
+            f"--n-{what}s {found})"
         )
 
 

@@ -242,16 +242,16 @@ const char* read_label_list(const Line& line, const Ids& ids, TextMatrix& out) {
 template <size_t n>
 std::array<int64_t, n> read_header(const Line& line, const char* form) {
     const auto fail = [&] {
-        line.fail("the header must be '" + std::string(form) + "' as whole numbers, not " +
+        line.fail("the header must be '" + std::string(form) + "' as integers, not " +
                   quote(line.begin, line.end));
     };
     std::array<int64_t, n> numbers{};
     const char* p = line.begin;
     for (int64_t& number : numbers) {
         while (p != line.end && is_blank(*p)) ++p;
+        if (p == line.end || !is_digit(*p)) fail();  // no sign: from_chars would take -0 for a number
         const auto result = std::from_chars(p, line.end, number);
-        if (result.ec != std::errc() || number < 0 || (result.ptr != line.end && !is_blank(*result.ptr)))
-            fail();
+        if (result.ec != std::errc() || (result.ptr != line.end && !is_blank(*result.ptr))) fail();
         p = result.ptr;
     }
     if (!std::all_of(p, line.end, is_blank)) fail();
@@ -351,7 +351,7 @@ TextData parse_xc(std::string_view text, const TextOptions& options) {
     TextData data;
     data.features.columns = options.n_features == kColumnsFromText ? n_features : options.n_features;
     data.labels.columns = options.n_labels == kColumnsFromText ? n_labels : options.n_labels;
-    const Ids feature_ids{"feature", std::max(options.base, 0), std::min(n_features, data.features.columns)};
+    const Ids feature_ids{"feature", options.base, std::min(n_features, data.features.columns)};
     const Ids label_ids{"label", options.label_base, std::min(n_labels, data.labels.columns)};
     start_rows(data.features, std::min(rows, census.lines));
     start_rows(data.labels, std::min(rows, census.lines));
@@ -366,25 +366,16 @@ TextData parse_xc(std::string_view text, const TextOptions& options) {
 
 TextData parse_svmlight(std::string_view text, const TextOptions& options) {
     const Census census = take_census(text);
-    const bool guess = options.base == kAutoBase;
-    const int64_t n_features = options.n_features == kColumnsFromText ? kMaxColumns : options.n_features;
+    const Ids feature_ids{"feature", options.base,
+                          options.n_features == kColumnsFromText ? kMaxColumns : options.n_features};
     const Ids label_ids{"label", options.label_base,
                         options.n_labels == kColumnsFromText ? kMaxColumns : options.n_labels};
-    // a guess reads as 0-based, with room for the largest id that a 1-based text may have
-    const Ids wide{"feature", guess ? 0 : options.base,
-                   guess ? std::min(n_features + 1, kMaxColumns) : n_features};
-    TextData data = parse_svmlight_from(text, census, wide, label_ids);
-
-    std::vector<int32_t>& ids = data.features.indices;
-    if (guess && !ids.empty() && *std::min_element(ids.begin(), ids.end()) > 0) {
-        for (int32_t& id : ids) --id;
-    } else if (guess && largest(ids) >= n_features) {
-        return parse_svmlight(
-            text, {0, options.label_base, options.n_features, options.n_labels});  // throws, with the place
-    }
-    data.features.columns = options.n_features == kColumnsFromText ? largest(ids) + 1 : options.n_features;
-    data.labels.columns =
-        options.n_labels == kColumnsFromText ? largest(data.labels.indices) + 1 : options.n_labels;
+    TextData data = parse_svmlight_from(text, census, feature_ids, label_ids);
+    const auto columns = [](int64_t given, const TextMatrix& matrix) {
+        return given == kColumnsFromText ? largest(matrix.indices) + 1 : given;
+    };
+    data.features.columns = columns(options.n_features, data.features);
+    data.labels.columns = columns(options.n_labels, data.labels);
     return data;
 }
 
@@ -398,7 +389,7 @@ TextMatrix parse_sparse(std::string_view text, int base, int64_t columns, Entrie
 
     TextMatrix matrix;
     matrix.columns = columns == kColumnsFromText ? announced : columns;
-    const Ids ids{what, std::max(base, 0), std::min(announced, matrix.columns)};
+    const Ids ids{what, base, std::min(announced, matrix.columns)};
     start_rows(matrix, std::min(rows, census.lines));
     matrix.indices.reserve(static_cast<size_t>(census.colons));
     if (entries == Entries::any) {

@@ -26,12 +26,11 @@ struct TextData {
     TextMatrix labels;
 };
 
-constexpr int kAutoBase = -1;
 constexpr int64_t kColumnsFromText = -1;
 
 /// How ids are written, and how many columns the result gets.
 struct TextOptions {
-    int base;  /// id of the first feature: 0, 1, or kAutoBase (0 if there is a header or id 0 occurs, else 1)
+    int base;            /// id of the first feature: 0 or 1
     int label_base;      /// id of the first label: 0 or 1
     int64_t n_features;  /// columns of the result, or kColumnsFromText: the header's, else the largest id + 1
     int64_t n_labels;    /// likewise
