@@ -1,10 +1,12 @@
 // Forest and Model.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -14,7 +16,7 @@
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
 #include "model/model.hpp"
-#include "predict/predict.hpp"
+#include "predict/top_k.hpp"
 #include "python/arrays.hpp"
 #include "python/bindings.hpp"
 #include "python/params.hpp"
@@ -129,12 +131,19 @@ void bind_model(nb::module_& m) {
                                                               forest.n_labels(), forest.routing_only()));
         });
     nb::class_<Model>(m, "Model", "All that prediction needs. Immutable.")
-        .def(nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
-                         const std::string& loss, bool normalize) {
-                 return std::make_shared<Model>(std::move(trees), std::move(one_vs_rest), loss_named(loss),
-                                                normalize);
-             }),
-             "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a)
+        .def(
+            nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
+                        const std::string& loss, bool normalize, float blend_weight,
+                        const std::optional<In<float>>& label_offsets) {
+                const auto offsets = label_offsets ? span(*label_offsets) : std::span<const float>();
+                return std::make_shared<Model>(
+                    std::move(trees), std::move(one_vs_rest), loss_named(loss), normalize,
+                    Blend{.weight = blend_weight, .label_offsets = {offsets.begin(), offsets.end()}});
+            }),
+            "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a, "blend_weight"_a = 0.0f,
+            "label_offsets"_a.noconvert() = nb::none(),
+            "blend_weight is that of the trees, above 0 where both rank. label_offsets, none or one for each "
+            "label, are added to log scores.")
         .def("top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "path_weight"_a,
              "threads"_a, "progress"_a = nb::none(),
              nb::sig("def top_k(self, x: object, k: int, *, beam_size: int, exact: bool, path_weight: float, "
@@ -152,12 +161,18 @@ void bind_model(nb::module_& m) {
             nb::sig("def one_vs_rest(self) -> Forest | None"))
         .def_prop_ro("loss", [](const Model& model) { return std::string(name_of(model.loss())); })
         .def_prop_ro("normalize", &Model::normalize)
+        .def_prop_ro("blend_weight", &Model::blend_weight)
+        .def_prop_ro(
+            "label_offsets",
+            [](nb::object self) { return view_numpy(nb::cast<const Model&>(self).label_offsets(), self); })
         .def_prop_ro("n_features", &Model::n_features)
         .def_prop_ro("n_labels", &Model::n_labels)
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
-            return nb::make_tuple(self.type(), nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"),
-                                                              self.attr("loss"), self.attr("normalize")));
+            return nb::make_tuple(
+                self.type(), nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"), self.attr("loss"),
+                                            self.attr("normalize"), self.attr("blend_weight"),
+                                            self.attr("label_offsets")));
         });
 }
 

@@ -356,7 +356,7 @@ void test_what_other_solvers_take_over() {
                                   forest.record_ptr, forest.shift,     forest.buckets,   forest.records};
         const Forest model(arrays, 30, 12);
         model.verify();
-        CHECK(model.is_one_leaf() && model.place(11) == 0 && model.place(0) == 11);
+        CHECK(model.is_one_leaf() && model.position(11) == 0 && model.position(0) == 11);
     }
 }
 

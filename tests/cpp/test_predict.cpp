@@ -1,7 +1,8 @@
 // Many rows at once, shared by threads, against the same rows one by one.
-#include "predict/predict.hpp"
+#include "predict/top_k.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
@@ -149,6 +150,48 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
     CHECK(right > asked * 4 / 5);
 }
 
+// What the blend must be: both models asked for all labels, the scores combined label by label.
+void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
+                 size_t beam_size) {
+    const TopKParams all{.k = kLabels, .beam_size = beam_size, .exact = false, .path_weight = 0};
+    const double w = blend.blend_weight();
+    std::vector<std::vector<double>> expected(kRows, std::vector<double>(kLabels, 0.0));
+    const auto add = [&](const Model& model, double share) {
+        const Answer answer = ask(model, texts.rows(0, kRows), all, 2);
+        for (size_t at = 0; at < answer.ids.size(); ++at)
+            if (answer.ids[at] >= 0)
+                expected[at / kLabels][static_cast<size_t>(answer.ids[at])] +=
+                    share * std::exp(double{answer.scores[at]});
+    };
+    add(one_vs_rest, 1 - w);
+    if (w > 0) add(trees, w);
+    TopKParams few = all;
+    few.k = 7;
+    const Answer answer = ask(blend, texts.rows(0, kRows), few, 2);
+    bool same = true, best = true;
+    for (size_t i = 0; i < kRows; ++i) {
+        std::vector<double> score = expected[i];
+        for (size_t l = 0; l < kLabels && !blend.label_offsets().empty(); ++l)
+            score[l] *= std::exp(double{blend.label_offsets()[l]});
+        std::vector<double> sorted = score;
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        for (size_t r = 0; r < few.k; ++r) {
+            const int32_t id = answer.ids[i * few.k + r];
+            if (id < 0) continue;
+            const double found = std::exp(double{answer.scores[i * few.k + r]});
+            same &= std::abs(found - score[static_cast<size_t>(id)]) < 1e-5;
+            best &= std::abs(found - sorted[r]) < 1e-5;
+        }
+    }
+    CHECK(same);
+    CHECK(best);
+}
+
+void check_refused(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest,
+                   const Blend& blend) {
+    CHECK_THROWS(Model(trees, one_vs_rest, Loss::squared_hinge, true, blend), "inconsistent");
+}
+
 void test_batches() {
     const Texts texts;
     const Dataset data(texts.rows(0, kRows), texts.label_ptr, texts.labels, kLabels, {}, true);
@@ -170,12 +213,28 @@ void test_batches() {
     const auto all = std::make_shared<const Forest>(
         train_one_vs_rest(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels,
         false);
+    std::vector<float> offsets(kLabels);
+    for (size_t l = 0; l < kLabels; ++l) offsets[l] = -0.05f * static_cast<float>(l % 11);
     const Model models[] = {
         Model(several, nullptr, Loss::squared_hinge, true),  // several trees
         Model(one, nullptr, Loss::squared_hinge, true),      // one
         Model(nullptr, all, Loss::squared_hinge, true),      // one-vs-rest, all labels
         Model(routes, all, Loss::squared_hinge, true),       // one-vs-rest behind a beam search
+        Model(nullptr, all, Loss::squared_hinge, true, {.label_offsets = offsets}),
+        Model(routes, all, Loss::squared_hinge, true, {.label_offsets = offsets}),
+        Model(several, all, Loss::squared_hinge, true, {.weight = 0.3f}),
+        Model(several, all, Loss::squared_hinge, true, {.weight = 0.6f, .label_offsets = offsets}),
     };
+    for (const size_t beam : {size_t{0}, size_t{3}})
+        for (const size_t m : {size_t{4}, size_t{6}, size_t{7}})
+            check_blend(texts, models[0], models[2], models[m], beam);
+    check_refused(several, all, {});                          // two ways of ranking, and no weight
+    check_refused(several, nullptr, {.weight = 0.3f});        // nothing to blend with
+    check_refused(routes, all, {.weight = 0.3f});             // leaves without classifiers
+    check_refused(several, all, {.weight = 1.0f});            // nothing left of one-vs-rest
+    check_refused(nullptr, all, {.label_offsets = {-0.1f}});  // one offset for all labels
+    offsets[3] = 0.5f;
+    check_refused(nullptr, all, {.label_offsets = offsets});  // above 0
     for (const Model& model : models)
         for (const size_t beam : {size_t{0}, size_t{3}})
             for (const size_t k : {size_t{1}, size_t{5}, size_t{40}})

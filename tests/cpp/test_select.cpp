@@ -23,17 +23,17 @@ void test_bounds(Loss loss) {
         const float path = -between(rng, 0, repeat % 2 ? 20 : 0.1);
         const float margin = between(rng, -6, 3), lower = margin - between(rng, 0, 1);
         const float score = scores.of(path, margin);
-        safe &= score <= path && scores.of(path, lower) <= scores.at_most(path, margin);
-        close &= scores.at_most(path, margin) - score < 1e-3f;
-        const float least = scores.least_margin(path, score);
+        safe &= score <= path && scores.of(path, lower) <= scores.upper_bound(path, margin);
+        close &= scores.upper_bound(path, margin) - score < 1e-3f;
+        const float least = scores.lowest_margin(path, score);
         safe &= margin >= least;  // it reaches its own score
         if (lower < least) safe &= scores.of(path, lower) < score;
         if (score < path - 0.01f) close &= margin - least < 0.1f;
     }
     CHECK(safe);
     CHECK(close);
-    CHECK(scores.least_margin(-2, -1) > 1e30f);  // out of reach
-    CHECK(scores.least_margin(-2, kLowest) < -1e30f);
+    CHECK(scores.lowest_margin(-2, -1) > 1e30f);  // out of reach
+    CHECK(scores.lowest_margin(-2, kLowest) < -1e30f);
 }
 
 struct Item {
@@ -53,8 +53,8 @@ void test_best(Loss loss, size_t most) {
     const Scores scores(loss, kernels());
     Rng rng(most + 1);
     for (int repeat = 0; repeat < 200; ++repeat) {
-        Best<Item> best;
-        best.clear(most);
+        TopK<Item> best;
+        best.reset(most);
         std::vector<Item> all;
         for (size_t block = 0; block < 1 + rng.below(6); ++block) {
             std::vector<float> margins(rng.below(kBlockChildren + 1));
@@ -65,7 +65,7 @@ void test_best(Loss loss, size_t most) {
                 return Item{score, margins[c], block * kBlockChildren + c};
             };
             for (size_t c = 0; c < margins.size(); ++c) all.push_back(make(c, scores.of(path, margins[c])));
-            best.offer(scores, path, margins, make);
+            best.add_block(scores, path, margins, make);
         }
         std::sort(all.begin(), all.end());
         all.resize(std::min(all.size(), most));

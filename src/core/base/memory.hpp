@@ -51,6 +51,7 @@ class ZeroedArray {
         if (!data_) throw std::bad_alloc();
     }
     T& operator[](size_t i) { return data_[i]; }
+    const T* data() const { return data_.get(); }
 
   private:
     std::unique_ptr<T[], decltype(&std::free)> data_;

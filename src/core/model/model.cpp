@@ -1,19 +1,34 @@
 #include "model/model.hpp"
 
+#include <cmath>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace bonsai {
 
 Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-             bool normalize)
-    : trees_(std::move(trees)), one_vs_rest_(std::move(one_vs_rest)), loss_(loss), normalize_(normalize) {
+             bool normalize, Blend blend)
+    : trees_(std::move(trees)),
+      one_vs_rest_(std::move(one_vs_rest)),
+      loss_(loss),
+      normalize_(normalize),
+      blend_(std::move(blend)) {
     const auto require = [](bool holds, const char* what) {
         if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
     };
     require(trees_ || one_vs_rest_, "it has neither trees nor one-vs-rest classifiers");
     require(!trees_ || !trees_->routing_only() || one_vs_rest_,
             "trees without classifiers at their leaves need one-vs-rest classifiers");
+    require(blend_.weight >= 0 && blend_.weight < 1, "its blend weight is not between 0 and 1");
+    require(
+        (blend_.weight > 0) == (trees_ && one_vs_rest_ && !trees_->routing_only()),
+        "a blend weight needs trees with leaf classifiers and one-vs-rest classifiers, and they need one");
+    require(blend_.label_offsets.empty() ||
+                (one_vs_rest_ && blend_.label_offsets.size() == one_vs_rest_->n_labels()),
+            "there is not one offset for each label of its one-vs-rest classifiers");
+    for (const float offset : blend_.label_offsets)
+        require(offset <= 0 && std::isfinite(offset), "the offset of a label is above 0 or not finite");
     if (!one_vs_rest_) return;
     require(one_vs_rest_->is_one_leaf() && !one_vs_rest_->routing_only(),
             "one-vs-rest classifiers are not those of a single leaf");

@@ -3,19 +3,28 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "linear/loss.hpp"
 #include "model/forest.hpp"
 
 namespace bonsai {
 
+// How the scores of trees and one-vs-rest classifiers make one.
+struct Blend {
+    float weight = 0;                       // of the trees, from 0 to below 1; 0: they only find candidates
+    std::vector<float> label_offsets = {};  // added to the log score of each label, at most 0; empty: none
+};
+
 // Immutable. Trees alone rank labels by the classifiers of their leaves. One-vs-rest classifiers, a forest of
-// one leaf that holds all labels, rank all labels, or those that the trees' beam search finds.
+// one leaf that holds all labels, rank all labels, or those that the trees' beam search finds. With a blend
+// weight, labels are ranked by the weighted mean of both scores.
 class Model {
   public:
     // Either may be null, not both. Throws std::invalid_argument unless they fit each other.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-          bool normalize);
+          bool normalize, Blend blend = {});
 
     const Forest* trees() const { return trees_.get(); }
     const Forest* one_vs_rest() const { return one_vs_rest_.get(); }
@@ -24,6 +33,8 @@ class Model {
     Loss loss() const { return loss_; }
     // Whether rows are divided by their norm first.
     bool normalize() const { return normalize_; }
+    float blend_weight() const { return blend_.weight; }
+    std::span<const float> label_offsets() const { return blend_.label_offsets; }
     size_t n_features() const { return any().n_features(); }
     size_t n_labels() const { return any().n_labels(); }
 
@@ -33,6 +44,7 @@ class Model {
     std::shared_ptr<const Forest> trees_, one_vs_rest_;
     Loss loss_;
     bool normalize_;
+    Blend blend_;
 };
 
 }  // namespace bonsai

@@ -1,7 +1,6 @@
-// Margins of rows, block by block and by all threads: the part of prediction that multiplies.
+// Margins of rows, block by block: the part of prediction that multiplies.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,87 +9,50 @@
 
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "data/rows.hpp"
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
+#include "predict/batch.hpp"
 
 namespace bonsai {
 
-// Rows as lists of (feature, value). Values are whole numbers of 16 bits, times the row's unit. Times stored
-// weights of 8 bits their sums are whole numbers, too: the same in any order, on every machine, and whatever
-// the row's companions are.
-class Batch {
-  public:
-    void read(const RowsView& x, size_t begin, size_t end, bool normalize, Pool& pool);
-
-    size_t size() const { return rows_.size(); }
-    // The number of its values that are not 0.
-    size_t row_size(size_t row) const { return rows_[row].n; }
-    // Of all rows; rounded up.
-    size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
-
-  private:
-    friend class BlockScorer;
-    struct Row {
-        size_t first;
-        size_t n = 0;
-        float unit = 0;
-    };
-
-    void read_row(const RowsView& x, size_t i, bool normalize, Row& row);
-    void number_features(size_t n_features);
-
-    std::vector<Row> rows_;
-    std::vector<uint32_t> feature_;
-    std::vector<int16_t> value_;
-    // The features that occur, numbered from 1 on as they are met: frequent ones come early, so that tables
-    // by number are small, and the parts of them that are read most stand together. Empty if there are too
-    // few rows for tables.
-    std::vector<uint32_t> number_;     // of each value's feature
-    std::vector<uint32_t> number_of_;  // feature -> number; 0: does not occur
-    std::vector<uint32_t> numbered_;   // number - 1 -> feature
-};
-
-// One worker's way into the weights.
+// Computes the margins of a block's children for rows of a batch. For few rows it looks their features up in
+// the packed block; for many it unpacks the block into a dense panel first. One for each worker.
 class BlockScorer {
   public:
     BlockScorer(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
 
-    // Takes up the block that holds a node's children from `from` on. `rows` are those of the batch whose
-    // margins will be asked for: if there are many, the block is unpacked for them.
+    // Selects the block of a node's children from `from` on, and the rows whose margins will be asked for.
     void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows);
     size_t n_children() const { return n_children_; }
-    // A row's margins, and more up to a multiple of 16: these, of no child, are as low as margins can be.
-    // Returns the largest.
+    // The margins of a row, padded with -1e15 to a multiple of 16; returns the largest.
     float margins(size_t row, float* out);
 
   private:
-    void unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups);
-    template <class Wanted>
-    void unpack_wanted(size_t n_features, Wanted&& wanted);
-    void place_found(uint64_t counts);
-    void clear_slots();
-    template <class Fn>
-    void for_each_number(std::span<const uint32_t> rows, Fn&& fn) const;
-    void sum_unpacked(size_t row, int32_t* sum);
-    void sum_packed(size_t row, int32_t* sum);
-
-    // A feature that a block holds, and that is wanted.
-    struct Found {
+    // A feature of the block that a row has.
+    struct Unpacked {
         const uint8_t* bytes;
-        uint32_t number;
+        uint32_t id;
         uint32_t size;
     };
     static constexpr size_t kListed = 512;  // at most, of a kind, before they are written to the panel
 
-    // The features of a row that a block holds, by how many weights they have: up to two, four, eight, or
-    // spread. Which comes next is hard to predict: they are sorted without a branch, and each kind needs
-    // none.
+    void unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups);
+    template <class Wanted>
+    void unpack_wanted(size_t n_features, Wanted&& wanted);
+    void write_panel(uint64_t counts);
+    void clear_slots();
+    template <class Fn>
+    void for_each_id(std::span<const uint32_t> rows, Fn&& fn) const;
+    void sum_unpacked(const Batch::Row& row, int32_t* sum);
+    void sum_packed(const Batch::Row& row, int32_t* sum);
+
+    // Features of a row that the block has, by their number of weights: up to two, four, eight, or a bitmap.
+    // Which comes next is hard to predict: they are sorted without a branch, and each kind needs none.
     struct Hits {
         std::vector<BitmapWeights> list;
         size_t n = 0;
-        void clear(size_t most) {
-            if (list.size() < most) list.resize(most);
+        void reset(size_t capacity) {
+            if (list.size() < capacity) list.resize(capacity);
             n = 0;
         }
     };
@@ -105,19 +67,21 @@ class BlockScorer {
     bool unpacked_ = false;
     alignas(64) float scale_[kBlockChildren];
     alignas(64) float bias_[kBlockChildren];
-    std::vector<StoredWeight, PanelAllocator<StoredWeight>> panel_;  // see unpack
-    std::vector<uint32_t> slot_;    // number of a feature -> its place in panel_; 0: none, as between blocks
-    std::vector<uint32_t> placed_;  // place -> number
-    size_t n_placed_ = 0;           // the first place that is not taken
-    std::vector<Found> found_;      // kListed of each kind
-    std::vector<uint64_t> wanted_;  // a bit for each number, 0 between blocks
-    std::vector<uint32_t> places_;  // in panel_, of one row's features
-    std::vector<int16_t> values_;   // of the same
+
     Hits hits_[4];
+
+    AlignedVector<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
+    std::vector<uint32_t> slot_;         // feature id -> slot; 0: none, as between blocks
+    std::vector<uint32_t> id_of_slot_;
+    size_t n_slots_ = 0;
+    std::vector<Unpacked> listed_;     // kListed of each kind
+    std::vector<uint64_t> wanted_;     // a bit for each feature id, 0 between blocks
+    std::vector<uint32_t> row_slots_;  // of one row's features
+    std::vector<int16_t> row_values_;
 };
 
-// A block of a node's children, from the `from`-th on, and the rows that need it, which the caller numbers
-// through from `first` on.
+// A block of a node's children, from the `from`-th on, and the rows that need it. The caller numbers the rows
+// of all blocks consecutively, from `first` on.
 struct BlockRows {
     size_t node;
     size_t from;
@@ -126,17 +90,17 @@ struct BlockRows {
     size_t cost = 0;
 };
 
-// Goes through blocks with all threads: each block is read and unpacked once for all rows that need it.
+// Visits blocks with all threads; each block is unpacked once for all rows that need it.
 class BlockLoop {
   public:
     BlockLoop(const Batch& batch, const Kernels& kernels, Pool& pool)
         : batch_(batch), kernels_(kernels), pool_(pool), scorers_(pool.threads()) {}
 
-    // fn(scorer that has the block open, block, row, its number) for all rows of all blocks. Orders the
-    // blocks, and splits some.
+    // fn(scorer of the block, block, row, its number) for all rows of all blocks. Reorders the blocks, and
+    // splits large ones.
     template <class Fn>
     void run(const Forest& forest, std::vector<BlockRows>& blocks, Fn&& fn) {
-        share_out(forest, blocks);
+        balance(forest, blocks);
         pool_.run(blocks.size(), [&](size_t b, unsigned worker) {
             auto& scorer = scorers_[worker];
             if (!scorer) scorer = std::make_unique<BlockScorer>(batch_, kernels_);
@@ -147,7 +111,7 @@ class BlockLoop {
     }
 
   private:
-    void share_out(const Forest& forest, std::vector<BlockRows>& blocks) const;
+    void balance(const Forest& forest, std::vector<BlockRows>& blocks) const;
 
     const Batch& batch_;
     const Kernels& kernels_;

@@ -1,10 +1,12 @@
-// Beam search over the trees, and the ranking of what it finds.
+// Prediction: the k best labels of each row.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
 
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
 #include "kernels/kernels.hpp"
-#include "linear/loss.hpp"
 #include "model/model.hpp"
 
 namespace bonsai {
@@ -17,7 +19,8 @@ struct TopKParams {
 };
 
 // For each row its k best labels: ids (n x k, -1 where there are fewer candidates) and log scores (n x k,
-// -infinity there), best first. Ties go to the larger mean margin, then to the smaller label.
+// -infinity there), best first. Ties go to the larger mean margin, then to the smaller label. Throws
+// std::invalid_argument where x or the parameters do not fit the model.
 void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
            Pool& pool, int32_t* ids, float* scores);
 

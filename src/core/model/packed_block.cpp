@@ -1,0 +1,137 @@
+#include "model/packed_block.hpp"
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace bonsai {
+namespace {
+
+void require(bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
+}
+
+// Twice as many buckets make look-ups faster and the block larger.
+unsigned shift_for(std::span<const uint32_t> features) {
+    constexpr size_t per_bucket = 10;
+    const uint32_t last = features.empty() ? 0 : features.back();
+    unsigned s = 0;
+    while (s < kMaxShift && last >> s > 0 && ((last >> s) + size_t{1}) * per_bucket > features.size()) ++s;
+    // An offset and a record's head for every eight or more cost less than a byte for each of them.
+    if (s == kByteShift + 1) s = kByteShift;
+    const auto too_full = [&] {
+        for (size_t i = kRecordFeatures; i < features.size(); ++i)
+            if (features[i] >> s == features[i - kRecordFeatures] >> s) return true;
+        return false;
+    };
+    while (too_full()) --s;  // ends: so many features differ in more than seven bits
+    return s;
+}
+
+// The weights of one feature, as a list or a bitmap.
+void encode_weights(std::span<const uint8_t> child, std::span<const StoredWeight> weight,
+                    std::vector<uint8_t>& records) {
+    if (child.size() <= kMaxListed) {
+        records.insert(records.end(), child.begin(), child.end());
+        for (const StoredWeight w : weight) records.push_back(static_cast<uint8_t>(w));
+        return;
+    }
+    uint8_t bitmap[kBitmapBytes] = {}, of_child[kBlockChildren];
+    for (size_t w = 0; w < child.size(); ++w) {
+        bitmap[child[w] / 8] |= static_cast<uint8_t>(1 << (child[w] % 8));
+        of_child[child[w]] = static_cast<uint8_t>(weight[w]);
+    }
+    records.insert(records.end(), bitmap, bitmap + kBitmapBytes);
+    for (size_t c = 0; c < kBlockChildren; ++c)
+        if (bitmap[c / 8] >> (c % 8) & 1) records.push_back(of_child[c]);
+}
+
+// What docs/format.md says of the weights of one feature.
+void verify_weights(const FeatureWeights& weights, bool has_size, size_t n_children) {
+    size_t n = weights.n();
+    if (weights.is_bitmap()) {
+        size_t n_bits = 0;
+        for (size_t i = 0; i < kBitmapBytes; ++i)
+            n_bits += static_cast<size_t>(std::popcount(weights.bytes[i]));
+        require(n == n_bits && n > kMaxListed, "the bitmap of a feature's weights");
+    } else {
+        require(weights.size % 2 == 0 && n > (has_size ? 1 : 0), "the number of a feature's weights");
+        for (size_t w = 0; w < n; ++w)
+            require(weights.bytes[w] < n_children, "a weight of a child out of range");
+    }
+    bool seen[kBlockChildren] = {};
+    weights.for_each([&](size_t child, StoredWeight weight) {
+        require(child < n_children, "a weight of a child out of range");
+        require(!seen[child], "two weights of a feature for one child");
+        require(weight != 0 && weight >= -kWeightMax, "a weight of 0 or -128");
+        seen[child] = true;
+        --n;
+    });
+    require(n == 0, "the number of a feature's weights");
+}
+
+}  // namespace
+
+void PackedBlock::verify(size_t n_features, size_t n_children) const {
+    require(offsets_[0] == 0 && offsets_[n_buckets_] == records_.size(), "buckets");
+    require(std::is_sorted(offsets_, offsets_ + n_buckets_ + 1), "buckets");
+    std::vector<size_t> features;
+    for (size_t bucket = 0; bucket < n_buckets_; ++bucket) {
+        const size_t begin = offsets_[bucket], end = offsets_[bucket + 1];
+        if (begin == end) continue;
+        const Record r = record(begin, end);
+        require(r.n > 0, "the length of a record");
+        features.clear();
+        Features all(*this, bucket, r);
+        while (all.next()) {
+            const size_t feature = all.feature();
+            require(feature >> shift_ == bucket && feature < n_features, "a feature out of range");
+            require(features.empty() || features.size() == r.n_sized || features.back() < feature,
+                    "features out of order");
+            verify_weights(all.weights(), all.has_size(), n_children);
+            features.push_back(feature);
+        }
+        require(all.complete(), "the length of a record");
+        std::sort(features.begin(), features.end());
+        require(std::adjacent_find(features.begin(), features.end()) == features.end(), "a feature twice");
+    }
+}
+
+unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
+                      std::span<const uint8_t> child, std::span<const StoredWeight> weight,
+                      std::vector<uint32_t>& offsets, std::vector<uint8_t>& records) {
+    const unsigned shift = shift_for(features);
+    const size_t first_bucket = offsets.size(), first_byte = records.size();
+    const auto n_weights = [&](size_t f) { return ptr[f + 1] - ptr[f]; };
+    std::vector<size_t> order;  // of one bucket's features: first those with several weights
+    for (size_t i = 0, end; i < features.size(); i = end) {
+        const uint32_t bucket = features[i] >> shift;
+        for (end = i + 1; end < features.size() && features[end] >> shift == bucket;) ++end;
+        offsets.resize(first_bucket + bucket + 1, static_cast<uint32_t>(records.size() - first_byte));
+        order.clear();
+        for (size_t f = i; f < end; ++f)
+            if (n_weights(f) > 1) order.push_back(f);
+        const size_t n_sized = order.size();
+        for (size_t f = i; f < end; ++f)
+            if (n_weights(f) == 1) order.push_back(f);
+        records.push_back(static_cast<uint8_t>(order.size()));
+        records.push_back(static_cast<uint8_t>(n_sized));
+        for (const size_t f : order) {
+            const uint32_t low = features[f] & ((uint32_t{1} << shift) - 1);
+            records.push_back(static_cast<uint8_t>(low));
+            if (shift > kByteShift) records.push_back(static_cast<uint8_t>(low >> 8));
+        }
+        for (const size_t f : std::span(order).first(n_sized))
+            records.push_back(static_cast<uint8_t>(
+                n_weights(f) + (n_weights(f) > kMaxListed ? kBitmapBytes : n_weights(f))));
+        for (const size_t f : order)
+            encode_weights(child.subspan(ptr[f], n_weights(f)), weight.subspan(ptr[f], n_weights(f)),
+                           records);
+    }
+    if (records.size() - first_byte > std::numeric_limits<uint32_t>::max())
+        throw std::length_error("the weights of 128 classifiers take more than 4 GiB");
+    offsets.push_back(static_cast<uint32_t>(records.size() - first_byte));
+    return shift;
+}
+
+}  // namespace bonsai

@@ -1,0 +1,59 @@
+// Rows as prediction multiplies them: quantised to 16 bits.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "base/parallel.hpp"
+#include "data/rows.hpp"
+
+namespace bonsai {
+
+// Rows that are predicted together. A value is an integer of 16 bits times its row's unit; times weights of 8
+// bits it gives sums of integers: the same in any order, on every machine, and whatever rows share the batch.
+class Batch {
+  public:
+    struct Row {
+        size_t first;  // entry
+        size_t n = 0;  // entries, none of them 0
+        float unit = 0;
+    };
+
+    void read(const RowsView& x, size_t begin, size_t end, bool normalize, Pool& pool);
+
+    size_t size() const { return rows_.size(); }
+    const Row& row(size_t i) const { return rows_[i]; }
+    // Rounded up.
+    size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
+
+    // Of the entries of a row.
+    const uint32_t* features(const Row& row) const { return feature_.data() + row.first; }
+    const int16_t* values(const Row& row) const { return value_.data() + row.first; }
+
+    // The features that occur have ids from 1 on, in order of first occurrence: frequent ones come early, so
+    // that tables by id are small, and what is read most of them shares cache lines. A batch of one row or
+    // two has no ids.
+    static constexpr size_t kFewRows = 2;
+    const uint32_t* feature_ids(const Row& row) const { return id_.data() + row.first; }
+    // 0 for a feature that does not occur.
+    const uint32_t* id_of_feature() const { return id_of_feature_->data(); }
+    size_t n_ids() const { return with_id_.size(); }
+
+  private:
+    void read_row(const RowsView& x, size_t i, bool normalize, Row& row);
+    void assign_ids(size_t n_features);
+
+    std::vector<Row> rows_;
+    std::vector<uint32_t> feature_;  // of each entry
+    std::vector<int16_t> value_;
+    std::vector<uint32_t> id_;
+    std::optional<ZeroedArray<uint32_t>> id_of_feature_;  // only pages of features that occur take memory
+    std::vector<uint32_t> with_id_;                       // the features that have one
+};
+
+}  // namespace bonsai

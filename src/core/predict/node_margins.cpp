@@ -1,0 +1,41 @@
+#include "predict/node_margins.hpp"
+
+namespace bonsai {
+
+void NodeMargins::reset(size_t n_floats) {
+    margins_.ensure_size(n_floats);
+    largest_.ensure_size(n_floats / kLaneStep);
+    n_used_ = 0;
+}
+
+bool NodeMargins::compute(std::span<Visit> visits) {
+    chosen_.clear();
+    for (size_t v = 0; v < visits.size(); ++v) {
+        if (visits[v].state != Visit::Margins::requested) continue;
+        visits[v].state = Visit::Margins::known;
+        visits[v].first_margin = n_used_;
+        n_used_ += width(visits[v]);
+        chosen_.push_back(static_cast<uint32_t>(v));
+    }
+    group(visits);
+    // Once for all blocks of a node: visits are far apart in memory.
+    firsts_.resize(chosen_.size());
+    for (size_t i = 0; i < chosen_.size(); ++i) firsts_[i] = visits[chosen_[by_node_.item(i)]].first_margin;
+    loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t i) {
+        const size_t at = firsts_[i] + block.from;
+        largest_[at / kLaneStep] = scorer.margins(row, &margins_[at]);
+    });
+    return !chosen_.empty();
+}
+
+void NodeMargins::group(std::span<const Visit> visits) {
+    by_node_.group(chosen_.size(), [&](size_t i) { return visits[chosen_[i]].node; });
+    rows_.resize(chosen_.size());
+    for (size_t i = 0; i < chosen_.size(); ++i) rows_[i] = visits[chosen_[by_node_.item(i)]].row;
+    blocks_.clear();
+    for (size_t g = 0; g < by_node_.size(); ++g)
+        for (size_t from = 0; from < forest_.n_children(by_node_.key(g)); from += kBlockChildren)
+            blocks_.push_back({by_node_.key(g), from, by_node_.begin(g), by_node_.part(g, rows_)});
+}
+
+}  // namespace bonsai

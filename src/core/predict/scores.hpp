@@ -1,0 +1,59 @@
+// From margins to log scores, and bounds of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "kernels/kernels.hpp"
+#include "linear/loss.hpp"
+#include "model/packed_block.hpp"
+
+namespace bonsai {
+
+inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// The log score of a child is that of the path to its node, plus that of its own margin: minus the loss. So
+// it is at most the path's, and does not decrease with the margin.
+class Scores {
+  public:
+    Scores(Loss loss, const Kernels& kernels) : loss_(loss), kernels_(kernels) {}
+
+    float of(float path, float margin) const {
+        if (loss_ == Loss::logistic)
+            return path + (std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin))));
+        const float gap = 1.0f - margin, slack = gap > 0.0f ? gap : 0.0f;
+        return path - slack * slack;
+    }
+    // Of all margins up to `largest`, however logarithms are rounded.
+    float upper_bound(float path, float largest) const {
+        const float score = of(path, largest);
+        return score + rounding(score);
+    }
+    // No margin below this one scores `threshold`.
+    float lowest_margin(float path, float threshold) const {
+        const float own = threshold - path - rounding(threshold) - rounding(path);
+        if (own >= 0) return -kLowest;
+        const float margin = loss_ == Loss::logistic ? -std::log(std::expm1(-own)) : 1.0f - std::sqrt(-own);
+        return margin - rounding(margin);
+    }
+    // fn(child, score) for each of up to 128 margins that is at least `lowest`.
+    template <class Fn>
+    void for_each_at_least(float path, std::span<const float> margins, float lowest, Fn&& fn) const {
+        uint32_t where[kBlockChildren + kLaneStep];
+        const size_t n = kernels_.find_at_least(margins.data(), margins.size(), lowest, where);
+        for (size_t i = 0; i < n; ++i) fn(where[i], of(path, margins[where[i]]));
+    }
+
+  private:
+    // More than all rounding errors of a score together.
+    static float rounding(float score) { return 1e-5f * (1 + std::abs(score)); }
+
+    Loss loss_;
+    const Kernels& kernels_;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,73 @@
+#include "predict/top_k.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "predict/batch.hpp"
+#include "predict/rank_blended.hpp"
+#include "predict/rank_leaves.hpp"
+#include "predict/rank_one_vs_rest.hpp"
+#include "predict/scores.hpp"
+
+namespace bonsai {
+namespace {
+
+void check(const Model& model, const RowsView& x, const TopKParams& params) {
+    if (x.n_features != model.n_features())
+        throw std::invalid_argument("X has " + std::to_string(x.n_features) +
+                                    " features, but the model has " + std::to_string(model.n_features()));
+    if (params.k > model.n_labels())
+        throw std::invalid_argument("k is " + std::to_string(params.k) + ", but the model has " +
+                                    std::to_string(model.n_labels()) + " labels");
+    if (!(params.path_weight >= 0))
+        throw std::invalid_argument("path_weight is " + std::to_string(params.path_weight) +
+                                    ", but must be at least 0");
+}
+
+std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& params, const Batch& batch,
+                                      const Scores& scores, const Kernels& kernels, Pool& pool) {
+    const Forest *trees = model.trees(), *one_vs_rest = model.one_vs_rest();
+    const size_t beam_size = params.exact ? 0 : params.beam_size;
+    const bool candidates_only = trees && trees->routing_only() && !params.exact;
+    if (model.blend_weight() > 0 || (one_vs_rest && !model.label_offsets().empty() && !candidates_only))
+        return std::make_unique<BlendedRanking>(model, batch, scores, beam_size, params.k, kernels, pool);
+    if (one_vs_rest && !candidates_only)
+        return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);
+    if (one_vs_rest)
+        return std::make_unique<CandidateRanking>(model, batch, scores, beam_size, params.path_weight,
+                                                  params.k, kernels, pool);
+    if (trees->n_trees() == 1)
+        return std::make_unique<OneTreeRanking>(*trees, batch, scores, beam_size, params.k, kernels, pool);
+    return std::make_unique<ForestRanking>(*trees, batch, scores, beam_size, params.k, kernels, pool);
+}
+
+// Where a batch that begins at this row ends. The more rows there are, the more share a block.
+size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
+    constexpr size_t batch_rows = 8192, batch_entries = 2 << 20;
+    size_t end = begin, entries = 0;
+    while (end < x.n_rows && end - begin < std::min(max_rows, batch_rows) &&
+           (entries < batch_entries || end == begin))
+        entries += x.row_size(end++);
+    return end;
+}
+
+}  // namespace
+
+void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
+           Pool& pool, int32_t* ids, float* scores) {
+    check(model, x, params);
+    pool.control().done = 0;
+    pool.control().total = x.n_rows;
+    const Scores score(model.loss(), kernels);
+    Batch batch;
+    const auto ranking = make_ranking(model, params, batch, score, kernels, pool);
+    for (size_t begin = 0, end; begin < x.n_rows; begin = end) {
+        end = end_of_batch(x, begin, ranking->max_rows());
+        batch.read(x, begin, end, model.normalize(), pool);
+        ranking->run({params.k, ids + begin * params.k, scores + begin * params.k});
+    }
+}
+
+}  // namespace bonsai

@@ -1,0 +1,168 @@
+#include "model/forest.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "forests.hpp"
+#include "model/model.hpp"
+
+using namespace bonsai;
+using namespace forests;
+
+namespace {
+
+// As from a file. A copy's vectors are exactly as large as their contents, so that a sanitizer sees the first
+// byte beyond.
+void construct(const OwnedForest& forest) {
+    const OwnedForest exact = forest;
+    Forest(exact.arrays(), kFeatures, kLabels);
+}
+
+template <class Change>
+OwnedForest changed(Change&& change) {
+    OwnedForest forest = make_forest(1);
+    change(forest);
+    return forest;
+}
+
+#define REFUSES(statement, why) \
+    CHECK_THROWS(construct(changed([](OwnedForest& f) { statement; })), "the model is inconsistent: " why)
+
+void test_structure() {
+    construct(make_forest(1));
+    REFUSES(f.tree_ptr.clear(), "it has no tree");
+    REFUSES((f.tree_ptr = {0}), "it has no tree");
+    REFUSES((f = {}), "it has no tree");
+    REFUSES(f.tree_ptr[0] = 1, "tree_ptr");
+    REFUSES(f.tree_ptr[2] = 7, "tree_ptr");
+    REFUSES((f.tree_ptr = {0, 5, 3, 6}), "tree_ptr");
+    REFUSES((f.tree_ptr = {0, 5, 5, 6}), "tree 1 is not a label tree: it has no nodes");
+    REFUSES(f.child_ptr.pop_back(), "child_ptr");
+    REFUSES(f.child_ptr[0] = -1, "child_ptr");
+    REFUSES(f.child_ptr[2] = 100000, "child_ptr");
+    REFUSES(f.child_ptr[1] = f.child_ptr[2] + 1, "child_ptr");
+    REFUSES(f.children.push_back(0), "child_ptr");
+    REFUSES(f.block_ptr[2] = -1, "block_ptr");
+    REFUSES(f.block_ptr.pop_back(), "block_ptr");
+    REFUSES(f.shift.pop_back(), "block_ptr");
+    REFUSES(f.record_ptr[1] = std::numeric_limits<int64_t>::max(), "record_ptr");
+    REFUSES(f.record_ptr[1] = -1, "record_ptr");
+    REFUSES(f.record_ptr[0] = 1, "record_ptr");
+    REFUSES(f.records.pop_back(), "record_ptr");
+    REFUSES(f.records.clear(), "record_ptr");
+    REFUSES(f.record_ptr.push_back(f.record_ptr.back()), "record_ptr");
+    REFUSES(f.bucket_ptr[3] = 0, "bucket_ptr");
+    REFUSES(f.bucket_ptr[3] = f.bucket_ptr[4], "a block without buckets");
+    REFUSES(f.buckets.push_back(0), "bucket_ptr");
+    REFUSES(f.buckets.clear(), "bucket_ptr");
+    REFUSES(f.bias.pop_back(), "bias and scale");
+    REFUSES(f.scale.push_back(1), "bias and scale");
+    REFUSES(f.shift[0] = 17, "shift");
+}
+
+#define REFUSES_TREE(statement, why) REFUSES(statement, "tree 0 is not a label tree: " why)
+
+void test_nodes() {
+    REFUSES_TREE(f.children[0] = 0, "node 0 does not come after its parent 0");
+    REFUSES_TREE(f.children[0] = -1, "node -1, a child of node 0, is out of range");
+    REFUSES_TREE(f.children[1] = 5, "node 5, a child of node 0, is out of range");  // that of the next tree
+    REFUSES_TREE(f.children[2] = -1, "label -1, a child of node 1, is out of range");
+    REFUSES_TREE(f.children[2] = kLabels, "label 700, a child of node 1, is out of range");
+    REFUSES_TREE(f.children[0] = 2, "node 2 has two parents");
+    REFUSES_TREE(f.children[0] = 4, "node 4 has two parents");
+    REFUSES_TREE(f.children[2] = f.children[3], "label 1 is in two leaves");
+    REFUSES_TREE(f.is_leaf[1] = 0, "node 0 does not come after its parent 1");
+    REFUSES(f.block_ptr[4] -= 1, "blocks that do not fit a node's children");
+    REFUSES(f.bias[7] = NAN, "a bias or scale that is not finite");
+    REFUSES(f.bias[7] = -INFINITY, "a bias or scale that is not finite");
+    REFUSES(f.scale[500] = INFINITY, "a bias or scale that is not finite");
+    const OwnedForest forest = make_forest(1);
+    CHECK_THROWS(Forest(forest.arrays(), kFeatures, kLabels - 1),
+                 "label 699, a child of node 0, is out of range");
+    constexpr size_t too_many = size_t{1} << 31;
+    CHECK_THROWS(Forest(forest.arrays(), too_many, kLabels), "more features or labels than there can be");
+    CHECK_THROWS(Forest(forest.arrays(), kFeatures, too_many), "more features or labels than there can be");
+    const Forest model(forest.arrays(), kFeatures, kLabels);
+    CHECK(model.n_trees() == 2);
+    CHECK(model.n_features() == kFeatures && model.n_labels() == kLabels);
+}
+
+// All structure is copied: what happens to the caller's arrays afterwards changes nothing. Weights are not.
+void test_ownership() {
+    OwnedForest mine = make_forest(1);
+    const OwnedForest before = mine;
+    const Forest forest(mine.arrays(), kFeatures, kLabels);
+    for_each_structure_array(
+        [](const char*, auto& array, auto view, const auto& original) {
+            std::fill(array.begin(), array.end(), array.back());
+            CHECK(view.data() != array.data() && std::equal(view.begin(), view.end(), original.begin()));
+        },
+        mine, forest.arrays(), before);
+    CHECK(forest.arrays().buckets.data() == mine.buckets.data());
+    CHECK(forest.arrays().records.data() == mine.records.data());
+    forest.verify();
+
+    auto owner = std::make_shared<const OwnedForest>(make_forest(2));
+    const std::weak_ptr<const OwnedForest> alive = owner;
+    {
+        const Forest mapped(owner->arrays(), kFeatures, kLabels, false, owner);
+        owner.reset();
+        mapped.verify();
+        CHECK(!alive.expired());
+    }
+    CHECK(alive.expired());
+
+    const Forest made(make_forest(1), kFeatures, kLabels, false);  // takes the vectors over
+    for_each_array(
+        [](const char*, auto view, const auto& original) {
+            CHECK(std::equal(view.begin(), view.end(), original.begin(), original.end()));
+        },
+        made.arrays(), before);
+}
+
+// One leaf, as one-vs-rest classifiers are.
+std::shared_ptr<const Forest> one_leaf(size_t n_features, size_t n_labels) {
+    Rng rng(3);
+    OwnedForest f;
+    f.tree_ptr = f.child_ptr = f.block_ptr = f.bucket_ptr = f.record_ptr = {0};
+    add_node(f, {4, 2, 7}, true, rng);
+    f.tree_ptr.push_back(1);
+    return std::make_shared<const Forest>(std::move(f), n_features, n_labels, false);
+}
+
+void test_model() {
+    const auto trees = std::make_shared<const Forest>(make_forest(1), kFeatures, kLabels, false);
+    const auto routes = std::make_shared<const Forest>(make_forest(1), kFeatures, kLabels, true);
+    const auto all = one_leaf(kFeatures, kLabels);
+    CHECK(all->is_one_leaf() && !trees->is_one_leaf());
+    CHECK(all->position(2) == 1 && all->position(7) == 2 && all->position(3) == kAbsent);
+    const auto make = [](auto first, auto second) { Model(first, second, Loss::logistic, true); };
+    const std::shared_ptr<const Forest> none;
+    make(trees, none);
+    make(none, all);
+    make(routes, all);
+    make(trees, all);
+    CHECK_THROWS(make(none, none), "neither trees nor one-vs-rest classifiers");
+    CHECK_THROWS(make(routes, none),
+                 "trees without classifiers at their leaves need one-vs-rest classifiers");
+    CHECK_THROWS(make(none, trees), "not those of a single leaf");
+    CHECK_THROWS(make(trees, one_leaf(kFeatures, kLabels + 1)),
+                 "differ in their number of labels or features");
+    CHECK_THROWS(make(trees, one_leaf(kFeatures + 1, kLabels)),
+                 "differ in their number of labels or features");
+}
+
+}  // namespace
+
+int main() {
+    test_structure();
+    test_nodes();
+    test_ownership();
+    test_model();
+    return check::report("forest");
+}
