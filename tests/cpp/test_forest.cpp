@@ -141,19 +141,22 @@ void test_model() {
     const auto all = one_leaf(kFeatures, kLabels);
     CHECK(all->is_one_leaf() && !trees->is_one_leaf());
     CHECK(all->position(2) == 1 && all->position(7) == 2 && all->position(3) == kAbsent);
-    const auto make = [](auto first, auto second) { Model(first, second, Loss::logistic, true); };
+    const auto make = [](auto first, auto second, float weight = 0) {
+        Model(first, second, Loss::logistic, true, {.weight = weight});
+    };
     const std::shared_ptr<const Forest> none;
     make(trees, none);
     make(none, all);
     make(routes, all);
-    make(trees, all);
+    make(trees, all, 0.5f);
+    CHECK_THROWS(make(trees, all), "a blend weight");
     CHECK_THROWS(make(none, none), "neither trees nor one-vs-rest classifiers");
     CHECK_THROWS(make(routes, none),
                  "trees without classifiers at their leaves need one-vs-rest classifiers");
     CHECK_THROWS(make(none, trees), "not those of a single leaf");
-    CHECK_THROWS(make(trees, one_leaf(kFeatures, kLabels + 1)),
+    CHECK_THROWS(make(trees, one_leaf(kFeatures, kLabels + 1), 0.5f),
                  "differ in their number of labels or features");
-    CHECK_THROWS(make(trees, one_leaf(kFeatures + 1, kLabels)),
+    CHECK_THROWS(make(trees, one_leaf(kFeatures + 1, kLabels), 0.5f),
                  "differ in their number of labels or features");
 }
 

@@ -43,7 +43,7 @@ inline constexpr unsigned kMaxShift = 16;
 template <class T>
 [[gnu::always_inline]] inline size_t read_once(const T* from) {
     size_t value = *from;
-    //asm("" : "+r"(value));
+    asm("" : "+r"(value));
     return value;
 }
 
@@ -96,11 +96,12 @@ class PackedBlock {
     FeatureWeights find(uint32_t feature) const {
         const size_t bucket = feature >> shift_;
         if (bucket >= n_buckets_) return {};
-        const size_t begin = read_once(offsets_ + bucket);
-        const Record r = record(begin, read_once(offsets_ + bucket + 1));
+        const size_t begin = read_once(offsets_ + bucket), end = read_once(offsets_ + bucket + 1);
+        const Record r = record(begin, end);
         const uint32_t wanted = feature & ((uint32_t{1} << shift_) - 1);
         if (r.n == 0) return {};
-        if (r.n > kCompared || begin + kComparedBytes > records_.size()) return find_slowly(r, wanted);
+        if (r.n > kCompared || begin + kComparedBytes > records_.size())
+            return find_slowly(begin, end, wanted);
         const uint64_t equal = low_bytes_ == 1 ? equal_bytes(r.low, static_cast<uint8_t>(wanted))
                                                : equal_pairs(r.low, static_cast<uint16_t>(wanted));
         const uint64_t beyond = uint64_t{1} << r.n;
@@ -199,8 +200,9 @@ class PackedBlock {
         return {bytes + 2, n, n_sized, bytes + head - n_sized, bytes + head, records_.data() + end};
     }
 
-    FeatureWeights find_slowly(const Record& r, uint32_t wanted) const {
-        for (Features all(*this, 0, r); all.next();)
+    // Not inlined: `find` needs the registers.
+    [[gnu::noinline]] FeatureWeights find_slowly(size_t begin, size_t end, uint32_t wanted) const {
+        for (Features all(*this, 0, record(begin, end)); all.next();)
             if (all.feature() == wanted) return all.weights();
         return {};
     }

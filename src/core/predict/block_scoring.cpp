@@ -178,7 +178,7 @@ void BlockScorer::sum_packed(const Batch::Row& row, int32_t* sum) {
     constexpr size_t ahead = 8;
     const uint32_t* feature = batch_.features(row);
     const int16_t* value = batch_.values(row);
-    const size_t n = row.n;  // a copy: for all the compiler knows, sums may overwrite the row
+    const size_t n = row.n;
     for (Hits& hits : hits_) hits.reset(n);
     for (size_t step = 0; step < n + 2 * ahead; ++step) {
         if (step < n) block_.prefetch_offset(feature[step]);
