@@ -137,6 +137,8 @@ def test_messages_about_standard_input(bonsai, tmp_path, stdin):
     assert error_of(bonsai, "train", "-", "-o", tmp_path / "m").startswith(
         "standard input: damaged gzip data"
     )
+    stdin(b"no model")
+    assert error_of(bonsai, "info", "-").startswith("standard input is not a bonsai-xmc model")
     error = error_of(bonsai, "train", "-", "-", "-o", tmp_path / "m")
     assert error == "standard input (-) can be one of the inputs only"
     assert os.listdir(tmp_path) == []

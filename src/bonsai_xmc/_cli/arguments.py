@@ -1,158 +1,179 @@
-"""The options of the command line. Those for the method follow from the signature of `Bonsai`."""
+"""The options of the command line. Those for parameters follow from the signature of `Bonsai`."""
 
 import argparse
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from bonsai_xmc import Bonsai, __version__
 from bonsai_xmc._params import PRESETS
 
-
-def _or(word: str, value: Any, convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        return value if text == word else convert(text)
-
-    read.__name__ = f"{convert.__name__} or {word!r}"  # for argparse's error messages
-    return read
+_KINDS = {"int": "N", "float": "X"}  # what stands for a value in the help
 
 
-# How the text of an option becomes a parameter (bool: a switch; a tuple: one of these words), and its help.
-# Defaults come from the signature of `Bonsai`.
-PARAMETERS: dict[str, tuple[Any, str]] = {
-    "representation": (str, "what labels are clustered by: input, output, joint, or a matrix (.npz, .npy)"),
-    "n_trees": (_or("auto", "auto", int), "trees in the forest; auto: 3"),
-    "branching_factor": (int, "most children of a node"),
-    "max_leaf_size": (_or("none", None, int), "most labels in a leaf; none: as many as --branching-factor"),
-    "max_depth": (
-        _or("auto", "auto", _or("none", None, int)),
-        "most levels of nodes, 1: no tree; none: split until --max-leaf-size; auto: 3, but very large leaves "
-        "are split on",
+class _Number:
+    """Reads a number or one of a few words, as the type of an option."""
+
+    def __init__(self, kind: Callable[[str], Any], **words: Any) -> None:
+        self._kind, self._words = kind, words
+        # argparse shows this in its messages
+        self.__name__ = " or ".join([kind.__name__, *map(repr, words)])
+        self.metavar = "|".join([_KINDS[kind.__name__], *words])
+
+    def __call__(self, text: str) -> Any:
+        return self._words[text] if text in self._words else self._kind(text)
+
+
+class _Parameter(NamedTuple):
+    """How the text of an option becomes a parameter: a type, a tuple of words, or bool for a switch."""
+
+    group: str
+    kind: Any
+    help: str
+    metavar: str | None = None
+
+
+_TREES, _SOLVER, _PREDICTION, _RUN = "label trees", "classifiers", "prediction", "run"
+
+# In the order of the signature of `Bonsai`, which has the defaults.
+PARAMETERS: dict[str, _Parameter] = {
+    "representation": _Parameter(
+        _TREES, str, "label vectors to cluster: input, output, joint, or a matrix (.npz, .npy)", "NAME|FILE"
     ),
-    "balanced": (bool, "children of equal size"),
-    "tree": (str, "JSON file with a tree to use instead of clustering"),
-    "kmeans_tol": (float, "clustering stops when the mean similarity gains less"),
-    "kmeans_max_iter": (int, "most iterations of clustering"),
-    "kmeans_init": (("random", "k-means++"), "first centres"),
-    "C": (_or("auto", "auto", float), "weight of the losses against the regularisation; auto: 1"),
-    "loss": (("squared_hinge", "logistic"), "loss of the classifiers"),
-    "solver": (("dual", "newton"), "how the classifiers are trained"),
-    "tol": (float, "tolerance of the solver"),
-    "max_iter": (int, "most passes of the solver"),
-    "prune": (
-        _or("auto", "auto", float),
-        "drop weights of at most this size; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
+    "n_trees": _Parameter(_TREES, _Number(int, auto="auto"), "number of trees; auto: 3"),
+    "branching_factor": _Parameter(_TREES, int, "maximum number of children of a node"),
+    "max_leaf_size": _Parameter(
+        _TREES, _Number(int, none=None), "maximum number of labels in a leaf; none: --branching-factor"
     ),
-    "bias": (
-        _or("auto", "auto", _or("learn", "learn", float)),
-        "of the classifiers: a fixed number, learn, or auto",
+    "max_depth": _Parameter(
+        _TREES,
+        _Number(int, auto="auto", none=None),
+        "maximum number of levels, 1 for a single leaf; none: no maximum; auto: 3, but very large leaves are "
+        "split further",
     ),
-    "classifiers": (
+    "balanced": _Parameter(_TREES, bool, "clusters of equal size"),
+    "tree": _Parameter(_TREES, str, "JSON file with a tree to use instead of clustering", "FILE"),
+    "kmeans_tol": _Parameter(_TREES, float, "k-means stops when the mean similarity improves by less"),
+    "kmeans_max_iter": _Parameter(_TREES, int, "maximum number of k-means iterations"),
+    "kmeans_init": _Parameter(_TREES, ("random", "k-means++"), "initial centroids"),
+    "C": _Parameter(_SOLVER, _Number(float, auto="auto"), "inverse regularisation strength; auto: 1"),
+    "loss": _Parameter(_SOLVER, ("squared_hinge", "logistic"), "loss function"),
+    "solver": _Parameter(_SOLVER, ("dual", "newton"), "dual coordinate descent, or primal Newton method"),
+    "tol": _Parameter(_SOLVER, float, "tolerance of the stopping criterion"),
+    "max_iter": _Parameter(_SOLVER, int, "maximum number of passes or Newton steps"),
+    "prune": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto"),
+        "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
+    ),
+    "bias": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto", learn="learn"),
+        "bias of the classifiers: fixed or learnt; auto: learnt in trees, mostly fixed at -1 in one-vs-rest",
+    ),
+    "classifiers": _Parameter(
+        _SOLVER,
         ("auto", "leaf", "one_vs_rest"),
-        "what ranks labels: classifiers trained on the rows of a leaf, or each label against all rows; auto: "
-        "one_vs_rest where it is affordable",
+        "train a label's classifier on the rows of its leaf, or on all rows; auto: one_vs_rest where it is "
+        "affordable",
     ),
-    "search": (
+    "search": _Parameter(
+        _SOLVER,
         ("auto", "exact", "beam"),
-        "with one-vs-rest: score all labels, or those that a beam search of trees finds; auto: exact up to "
-        "200,000 labels",
+        "with one-vs-rest: score all labels, or the candidates of a beam search in label trees; auto: exact "
+        "up to 200,000 labels",
     ),
-    "path_weight": (
-        _or("auto", "auto", float),
+    "path_weight": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto"),
         "with one-vs-rest and beam search: weight of the path's log score; auto: 0",
     ),
-    "tail_exponent": (
-        _or("auto", "auto", float),
-        "with one-vs-rest: C grows by this power as labels get rarer; auto: 0.25 where possible",
+    "tail_exponent": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto"),
+        "with one-vs-rest: multiply C by (mean frequency / label frequency) to this power; auto: 0.25 where "
+        "possible",
     ),
-    "normalize": (bool, "divide each row by its Euclidean norm"),
-    "beam_size": (
-        _or("auto", "auto", _or("none", None, int)),
-        "nodes that a row follows at each level; none: all of them; auto: 10",
+    "normalize": _Parameter(_SOLVER, bool, "scale rows to unit Euclidean norm"),
+    "beam_size": _Parameter(
+        _PREDICTION,
+        _Number(int, auto="auto", none=None),
+        "nodes that the beam search keeps at each level; none: all; auto: 10",
     ),
-    "max_labels": (int, "most labels of a row in predict_proba"),
-    "threshold": (_or("auto", "auto", float), "score from which predict takes a label; auto: 0.5"),
-    "random_state": (_or("none", None, int), "seed; none: a fresh one"),
-    "n_jobs": (_or("none", None, int), "threads; none: all"),
-    "verbose": (int, "1: a line for each phase, on a terminal or not"),
+    "max_labels": _Parameter(_PREDICTION, int, "maximum number of labels of a row in predict_proba"),
+    "threshold": _Parameter(
+        _PREDICTION, _Number(float, auto="auto"), "minimum score of a label in predict; auto: set by training"
+    ),
+    "random_state": _Parameter(_RUN, _Number(int, none=None), "seed; none: a random one"),
+    "n_jobs": _Parameter(_RUN, _Number(int, none=None), "number of threads; none: all"),
+    "verbose": _Parameter(_RUN, int, "1: a line for each phase of training, even without a terminal"),
 }
 
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command ``bonsai``; its result has the name of the subcommand in `command`."""
     parser = argparse.ArgumentParser(
-        prog="bonsai",
-        description="Extreme multi-label classification with diverse, shallow label trees.",
-        allow_abbrev=False,
+        prog="bonsai", description="Extreme multi-label classification.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"bonsai-xmc {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, add_options in (
         ("train", "train a model and write it to a file", _add_train),
         ("predict", "predict the best labels of each row", _add_predict),
-        ("evaluate", "measure a model, or predictions, on rows whose labels are known", _add_evaluate),
-        ("info", "say what a model is made of", _add_info),
-        ("data", "turn a data set as it is published into the files that datasets.load reads", _add_data_set),
-        ("experiment", "run experiments of the paper and write a report", _add_experiment),
+        ("evaluate", "evaluate a model, or predictions, on rows whose labels are known", _add_evaluate),
+        ("info", "describe a model", _add_info),
+        ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
+        ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
     ):
         description = f"{text[0].upper()}{text[1:]}."
         command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
-        add_options(command.add_argument)
+        add_options(command)
         command.add_argument("--json", action="store_true", help="print JSON")
-        command.add_argument(
-            "-q", "--quiet", action="store_true", help="no progress, no table of the training"
-        )
+        command.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
     return parser
 
 
-Add = Callable[..., argparse.Action]  # `add_argument` of a parser
-
-
-def _add_train(add: Add) -> None:
-    _add_data(add, "TRAIN", "trn")
-    add("-o", "--output", metavar="MODEL", required=True, help="file to write the model to; - for the output")
+def _add_train(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    _add_rows(command, "TRAIN", "trn")
+    add("-o", "--output", metavar="MODEL", required=True, help="model file to write; -: standard output")
     add("--n-features", type=int, metavar="N", help="number of features, if TRAIN does not say")
     add("--n-labels", type=int, metavar="N", help="number of labels, if TRAIN does not say")
-    add(
-        "--preset",
-        choices=PRESETS,
-        help="a member of the paper's family",
-    )
+    add("--preset", choices=PRESETS, help="parameters of a method of the paper")
     add(
         "--params",
         metavar="FILE",
-        help="JSON object of parameters; wins over the preset, options win over it",
+        help="JSON object of parameters; overrides --preset, overridden by options",
     )
-    for name in PARAMETERS:
-        _add_parameter(add, name, inspect.signature(Bonsai).parameters[name].default)
+    groups = {name: command.add_argument_group(name) for name in (_SOLVER, _TREES, _PREDICTION, _RUN)}
+    signature = inspect.signature(Bonsai).parameters
+    for name in dict.fromkeys(["classifiers", "search", *PARAMETERS]):  # the choice of the method first
+        _add_parameter(groups[PARAMETERS[name].group], name, signature[name].default)
 
 
-def _add_predict(add: Add) -> None:
-    add("model", metavar="MODEL")
-    _add_data(add, "INPUT", "tst", labels=False)
-    add("-k", type=int, default=5, help="labels for each row, if there are as many (default: 5)")
-    add("-o", "--output", metavar="OUT", help="file to write (default: standard output)")
+def _add_predict(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file; -: standard input")
+    _add_rows(command, "INPUT", "tst", labels=False)
+    add("-k", type=int, default=5, help="labels for each row, if the model has as many (default: 5)")
+    add("-o", "--output", metavar="OUT", help="file to write (default: -, standard output)")
     add("--names", action="store_true", help="write name<TAB>score<TAB>name<TAB>score… instead of ids")
     add("--label-names", metavar="FILE", help="the same with names from a file, one on each line")
-    for name in ("beam_size", "n_jobs"):
-        _add_parameter(add, name, "as the model says" if name == "beam_size" else None)
+    _add_prediction_parameters(command)
 
 
-def _add_evaluate(add: Add) -> None:
-    add("model", metavar="MODEL|PREDICTIONS", help="a model, or a file of `bonsai predict`")
-    _add_data(add, "TEST", "tst")
+def _add_evaluate(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL|PREDICTIONS", help="model, or output of `bonsai predict`; -: standard input")
+    _add_rows(command, "TEST", "tst")
     add("-k", type=int, nargs="+", help="cutoffs of the metrics (default: 1 3 5, up to the number of labels)")
-    add(
-        "--train",
-        metavar="TRAIN",
-        help="training labels for propensities (default: those that the model saw)",
-    )
+    add("--train", metavar="TRAIN", help="training labels for propensities (default: those of the model)")
     add(
         "--exact",
         action="store_true",
-        help="score all labels; found@k tells how many of the best the model's own search finds",
+        help="score all labels; found@k is the share of the exact top k that the model's own search finds",
     )
-    add("--by-frequency", action="store_true", help="split by head, torso and tail labels, too")
+    add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
     add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")
     add(
         "--propensity",
@@ -161,23 +182,25 @@ def _add_evaluate(add: Add) -> None:
         metavar=("A", "B"),
         help="propensity parameters (default: 0.55 1.5)",
     )
-    for name in ("beam_size", "n_jobs"):
-        _add_parameter(add, name, "as the model says" if name == "beam_size" else None)
+    _add_prediction_parameters(command)
 
 
-def _add_info(add: Add) -> None:
-    add("model", metavar="MODEL")
+def _add_info(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file; -: standard input")
     add("--verify", action="store_true", help="check the checksums of all data")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
 
 
-def _add_data_set(add: Add) -> None:
+def _add_data_set(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
     add("name", metavar="NAME", choices=["eurlex57k"], help="eurlex57k")
     add("source", metavar="SOURCE", help="folder that the published archive unpacks to")
-    add("-o", "--output", metavar="DIR", help="folder to write to (default: where datasets.load looks)")
+    add("-o", "--output", metavar="DIR", help="folder to write to (default: where datasets.load searches)")
 
 
-def _add_experiment(add: Add) -> None:
+def _add_experiment(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
     add(
         "names",
         metavar="NAME",
@@ -190,50 +213,63 @@ def _add_experiment(add: Add) -> None:
         metavar="DATA",
         nargs="+",
         required=True,
-        help="a known data set (eurlex57k, amazon-670k, …), a folder with train and test files, TRAIN,TEST, "
-        "or generated:SHAPE*FRACTION, a stand-in of this shape",
+        help="a known data set (eurlex57k, amazon-670k, …), a folder with training and test files, "
+        "TRAIN,TEST, or generated:SHAPE*FRACTION, data generated in the shape of a known set",
     )
-    add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, pictures and the report")
+    add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, figures and the report")
     add("--seeds", type=int, metavar="N", help="seeds of each system (default: 5, quick 2)")
     add("--quick", action="store_true", help="two seeds")
-    _add_parameter(add, "n_jobs", None)
+    _add_parameter(command, "n_jobs", None)
 
 
-def _add_data(add: Add, name: str, split: str, labels: bool = True) -> None:
+def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: bool = True) -> None:
+    add = command.add_argument
     add(
         "data",
         metavar=name,
-        help="file or folder in a format of the XC repository, svmlight or .npz; - for standard input; text "
-        "may be compressed by gzip, bzip2 or xz",
+        help="file or folder in a format of the Extreme Classification Repository, svmlight or .npz; text "
+        "may be compressed by gzip, bzip2 or xz; -: standard input",
     )
     if labels:
-        add("labels", metavar="LABELS", nargs="?", help="file with the labels, if they are not in " + name)
+        add("labels", metavar="LABELS", nargs="?", help=f"file with the labels, if they are not in {name}")
     add(
         "--format",
         choices=("auto", "xc", "split", "svmlight"),
         default="auto",
-        help="of text (default: auto)",
+        help="format of text (default: auto)",
     )
+    # a model knows the base of the svmlight file that it was trained on
+    fallback = "an error" if name == "TRAIN" else "as in the training file"
     add(
         "--base",
-        type=_or("auto", "auto", int),
+        type=_Number(int, auto="auto"),
         default="auto",
-        help="id of the first feature: 0, 1, or auto (the default): 0 if there is a header; in svmlight 0 if "
-        "the id 0 occurs, else as in the model's training file, else an error",
+        metavar="0|1|auto",
+        help="id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
+        f"{fallback})",
     )
-    add("--label-base", type=int, default=0, metavar="BASE", help="id of the first label (default: 0)")
-    add("--split", default=split, help=f"part of a folder (default: {split})")
+    add("--label-base", type=int, default=0, metavar="0|1", help="id of the first label (default: 0)")
+    add("--split", default=split, metavar="NAME", help=f"part of a folder: trn, tst, … (default: {split})")
 
 
-def _add_parameter(add: Add, name: str, default: Any) -> None:
+def _add_prediction_parameters(command: argparse.ArgumentParser) -> None:
+    _add_parameter(command, "beam_size", "as in the model")
+    _add_parameter(command, "n_jobs", None)
+
+
+def _add_parameter(command: Any, name: str, default: Any) -> None:
     """An option for a parameter of `Bonsai`. If it is not given, it does not appear in the result at all."""
-    convert, text = PARAMETERS[name]
-    metavar = {int: "N", float: "X", str: "FILE"}.get(convert, "N")
-    kind: dict[str, Any] = {"type": convert, "metavar": metavar}
-    if convert is bool:
+    parameter = PARAMETERS[name]
+    metavar = parameter.metavar or getattr(parameter.kind, "metavar", None)
+    kind: dict[str, Any] = {"type": parameter.kind, "metavar": metavar}
+    if parameter.kind is bool:
         kind = {"action": argparse.BooleanOptionalAction}
         default = "yes" if default else "no"
-    elif isinstance(convert, tuple):
-        kind = {"choices": convert}
-    text += f" (default: {'none' if default is None else default})"
-    add(f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, help=text, **kind)
+    elif isinstance(parameter.kind, tuple):
+        kind = {"choices": parameter.kind}
+    elif metavar is None:
+        kind["metavar"] = _KINDS[parameter.kind.__name__]
+    text = f"{parameter.help} (default: {'none' if default is None else default})"
+    command.add_argument(
+        f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, help=text, **kind
+    )

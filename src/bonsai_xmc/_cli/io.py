@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bonsai_xmc import Bonsai
+from bonsai_xmc import Bonsai, FormatError
 from bonsai_xmc._sniff import BEGINNING, Source, sniff
 from bonsai_xmc._store.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
@@ -59,30 +59,34 @@ class Inputs:
 
     def model(self, path: str, **options: Any) -> Bonsai:
         """A model; one that comes through a pipe lies in a file while it is read."""
-        if _is_regular(path) or os.path.isdir(path):
+        if _is_regular(path):
             return Bonsai.load(path, **options)
+        source = self.source(path)
         with tempfile.NamedTemporaryFile() as file:
-            file.write(self.source(path).data)
+            file.write(source.data)
             file.flush()
-            return Bonsai.load(file.name, **options)
+            try:
+                return Bonsai.load(file.name, mmap=False, **options)
+            except ValueError as error:
+                raise FormatError(str(error).replace(file.name, source.name)) from error
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
         """Features and labels of the arguments DATA and LABELS."""
         return self._rows(args, args.data, args.labels, args.split, expected)
 
     def features(self, args: argparse.Namespace, expected: Expected) -> Any:
-        """Features of the argument DATA, whose labels, if it has any, are of no interest."""
+        """Features of the argument DATA; labels are ignored."""
         if self._is_matrix(args.data):
             source, options = self.source(args.data), _options(args)
             return read_matrix(source, "feature", options.base, expected.n_features, expected)[0]
         return self._rows(args, args.data, None, args.split, expected._replace(n_labels=None)).X
 
     def labels(self, args: argparse.Namespace, path: str, split: str, expected: Expected) -> Any:
-        """Labels, from a file of their own or with features, which are of no interest."""
+        """Labels from a file of their own, or from one with features, which are ignored."""
         if self._is_matrix(path):
             source, base = self.source(path), _options(args).label_base
             return read_matrix(source, "label", base, expected.n_labels, expected)[0]
-        # the base of ids that nobody looks at may be anything
+        # features are not used, so the base of their ids may be anything
         expected = expected._replace(n_features=None, id_base=0)
         return self._rows(args, path, None, split, expected).Y
 
@@ -108,7 +112,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _is_regular(path: str) -> bool:
-    """Whether a path is a file that can be read again; one that is missing is left to whoever opens it."""
+    """Whether a path can be read again: a file or folder. A missing one is left to whoever opens it."""
     if path == STANDARD:
         return False
     with contextlib.suppress(OSError, ValueError):

@@ -279,12 +279,11 @@ def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expect
 def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
     """The base of ids that were read as if they began at 0."""
     smallest, largest = indices.min(initial=_MAX_COLUMNS), indices.max(initial=-1)
-    owner = expected.owner or "the training file"
     if smallest == 0:
         if expected.id_base == 1:
             raise ValueError(
                 f"the feature id 0 occurs, so ids begin at 0 here, but they began at 1 in the training file "
-                f"of {owner}; if this is meant, say so with --base 0"
+                f"of {expected.owner}; if this is meant, say so with --base 0"
             )
         return 0
     if len(indices) == 0 or expected.id_base is not None:
