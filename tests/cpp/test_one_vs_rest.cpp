@@ -1,238 +1,45 @@
 #include "one_vs_rest/train_one_vs_rest.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
-#include <limits>
-#include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "base/random.hpp"
 #include "check.hpp"
+#include "data/slice.hpp"
 #include "fixtures.hpp"
+#include "one_vs_rest/active_set.hpp"
+#include "one_vs_rest/quantised_rows.hpp"
 
 using namespace bonsai;
 
 namespace {
 
-// --- scan_quantised ---
+// Looks at the progress of a call as long as it runs: it never decreases, and never exceeds the total.
+class ProgressWatch {
+  public:
+    explicit ProgressWatch(const Control& control)
+        : thread_([this, &control] {
+              for (uint64_t last = 0; !end_; std::this_thread::yield()) {
+                  const uint64_t done = control.done, total = control.total;
+                  good_ = good_ && done >= last && (total == 0 || done <= total);
+                  last = done;
+              }
+          }) {}
+    ~ProgressWatch() {
+        end_ = true;
+        thread_.join();
+        CHECK(good_);
+    }
 
-// Rows in fixed point, and a panel whose row 0 is zero: bytes, two to a word.
-struct FixedRows {
-    std::vector<int64_t> ptr = {0};
-    std::vector<int32_t> index;
-    std::vector<int16_t> value;
-    std::vector<uint32_t> place;
-    std::vector<int16_t> panel = std::vector<int16_t>(kLanePairs, 0);
-    std::vector<float> threshold = std::vector<float>(kMaxLanes, 0.0f);
-    std::vector<float> factor;
-    std::vector<int16_t> leeway;  // empty: none
-
-    void add_row(const std::vector<int32_t>& features, const std::vector<int16_t>& values, float row_factor) {
-        index.insert(index.end(), features.begin(), features.end());
-        value.insert(value.end(), values.begin(), values.end());
-        ptr.push_back(static_cast<int64_t>(index.size()));
-        factor.push_back(row_factor);
-    }
-    // A row of the panel for the feature.
-    void add_place(size_t feature, const std::vector<int8_t>& lanes) {
-        place.resize(std::max(place.size(), feature + 1), 0);
-        place[feature] = static_cast<uint32_t>(panel.size() / kLanePairs);
-        for (size_t l = 0; l < kLanePairs; ++l)
-            panel.push_back(static_cast<int16_t>(256 * lanes[kLanePairs + l] + lanes[l]));
-    }
-    // A lane's weight times 256: the lower byte with its sign, or the whole word.
-    int64_t weight(int32_t feature, size_t l) const {
-        const int64_t word = panel[place[feature] * kLanePairs + l % kLanePairs];
-        return l < kLanePairs ? ((word + 32768 + 128) % 256 - 128) * 256 : word;
-    }
-    QuantisedScan pass() const {
-        return {.ptr = ptr.data(),
-                .index = index.data(),
-                .value = value.data(),
-                .panel_row = place.data(),
-                .panel = panel.data(),
-                .threshold = threshold.data(),
-                .factor = factor.data(),
-                .tolerance = leeway.empty() ? nullptr : leeway.data()};
-    }
-    // The sum of row i in lane l; `least` and `most` take the ends that its parts reach.
-    int64_t sum(size_t i, size_t l, int64_t& least, int64_t& most) const {
-        int64_t total = 0;
-        for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) {
-            const int64_t product = int64_t{value[e]} * weight(index[e], l);
-            total += static_cast<int64_t>(std::floor(static_cast<double>(product) / 32768 + 0.5));
-            least = std::min(least, total);
-            most = std::max(most, total);
-        }
-        return total;
-    }
-    std::vector<uint64_t> above(const Kernels& k, const std::vector<uint32_t>& rows) const {
-        std::vector<uint64_t> out(rows.size() + 1, 77);  // the last one stays
-        k.scan_quantised(pass(), rows.data(), rows.size(), out.data());
-        CHECK(out.back() == 77);
-        out.pop_back();
-        return out;
-    }
+  private:
+    std::atomic<bool> end_ = false;
+    bool good_ = true;
+    std::thread thread_;
 };
-
-void test_rows_above_by_hand(const Kernels& k) {
-    FixedRows rows;
-    std::vector<int8_t> first(kMaxLanes, 0), second(kMaxLanes, 0);
-    first[0] = 50;
-    first[1] = -50;
-    first[63] = 127;
-    second[0] = 1;
-    second[17] = 127;
-    second[49] = -1;  // in a word with lane 17, which makes it -129 / 256
-    rows.add_place(2, first);
-    rows.add_place(0, second);
-    rows.place.resize(5, 0);  // features 1, 3 and 4 have no place
-    constexpr int16_t unit = 128, half = 64;
-    rows.add_row({2}, {unit}, 1.0f);                         // 50, -50, 127
-    rows.add_row({}, {}, 0.0f);                              // nothing
-    rows.add_row({1, 3, 4}, {32767, -32767, 5}, 1.0f);       // nothing that has a place
-    rows.add_row({0, 1, 2}, {3 * half, unit, -unit}, 1.0f);  // lane 0: 1.5 -> 2 and -50; 17: 190.5 -> 191
-    rows.add_row({0}, {3 * unit}, 1.0f);                     // 3, 381; lane 49: -387 / 256 -> -2
-
-    const auto lanes = [](std::initializer_list<unsigned> list) {
-        uint64_t bits = 0;
-        for (const unsigned l : list) bits |= uint64_t{1} << l;
-        return bits;
-    };
-    const std::vector<uint32_t> all = {0, 1, 2, 3, 4};
-    // Above 0, where most lanes are exactly 0.
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0, 63}), 0, 0, lanes({1, 17}), lanes({0, 17})});
-    // In any order, and more than once.
-    CHECK(rows.above(k, {4, 0, 4, 1}) ==
-          std::vector<uint64_t>{lanes({0, 17}), lanes({0, 63}), lanes({0, 17}), 0});
-    CHECK(rows.above(k, {}).empty());
-    // Equality is not above; fractions of a bar count only once they are reached.
-    rows.threshold[63] = 127.0f;
-    rows.threshold[17] = 190.0f;
-    rows.threshold[0] = 3.0f;
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0}), 0, 0, lanes({1, 17}), lanes({17})});
-    rows.threshold[63] = 126.9f;
-    rows.threshold[0] = 2.9f;
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0, 63}), 0, 0, lanes({1, 17}), lanes({0, 17})});
-    // The factor is the row's: 2.9 * 17 is below 50, 2.9 * 17.5 is above; 0 leaves a bar of 0.
-    rows.factor = {17.0f, 17.5f, 17.5f, 0.0f, 17.5f};
-    CHECK(rows.above(k, {0}) == std::vector<uint64_t>{lanes({0})});
-    rows.factor[0] = 17.5f;
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{0, 0, 0, lanes({1, 17}), 0});
-    // Lanes that are not in use have a bar that nothing reaches, not even the largest sum.
-    rows.add_row({0, 2}, {32767, 32767}, 1.0f);  // 32511 in lanes 17 and 63
-    rows.factor[3] = 0.5f;
-    rows.threshold.assign(kMaxLanes, std::numeric_limits<float>::max());
-    CHECK(rows.above(k, {0, 1, 2, 3, 4, 5}) == std::vector<uint64_t>(6, 0));
-    rows.threshold[17] = 32510.0f;
-    CHECK(rows.above(k, {5}) == std::vector<uint64_t>{lanes({17})});
-    rows.threshold[17] = 32511.0f;
-    CHECK(rows.above(k, {5}) == std::vector<uint64_t>{0});
-    // The leeway is the row's, and takes a bar below 0.
-    rows.factor.assign(6, 1.0f);
-    rows.threshold[0] = 50.0f;
-    rows.threshold[1] = 0.0f;
-    CHECK(rows.above(k, {0}) == std::vector<uint64_t>{0});
-    rows.leeway = {1, 0, 0, 98, 47, 0};
-    CHECK(rows.above(k, {0, 1, 3, 4}) == std::vector<uint64_t>{lanes({0}), 0, lanes({1}), lanes({1})});
-    rows.leeway = {50, 1, 0, 99, 48, 0};
-    CHECK(rows.above(k, {0, 1, 3, 4}) ==
-          std::vector<uint64_t>{lanes({0}), lanes({1}), lanes({0, 1}), lanes({0, 1})});
-    rows.leeway[0] = 51;
-    CHECK(rows.above(k, {0}) == std::vector<uint64_t>{lanes({0, 1})});
-}
-
-void test_rows_above_at_the_ends(const Kernels& k) {
-    // 32767, the largest sum, and -32768, the least: one entry more on the way there and back. Features 0 and
-    // 1 for the lower bytes, 2 and 3 for the upper ones.
-    FixedRows rows;
-    for (const size_t first : {size_t{0}, kLanePairs})
-        for (const int8_t weight : {127, 1}) {
-            std::vector<int8_t> lanes(kMaxLanes, 0);
-            std::fill_n(lanes.begin() + static_cast<ptrdiff_t>(first), kLanePairs, weight);
-            rows.add_place(rows.place.size(), lanes);
-        }
-    constexpr int16_t one = 32767, minus = -32767;
-    for (const int32_t f : {0, 2}) {
-        rows.add_row({f, f + 1}, {one, one}, 1.0f);                   // 32511 + 256
-        rows.add_row({f, f + 1, f + 1}, {minus, minus, -128}, 1.0f);  // -32511 - 256 - 1
-        rows.add_row({f, f + 1, f, f}, {one, one, minus, minus}, 1.0f);
-    }
-    int64_t least = 0, most = 0;
-    for (const size_t l : {size_t{5}, kLanePairs + 5}) {
-        const size_t first = l < kLanePairs ? 0 : 3;
-        CHECK(rows.sum(first, l, least, most) == 32767);
-        CHECK(rows.sum(first + 1, l, least, most) == -32768);
-        CHECK(rows.sum(first + 2, l, least, most) == -32255);
-    }
-    const std::vector<uint32_t> all = {0, 1, 2, 3, 4, 5};
-    constexpr uint64_t lower = 0xffffffff, upper = lower << 32;
-    rows.threshold.assign(kMaxLanes, 32766.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower, 0, 0, upper, 0, 0});
-    rows.threshold.assign(kMaxLanes, 32767.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>(6, 0));
-    rows.threshold.assign(kMaxLanes, 128.0f);  // what the lower bytes add to the upper lanes
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower, 0, 0, upper, 0, 0});
-    rows.threshold.assign(kMaxLanes, 127.0f);
-    CHECK(rows.above(k, all) == std::vector<uint64_t>{lower | upper, 0, 0, upper, 0, 0});
-}
-
-// Random rows of any length beside a plain loop; the sums fill the range, and bars lie on them and beside.
-void test_rows_above_at_random(const Kernels& k) {
-    size_t n_above = 0, n_equal = 0;
-    int64_t least = 0, most = 0;
-    for (uint64_t seed = 0; seed < 40; ++seed) {
-        Rng rng(seed);
-        const size_t n_features = 60, n_rows = 30;
-        const auto draw = [&](int most_of) { return static_cast<int>(rng.below(2 * most_of + 1)) - most_of; };
-        FixedRows rows;
-        for (size_t f = 0; f < n_features; ++f) {
-            if (rng.uniform() < 0.3) continue;
-            std::vector<int8_t> lanes(kMaxLanes, 0);
-            for (size_t l = 0; l < kMaxLanes; ++l)
-                if (rng.uniform() < 0.5) lanes[l] = static_cast<int8_t>(draw(seed % 2 ? 2 : 127));
-            rows.add_place(f, lanes);
-        }
-        rows.place.resize(n_features, 0);
-        for (size_t i = 0; i < n_rows; ++i) {
-            std::vector<int32_t> features;
-            std::vector<int16_t> values;
-            const double density = i == 3 ? 0.0 : rng.uniform();
-            for (size_t f = 0; f < n_features; ++f)
-                if (rng.uniform() < density) {
-                    features.push_back(static_cast<int32_t>(f));
-                    values.push_back(static_cast<int16_t>(draw(seed % 2 ? 32767 : 4000)));
-                }
-            rows.add_row(features, values, i % 5 == 0 ? 0.0f : static_cast<float>(rng.uniform() * 2));
-        }
-        rows.factor[7] = 1.0f;
-        if (seed % 3 == 0)
-            for (size_t i = 0; i < n_rows; ++i) rows.leeway.push_back(static_cast<int16_t>(rng.below(300)));
-        for (size_t l = 0; l < kMaxLanes; ++l) {  // the bar of row 7 is a sum that occurs
-            const int64_t sum = rows.sum(7, l, least, most);
-            rows.threshold[l] = static_cast<float>(std::abs(sum)) + (l % 3 == 0 ? 0.5f : 0.0f);
-        }
-        std::vector<uint32_t> some;
-        for (size_t i = 0; i < n_rows; ++i)
-            if (i == 3 || i == 7 || rng.uniform() < 0.8) some.push_back(static_cast<uint32_t>(i));
-        const std::vector<uint64_t> out = rows.above(k, some);
-        bool good = true;
-        for (size_t r = 0; r < some.size(); ++r)
-            for (size_t l = 0; l < kMaxLanes; ++l) {
-                const int64_t sum =
-                    rows.sum(some[r], l, least, most) + (rows.leeway.empty() ? 0 : rows.leeway[some[r]]);
-                const float bar = rows.threshold[l] * rows.factor[some[r]];
-                good &= (out[r] >> l & 1) == (static_cast<double>(sum) > double{bar});
-                n_above += out[r] >> l & 1;
-                n_equal += static_cast<double>(sum) == double{bar} && sum != 0;
-            }
-        CHECK(good);
-    }
-    CHECK(least >= -32768 && most <= 32767);  // else the cases are not what the kernel is for
-    CHECK(most > 20000 && least < -20000);
-    CHECK(n_above > 5000 && n_equal > 200);
-}
-
-// --- training ---
 
 // Rows of a few topics, some twice, one without features; the last label is on all rows, the one before on
 // one.
@@ -266,6 +73,7 @@ struct Topics {
         for (size_t l = 0; l < n_labels; ++l) order[l] = static_cast<uint32_t>(n_labels - 1 - l);
         Control control;
         Pool pool(threads, control);
+        const ProgressWatch watch(control);
         OwnedForest forest = train_one_vs_rest(data, order, {}, 1.0, seed, params, k, pool, report);
         CHECK(control.done == control.total && control.total > 0);
         return forest;
@@ -294,31 +102,6 @@ bool same(const OwnedForest& a, const OwnedForest& b) {
            a.buckets == b.buckets && a.records == b.records;
 }
 
-// Some weights of all kinds among zeros; the places of those that are not 0 in order, and nothing left.
-void test_drain(const Kernels& k) {
-    Rng rng(11);
-    for (const size_t n : {0, 16, 32, 400})
-        for (const double density : {0.0, 0.03, 0.5, 1.0}) {
-            std::vector<float> w(n, 0.0f), wanted;
-            std::vector<uint32_t> places;
-            for (size_t f = 0; f < n; ++f) {
-                if (rng.uniform() >= density) continue;
-                w[f] = static_cast<float>(rng.uniform() - 0.5) * (f % 3 ? 1.0f : 1e-30f);
-                if (w[f] == 0) continue;
-                wanted.push_back(w[f]);
-                places.push_back(static_cast<uint32_t>(f));
-            }
-            std::vector<uint32_t> index(n + 17, 77);
-            std::vector<float> value(n + 17, 77.0f);
-            const size_t found = k.drain_nonzeros(w.data(), n, index.data(), value.data());
-            CHECK(found == wanted.size() && w == std::vector<float>(n, 0.0f));
-            CHECK(index.back() == 77 && value.back() == 77.0f);
-            index.resize(found);
-            value.resize(found);
-            CHECK(index == places && value == wanted);
-        }
-}
-
 void test_same_for_any_threads_and_kernels() {
     const Topics topics(700, 90, 150, 3);
     TrainReport report;
@@ -338,7 +121,7 @@ void test_same_for_any_threads_and_kernels() {
     CHECK(!same(topics.train(usual(), *all_kernels()[0], 1, other, 6), first));
 }
 
-void test_what_other_solvers_take_over() {
+void test_other_settings() {
     const Topics topics(120, 30, 12, 4);
     LinearParams learnt = usual();
     learnt.learn_bias = true;
@@ -360,29 +143,214 @@ void test_what_other_solvers_take_over() {
     }
 }
 
+// More labels than a window holds, of few rows each, among them a frequent one: windows and blocks of the
+// model overlap in every way.
+void test_many_labels() {
+    constexpr size_t n = 600, d = 50, n_labels = 4500;
+    Rng rng(12);
+    Rows x{.n_rows = n, .n_features = d, .ptr = {0}};
+    std::vector<int64_t> label_ptr = {0};
+    std::vector<int32_t> labels;
+    for (size_t i = 0; i < n; ++i) {
+        for (size_t f = 0; f < d; ++f) {
+            if (rng.uniform() > 0.2) continue;
+            x.index.push_back(static_cast<int32_t>(f));
+            x.value.push_back(static_cast<float>(rng.uniform() + 0.1));
+        }
+        x.ptr.push_back(static_cast<int64_t>(x.index.size()));
+        std::vector<int32_t> mine = {static_cast<int32_t>(n_labels / 2)};
+        for (int j = 0; j < 22; ++j) mine.push_back(static_cast<int32_t>(rng.below(n_labels)));
+        std::sort(mine.begin(), mine.end());
+        mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+        labels.insert(labels.end(), mine.begin(), mine.end());
+        label_ptr.push_back(static_cast<int64_t>(labels.size()));
+    }
+    const Dataset data(x.view(), label_ptr, labels, n_labels, {}, true);
+    std::vector<uint32_t> order;
+    for (uint32_t l = 0; l < n_labels; ++l)
+        if (!data.rows_of(l).empty()) order.push_back(l);
+    CHECK(order.size() > 4096 + 128);
+    std::vector<OwnedForest> forests;
+    for (const unsigned threads : {1, 3}) {
+        Control control;
+        Pool pool(threads, control);
+        const ProgressWatch watch(control);
+        TrainReport report;
+        LinearParams params = usual();
+        params.tol = 0.1;
+        forests.push_back(
+            train_one_vs_rest(data, order, {}, 0.5, 3, params, kernels_named(""), pool, report));
+        CHECK(report.n_classifiers == order.size() && report.n_unconverged == 0);
+        CHECK(control.done == control.total);
+    }
+    CHECK(same(forests[0], forests[1]));
+    const auto frequent =
+        static_cast<size_t>(std::find(order.begin(), order.end(), n_labels / 2) - order.begin());
+    CHECK(forests[0].bias[frequent] != -1.0f);
+    CHECK(std::count(forests[0].bias.begin(), forests[0].bias.end(), -1.0f) ==
+          static_cast<int64_t>(order.size() - 1));
+}
+
 void test_interrupt() {
-    const Topics topics(120, 30, 12, 4);
-    const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 12, {}, true);
+    using namespace std::chrono;
+    const Topics topics(700, 90, 150, 3);
+    const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 150, {}, true);
+    std::vector<uint32_t> order(150);
+    for (uint32_t l = 0; l < 150; ++l) order[l] = l;
+    for (const double part : {0.0, 0.1, 0.5}) {  // of the work, until the request to stop
+        Control control;
+        steady_clock::time_point asked;
+        std::thread asks([&] {
+            while (part > 0 && (control.total == 0 || static_cast<double>(control.done) <
+                                                          part * static_cast<double>(control.total)))
+                std::this_thread::yield();
+            asked = steady_clock::now();
+            control.stop = true;
+        });
+        if (part == 0) asks.join();
+        Pool pool(2, control);
+        TrainReport report;
+        LinearParams params = usual();
+        params.tol = 1e-6;  // long enough to be interrupted
+        params.max_iter = 100000;
+        CHECK_THROWS(train_one_vs_rest(data, order, {}, 1.0, 1, params, kernels_named(""), pool, report),
+                     "interrupted");
+        if (part > 0) asks.join();
+        CHECK(steady_clock::now() - asked < 5s);
+    }
+}
+
+// Values in words of 32 bits with their features: dot products and sums are within the rounding of the
+// values. The more features, the fewer bits.
+void test_quantised_rows() {
+    for (const size_t d : {size_t{60}, (size_t{1} << 20) - 2, size_t{1} << 20}) {
+        Rng rng(d);
+        constexpr size_t n = 40;
+        Rows x{.n_rows = n, .n_features = d, .ptr = {0}};
+        for (size_t i = 0; i < n; ++i) {
+            std::vector<uint32_t> features = rng.sample(std::min<size_t>(d, 200), i == 3 ? 0 : rng.below(30));
+            for (uint32_t& f : features) f = static_cast<uint32_t>(d - 1 - f);
+            std::sort(features.begin(), features.end());
+            for (const uint32_t f : features) {
+                x.index.push_back(static_cast<int32_t>(f));
+                x.value.push_back(static_cast<float>(normal(rng)));
+            }
+            x.ptr.push_back(static_cast<int64_t>(x.index.size()));
+        }
+        Control control;
+        Pool pool(2, control);
+        const QuantisedRows rows(x.view(), pool);
+        std::vector<float> w(d);
+        for (float& v : w) v = static_cast<float>(normal(rng));
+        const int bits = d == 60 ? 24 : d < (size_t{1} << 20) ? 11 : 24;  // of a value, without its sign
+        bool good = true;
+        for (size_t i = 0; i < n; ++i) {
+            double exact = 0, norm2 = 0, largest = 0, sum = 0;
+            for_each_entry(x.view(), i, [&](uint32_t f, float v) {
+                exact += double{v} * w[f];
+                norm2 += double{v} * v;
+                largest = std::max(largest, std::abs(double{v}));
+                sum += std::abs(double{w[f]});
+            });
+            const double unit = largest * std::pow(0.5, bits);
+            good &= std::abs(rows.dot(i, w.data()) - exact) <= unit * sum + 1e-5;
+            good &= close(rows.norm2(i), norm2) && rows.row_size(i) == x.view().row_size(i);
+            std::vector<float> added = w;
+            rows.add(i, 0.5f, added.data());
+            std::vector<double> expected(w.begin(), w.end());
+            for_each_entry(x.view(), i, [&](uint32_t f, float v) { expected[f] += 0.5 * v; });
+            for (size_t f = d - std::min<size_t>(d, 200); f < d; ++f)
+                good &= std::abs(added[f] - expected[f]) <= unit + 1e-6;
+            // By this scale no partial sum exceeds 16 bits.
+            const double scale = rows.weight_scale(1.0, 0.3);
+            good &= scale > 0 && scale * 0.3 <= 126.001 &&
+                    scale * QuantisedRows::kUnits * std::sqrt(norm2) <= 32767.1 * largest;
+        }
+        CHECK(good);
+        CHECK(rows.weight_scale(0.0, 0.0) == 0.0f);
+    }
+}
+
+// Solved classifiers by plain loops: the weights are the sum of y alpha x, rows outside of the active set
+// keep the margin, and the projected gradient of those inside is within the tolerance.
+void test_active_sets() {
+    const Topics topics(700, 90, 100, 9);
+    const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 100, {}, true);
+    std::vector<uint32_t> all(700), labels(64);
+    for (uint32_t i = 0; i < 700; ++i) all[i] = i;
+    for (uint32_t l = 0; l < 64; ++l) labels[l] = 99 - l;
     Control control;
-    control.stop = true;
-    Pool pool(2, control);
-    TrainReport report;
-    const std::vector<uint32_t> order = {3, 1};
-    CHECK_THROWS(train_one_vs_rest(data, order, {}, 1.0, 1, usual(), kernels_named(""), pool, report),
-                 "interrupted");
+    Pool pool(1, control);
+    Slice::Scratch scratch;
+    const Slice slice(data.x(), all, data.factors(), scratch, control);
+    const QuantisedRows rows(slice.rows(), pool);
+    LinearParams params = usual();
+    params.tol = 0.02;
+    std::vector<float> costs(64);
+    for (size_t l = 0; l < 64; ++l) costs[l] = 0.5f + static_cast<float>(l % 3);
+    const OneVsRestContext context(data, rows, labels, costs, 5, params, kernels_named(""), control);
+    ActiveSetSolver solver(context), other(context);
+    std::vector<ActiveSet> sets(64);
+    std::vector<ActiveSet*> open;
+    for (uint32_t l = 0; l < 64; ++l) {
+        sets[l].position = l;
+        open.push_back(&sets[l]);
+    }
+    int n_rounds = 0;
+    uint64_t unsolved = solver.warm_up(open, [&](int round) { CHECK(round == n_rounds++); });
+    CHECK(n_rounds == kWarmUpRounds && unsolved != 0);
+    for (int round = kWarmUpRounds; unsolved && round < kMaxRounds; ++round) {
+        std::vector<ActiveSet*> left;
+        for (size_t l = 0; l < open.size(); ++l)
+            if (unsolved >> l & 1) left.push_back(open[l]);
+        open = left;
+        std::vector<ActiveSet> alone;
+        for (const ActiveSet* set : open) alone.push_back(*set);
+        unsolved = solver.advance(open, round);
+        for (size_t l = 0; l < open.size(); ++l) {  // further rounds do not depend on the group
+            ActiveSet* one = &alone[l];
+            CHECK(other.advance({&one, 1}, round) == (unsolved >> l & 1));
+            CHECK(one->row == open[l]->row && one->alpha == open[l]->alpha);
+        }
+    }
+    CHECK(unsolved == 0);
+    const RowsView x = slice.rows();
+    for (const ActiveSet& set : sets) {
+        CHECK(set.row.capacity() == set.row.size() && set.converged);
+        std::vector<double> w(x.n_features, 0.0), alpha(700, -1.0), found(x.n_features, 0.0);
+        for (size_t m = 0; m < set.row.size(); ++m) {
+            CHECK(set.alpha[m] >= 0 && alpha[set.row[m]] < 0);
+            alpha[set.row[m]] = set.alpha[m];
+            for_each_entry(x, set.row[m],
+                           [&](uint32_t f, float v) { w[f] += double{set.sign(m) * set.alpha[m]} * v; });
+        }
+        for (const Entry& e : solver.weights(set)) found[e.feature] = e.value;
+        double difference = 0, low = 0, high = 0;
+        for (size_t f = 0; f < w.size(); ++f) difference = std::max(difference, std::abs(found[f] - w[f]));
+        CHECK(difference < 1e-4);
+        const auto positives = data.rows_of(labels[set.position]);
+        for (uint32_t i = 0; i < 700; ++i) {
+            const bool positive =
+                std::binary_search(positives.begin(), positives.end(), static_cast<int32_t>(i));
+            double margin = -1;
+            for_each_entry(x, i, [&](uint32_t f, float v) { margin += w[f] * v; });
+            const double a = std::max(0.0, alpha[i]),
+                         g = (positive ? margin : -margin) - 1 + a * 0.5 / costs[set.position];
+            high = std::max(high, a > 0 ? g : 0.0);
+            low = std::min(low, g);
+        }
+        CHECK(high - low <= 3 * params.tol);
+    }
 }
 
 }  // namespace
 
 int main() {
-    for (const Kernels* k : all_kernels()) {
-        test_rows_above_by_hand(*k);
-        test_rows_above_at_the_ends(*k);
-        test_rows_above_at_random(*k);
-        test_drain(*k);
-    }
+    test_quantised_rows();
+    test_active_sets();
     test_same_for_any_threads_and_kernels();
-    test_what_other_solvers_take_over();
+    test_other_settings();
+    test_many_labels();
     test_interrupt();
     return check::report("one_vs_rest");
 }

@@ -18,15 +18,36 @@ struct Interrupted : std::exception {
     const char* what() const noexcept override { return "interrupted"; }
 };
 
-// What a long call shares with the thread that watches it: a request to stop, and how far it is.
+// What a long call shares with the thread that watches it: a request to stop, and the progress.
 struct Control {
     std::atomic<bool> stop{false};
-    std::atomic<uint64_t> done{0};   // in units of the phase's own choosing
+    std::atomic<uint64_t> done{0};   // in units that each phase chooses; never decreases
     std::atomic<uint64_t> total{0};  // 0: not known yet
 
+    // Polled in every long loop: throws Interrupted after a request to stop.
     void check() const {
         if (stop.load(std::memory_order_relaxed)) throw Interrupted();
     }
+};
+
+// One task's share of the progress: adds up to its cost, whatever it reports on the way.
+class ProgressShare {
+  public:
+    ProgressShare(Control& control, uint64_t cost) : control_(&control), cost_(cost) {}
+
+    // The task has done at least this part of its work, between 0 and 1.
+    void advance_to(double part) {
+        const auto reached = part >= 1 ? cost_ : static_cast<uint64_t>(part * static_cast<double>(cost_));
+        if (reached <= reported_) return;
+        control_->done += reached - reported_;
+        reported_ = reached;
+    }
+    void finish() { advance_to(1); }
+
+  private:
+    Control* control_;
+    uint64_t cost_;
+    uint64_t reported_ = 0;
 };
 
 class Pool {

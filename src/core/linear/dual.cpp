@@ -46,7 +46,7 @@ class DualPanel {
         solution_.converged.assign(n, 0);
     }
 
-    Solution solve() {
+    Solution solve(ProgressShare* progress) {
         std::vector<uint32_t> order(problem_.rows.n_rows);
         std::iota(order.begin(), order.end(), 0u);
         Rng rng(derive(problem_.key, kForSolver));
@@ -56,6 +56,7 @@ class DualPanel {
             const uint64_t converged = pass(order);
             const bool last = iteration == params_.max_iter;
             finish(last ? all_lanes() : converged, converged, iteration);
+            if (progress) progress->advance_to(part_done(iteration));
         }
         return std::move(solution_);
     }
@@ -256,8 +257,8 @@ class DualPanel {
 }  // namespace
 
 Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-                    const Kernels& kernels, const Control& control) {
-    return DualPanel(problem, first, n, params, kernels, control).solve();
+                    const Kernels& kernels, const Control& control, ProgressShare* progress) {
+    return DualPanel(problem, first, n, params, kernels, control).solve(progress);
 }
 
 }  // namespace bonsai

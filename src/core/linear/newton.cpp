@@ -40,7 +40,7 @@ class NewtonPanel {
             rows->assign(problem.rows.n_rows * width_, 0.0f);
     }
 
-    Solution solve() {
+    Solution solve(ProgressShare* progress) {
         Solution solution;
         solution.bias.assign(n_, params_.fixed_bias);
         solution.n_iter.assign(n_, 0);
@@ -61,6 +61,7 @@ class NewtonPanel {
             conjugate_gradients(moving, g_norm, delta);
             try_step(iteration, moving, f, delta, solution);
             gradient();
+            if (progress) progress->advance_to(part_done(iteration));
             norms(g_, g_norm);
             for (size_t l = 0; l < n_; ++l) {
                 if (!moving[l] || g_norm[l] > stop_at[l]) continue;
@@ -296,8 +297,8 @@ class NewtonPanel {
 }  // namespace
 
 Solution solve_newton(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-                      const Kernels& kernels, const Control& control) {
-    return NewtonPanel(problem, first, n, params, kernels, control).solve();
+                      const Kernels& kernels, const Control& control, ProgressShare* progress) {
+    return NewtonPanel(problem, first, n, params, kernels, control).solve(progress);
 }
 
 }  // namespace bonsai

@@ -7,8 +7,8 @@
 
 namespace bonsai {
 
-// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes.
+// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes. Reports its progress, if asked to.
 Solution solve_newton(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-                      const Kernels& kernels, const Control& control);
+                      const Kernels& kernels, const Control& control, ProgressShare* progress = nullptr);
 
 }  // namespace bonsai

@@ -1,6 +1,7 @@
 #include "linear/problem.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace bonsai {
 
@@ -36,6 +37,10 @@ size_t rows_per_poll(const RowsView& rows) {
     const size_t all =
         rows.is_dense() ? rows.n_rows * rows.n_features : static_cast<size_t>(rows.ptr[rows.n_rows]);
     return std::max<size_t>(1, entries / (all / rows.n_rows + 1));
+}
+
+double part_done(int iteration) {
+    return 1 - std::pow(0.75, iteration);
 }
 
 std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n) {

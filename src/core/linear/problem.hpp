@@ -62,6 +62,10 @@ std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_
 // Rows that a panel kernel visits between two polls of `Control`: about 2^20 entries, some ten milliseconds.
 size_t rows_per_poll(const RowsView& rows);
 
+// The part of a panel's work that is done after this many iterations, roughly: most lanes converge early, and
+// the number of iterations is not known beforehand.
+double part_done(int iteration);
+
 struct Weight {
     uint32_t feature;  // of problem.rows or problem.singletons
     uint32_t cls;

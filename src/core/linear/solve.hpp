@@ -9,9 +9,10 @@ namespace bonsai {
 // Solves classes [first, first + n) of the problem, n ≤ kMaxLanes, by params.solver. A class's result does
 // not depend on which others share its panel.
 inline Solution solve_panel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
-                            const Kernels& kernels, const Control& control) {
-    return (params.solver == Solver::newton ? solve_newton : solve_dual)(problem, first, n, params, kernels,
-                                                                         control);
+                            const Kernels& kernels, const Control& control,
+                            ProgressShare* progress = nullptr) {
+    const auto solve = params.solver == Solver::newton ? solve_newton : solve_dual;
+    return solve(problem, first, n, params, kernels, control, progress);
 }
 
 }  // namespace bonsai

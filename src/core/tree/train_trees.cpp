@@ -101,10 +101,11 @@ PackedNode solve(const Dataset& data, const Job& job, std::span<const uint32_t> 
     const Problem problem = make_problem(data, job, rows, slice, scratch);
     std::vector<Solution> panels((job.n_classes + kMaxLanes - 1) / kMaxLanes);
     pool.run(panels.size(), [&](size_t p, unsigned) {
-        const size_t first = p * kMaxLanes;
-        panels[p] = solve_panel(problem, first, std::min(kMaxLanes, job.n_classes - first), params, kernels,
-                                pool.control());
-        pool.control().done += job.cost * (p + 1) / panels.size() - job.cost * p / panels.size();
+        const size_t first = p * kMaxLanes, n = std::min(kMaxLanes, job.n_classes - first);
+        ProgressShare progress(pool.control(),
+                               job.cost * (first + n) / job.n_classes - job.cost * first / job.n_classes);
+        panels[p] = solve_panel(problem, first, n, params, kernels, pool.control(), &progress);
+        progress.finish();
     });
     return pack(panels, slice.features(), job.n_classes);
 }

@@ -1,0 +1,135 @@
+// One classifier for each label against all rows, on active sets: the solver of a group of up to 64 labels.
+//
+// With a fixed bias of -1 or below, a negative row violates the margin only if w.x is above 0: most rows
+// never do. So a classifier is solved on an active set, its positives and the negatives that have violated
+// the margin; then all rows are scanned, and new violations join the active set. This repeats until there are
+// none: the chunking of Osuna, Freund and Girosi ("An improved training algorithm for support vector
+// machines", NNSP 1997), with the scan for 64 labels at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "base/parallel.hpp"
+#include "data/dataset.hpp"
+#include "kernels/kernels.hpp"
+#include "linear/problem.hpp"
+#include "one_vs_rest/quantised_rows.hpp"
+
+namespace bonsai {
+
+// Rounds that a new group goes through at once: nearly all labels need them.
+inline constexpr int kWarmUpRounds = 3;
+// A bound that is not reached in practice: more than 8 rounds have not been seen.
+inline constexpr int kMaxRounds = 20;
+
+// The state of a label's classifier between rounds: w = sum over the rows of y alpha x.
+struct ActiveSet {
+    uint32_t position = 0;      // of the label among those that are trained
+    std::vector<uint32_t> row;  // the positives, then negatives
+    std::vector<float> alpha;
+    size_t n_positive = 0;
+    size_t n_solved = 0;  // rows after these have joined since the last descent
+    int32_t n_iter = 0;   // passes over the active set
+    bool converged = false;
+
+    float sign(size_t m) const { return m < n_positive ? 1.0f : -1.0f; }
+};
+
+struct Entry {
+    uint32_t feature;
+    float value;
+};
+
+// What all labels share; immutable.
+struct OneVsRestContext {
+    OneVsRestContext(const Dataset& data, const QuantisedRows& rows, std::span<const uint32_t> labels,
+                     std::span<const float> costs, uint64_t key, const LinearParams& params,
+                     const Kernels& kernels, const Control& control);
+
+    const Dataset& data;
+    const QuantisedRows& rows;
+    std::span<const uint32_t> labels;
+    std::span<const float> costs;  // what C is multiplied by, for each label; empty: 1
+    uint64_t key;
+    const LinearParams& params;
+    const Kernels& kernels;
+    const Control& control;
+    std::vector<uint32_t> all;     // all rows
+    std::vector<uint32_t> sample;  // some rows, at random, that warm-up begins with
+};
+
+// The solver of one worker, with its buffers. A label's result does not depend on the worker. In the warm-up
+// it depends on the other labels of its group, later it does not.
+class ActiveSetSolver {
+  public:
+    explicit ActiveSetSolver(const OneVsRestContext& context);
+
+    // The first kWarmUpRounds rounds of up to 64 labels; nothing but the position of their sets is read.
+    // Returns bit l: sets[l] is not solved yet. after_round(r) is called after each round r.
+    template <class Fn>
+    uint64_t warm_up(std::span<ActiveSet* const> sets, Fn&& after_round) {
+        load(sets);
+        solve_and_scan(all_lanes(), warm_up_rows(), 0);  // some rows: nothing is solved yet
+        after_round(0);
+        uint64_t open = all_lanes();
+        for (int round = 1; round < kWarmUpRounds; ++round) {
+            open = solve_and_scan(open, context_.all, round);
+            after_round(round);
+        }
+        store(sets);
+        return open;
+    }
+
+    // Round `round`, from kWarmUpRounds on, of up to 64 labels; returns as above.
+    uint64_t advance(std::span<ActiveSet* const> sets, int round) {
+        load(sets);
+        const uint64_t open = solve_and_scan(all_lanes(), context_.all, round);
+        store(sets);
+        return open;
+    }
+
+    // The weights of a solved classifier, ascending by feature.
+    std::vector<Entry> weights(const ActiveSet& set);
+
+  private:
+    uint64_t all_lanes() const { return ~uint64_t{0} >> (kMaxLanes - n_lanes_); }
+    void load(std::span<ActiveSet* const> sets);
+    void store(std::span<ActiveSet* const> sets) const;
+    std::vector<uint32_t> warm_up_rows();
+    uint64_t solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round);
+    uint64_t solve(uint64_t open, int round);
+    uint64_t scan(uint64_t open, std::span<const uint32_t> scope, int round);
+    bool confirm(ActiveSet& set, const std::vector<Entry>& weights);
+    void start(ActiveSet& set);
+    void add_violations(ActiveSet& set, std::span<const uint32_t> rows);
+    void descend(ActiveSet& set, int round, int max_passes);
+    float pass(ActiveSet& set, float usual_diagonal);
+    void drop_zeros(ActiveSet& set) const;
+    void sum_rows(const ActiveSet& set);
+    void extract(const ActiveSet& set, std::vector<Entry>& weights);
+    void build_panel(const float (&scale)[kMaxLanes]);
+    float diagonal(uint32_t position, uint32_t row) const;
+    float violation(uint32_t row) const;
+
+    const OneVsRestContext& context_;
+    // The active sets of the group. While they are solved they grow to a multiple of what remains: only these
+    // buffers have such a capacity.
+    ActiveSet lanes_[kMaxLanes];
+    size_t n_lanes_ = 0;
+    Panel w_;                                // one classifier; 0 between uses
+    std::vector<uint32_t> order_;            // of the rows of its active set
+    std::vector<uint32_t> feature_;          // of the weights that leave w_
+    std::vector<float> value_;               // these weights
+    std::vector<Entry> weights_[kMaxLanes];  // of each classifier of the group, ascending by feature
+    std::vector<uint32_t> panel_row_;        // feature -> row of the panel; 0 between uses
+    std::vector<uint32_t> panel_features_;   // features with a row of their own
+    AlignedVector<int16_t> panel_;           // row 0 is zero
+    std::vector<uint64_t> in_set_;  // for each row, bit l: in the active set of lane l; 0 between uses
+    std::vector<uint64_t> above_;   // rows of a scan that are above their thresholds
+};
+
+}  // namespace bonsai
