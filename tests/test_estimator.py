@@ -419,5 +419,5 @@ def test_progress(blocks, monkeypatch, stream):
     assert out.getvalue() == ""
     assert ("\x1b[K" in err.getvalue()) == ("\r" in err.getvalue()) == (stream is Terminal)
     lines = [line.rpartition("\x1b[K")[2].rstrip("0123456789: ") for line in err.getvalue().split("\n")]
-    assert lines == ["label vectors", "trees", "classifiers", ""]
-    assert model.timings_.keys() == {"label vectors", "trees", "classifiers"}
+    assert lines == ["label vectors", "trees", "classifiers", "threshold", ""]
+    assert model.timings_.keys() == {"label vectors", "trees", "classifiers", "threshold"}

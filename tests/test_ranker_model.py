@@ -76,7 +76,7 @@ def test_the_limit_of_pairs_is_labels_times_entries(generated, monkeypatch):
 def test_the_default(generated):
     model = Bonsai().fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
-    assert model.timings_.keys() == {"one-vs-rest"}
+    assert model.timings_.keys() == {"one-vs-rest", "threshold"}
     unpacked = Bonsai().fit(generated.X_train.toarray(), generated.Y_train)
     assert same_model(unpacked, model)  # its rows are sparse at heart
     dense = Bonsai().fit(generated.X_train.toarray() + 0.01, generated.Y_train)

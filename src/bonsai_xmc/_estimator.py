@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc import _core, _inputs, _memory, _targets
 from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
+from bonsai_xmc._holdout import FALLBACK, choose_threshold
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._store import format as _format
@@ -94,7 +95,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     max_labels : int ≥ 1, default=100
         Labels that `predict_proba`, `decision_function` and `predict` return for each row at most.
     threshold : "auto" or float in [0, 1], default="auto"
-        Labels with at least this score are predicted by `predict`. "auto": 0.5.
+        Labels with at least this score are predicted by `predict`. "auto": the one with the best micro-F1 on
+        rows that are held out of a second, smaller training at the end of `fit` (`threshold_`). A number, 0.5
+        for one, saves that time: up to a fifth of training. Rankings do not depend on it.
     random_state : int, RandomState, Generator or None, default=0
         Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file,
         byte for byte, whatever `n_jobs`. None draws a fresh one.
@@ -258,6 +261,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
         core, report = train(problem, strategy, seed, threads, phases)
         warn(core, report, strategy, problem.facts.n_labels, stacklevel=2)
+        threshold = FALLBACK
+        if is_auto(self.threshold):
+            threshold = choose_threshold(problem, strategy, core, seed, threads, phases)
         self.fitted_ = FittedModel(
             core=core,
             classes=problem.labels.classes,
@@ -268,7 +274,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             id_base=None,
             strategy=strategy,
             given=_format.given_params(params, seed),
-            threshold=0.5,
+            threshold=threshold,
             provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
             timings=phases.seconds,
         )
@@ -314,15 +320,22 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError(f"k is {k!r}, but must be an integer")
         if k < 1:
             raise ValueError(f"k is {k}, but must be at least 1")
-        check("beam_size", self.beam_size)
-        beam = beam_size({"beam_size": self.beam_size}, fitted.strategy.search)
+        beam = beam_size(self.beam_size, fitted.strategy.search)
         threads = threads_of(self.n_jobs)
-        rows = _inputs.prediction_rows(X, self)
+        rows = _inputs.prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
-        options = {"beam_size": 0 if exact else beam, "exact": bool(exact), "threads": threads}
-        ids, scores = fitted.top_k(rows, min(int(k), fitted.n_labels), progress=watch, **options)
-        if k > fitted.n_labels:
-            more = ((0, 0), (0, int(k) - fitted.n_labels))
+        n_labels = fitted.n_labels
+        ids, scores = fitted.core.top_k(
+            rows,
+            min(int(k), n_labels),
+            beam_size=0 if exact else beam,
+            exact=bool(exact),
+            path_weight=fitted.strategy.path_weight,
+            threads=threads,
+            progress=watch,
+        )
+        if k > n_labels:
+            more = ((0, 0), (0, int(k) - n_labels))
             ids = np.pad(ids, more, constant_values=-1)
             scores = np.pad(scores, more, constant_values=-np.inf)
         return ids, scores
@@ -409,7 +422,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         prediction = {name: getattr(self, name) for name in PREDICTION}
         for name, value in prediction.items():
             check(name, value)
-        beam_size(prediction, fitted.strategy.search)
+        beam_size(self.beam_size, fitted.strategy.search)
         _format.save(path, fitted, prediction)
 
     @classmethod
@@ -506,9 +519,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return dict(self._require_fitted().timings)
 
     def _require_fitted(self) -> FittedModel:
-        if "fitted_" not in self.__dict__:
+        fitted: Any = self.__dict__.get("fitted_")
+        if fitted is None:
             check_is_fitted(self)  # a NotFittedError is an AttributeError, as properties need it
-        return self.fitted_
+        return fitted
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__

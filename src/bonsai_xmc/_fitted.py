@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._strategy import Strategy
-from bonsai_xmc._tree import LabelTree
+from bonsai_xmc._tree import LabelTree, trees_of
 
 Array = npt.NDArray[Any]
 
@@ -66,18 +65,8 @@ class FittedModel:
         """The label trees; none where one-vs-rest classifiers score all labels."""
         if self.core.trees is None:
             return []
-        arrays = self.core.trees.arrays()
         names: Any = self.classes if self.named else list(map(str, self.classes)) if self.keyed else None
-        trees = []
-        for first, end in pairwise(arrays["tree_ptr"]):
-            ptr = arrays["child_ptr"][first : end + 1]
-            children = arrays["children"][ptr[0] : ptr[-1]]
-            trees.append(LabelTree(ptr - ptr[0], children, arrays["is_leaf"][first:end], names))
-        return trees
+        return trees_of(self.core.trees.arrays(), names)
 
     def __deepcopy__(self, memo: Any) -> "FittedModel":
         return self
-
-    def top_k(self, rows: Any, k: int, **options: Any) -> tuple[Array, Array]:
-        """Ids (−1 where there are fewer) and log scores (−∞ there) of the k best labels of each row."""
-        return self.core.top_k(rows, k, path_weight=self.strategy.path_weight, **options)

@@ -3,6 +3,7 @@
 Nothing of the caller's is changed in place.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +66,11 @@ def training_rows(X: Any, estimator: str) -> TrainingRows:
     return TrainingRows(rows, X.shape[0], X.shape[1], n_entries, names)
 
 
-def prediction_rows(X: Any, estimator: Any) -> CoreRows:
+def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> CoreRows:
     """X of a fitted estimator, whose number and names of features it must have."""
-    if not hasattr(estimator, "feature_names_in_"):  # names are compared with those of X
-        ready = _ready_csr(X, estimator.n_features_in_)
-        if ready is not None:
-            return ready
+    ready = None if named else _ready_csr(X, n_features)  # names are compared with those of X
+    if ready is not None:
+        return ready
     return _as_core_rows(_checked(estimator, X, type(estimator).__name__, reset=False))
 
 
@@ -102,20 +102,35 @@ def _ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | Non
 
     scikit-learn's checks of a single row take longer than its prediction.
     """
+    if not isinstance(X, sp.csr_array | sp.csr_matrix) or X.shape[1:] != (n_features,) or X.shape[0] == 0:
+        return None
+    indptr, indices, data = X.indptr, X.indices, X.data
     if (
-        isinstance(X, sp.csr_array | sp.csr_matrix)
-        and X.dtype == np.float32
-        and X.indices.dtype == np.int32
-        and X.shape[1:] == (n_features,)
-        and X.shape[0] > 0
-        and X.data.flags.c_contiguous
-        and X.indices.flags.c_contiguous
-        and _flaw(X.indptr, X.indices, X.data, *X.shape) is None
-        and _is_canonical(X.indptr, X.indices)
-        and np.isfinite(X.data).all()
+        data.dtype == np.float32
+        and indices.dtype == np.int32
+        and data.flags.c_contiguous
+        and indices.flags.c_contiguous
+        and (
+            _is_ready_row(indptr, indices, data, n_features)
+            if X.shape[0] == 1
+            else _flaw(indptr, indices, data, *X.shape) is None and _is_canonical(indptr, indices)
+        )
+        and math.isfinite(
+            data.sum()
+        )  # NaN and infinities propagate; a sum that overflows takes the longer way
     ):
-        return X.indptr.astype(np.int64), X.indices, X.data, n_features
+        return indptr.astype(np.int64), indices, data, n_features
     return None
+
+
+def _is_ready_row(indptr: Any, indices: Any, data: Any, n_features: int) -> bool:
+    """`_flaw` and `_is_canonical` of a single row, in few steps."""
+    n = len(indices)
+    if not isinstance(indptr, np.ndarray) or indptr.tolist() != [0, n] or len(data) != n:
+        return False
+    if n == 0:
+        return True
+    return indices[0] >= 0 and indices[-1] < n_features and bool((indices[1:] > indices[:-1]).all())
 
 
 # --- sparse matrices ---

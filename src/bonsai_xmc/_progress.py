@@ -1,10 +1,11 @@
 """How far a long call is: reports to a callback, a bar for people who wait, records for `logging`."""
 
+import contextlib
 import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 #: Called as progress(phase, done, total), a few times a second and at the end of each phase; done and total
@@ -19,18 +20,40 @@ class Phases:
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
+        self._together: str | None = None
         self.seconds: dict[str, float] = {}
 
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``call(*args, progress=…, **kwargs)``, which reports (done, total)."""
-        report = self._progress
-        watch = None if report is None else lambda done, total: report(phase, done, total)
+        report, together = self._progress, self._together
+        if report is None:
+            watch = None
+        elif together is not None:
+            watch = lambda done, total: report(together, 0, 0)  # how far all of it is, is not known
+        else:
+            watch = lambda done, total: report(phase, done, total)
         begin = time.perf_counter()
         result = call(*args, progress=watch, **kwargs)
-        seconds = time.perf_counter() - begin
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
-        LOG.info("%s: %.2f s", phase, seconds)
+        if together is None:
+            self._finish(phase, begin)
         return result
+
+    @contextlib.contextmanager
+    def together(self, phase: str) -> Iterator[None]:
+        """Everything that is run inside is one phase."""
+        begin = time.perf_counter()
+        self._together = phase
+        try:
+            yield
+        finally:
+            self._together = None
+        self._finish(phase, begin)
+        if self._progress is not None:
+            self._progress(phase, 1, 1)
+
+    def _finish(self, phase: str, begin: float) -> None:
+        self.seconds[phase] = time.perf_counter() - begin
+        LOG.info("%s: %.2f s", phase, self.seconds[phase])
 
 
 class ProgressBar:

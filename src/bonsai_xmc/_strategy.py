@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
 # Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which scoring all of
@@ -122,15 +123,17 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
     )
 
 
-def beam_size(params: Mapping[str, Any], search: str) -> int:
+def beam_size(given: Any, search: str) -> int:
     """Nodes that a row follows at each level; 0 for all."""
-    given = params["beam_size"]
-    if search == "exact" and not is_auto(given):
+    if is_auto(given):
+        return 10
+    check("beam_size", given)
+    if search == "exact":
         raise ValueError(
             f"beam_size is {given!r}, but this model has no trees to search: it scores all labels. Leave "
             'beam_size="auto", or train with search="beam"'
         )
-    return int(_or(given, 10) or 0)
+    return int(given or 0)
 
 
 def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
@@ -179,7 +182,7 @@ def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reaso
                 'classifiers="leaf" for leaf classifiers, or classifiers="one_vs_rest", search="beam" for '
                 "one-vs-rest behind trees"
             )
-        beam_size(params, search)
+        beam_size(params["beam_size"], search)
     elif params["tree"] is not None and clusters:
         raise ValueError(
             f"{clusters[0]} is given, but tree is, too: labels are not clustered. Leave out one of the two"

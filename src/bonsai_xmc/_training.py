@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._inputs import TrainingRows, label_vectors
+from bonsai_xmc._label_samples import LabelSample
 from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import Facts, Strategy
 from bonsai_xmc._targets import Labels
@@ -90,13 +91,8 @@ def train(
     problem: Problem, strategy: Strategy, seed: int, threads: int, phases: Phases
 ) -> tuple[_core.Model, Report]:
     """Train as the strategy says."""
-    rows, labels = problem.rows, problem.labels
-    counts = labels.counts
-    weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
-    costs = _costs(counts, strategy, weights)
-    dataset = _core.Dataset(
-        rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
-    )
+    counts = problem.labels.counts
+    dataset, costs = _dataset(problem, strategy, counts)
     present = np.flatnonzero(counts).astype(np.uint32)
     forest = one_vs_rest = None
     report = Report(0, 0, 0)
@@ -111,13 +107,62 @@ def train(
         # Labels of a leaf are asked for together, so their classifiers stand together.
         present = trees.leaf_order(0) if routing_only else present
     if strategy.classifiers == "one_vs_rest":
-        options = (strategy.frequent_share, _linear_params(strategy, strategy.bias), seed, threads)
-        costs = costs[present] if len(costs) else costs
-        one_vs_rest, numbers = phases.run(
-            "one-vs-rest", _core.train_one_vs_rest, dataset, present, costs, *options
-        )
-        report += Report(**numbers)
+        one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
+        report += more
     return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize), report
+
+
+def train_sample(
+    problem: Problem,
+    strategy: Strategy,
+    sample: LabelSample,
+    counts: Array,
+    seed: int,
+    threads: int,
+    phases: Phases,
+) -> _core.Model:
+    """Train some labels alone, as they would be trained among all labels, which have these counts."""
+    dataset, costs = _dataset(problem, strategy, counts)
+    forest = one_vs_rest = None
+    routing_only = strategy.classifiers == "one_vs_rest"
+    if sample.tree is not None:
+        trees = _core.Trees.from_arrays([sample.tree], problem.labels.n_labels)
+        params = _linear_params(strategy, strategy.node_bias)
+        forest, _ = phases.run(
+            "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
+        )
+    if routing_only:
+        costs = costs[sample.original] if len(costs) else costs
+        present = np.flatnonzero(problem.labels.counts[: len(sample.original)]).astype(np.uint32)
+        one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
+    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize)
+
+
+def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[_core.Dataset, Array]:
+    """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
+    rows, labels = problem.rows, problem.labels
+    weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
+    costs = _costs(counts, strategy, weights)
+    dataset = _core.Dataset(
+        rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
+    )
+    return dataset, costs
+
+
+def _one_vs_rest(
+    dataset: _core.Dataset,
+    strategy: Strategy,
+    labels: Array,
+    costs: Array,
+    seed: int,
+    threads: int,
+    phases: Phases,
+) -> tuple[_core.Forest, Report]:
+    params = _linear_params(strategy, strategy.bias)
+    costs = costs[labels] if len(costs) else costs
+    options = (strategy.frequent_share, params, seed, threads)
+    forest, numbers = phases.run("one-vs-rest", _core.train_one_vs_rest, dataset, labels, costs, *options)
+    return forest, Report(**numbers)
 
 
 def warn(model: _core.Model, report: Report, strategy: Strategy, n_labels: int, stacklevel: int) -> None:

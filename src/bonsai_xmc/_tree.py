@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -385,6 +386,16 @@ class LabelTree:
         if self.depth > _LEVELS_SHOWN:
             lines.append(f"… and {self.depth - _LEVELS_SHOWN:,} more levels")
         return "\n".join(lines)
+
+
+def trees_of(arrays: Mapping[str, Array], names: Names | None = None) -> list[LabelTree]:
+    """The trees of a forest, which its arrays hold one after the other (docs/format.md)."""
+    trees = []
+    for first, end in pairwise(arrays["tree_ptr"]):
+        ptr = arrays["child_ptr"][first : end + 1]
+        children = arrays["children"][ptr[0] : ptr[-1]]
+        trees.append(LabelTree(ptr - ptr[0], children, arrays["is_leaf"][first:end], names))
+    return trees
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,0 +1,213 @@
+"""Held-out evaluation at `fit`: train on some rows, predict others, decide by what is measured.
+
+The rows that judge are never those that trained, and samples follow from the seed alone. Small data, which
+train in a moment, are trained on again fold by fold. Of larger data some labels are enough to measure scores,
+trained on most rows: fewer rows would give weaker classifiers, whose scores are others.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._label_samples import LabelSample, sample_labels, sample_subtrees
+from bonsai_xmc._progress import LOG, Phases
+from bonsai_xmc._random import shuffled
+from bonsai_xmc._strategy import Strategy
+from bonsai_xmc._targets import Labels
+from bonsai_xmc._training import Problem, train, train_sample
+from bonsai_xmc._tree import trees_of
+
+Array = npt.NDArray[Any]
+
+FALLBACK = 0.5  # the threshold where nothing can be measured
+
+# Labels × entries of X up to which training takes a moment.
+_SMALL = 1e8
+_FOLDS = 4
+_FEWEST_ROWS = 8
+# Larger data: the share of the rows that are predicted, and how many at most.
+_JUDGING_SHARE = 0.2
+_MOST_JUDGING = 20_000
+# Of the labels of one-vs-rest, and of the subtrees of the first of several trees.
+_LABEL_SHARE = 1 / 16
+_FEWEST_LABELS = 128
+_TREE_SHARE = 1 / 5
+# Labels of a row whose scores are compared: no sensible threshold takes more.
+_DEPTH = 32
+# F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
+_CLOSE = 0.998
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows to train on and rows to predict."""
+
+    training: Array
+    judging: Array
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Predictions of held-out rows: for each its score, whether it is right, and its weight."""
+
+    scores: Array
+    right: Array
+    weights: Array
+    positives: float  # weight of all true labels, found or not
+
+
+def choose_threshold(
+    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
+) -> float:
+    """The score from which `predict` takes a label, for the best micro-F1 on held-out rows.
+
+    `core` is what was trained on the whole problem; of it, only the structure of the trees is used.
+    """
+    if problem.rows.n_rows < _FEWEST_ROWS:
+        return FALLBACK
+    with phases.together("threshold"):
+        judged = _judged(problem, strategy, core, seed, threads, phases)
+    return _best_threshold(judged)
+
+
+def _judged(
+    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
+) -> Judged:
+    if problem.facts.n_labels * problem.rows.n_entries <= _SMALL:
+        parts = [
+            _judged_fold(problem, strategy, split, seed, threads, phases)
+            for split in folds(problem.rows.n_rows, seed)
+        ]
+        return _joined([part for part in parts if part is not None])
+    return _judged_sample(problem, strategy, core, seed, threads, phases)
+
+
+def folds(n_rows: int, seed: int) -> list[Split]:
+    """Each row judges once."""
+    fold = np.empty(n_rows, np.int64)
+    fold[shuffled(n_rows, seed)] = np.arange(n_rows) % _FOLDS
+    return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(_FOLDS)]
+
+
+def one_split(n_rows: int, seed: int) -> Split:
+    """A bounded number of rows judge, all others train."""
+    order = shuffled(n_rows, seed)
+    n_judging = min(int(_JUDGING_SHARE * n_rows), _MOST_JUDGING)
+    return Split(np.sort(order[n_judging:]), np.sort(order[:n_judging]))
+
+
+def _judged_fold(
+    problem: Problem, strategy: Strategy, split: Split, seed: int, threads: int, phases: Phases
+) -> Judged | None:
+    known = problem.take(split.training)
+    if not len(known.labels.indices):
+        return None
+    model, _ = train(known, strategy, seed, threads, phases)
+    weights = np.ones(problem.labels.n_labels)
+    return _judge(model, problem.take(split.judging), weights, strategy, threads, phases)
+
+
+def _judged_sample(
+    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
+) -> Judged:
+    sample = _sample(problem.labels, strategy, core, seed)
+    split = one_split(problem.rows.n_rows, seed)
+    some = replace(problem, labels=sample.labels)
+    model = train_sample(
+        some.take(split.training), strategy, sample, problem.labels.counts, seed, threads, phases
+    )
+    return _judge(model, some.take(split.judging), sample.weights, strategy, threads, phases)
+
+
+def _sample(labels: Labels, strategy: Strategy, core: _core.Model, seed: int) -> LabelSample:
+    """Labels by themselves, or subtrees of the first tree where scores depend on the path."""
+    if strategy.classifiers == "one_vs_rest" and strategy.path_weight == 0:
+        n_labels = np.count_nonzero(labels.counts)
+        return sample_labels(labels, max(_LABEL_SHARE * n_labels, _FEWEST_LABELS), seed)
+    assert core.trees is not None
+    return sample_subtrees(labels, trees_of(core.trees.arrays())[0], _TREE_SHARE, seed)
+
+
+def _judge(
+    model: _core.Model, truth: Problem, label_weights: Array, strategy: Strategy, threads: int, phases: Phases
+) -> Judged:
+    """What the model predicts for rows whose labels are known; labels of weight 0 do not count."""
+    ids, log_scores = phases.run(
+        "predict",
+        model.top_k,
+        truth.rows.rows,
+        min(_DEPTH, model.n_labels),
+        beam_size=0,
+        exact=False,
+        path_weight=strategy.path_weight,
+        threads=threads,
+    )
+    row, _ = found = np.nonzero(ids >= 0)
+    labels = ids[found]
+    weights, true_weights = label_weights[labels], label_weights[truth.labels.indices]
+    if truth.weights is not None:
+        weights = weights * truth.weights[row]
+        true_weights = true_weights * np.repeat(truth.weights, np.diff(truth.labels.indptr))
+    counts = weights > 0
+    right = _is_true(truth.labels, row[counts], labels[counts])
+    scores = np.exp(log_scores[found][counts].astype(np.float64))
+    return Judged(scores, right, weights[counts], float(true_weights.sum()))
+
+
+def _is_true(truth: Labels, row: Array, label: Array) -> Array:
+    """Whether each (row, label) is among the true ones."""
+    keys = np.repeat(np.arange(truth.n_rows), np.diff(truth.indptr)) * truth.n_labels + truth.indices
+    return np.isin(row * np.int64(truth.n_labels) + label, keys)
+
+
+def _joined(parts: list[Judged]) -> Judged:
+    return Judged(
+        np.concatenate([np.empty(0), *(part.scores for part in parts)]),
+        np.concatenate([np.empty(0, bool), *(part.right for part in parts)]),
+        np.concatenate([np.empty(0), *(part.weights for part in parts)]),
+        sum(part.positives for part in parts),
+    )
+
+
+def _best_threshold(judged: Judged) -> float:
+    order = np.argsort(-judged.scores, kind="stable")
+    scores, weights = judged.scores[order], judged.weights[order]
+    right = np.cumsum(weights * judged.right[order])
+    f1 = 2 * right / (np.cumsum(weights) + judged.positives)
+    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # of each group of equal scores
+    scores, f1 = scores[last], f1[last]
+    if not len(f1) or f1.max() <= 0:
+        return FALLBACK
+    # A threshold takes all scores down to it: it may lie anywhere above the next lower score.
+    below = np.append(scores[1:], scores[-1] / 2)
+    close = np.flatnonzero(f1 >= _CLOSE * f1.max())
+    threshold = _between(below[close].min(), scores[close].max())
+    if _f1_at(scores, f1, threshold) < _CLOSE**2 * f1.max():  # two hills: the higher one
+        best = int(f1.argmax())
+        threshold = _between(below[best], scores[best])
+    LOG.info(
+        "threshold %g: micro-F1 %.4f on held-out rows, %.4f with %g",
+        threshold,
+        _f1_at(scores, f1, threshold),
+        _f1_at(scores, f1, FALLBACK),
+        FALLBACK,
+    )
+    return threshold
+
+
+def _f1_at(scores: Array, f1: Array, threshold: float) -> float:
+    place = int(np.searchsorted(-scores, -threshold, side="right")) - 1
+    return float(f1[place]) if place >= 0 else 0.0
+
+
+def _between(low: float, high: float) -> float:
+    """The geometric middle, with no more digits than it needs to lie above `low` and not above `high`."""
+    middle = float(np.sqrt(max(low, 1e-300) * high))
+    for digits in range(2, 17):
+        rounded = float(f"{middle:.{digits}g}")
+        if low < rounded <= high:
+            return rounded
+    return float(high)

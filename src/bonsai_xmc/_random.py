@@ -1,0 +1,27 @@
+"""Random choices that depend on a seed alone, on any system and with any version of NumPy."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def shuffled(n: int, seed: int) -> Array:
+    """The numbers below n in random order."""
+    return np.argsort(_mixed(np.arange(n, dtype=np.uint64), seed), kind="stable")
+
+
+def uniform(seed: int) -> float:
+    """A number in [0, 1)."""
+    return float(_mixed(np.array([2**63], np.uint64), seed)[0] >> np.uint64(11)) / 2**53
+
+
+def _mixed(numbers: Array, seed: int) -> Array:
+    """SplitMix64 of (seed, number)."""
+    with np.errstate(over="ignore"):
+        z = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + numbers * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
