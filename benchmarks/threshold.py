@@ -1,11 +1,11 @@
 """What the threshold that `fit` chooses is worth: micro-F1 of `predict` on the test rows, and what it costs.
 
-    python -m benchmarks.threshold                                   # three sets; some ten minutes on two cores
+    python -m benchmarks.threshold                            # three sets; some ten minutes on two cores
     python -m benchmarks.threshold --data delicious --preset bonsai-i
 
-"best" is the largest micro-F1 that any threshold reaches on the test rows, which `fit` has not seen. The cost is
-the time of the phase "threshold" beside the rest of training. TIBKAT is judged by its development part. Needs the
-data sets (see BONSAI_DATA in CONTRIBUTING.md).
+"best" is the largest micro-F1 that any threshold reaches on the test rows, which `fit` has not seen. The
+cost is the time of the phase "threshold" beside the rest of training. TIBKAT is judged by its development
+part. Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
 """
 
 import argparse
@@ -46,7 +46,14 @@ def row(name: str, preset: str | None, seed: int) -> str:
     Y = sp.csr_array(data.Y_test, dtype=np.int8)
     half, chosen = (micro_f1(model, data.X_test, Y, threshold) for threshold in (0.5, "auto"))
     best, at = best_f1(model, data.X_test, Y)
-    cells = (f"{half:.4f}", f"{chosen:.4f}", f"{best:.4f}", f"{model.threshold_:.3g}", f"{at:.3g}", f"{cost:.1f}")
+    cells = (
+        f"{half:.4f}",
+        f"{chosen:.4f}",
+        f"{best:.4f}",
+        f"{model.threshold_:.3g}",
+        f"{at:.3g}",
+        f"{cost:.1f}",
+    )
     return f"| {name}, seed {seed} | " + " | ".join(cells) + " |"
 
 

@@ -237,9 +237,9 @@ def test_every_parameter_has_wrong_values_here():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"branching_factor": 1}, "branching_factor is 1, but must be an integer of at least 2"),
-        ({"max_depth": 0}, "max_depth is 0, but must be 'auto', None or an integer of at least 1"),
-        ({"beam_size": 0}, "beam_size is 0, but must be 'auto', None or an integer of at least 1"),
+        ({"branching_factor": 1}, "branching_factor is 1, but must be an integer from 2 to 2³¹ − 1"),
+        ({"max_depth": 0}, "max_depth is 0, but must be 'auto', None or an integer from 1 to 2³¹ − 1"),
+        ({"beam_size": 0}, "beam_size is 0, but must be 'auto', None or an integer from 1 to 2³¹ − 1"),
         (
             {"representation": "inputs"},
             "representation is 'inputs', but must be one of 'input', 'output', 'joint', or a matrix with one "

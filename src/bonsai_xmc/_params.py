@@ -43,12 +43,9 @@ RUNTIME = ("n_jobs", "verbose")
 Rule = tuple[Callable[[Any], bool], str]
 
 
-def _integer(least: int, most: int = 2**31 - 1) -> Rule:
-    holds = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and least <= int(v) <= most
-    return (
-        holds,
-        f"an integer of at least {least}" if most == 2**31 - 1 else f"an integer from {least} to {most:,}",
-    )
+def _integer(least: int) -> Rule:
+    holds = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and least <= int(v) < 2**31
+    return holds, f"an integer from {least} to 2³¹ − 1"
 
 
 def _nonzero(most: int) -> Rule:
