@@ -44,7 +44,7 @@ def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
     names = [line.split("  ")[0] for line in table]
     assert names == [
         "model", "rows", "features", "labels", "ranked by", "tree 1", "tree 2", "tree 3",
-        "reading", "label vectors", "trees", "classifiers", "saving", "total",
+        "reading", "label vectors", "trees", "classifiers", "threshold", "saving", "total",
     ]  # fmt: skip
     assert bonsai.error == ""
 
@@ -74,6 +74,7 @@ def test_verbose_training_prints_a_line_for_each_phase(bonsai, tmp_path):
         "label vectors",
         "trees",
         "classifiers",
+        "threshold",
     ]
 
 

@@ -75,6 +75,15 @@ def test_library_data(library, tmp_path):
     with pytest.raises(ValueError, match="true labels first"):
         metrics.evaluate(model.top_k_labels(X_test, k=5), library.labels_test)
 
+    # predict is of use without tuning: its micro-F1 is near that of the best threshold
+    truth = MultiLabelBinarizer(classes=model.classes_, sparse_output=True)
+    truth = truth.fit_transform([set(row) & set(model.classes_) for row in library.labels_test])
+    predicted = model.predict(X_test)
+    scores = model.predict_proba(X_test)
+    best = max(micro_f1(truth, scores >= t) for t in np.arange(0.05, 1, 0.05))
+    assert micro_f1(truth, predicted) > 0.9 * best
+    assert np.count_nonzero(predicted.sum(axis=1)) > 0.5 * predicted.shape[0]
+
     model.save(tmp_path / "catalogue.bonsai")
     loaded = Bonsai.load(tmp_path / "catalogue.bonsai")
     assert loaded.top_k_labels(X_test, k=3) == model.top_k_labels(X_test, k=3)
@@ -83,6 +92,12 @@ def test_library_data(library, tmp_path):
     with pytest.raises(ValueError):
         model.fit(X[:5, :3], [["only"]] * 4)
     assert loaded.top_k_labels(X_test, k=3) == model.top_k_labels(X_test, k=3)
+
+
+def micro_f1(truth, predicted):
+    predicted = sp.csr_array(predicted).astype(int)
+    hits = truth.astype(int).multiply(predicted).sum()
+    return 2 * hits / (truth.sum() + predicted.sum())
 
 
 def test_library_data_with_awkward_labels():
