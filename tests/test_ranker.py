@@ -237,7 +237,7 @@ def test_rare_labels_cost_more(generated, monkeypatch):
         return train(dataset, labels, costs, *args, **kwargs)
 
     monkeypatch.setattr(_core, "train_one_vs_rest", recorded)
-    Bonsai(classifiers="one_vs_rest", tail_exponent=0.5).fit(data.X_train, data.Y_train)
+    Bonsai(classifiers="one_vs_rest", tail_exponent=0.5, threshold=0.5).fit(data.X_train, data.Y_train)
     ((labels, costs),) = seen
     n = np.asarray(data.Y_train.sum(axis=0)).ravel()[labels]
     np.testing.assert_allclose(costs, np.sqrt(n.mean() / n), rtol=1e-6)
