@@ -25,6 +25,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
     bool done = false;
     std::exception_ptr error;
     const auto work = [&] {
+        prepare_for_exceptions();
         try {
             Pool pool(threads, control);
             fn(pool);
@@ -40,7 +41,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
         std::thread driver;
         try {
             driver = std::thread(work);
-        } catch (const std::system_error&) {
+        } catch (const std::exception&) {
             work();  // no thread to be had: unwatched is better than not at all
         }
         std::unique_lock lock(mutex);

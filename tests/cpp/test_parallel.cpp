@@ -1,12 +1,37 @@
 #include "base/parallel.hpp"
 
 #include <chrono>
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <string>
+#ifdef __linux__
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include "check.hpp"
 
 using namespace bonsai;
+
+// Allocations that succeed before the next ones fail; negative: all do.
+static std::atomic<long> allocations_left = -1;
+
+void* operator new(size_t n) {
+    if (allocations_left >= 0 && allocations_left-- == 0) {
+        allocations_left = 0;
+        throw std::bad_alloc();
+    }
+    if (void* memory = std::malloc(n > 0 ? n : 1)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+    std::free(memory);
+}
 
 namespace {
 
@@ -224,6 +249,68 @@ void test_many_pools() {
     CHECK(sum == 3 * 30 * 45);
 }
 
+// Where there is no memory for another worker, there are fewer.
+void test_no_memory_for_workers() {
+    bool some = false, all = false;
+    for (long n = 0; n < 20; ++n) {
+        Control control;
+        allocations_left = n;
+        Pool pool(5, control);
+        allocations_left = -1;
+        some |= pool.threads() > 1 && pool.threads() < 5;
+        all |= pool.threads() == 5;
+        if (n == 0) CHECK(pool.threads() == 1);
+        std::atomic<size_t> sum = 0;
+        pool.run(100, [&](size_t i, unsigned) { sum += i; });
+        CHECK(sum == 4950);
+        CHECK_THROWS(pool.run(100, [](size_t, unsigned) { throw std::runtime_error("still caught"); }),
+                     "still caught");
+    }
+    CHECK(some && all);
+}
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Where the address space has no room for the stacks of all workers, there are fewer.
+void test_no_stacks_for_workers() {
+    const pid_t child = fork();
+    if (child == 0) {
+        size_t pages = 0;
+        if (FILE* file = std::fopen("/proc/self/statm", "r")) {
+            if (std::fscanf(file, "%zu", &pages) != 1) pages = 0;
+            std::fclose(file);
+        }
+        const size_t bytes = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (size_t{40} << 20);
+        const rlimit limit{bytes, bytes};
+        if (pages == 0 || setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+        Control control;
+        Pool pool(64, control);
+        std::atomic<size_t> sum = 0;
+        pool.run(1000, [&](size_t i, unsigned) { sum += i; });
+        _exit(pool.threads() < 64 && sum == 499500 ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+#else
+void test_no_stacks_for_workers() {}
+#endif
+
+void test_progress_share() {
+    Control control;
+    ProgressShare share(control, 100), other(control, 7);
+    share.advance_to(0.25);
+    CHECK(control.done == 25);
+    share.advance_to(0.2);  // never back
+    CHECK(control.done == 25);
+    share.advance_to(0.999);
+    other.advance_to(0.5);
+    CHECK(control.done == 99 + 3);
+    share.finish();
+    share.advance_to(2);
+    other.finish();
+    CHECK(control.done == 107);
+}
+
 }  // namespace
 
 int main() {
@@ -237,5 +324,8 @@ int main() {
     test_stop();
     test_stop_from_outside();
     test_many_pools();
+    test_no_memory_for_workers();
+    test_no_stacks_for_workers();
+    test_progress_share();
     return check::report("parallel");
 }

@@ -1,5 +1,7 @@
 #include "base/parallel.hpp"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #ifdef __linux__
 #include <sched.h>
@@ -7,13 +9,19 @@
 
 namespace bonsai {
 
+void prepare_for_exceptions() {
+    static std::atomic<const void*> sink;  // the compiler must not remove the call
+    sink.store(abi::__cxa_get_globals(), std::memory_order_relaxed);
+}
+
 Pool::Pool(unsigned threads, Control& control) : control_(control) {
+    prepare_for_exceptions();
     current_worker() = 0;
-    threads_.reserve(threads > 0 ? threads - 1 : 0);
     try {
+        threads_.reserve(threads > 0 ? threads - 1 : 0);
         for (unsigned w = 1; w < threads; ++w) threads_.emplace_back([this, w] { work(w); });
-    } catch (const std::system_error&) {
-        // The system has no thread left to give: fewer workers do the same work.
+    } catch (const std::exception&) {
+        // No thread (std::system_error) or no memory (std::bad_alloc): fewer workers do the same work.
     }
 }
 
@@ -47,11 +55,11 @@ void Pool::run(size_t n, const std::function<void(size_t, unsigned)>& fn) {
     changed_.notify_all();
     while (true) {
         if (!loop.exhausted())
-            take_one(loop, lock, worker);
+            run_task(loop, lock, worker);
         else if (loop.running == 0)
             break;
         else if (Loop* inner = open_loop(&loop))
-            take_one(*inner, lock, worker);
+            run_task(*inner, lock, worker);
         else
             changed_.wait(lock);
     }
@@ -65,7 +73,7 @@ Pool::Loop* Pool::open_loop(const Loop* after) const {
     return nullptr;
 }
 
-void Pool::take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker) {
+void Pool::run_task(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker) {
     const size_t index = loop.next++;
     ++loop.running;
     lock.unlock();
@@ -82,11 +90,12 @@ void Pool::take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned wor
 }
 
 void Pool::work(unsigned worker) {
+    prepare_for_exceptions();
     current_worker() = worker;
     std::unique_lock lock(mutex_);
     while (true) {
         if (Loop* loop = open_loop(nullptr)) {
-            take_one(*loop, lock, worker);
+            run_task(*loop, lock, worker);
         } else if (closing_) {
             return;
         } else {

@@ -50,9 +50,14 @@ class ProgressShare {
     uint64_t reported_ = 0;
 };
 
+// To be called by every thread when it starts. The first exception of a thread needs thread-local memory of
+// the C++ runtime; where that cannot be had at that moment, the process ends. This takes it in advance.
+void prepare_for_exceptions();
+
 class Pool {
   public:
-    // The calling thread is worker 0 of `threads` workers.
+    // The calling thread is worker 0 of `threads` workers. There are fewer where the system has no memory or
+    // threads left: threads() tells.
     Pool(unsigned threads, Control& control);
     ~Pool();
     Pool(const Pool&) = delete;
@@ -62,10 +67,11 @@ class Pool {
     Control& control() const { return control_; }
 
     // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The
-    // first exception ends the loop and is rethrown here. May be called from inside fn. Idle workers take the
-    // innermost loop first; one that waits for the rest of its own loop helps with loops that were begun
-    // after it, but never with an outer one. So buffers may be kept per worker by the tasks of an outermost
-    // loop.
+    // first exception ends the loop and is rethrown here. May be called from inside fn. Idle workers take
+    // tasks of the innermost loop first. A worker that waits for the rest of its own loop helps with loops
+    // that were begun after it, but never with an outer one: while fn runs on a worker, no other task of the
+    // same loop does, and buffers may be kept for each worker, by the tasks of an outermost loop as well as
+    // by tasks that start no loop.
     void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
 
   private:
@@ -81,7 +87,7 @@ class Pool {
     void work(unsigned worker);
     // The innermost loop that has tasks left, of those begun after `after`.
     Loop* open_loop(const Loop* after) const;
-    void take_one(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
+    void run_task(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
     static unsigned& current_worker();
 
     Control& control_;
