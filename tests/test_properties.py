@@ -285,6 +285,21 @@ def test_weights_are_costs_and_zero_weights_drop_rows(problem, params):
     assert saved(Bonsai(**params).fit(X, Y, sample_weight=keep)) == without
 
 
+@pytest.mark.parametrize("used_are_dense", [True, False])
+def test_dropped_rows_do_not_decide_between_dense_and_sparse(used_are_dense):
+    """Sums differ in their last bits between the two forms: rows of weight 0 must not choose it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 6)).astype(np.float32)
+    used = np.arange(20) < 10
+    X[used != used_are_dense] *= rng.random((10, 6)) < 0.1
+    X[:10] *= rng.random((10, 6)) < 0.8
+    Y = (rng.random((20, 4)) < 0.4).astype(np.int8)
+    assert (np.count_nonzero(X[used]) >= DENSE_FROM * X[used].size) == used_are_dense
+    assert (np.count_nonzero(X) >= DENSE_FROM * X.size) != used_are_dense
+    alone = saved(Bonsai(classifiers="leaf", random_state=0).fit(X[used], Y[used]))
+    assert saved(Bonsai(classifiers="leaf", random_state=0).fit(X, Y, sample_weight=used)) == alone
+
+
 # --- repeatability ---
 
 CONFIGURATIONS = [

@@ -40,16 +40,15 @@ class TrainingRows(NamedTuple):
         return not isinstance(self.rows, tuple)
 
     def take(self, rows: Array) -> "TrainingRows":
-        """These rows, in this order."""
+        """These rows, in this order, in the form that `fit` gives to them alone."""
         some: CoreRows
         if isinstance(self.rows, tuple):
             indptr, indices, values, width = self.rows
             ptr, entries = select(indptr, rows)
             some = (ptr, indices[entries], values[entries], width)
-            n_entries = len(entries)
         else:
             some = self.rows[rows]
-            n_entries = int(np.count_nonzero(some))
+        some, n_entries = _by_density(some)
         return self._replace(rows=some, n_rows=len(rows), n_entries=n_entries)
 
 
