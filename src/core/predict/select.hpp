@@ -44,7 +44,7 @@ class TopK {
         } else {
             return;
         }
-        const auto threshold = static_cast<float>(items_.front().score);
+        auto threshold = static_cast<float>(items_.front().score);  // not const: Clang
         __atomic_store(&threshold_, &threshold, __ATOMIC_RELAXED);
     }
     // In no order.
