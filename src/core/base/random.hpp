@@ -18,7 +18,7 @@ inline uint64_t mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// A key is an address: (seed, tree, place in the tree). `derive` walks one step down.
+// A key is an address: (seed, tree, path from the root). `derive` goes one step down.
 inline uint64_t derive(uint64_t key, uint64_t word) {
     return mix(key + kGolden * (word + 1));
 }

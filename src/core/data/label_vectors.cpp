@@ -6,30 +6,33 @@
 namespace bonsai {
 namespace {
 
-// Sums sparse vectors; the touched places are remembered, so that clearing costs what adding cost.
+constexpr size_t kLabelsPerTask = 64;
+constexpr size_t kRowsBetweenPolls = 1024;
+
+// Sums sparse vectors. Touched columns are remembered, so that clearing costs what adding cost.
 class Accumulator {
   public:
     void resize(size_t n) { sum_.resize(n, 0.0f), seen_.resize(n, 0); }
 
-    void add(uint32_t at, float value) {
-        if (!seen_[at]) {
-            seen_[at] = 1;
-            touched_.push_back(at);
+    void add(uint32_t column, float value) {
+        if (!seen_[column]) {
+            seen_[column] = 1;
+            touched_.push_back(column);
         }
-        sum_[at] += value;
+        sum_[column] += value;
     }
 
     size_t size() const { return touched_.size(); }
 
-    // Hands out (place, sum) in ascending order and clears. Entries that cancelled to zero are kept: the
-    // number of entries is counted before the values are known.
+    // Calls fn(column, sum) in ascending order of columns, and clears. Entries that cancelled to zero are
+    // kept: entries are counted before their values are known.
     template <class Fn>
     void drain(Fn&& fn) {
         std::sort(touched_.begin(), touched_.end());
-        for (const uint32_t at : touched_) {
-            fn(at, sum_[at]);
-            sum_[at] = 0.0f;
-            seen_[at] = 0;
+        for (const uint32_t column : touched_) {
+            fn(column, sum_[column]);
+            sum_[column] = 0.0f;
+            seen_[column] = 0;
         }
         touched_.clear();
     }
@@ -44,8 +47,12 @@ struct Scratch {
     Accumulator input, output;
 };
 
-void gather(const Dataset& data, size_t label, Representation representation, Scratch& scratch) {
-    for (const int32_t row : data.rows_of(label)) {
+void gather(const Dataset& data, size_t label, Representation representation, const Control& control,
+            Scratch& scratch) {
+    const auto rows = data.rows_of(label);
+    for (size_t r = 0; r < rows.size(); ++r) {
+        if (r % kRowsBetweenPolls == 0) control.check();
+        const int32_t row = rows[r];
         const float weight = data.weight(row);
         if (representation != Representation::output) {
             const float factor = data.factors()[row] * weight;
@@ -57,8 +64,8 @@ void gather(const Dataset& data, size_t label, Representation representation, Sc
     }
 }
 
-// Writes the accumulated part from place `at` on, columns shifted by `shift`, of unit norm. Returns whether
-// it has a direction at all: rows may be empty, or cancel out.
+// Writes the accumulated part from entry `at` on, columns shifted by `shift`, with norm 1. Returns whether it
+// has a direction at all: rows may be empty, or cancel out.
 bool emit(Accumulator& part, uint32_t shift, Rows& out, size_t at) {
     const size_t begin = at;
     double norm2 = 0;
@@ -72,8 +79,6 @@ bool emit(Accumulator& part, uint32_t shift, Rows& out, size_t at) {
     for (size_t e = begin; e < at; ++e) out.value[e] = static_cast<float>(out.value[e] / norm);
     return true;
 }
-
-constexpr size_t kLabelsPerTask = 64;
 
 template <class Fn>
 void for_each_label(const Dataset& data, Pool& pool, Fn&& fn) {
@@ -90,7 +95,10 @@ Rows dense_label_vectors(const Dataset& data, Pool& pool) {
     out.dense.assign(out.n_rows * out.n_features, 0.0f);
     for_each_label(data, pool, [&](size_t label, unsigned) {
         float* v = out.dense.data() + label * out.n_features;
-        for (const int32_t row : data.rows_of(label)) {
+        const auto rows = data.rows_of(label);
+        for (size_t r = 0; r < rows.size(); ++r) {
+            if (r % kRowsBetweenPolls == 0) pool.control().check();
+            const int32_t row = rows[r];
             const float* x = data.x().dense_row(row);
             const float factor = data.factors()[row] * data.weight(row);
             for (size_t f = 0; f < out.n_features; ++f) v[f] += x[f] * factor;
@@ -119,7 +127,7 @@ Rows label_vectors(const Dataset& data, Representation representation, Pool& poo
     // Counted first, so that the vectors are written once, in place: they can be larger than X.
     for_each_label(data, pool, [&](size_t label, unsigned worker) {
         Scratch& s = scratch[worker];
-        gather(data, label, representation, s);
+        gather(data, label, representation, pool.control(), s);
         out.ptr[label + 1] = static_cast<int64_t>(s.input.size() + s.output.size());
         s.input.drain([](uint32_t, float) {});
         s.output.drain([](uint32_t, float) {});
@@ -129,7 +137,7 @@ Rows label_vectors(const Dataset& data, Representation representation, Pool& poo
     out.value.resize(static_cast<size_t>(out.ptr.back()));
     for_each_label(data, pool, [&](size_t label, unsigned worker) {
         Scratch& s = scratch[worker];
-        gather(data, label, representation, s);
+        gather(data, label, representation, pool.control(), s);
         const auto begin = static_cast<size_t>(out.ptr[label]), middle = begin + s.input.size();
         const bool first = input && emit(s.input, 0, out, begin);
         const bool second =

@@ -8,9 +8,9 @@ namespace bonsai {
 
 enum class Representation { input, output, joint };
 
-// One unit row for each label (zero for a label without rows, or one that co-occurs with nothing in
-// `output`). input: sum of the label's rows, n_features wide; output: how often it occurs with each other
-// label, n_labels wide; joint: both side by side, each of unit norm first. Dense rows give dense vectors in
+// One row of norm 1 for each label; zero for a label without rows, and in `output` for one that co-occurs
+// with no other. input: the sum of the label's rows, n_features wide. output: co-occurrences with each other
+// label, n_labels wide. joint: both side by side, each normalised first. Dense rows give dense vectors in
 // `input`.
 Rows label_vectors(const Dataset& data, Representation representation, Pool& pool);
 

@@ -49,8 +49,8 @@ const Kernels& kernels_named(const std::string& name) {
 }
 
 const Kernels& kernels() {
-    const char* wish = std::getenv("BONSAI_ISA");
-    return kernels_named(wish ? wish : "");
+    const char* chosen = std::getenv("BONSAI_ISA");
+    return kernels_named(chosen ? chosen : "");
 }
 
 }  // namespace bonsai
