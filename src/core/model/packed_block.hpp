@@ -94,25 +94,48 @@ class PackedBlock {
     const uint8_t* end() const { return records_.data() + records_.size(); }
 
     FeatureWeights find(uint32_t feature) const {
-        const size_t bucket = feature >> shift_;
-        if (bucket >= n_buckets_) return {};
-        const size_t begin = read_once(offsets_ + bucket), end = read_once(offsets_ + bucket + 1);
-        const Record r = record(begin, end);
-        const uint32_t wanted = feature & ((uint32_t{1} << shift_) - 1);
-        if (r.n == 0) return {};
-        if (r.n > kCompared || begin + kComparedBytes > records_.size())
-            return find_slowly(begin, end, wanted);
-        const uint64_t equal = low_bytes_ == 1 ? equal_bytes(r.low, static_cast<uint8_t>(wanted))
-                                               : equal_pairs(r.low, static_cast<uint16_t>(wanted));
-        const uint64_t beyond = uint64_t{1} << r.n;
-        const auto at = static_cast<size_t>(std::countr_zero((equal & (beyond - 1)) | beyond));
-        const size_t sized = std::min(at, r.n_sized);
-        const FeatureWeights found{r.weights + sum_of_bytes(r.size, sized) + 2 * (at - sized),
-                                   at < r.n_sized ? read_once(r.size + at) : 2};
-        const bool there =
-            at < r.n && found.size <= static_cast<size_t>(std::max<ptrdiff_t>(0, r.end - found.bytes));
-        return {found.bytes, there ? found.size : 0};
+        FeatureWeights found;
+        const bool done = is_wide() ? find_fast<true>(feature, found) : find_fast<false>(feature, found);
+        return done ? found : find_slowly(feature);
     }
+    // The common case of `find`: records of up to 32 features that do not end the block, compared with vector
+    // instructions, and no branch that depends on where the feature is. False: `find_slowly` has to look.
+    template <bool wide>
+    [[gnu::always_inline]] bool find_fast(uint32_t feature, FeatureWeights& found) const {
+        found = {records_.data(), 0};
+        const size_t bucket = feature >> shift_;
+        if (bucket >= n_buckets_) return true;
+        const size_t begin = read_once(offsets_ + bucket);
+        const size_t end = std::min(read_once(offsets_ + bucket + 1), records_.size());
+        if (begin >= end) return true;
+        if (begin + kComparedBytes > records_.size()) return false;
+        const uint8_t* const bytes = records_.data() + begin;
+        const size_t n = read_once(bytes), n_sized = read_once(bytes + 1);
+        const size_t sizes = 2 + (wide ? 2 * n : n), weights = sizes + n_sized;
+        if ((n > kCompared) | (n_sized > n) | (weights > end - begin)) return false;
+        const uint32_t wanted = feature & ((uint32_t{1} << shift_) - 1);
+        const uint64_t equal = wide ? equal_pairs(bytes + 2, static_cast<uint16_t>(wanted))
+                                    : equal_bytes(bytes + 2, static_cast<uint8_t>(wanted));
+        const uint64_t beyond = uint64_t{1} << n;
+        const auto at = static_cast<size_t>(std::countr_zero((equal & (beyond - 1)) | beyond));
+        const size_t sized = std::min(at, n_sized);
+        const size_t first = weights + sum_of_bytes(bytes + sizes, sized) + 2 * (at - sized);
+        const size_t own = read_once(bytes + sizes + at), size = at < n_sized ? own : 2;
+        const bool there = (at < n) & (first + size <= end - begin);
+        found = {bytes + first, there ? size : 0};
+        return true;
+    }
+    // Not inlined: the common case needs the registers.
+    [[gnu::noinline]] FeatureWeights find_slowly(uint32_t feature) const {
+        const size_t bucket = feature >> shift_;
+        if (bucket >= n_buckets_) return {records_.data(), 0};
+        const Record r = record(read_once(offsets_ + bucket), read_once(offsets_ + bucket + 1));
+        for (Features all(*this, bucket, r); all.next();)
+            if (all.feature() == feature) return all.weights();
+        return {records_.data(), 0};
+    }
+    // Whether the lower bits of a feature take two bytes.
+    bool is_wide() const { return low_bytes_ == 2; }
 
     // Hints some look-ups ahead of `find`: first for the offset, later for the record.
     void prefetch_offset(uint32_t feature) const {
@@ -200,17 +223,10 @@ class PackedBlock {
         return {bytes + 2, n, n_sized, bytes + head - n_sized, bytes + head, records_.data() + end};
     }
 
-    // Not inlined: `find` needs the registers.
-    [[gnu::noinline]] FeatureWeights find_slowly(size_t begin, size_t end, uint32_t wanted) const {
-        for (Features all(*this, 0, record(begin, end)); all.next();)
-            if (all.feature() == wanted) return all.weights();
-        return {};
-    }
-
-    // Records of so many features are compared with vector instructions, which read the lower bits and sizes
-    // of as many, whether they are there or not.
+    // Features that vector instructions compare at once, and the bytes of a record that they read, whether
+    // they belong to it or not.
     static constexpr size_t kCompared = 32;
-    static constexpr size_t kComparedBytes = 2 + kCompared * 2 + kCompared;
+    static constexpr size_t kComparedBytes = 2 + 2 * kCompared + kCompared + 1;
 
 #if defined(__SSE2__)
     static __m128i load(const uint8_t* bytes) {

@@ -15,7 +15,7 @@ constexpr size_t kMultiplyCost = 3;
 
 // Whether a kernel may read a whole bitmap and its weights from here, although they may be shorter.
 bool readable_as_bitmap(const FeatureWeights& found, const PackedBlock& block) {
-    return found.size == 0 || block.end() - found.bytes >= static_cast<ptrdiff_t>(kBitmapReadable);
+    return block.end() - found.bytes >= static_cast<ptrdiff_t>(kBitmapReadable);
 }
 
 // Wraps around: in a damaged file a feature may have several weights for a child.
@@ -175,38 +175,53 @@ void BlockScorer::sum_unpacked(const Batch::Row& row, int32_t* sum) {
 }
 
 void BlockScorer::sum_packed(const Batch::Row& row, int32_t* sum) {
+    if (block_.is_wide())
+        sum_packed_as<true>(row, sum);
+    else
+        sum_packed_as<false>(row, sum);
+}
+
+template <bool wide>
+void BlockScorer::sum_packed_as(const Batch::Row& row, int32_t* sum) {
     constexpr size_t ahead = 8;
-    const uint32_t* feature = batch_.features(row);
-    const int16_t* value = batch_.values(row);
+    // Copies: for all the compiler knows, writing the lists changes the originals.
+    const PackedBlock block = block_;
+    const uint32_t* const feature = batch_.features(row);
+    const int16_t* const value = batch_.values(row);
     const size_t n = row.n;
-    for (Hits& hits : hits_) hits.reset(n);
-    for (size_t step = 0; step < n + 2 * ahead; ++step) {
-        if (step < n) block_.prefetch_offset(feature[step]);
-        if (step >= ahead && step - ahead < n) block_.prefetch_record(feature[step - ahead]);
-        if (step < 2 * ahead) continue;
-        const FeatureWeights found = block_.find(feature[step - 2 * ahead]);
-        const int16_t v = value[step - 2 * ahead];
-        if (!readable_as_bitmap(found, block_)) {
-            found.for_each([&](size_t child, StoredWeight weight) { add(v * weight, sum[child]); });
+    BitmapWeights* list[4];
+    size_t listed[4] = {};
+    for (size_t kind = 0; kind < 4; ++kind) {
+        if (hits_[kind].size() < n) hits_[kind].resize(n);
+        list[kind] = hits_[kind].data();
+    }
+    for (size_t i = 0; i < std::min(n, 2 * ahead); ++i) block.prefetch_offset(feature[i]);
+    for (size_t i = 0; i < std::min(n, ahead); ++i) block.prefetch_record(feature[i]);
+    for (size_t i = 0; i < n; ++i) {
+        if (i + 2 * ahead < n) block.prefetch_offset(feature[i + 2 * ahead]);
+        if (i + ahead < n) block.prefetch_record(feature[i + ahead]);
+        FeatureWeights found;
+        if (!block.find_fast<wide>(feature[i], found)) found = block_.find_slowly(feature[i]);
+        if (!readable_as_bitmap(found, block)) {
+            found.for_each([&](size_t child, StoredWeight weight) { add(value[i] * weight, sum[child]); });
             continue;
         }
-        Hits& hits = hits_[(found.size > 4) + (found.size > 8) + found.is_bitmap()];
-        hits.list[hits.n] = {found.bytes, v, static_cast<uint8_t>(found.size)};
-        hits.n += found.size > 1;  // only a damaged file has weights of one byte
+        const size_t kind = (found.size > 4) + (found.size > 8) + found.is_bitmap();
+        list[kind][listed[kind]] = {found.bytes, value[i], static_cast<uint8_t>(found.size)};
+        listed[kind] += found.size > 1;  // only a damaged file has weights of one byte
         __builtin_prefetch(found.bytes);
         __builtin_prefetch(found.bytes + 64);
     }
-    sum_listed<2>(hits_[0], sum);
-    sum_listed<4>(hits_[1], sum);
-    sum_listed<8>(hits_[2], sum);
-    kernels_.accumulate_bitmap(hits_[3].list.data(), hits_[3].n, sum);
+    sum_listed<2>({list[0], listed[0]}, sum);
+    sum_listed<4>({list[1], listed[1]}, sum);
+    sum_listed<8>({list[2], listed[2]}, sum);
+    kernels_.accumulate_bitmap(list[3], listed[3], sum);
 }
 
 // Features of up to `most` weights; missing ones are 0, so that all have as many.
 template <size_t most>
-void BlockScorer::sum_listed(const Hits& hits, int32_t* sum) {
-    for (size_t h = 0; h < hits.n; ++h) {
-        const BitmapWeights& hit = hits.list[h];
+void BlockScorer::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) {
+    for (const BitmapWeights& hit : hits) {
         const size_t n = hit.size / 2;
         uint8_t child[most];
         std::memcpy(child, hit.bytes, most);

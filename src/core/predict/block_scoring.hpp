@@ -46,18 +46,10 @@ class BlockScorer {
     void sum_unpacked(const Batch::Row& row, int32_t* sum);
     void sum_packed(const Batch::Row& row, int32_t* sum);
 
-    // Features of a row that the block has, by their number of weights: up to two, four, eight, or a bitmap.
-    // Which comes next is hard to predict: they are sorted without a branch, and each kind needs none.
-    struct Hits {
-        std::vector<BitmapWeights> list;
-        size_t n = 0;
-        void reset(size_t capacity) {
-            if (list.size() < capacity) list.resize(capacity);
-            n = 0;
-        }
-    };
+    template <bool wide>
+    void sum_packed_as(const Batch::Row& row, int32_t* sum);
     template <size_t most>
-    static void sum_listed(const Hits& hits, int32_t* sum);
+    static void sum_listed(std::span<const BitmapWeights> hits, int32_t* sum);
 
     const Batch& batch_;
     const Kernels& kernels_;
@@ -68,7 +60,9 @@ class BlockScorer {
     alignas(64) float scale_[kBlockChildren];
     alignas(64) float bias_[kBlockChildren];
 
-    Hits hits_[4];
+    // Features of a row that the block has, by their number of weights: up to two, four, eight, or a bitmap.
+    // Which comes next is hard to predict: they are sorted without a branch, and each kind needs none.
+    std::vector<BitmapWeights> hits_[4];
 
     AlignedVector<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
     std::vector<uint32_t> slot_;         // feature id -> slot; 0: none, as between blocks
