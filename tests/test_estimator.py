@@ -3,7 +3,9 @@
 import copy
 import io
 import json
+import logging
 import pickle
+import re
 import sys
 import warnings
 
@@ -421,3 +423,115 @@ def test_progress(blocks, monkeypatch, stream):
     lines = [line.rpartition("\x1b[K")[2].rstrip("0123456789: ") for line in err.getvalue().split("\n")]
     assert lines == ["label vectors", "trees", "classifiers", "threshold", ""]
     assert model.timings_.keys() == {"label vectors", "trees", "classifiers", "threshold"}
+
+
+# --- what a caller can watch ---
+
+
+@pytest.mark.parametrize(
+    ("options", "phases"),
+    [
+        ({}, ["one-vs-rest", "threshold"]),
+        ({"classifiers": "leaf", "threshold": 0.5}, ["label vectors", "trees", "classifiers"]),
+        ({"search": "beam"}, ["label vectors", "trees", "classifiers", "one-vs-rest", "threshold"]),
+    ],
+)
+def test_a_callback_gets_each_phase_to_its_end(generated, options, phases):
+    seen = []
+    model = Bonsai(**options).fit(generated.X_train, generated.Y_train, progress=lambda *r: seen.append(r))
+    assert list(dict.fromkeys(phase for phase, _, _ in seen)) == phases == list(model.timings_)
+    for phase in phases:
+        reports = [(done, total) for name, done, total in seen if name == phase]
+        assert reports[-1][0] == reports[-1][1] > 0
+        assert all(0 <= done <= total or total == 0 for done, total in reports)
+    seen.clear()
+    model.top_k(generated.X_test, progress=lambda *r: seen.append(r))
+    assert {phase for phase, _, _ in seen} <= {"predict"} and seen[-1][1] == seen[-1][2]
+
+
+def test_what_a_callback_raises_ends_the_call(generated):
+    def enough(phase, done, total):
+        raise RuntimeError(f"enough of {phase}")
+
+    model = Bonsai().fit(generated.X_train, generated.Y_train)
+    with pytest.raises(RuntimeError, match="enough of one-vs-rest"):
+        Bonsai().fit(generated.X_train, generated.Y_train, progress=enough)
+    with pytest.raises(RuntimeError, match="enough of predict"):
+        model.top_k(generated.X_train, progress=enough)
+
+
+def test_a_callback_takes_the_place_of_the_bar(generated, capsys):
+    Bonsai(verbose=1).fit(generated.X_train, generated.Y_train, progress=lambda *_: None)
+    assert capsys.readouterr().err == ""
+
+
+def test_verbose_prints_one_line_a_phase(generated, capsys):
+    Bonsai(verbose=1).fit(generated.X_train, generated.Y_train)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rstrip("0123456789: ") for line in lines] == ["one-vs-rest", "threshold"]
+
+
+def test_logging(generated, caplog):
+    with caplog.at_level(logging.INFO, logger="bonsai_xmc"):
+        Bonsai(threshold=0.5).fit(generated.X_train, generated.Y_train)
+    strategy, phase = (record.getMessage() for record in caplog.records)
+    assert strategy.startswith("one_vs_rest classifiers, exact search: one-vs-rest is affordable")
+    assert re.fullmatch(r"one-vs-rest: \d+\.\d\d s", phase)
+    assert {record.name for record in caplog.records} == {"bonsai_xmc"}
+
+
+# --- scores that cannot be misread ---
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"classifiers": "leaf", "branching_factor": 6}, {"loss": "logistic"}]
+)
+def test_the_largest_decision_value_is_the_best_label(generated, options):
+    """Once absent labels were 0, the best possible value, and `argmax` picked nonsense."""
+    model = Bonsai(threshold=0.5, max_labels=7, **options).fit(generated.X_train, generated.Y_train)
+    best = model.top_k(generated.X_test, 1)[0][:, 0]
+    decision = model.decision_function(generated.X_test)
+    assert np.array_equal(np.asarray(decision.argmax(axis=1)).ravel(), best)
+    assert np.array_equal(decision.toarray().argmax(axis=1), best)
+    proba = model.predict_proba(generated.X_test).toarray()
+    rows = np.arange(len(best))
+    assert np.array_equal(proba.max(axis=1), proba[rows, best])
+    hits = generated.Y_test.toarray()[rows, decision.toarray().argmax(axis=1)]
+    assert hits.mean() == model.score(generated.X_test, generated.Y_test) > 0.4
+
+
+# --- more labels than there are, and plain values ---
+
+
+def test_more_labels_than_the_model_has():
+    """The default of five once failed for a model of two labels."""
+    model = Bonsai().fit(np.eye(4), [["a"], ["b"], ["a"], ["b"]])
+    ids, scores = model.top_k(np.eye(4))
+    assert ids.shape == scores.shape == (4, 5)
+    assert (ids[:, 2:] == -1).all() and (scores[:, 2:] == 0).all()
+    assert [len(row) for row in model.top_k_labels(np.eye(4))] == [2] * 4
+
+
+@pytest.mark.parametrize(
+    "labels", [["a", "b"], [np.str_("a"), np.str_("b")], [7, 40_268_019], [np.int64(7), np.int32(9)]]
+)
+def test_labels_come_back_as_plain_values(labels):
+    model = Bonsai().fit(np.eye(4), [[labels[0]], [labels[1]]] * 2)
+    ((label, score), _) = model.top_k_labels(np.eye(4), 2)[0]
+    assert label == labels[0] and type(score) is float
+    assert type(label) in (str, int)
+    assert repr(label) == repr(str(labels[0]) if isinstance(labels[0], str) else int(labels[0]))
+
+
+def test_integer_labels_are_kept_by_files(tmp_path):
+    Y = [[40_268_019], [7], [40_268_019], [7]]
+    model = Bonsai().fit(np.eye(4), Y)
+    assert model.classes_.tolist() == [7, 40_268_019]
+    model.save(tmp_path / "m")
+    assert Bonsai.load(tmp_path / "m").top_k_labels(np.eye(4), 1)[0][0][0] == 40_268_019
+    assert Bonsai.load(tmp_path / "m").score(np.eye(4), Y) == 1.0
+
+
+def test_names_that_are_no_unicode_are_refused_at_fit():
+    with pytest.raises(ValueError, match=r"Y\[1\] holds the label 'a\\ud800', which is not valid Unicode"):
+        Bonsai().fit(np.eye(2), [["b"], ["a\ud800"]])

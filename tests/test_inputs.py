@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import LabelTree, _inputs
 from bonsai_xmc._inputs import as_float32, label_vectors, training_rows
-from bonsai_xmc._targets import labels_of
+from bonsai_xmc._targets import labels_of, over_classes
 from bonsai_xmc._user_trees import tree_arrays, tree_list
 
 
@@ -506,3 +507,69 @@ def test_errors_of_trees(tree, classes, message):
 def test_a_tree_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no\.json"):
         tree_arrays(tmp_path / "no.json", IDS, ALL)
+
+
+# --- integers in lists are keys ---
+
+
+def test_rows_of_0_and_1_may_be_two_things():
+    """Once they were lists of the labels 0 and 1 without a word; scikit-learn sees an indicator."""
+    ambiguous = [[0, 1, 1], [1, 0, 0], [0, 0, 1]]
+    for Y in (ambiguous, [tuple(row) for row in ambiguous], [np.array(row) for row in ambiguous]):
+        with says("Y may be an indicator matrix or lists of the labels 0 and 1. Pass np.asarray(Y)"):
+            labels_of(Y)
+    assert lists(labels_of(np.asarray(ambiguous))) == [[1, 2], [0], [2]]
+    assert lists(labels_of([set(row) for row in ambiguous])) == [[0, 1], [0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    "Y", [[[0], [1], [1]], [[0, 1], [1]], [[0, 1], [1, 2]], [[1, 0], []], [["0", "1"], ["1", "0"]]]
+)
+def test_rows_that_can_only_be_lists_of_labels(Y):
+    assert len(lists(labels_of(Y))) == len(Y)
+
+
+def test_large_integers_do_not_allocate_up_to_the_largest():
+    """Four rows with an identifier of eight digits once cost 1.1 GB."""
+    tracemalloc.start()
+    labels = labels_of([[40_268_019], [7], [40_268_019, 2**62], []])
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
+    assert labels.classes.tolist() == [7, 40_268_019, 2**62]
+    assert lists(labels) == [[1], [0], [1, 2], []]
+
+
+def test_names_are_plain_strings():
+    labels = labels_of([[np.str_("b"), "a"], ["b"]])
+    assert [type(name) for name in labels.classes] == [str, str]
+
+
+# --- the same labels over the classes of a model ---
+
+
+def test_labels_over_classes():
+    names = np.array(["a", "b", "c"], dtype=object)
+    assert over_classes([["c", "new"], [], ["a"]], names).toarray().tolist() == [
+        [0, 0, 1],
+        [0, 0, 0],
+        [1, 0, 0],
+    ]
+    keys = np.array([7, 10, 12])
+    assert over_classes([[10, 11], {7}], keys).toarray().tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert over_classes(np.eye(3, dtype=int), keys).toarray().tolist() == np.eye(3).tolist()
+    assert over_classes([[], []], names).shape == (2, 3)
+    frame = Frame(["c", "a"], [[1, 0], [1, 1]])
+    assert over_classes(frame, names).toarray().tolist() == [[0, 0, 1], [1, 0, 1]]
+
+
+def test_labels_that_do_not_fit_the_classes():
+    names, keys = np.array(["a", "b"], dtype=object), np.array([3, 5])
+    with says("Y holds label names, but the model was fitted on labels without names"):
+        over_classes([["a"]], keys)
+    with says("Y holds integers, but the model was fitted on label names"):
+        over_classes([[3]], names)
+    for width in (1, 3):
+        with says(
+            f"Y has {width} columns, but the model has 2 labels; a matrix needs a column for each of them"
+        ):
+            over_classes(np.zeros((1, width), int), keys)

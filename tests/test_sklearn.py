@@ -245,3 +245,48 @@ def test_cross_validated_predictions(generated, method):
     if method == "predict":  # scikit-learn takes sparse labels for this one alone
         sparse = cross_val_predict(Bonsai(classifiers="leaf", branching_factor=8), X, Y, cv=KFold(2))
         np.testing.assert_array_equal(result.toarray(), sparse.toarray())
+
+
+# --- lists of labels ---
+
+
+@pytest.fixture
+def listed(generated):
+    """Names in lists, sets and arrays of objects; scikit-learn looks into some of them."""
+    rows = [[f"label {i}" for i in row.indices] for row in sp.csr_array(generated.Y_train)]
+    objects = np.empty(len(rows), dtype=object)
+    objects[:] = rows
+    return {"lists": rows, "sets": [set(row) for row in rows], "objects": objects}
+
+
+@pytest.mark.parametrize("scoring", [None, metrics.precision_scorer(3), metrics.psp_scorer(1)])
+@pytest.mark.parametrize(
+    ("form", "cv"), [("lists", KFold(3)), ("sets", 3), ("sets", KFold(3)), ("objects", KFold(3))]
+)
+def test_grid_search_over_names(generated, listed, form, cv, scoring):
+    """Lists of names work wherever scikit-learn lets them through, sets everywhere."""
+    search = GridSearchCV(Bonsai(threshold=0.5), {"C": [1e-4, 1.0]}, cv=cv, scoring=scoring)
+    search.fit(generated.X_train, listed[form])
+    assert search.best_params_ == {"C": 1.0}
+    scores = search.cv_results_["mean_test_score"]
+    assert not np.isnan(scores).any() and scores.max() > 0.2
+    assert isinstance(search.best_estimator_.top_k_labels(generated.X_test[:1], 1)[0][0][0], str)
+
+
+def test_what_scikit_learn_refuses_itself(generated, listed):
+    with pytest.raises(ValueError, match="legacy multi-label data representation"):
+        GridSearchCV(Bonsai(), {"C": [1.0]}, cv=3).fit(generated.X_train, listed["lists"])
+
+
+def test_cross_validation_of_names(generated, listed):
+    by_name = cross_val_score(Bonsai(threshold=0.5), generated.X_train, listed["sets"], cv=KFold(3))
+    by_column = cross_val_score(
+        Bonsai(threshold=0.5), generated.X_train, generated.Y_train.toarray(), cv=KFold(3)
+    )
+    np.testing.assert_allclose(by_name, by_column, atol=0.01)  # other ids break other ties
+
+
+def test_cross_validated_predictions_need_a_matrix(generated, listed):
+    """Each fold knows other labels, so that its columns are others: this cannot be."""
+    with pytest.raises(ValueError):
+        cross_val_predict(Bonsai(threshold=0.5), generated.X_train, listed["sets"], cv=KFold(3))

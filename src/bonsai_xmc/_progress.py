@@ -26,16 +26,22 @@ class Phases:
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``call(*args, progress=…, **kwargs)``, which reports (done, total)."""
         report, together = self._progress, self._together
-        if report is None:
-            watch = None
-        elif together is not None:
-            watch = lambda done, total: report(together, 0, 0)  # how far all of it is, is not known
-        else:
-            watch = lambda done, total: report(phase, done, total)
+        ended = False
+
+        def watch(done: float, total: float) -> None:
+            nonlocal ended
+            if report is not None and together is None:
+                report(phase, done, total)
+                ended = 0 < total <= done
+            elif report is not None:
+                report(together or phase, 0, 0)  # how far all of it is, is not known
+
         begin = time.perf_counter()
-        result = call(*args, progress=watch, **kwargs)
+        result = call(*args, progress=None if report is None else watch, **kwargs)
         if together is None:
             self._finish(phase, begin)
+            if report is not None and not ended:  # there was nothing to do
+                report(phase, 1, 1)
         return result
 
     @contextlib.contextmanager

@@ -173,19 +173,20 @@ def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
 
 def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reason: str) -> None:
     because = f"({reason})"
-    clusters = [name for name, ignored in _CLUSTERING.items() if _differs(params[name], ignored)]
+    clusters = [name for name, default in _CLUSTERING.items() if _differs(params[name], default)]
     if search == "exact":
         useless = clusters + (["tree"] if params["tree"] is not None else [])
         if useless:
             raise ValueError(
-                f"{useless[0]} is given, but this model has no trees {because}. Leave it out, or say "
-                'classifiers="leaf" for leaf classifiers, or classifiers="one_vs_rest", search="beam" for '
-                "one-vs-rest behind trees"
+                f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
+                'Leave it out, or say classifiers="leaf" for leaf classifiers, or classifiers="one_vs_rest", '
+                'search="beam" for one-vs-rest behind trees'
             )
         beam_size(params["beam_size"], search)
     elif params["tree"] is not None and clusters:
         raise ValueError(
-            f"{clusters[0]} is given, but tree is, too: labels are not clustered. Leave out one of the two"
+            f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
+            "clustered. Leave out one of the two"
         )
     if _positive(params["path_weight"]) and (classifiers, search) != ("one_vs_rest", "beam"):
         raise ValueError(
@@ -231,6 +232,12 @@ def _or(given: Any, default: Any) -> Any:
 
 def _positive(given: Any) -> bool:
     return not isinstance(given, str) and given > 0
+
+
+def _shown(params: Mapping[str, Any], name: str) -> str:
+    """The parameter with its value, if that is short."""
+    shown = repr(params[name])
+    return name if hasattr(params[name], "shape") or len(shown) > 60 else f"{name}={shown}"
 
 
 def _differs(given: Any, default: Any) -> bool:

@@ -1,0 +1,187 @@
+"""Every "auto" is resolved in one place; values that were given and would be ignored are an error."""
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bonsai_xmc import Bonsai
+from bonsai_xmc._params import PREDICTION, RUNTIME
+from bonsai_xmc._strategy import Facts, resolve
+from helpers import same_model
+
+SPARSE = Facts(n_rows=1000, n_features=500, n_entries=20_000, n_labels=300, dense=False)
+DENSE = SPARSE.__class__(n_rows=1000, n_features=500, n_entries=500_000, n_labels=300, dense=True)
+HUGE = SPARSE.__class__(n_rows=10**6, n_features=10**5, n_entries=10**8, n_labels=10**6, dense=False)
+
+
+def strategy(facts=SPARSE, **params):
+    return resolve(Bonsai(**params).get_params(deep=False), facts)
+
+
+def says(message):
+    return pytest.raises(ValueError, match=re.escape(message))
+
+
+@pytest.mark.parametrize(
+    ("facts", "params", "expected"),
+    [
+        (SPARSE, {}, {"classifiers": "one_vs_rest", "search": "exact", "prune": 0.05, "tail_exponent": 0.25}),
+        (SPARSE, {}, {"C": 1.0, "bias": -1.0, "node_bias": "learn", "frequent_share": 0.02, "n_trees": 0}),
+        (SPARSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": -1.0}),
+        (SPARSE, {"solver": "newton"}, {"tail_exponent": 0.0}),
+        (SPARSE, {"bias": "learn"}, {"tail_exponent": 0.0, "bias": "learn", "frequent_share": 1.0}),
+        (SPARSE, {"bias": -2}, {"tail_exponent": 0.25, "bias": -2.0, "node_bias": -2.0}),
+        (SPARSE, {"prune": 0.2}, {"prune": 0.2, "tail_exponent": 0.25}),
+        (SPARSE, {"classifiers": "leaf"}, {"search": "beam", "prune": 0.1, "n_trees": 3, "bias": "learn"}),
+        (SPARSE, {"classifiers": "leaf"}, {"max_depth": 3, "split_oversized": True, "max_leaf_size": 100}),
+        (SPARSE, {"classifiers": "leaf", "max_depth": 3}, {"max_depth": 3, "split_oversized": False}),
+        (SPARSE, {"classifiers": "leaf", "max_depth": None}, {"max_depth": None, "split_oversized": False}),
+        (SPARSE, {"classifiers": "leaf", "branching_factor": 7}, {"max_leaf_size": 7}),
+        (SPARSE, {"search": "beam"}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.0}),
+        (DENSE, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
+        (DENSE, {"search": "exact"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
+        (HUGE, {}, {"classifiers": "leaf", "search": "beam"}),
+        (HUGE, {"classifiers": "one_vs_rest"}, {"search": "beam", "n_trees": 3, "prune": 0.05}),
+        (HUGE, {"search": "exact"}, {"classifiers": "one_vs_rest", "search": "exact"}),
+    ],
+)
+def test_what_auto_comes_to(facts, params, expected):
+    found = strategy(facts, **params)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_the_reason_names_the_numbers():
+    assert "300 labels × 20,000 entries of X" in strategy().reason
+    assert "dense" in strategy(DENSE).reason
+    assert "too many" in strategy(HUGE).reason
+    assert strategy(classifiers="leaf").reason == 'classifiers="leaf" was given'
+
+
+# --- giving a default changes nothing ---
+
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Bonsai).parameters.items()
+    if name not in (*PREDICTION, *RUNTIME, "random_state")
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*DEFAULTS.items(), ("C", 1.0), ("prune", 0.05), ("tail_exponent", 0.25), ("path_weight", 0.0)],
+)
+def test_giving_a_value_that_holds_anyway_changes_nothing(name, value):
+    """Once `--tol 0.1`, the printed default, gave another model than no option at all."""
+    assert strategy(**{name: value}) == strategy()
+
+
+def test_one_option_changes_that_option_alone(generated):
+    base = strategy()
+    for name, value in (("tol", 0.01), ("max_iter", 50), ("C", 2.0), ("prune", 0.1), ("normalize", False)):
+        changed = strategy(**{name: value})
+        differing = [field for field in vars(base) if getattr(base, field) != getattr(changed, field)]
+        assert differing == [name]
+
+
+# --- what would be ignored ---
+
+CLUSTERING = {
+    "representation": "output",
+    "n_trees": 3,
+    "branching_factor": 50,
+    "max_leaf_size": 100,
+    "max_depth": 3,
+    "balanced": True,
+    "kmeans_tol": 1e-3,
+    "kmeans_max_iter": 20,
+    "kmeans_init": "k-means++",
+    "tree": [[0, 1], [2]],
+}
+
+
+@pytest.mark.parametrize("name", CLUSTERING)
+@pytest.mark.parametrize("chosen", [{}, {"classifiers": "one_vs_rest", "search": "exact"}])
+def test_what_only_trees_use_is_an_error_without_trees(name, chosen):
+    with says(f"{name}={CLUSTERING[name]!r} would have no effect: this model has no trees") as caught:
+        strategy(**{name: CLUSTERING[name]}, **chosen)
+    assert 'classifiers="leaf"' in str(caught.value)  # how to be clear
+    found = strategy(**{name: CLUSTERING[name]}, classifiers="leaf")
+    assert found.search == "beam"
+
+
+@pytest.mark.parametrize("name", set(CLUSTERING) - {"tree"})
+def test_what_only_clustering_uses_is_an_error_beside_a_tree(name):
+    with says(f"{name}={CLUSTERING[name]!r} would have no effect: tree is given"):
+        strategy(**{name: CLUSTERING[name], "tree": [[0], [1]], "classifiers": "leaf"})
+
+
+def test_matrices_are_not_printed():
+    with says("representation would have no effect: this model has no trees"):
+        strategy(representation=np.ones((3, 3)))
+
+
+def test_a_beam_without_trees():
+    for value in (20, None):
+        with says(f"beam_size is {value}, but this model has no trees to search"):
+            strategy(beam_size=value)
+    strategy(beam_size=20, classifiers="leaf")
+
+
+def test_weights_of_paths_and_of_the_tail():
+    for chosen in ({}, {"classifiers": "leaf"}):
+        with says('path_weight needs classifiers="one_vs_rest" and search="beam"'):
+            strategy(path_weight=0.5, **chosen)
+        assert strategy(path_weight=0.0, **chosen).path_weight == 0
+    assert strategy(path_weight=0.5, search="beam").path_weight == 0.5
+    with says('tail_exponent needs classifiers="one_vs_rest", but this model has "leaf"'):
+        strategy(tail_exponent=0.5, classifiers="leaf")
+    with says('tail_exponent needs classifiers="one_vs_rest", but this model has "leaf"'):
+        strategy(HUGE, tail_exponent=0.5)
+    assert strategy(tail_exponent=0.0, classifiers="leaf").tail_exponent == 0
+
+
+def test_exact_search_needs_one_vs_rest():
+    with says('search="exact" needs classifiers="one_vs_rest"'):
+        strategy(classifiers="leaf", search="exact")
+
+
+# --- depth ---
+
+
+def test_an_explicit_depth_is_a_maximum():
+    """Once leaves of 100 × `max_leaf_size` labels or more were split beyond it."""
+    n_labels = 1000
+    rng = np.random.default_rng(0)
+    X = sp.random_array((n_labels, 50), density=0.2, rng=rng, dtype=np.float32)
+    Y = sp.eye_array(n_labels, dtype=int)
+    options = {
+        "classifiers": "leaf",
+        "branching_factor": 2,
+        "max_leaf_size": 1,
+        "n_trees": 1,
+        "threshold": 0.5,
+    }
+    for depth in (1, 2, 3):
+        tree = Bonsai(max_depth=depth, **options).fit(X, Y).trees_[0]
+        assert tree.depth == depth
+    (auto,) = Bonsai(**options).fit(X, Y).trees_
+    assert auto.depth > 3  # leaves of 100 labels and more are split on
+    sizes = [node.size for node in auto.nodes if node.is_leaf]
+    assert max(sizes) < 100
+    (unlimited,) = Bonsai(max_depth=None, **options).fit(X, Y).trees_
+    assert unlimited.depth > auto.depth
+
+
+def test_the_default_is_that_of_the_command_line(generated, tmp_path):
+    from bonsai_xmc import _cli, datasets
+
+    datasets.save_xc(tmp_path / "train.txt", generated.X_train, generated.Y_train)
+    X, Y = datasets.load_xc(tmp_path / "train.txt")
+    model = Bonsai().fit(X, Y)
+    for options in ([], ["--tol", "0.1"], ["--C", "1.0"], ["--max-iter", "20"], ["--normalize"]):
+        line = ["train", str(tmp_path / "train.txt"), "-o", str(tmp_path / "m"), "--quiet", *options]
+        assert _cli.main(line) == 0
+        assert same_model(Bonsai.load(tmp_path / "m"), model)

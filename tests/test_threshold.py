@@ -1,0 +1,235 @@
+"""The threshold that `fit` chooses on held-out rows, and the samples of labels that it is measured on."""
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics import f1_score
+
+from bonsai_xmc import Bonsai, _holdout, datasets
+from bonsai_xmc._holdout import FALLBACK, Judged, _best_threshold
+from bonsai_xmc._label_samples import sample_labels, sample_subtrees
+from bonsai_xmc._targets import labels_of
+from bonsai_xmc._tree import LabelTree
+
+
+def micro_f1(model, X, Y, threshold):
+    return f1_score(Y.toarray(), model.set_params(threshold=threshold).predict(X).toarray(), average="micro")
+
+
+def best_f1(model, X, Y):
+    return max(micro_f1(model, X, Y, t) for t in np.geomspace(0.005, 1, 120))
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"classifiers": "leaf", "branching_factor": 8},
+        {"classifiers": "leaf", "max_depth": 1, "n_trees": 1},
+        {"classifiers": "leaf", "branching_factor": 2, "max_leaf_size": 5, "max_depth": None},
+        {"search": "beam", "branching_factor": 8},
+        {"search": "beam", "branching_factor": 8, "path_weight": 1.0},
+        {"loss": "logistic"},
+    ],
+)
+def test_predict_is_useful_by_default(monkeypatch, options, small):
+    """At 0.5, as it once was, most rows got no label at all."""
+    data = datasets.make_xmc(
+        n_rows=2500, n_test=1000, n_features=600, n_labels=120, features_per_row=12, labels_per_row=3
+    )
+    if not small:
+        monkeypatch.setattr(_holdout, "_SMALL", 0)
+        monkeypatch.setattr(_holdout, "_FEWEST_LABELS", 60)
+        monkeypatch.setattr(_holdout, "_TREE_SHARE", 0.5)
+    model = Bonsai(**options).fit(data.X_train, data.Y_train)
+    chosen, half = (micro_f1(model, data.X_test, data.Y_test, t) for t in ("auto", 0.5))
+    best = best_f1(model, data.X_test, data.Y_test)
+    assert half <= best and chosen > 0.93 * best
+    assert model.threshold_ != 0.5
+
+
+def test_a_given_threshold_takes_no_time_and_changes_nothing_else(generated, tmp_path):
+    X, Y = generated.X_train, generated.Y_train
+    auto, given = Bonsai().fit(X, Y), Bonsai(threshold=0.5).fit(X, Y)
+    assert "threshold" in auto.timings_ and "threshold" not in given.timings_
+    assert given.threshold_ == FALLBACK
+    np.testing.assert_array_equal(auto.top_k(X)[1], given.top_k(X)[1])
+    assert not np.array_equal(auto.predict(X).toarray(), given.predict(X).toarray())
+    np.testing.assert_array_equal(
+        auto.predict(X).toarray(), given.set_params(threshold=auto.threshold_).predict(X).toarray()
+    )
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_the_same_seed_and_any_threads_give_the_same_threshold(generated, monkeypatch, small):
+    if not small:
+        monkeypatch.setattr(_holdout, "_SMALL", 0)
+    fit = lambda **options: Bonsai(**options).fit(generated.X_train, generated.Y_train).threshold_
+    assert fit(n_jobs=1) == fit(n_jobs=3)
+    assert len({fit(random_state=seed) for seed in range(4)}) > 1
+
+
+def test_the_rows_that_judge_did_not_train():
+    for n in (8, 100, 1001):
+        splits = [*_holdout.folds(n, 3), _holdout.one_split(n, 3)]
+        for split in splits:
+            assert not np.intersect1d(split.training, split.judging).size
+        assert sorted(np.concatenate([split.judging for split in splits[:-1]]).tolist()) == list(range(n))
+        assert len(splits[-1].training) + len(splits[-1].judging) == n
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9])
+def test_few_rows(n_rows):
+    X, Y = np.eye(n_rows), [[i % 2] for i in range(n_rows)]
+    model = Bonsai().fit(X, Y)
+    assert 0 <= model.threshold_ <= 1
+    assert (model.threshold_ == FALLBACK) or n_rows >= 8
+
+
+def test_weights_of_rows_count(generated):
+    """Rows that weigh nothing do not judge: the threshold is that of the others."""
+    X, Y = generated.X_train, generated.Y_train
+    weights = np.where(np.arange(400) < 200, 1.0, 0.0)
+    assert Bonsai().fit(X, Y, weights).threshold_ == Bonsai().fit(X[:200], Y[:200]).threshold_
+
+
+def test_it_is_told(generated, caplog):
+    with caplog.at_level(logging.INFO, logger="bonsai_xmc"):
+        Bonsai().fit(generated.X_train, generated.Y_train)
+    assert any(" on held-out rows, " in record.getMessage() for record in caplog.records)
+
+
+# --- the choice, by hand ---
+
+
+def judged(scores, right, positives, weights=None):
+    n = len(scores)
+    weights = np.ones(n) if weights is None else np.array(weights)
+    return Judged(np.array(scores), np.array(right, bool), weights, positives)
+
+
+def test_the_threshold_lies_between_the_last_taken_and_the_next_score():
+    # F1: 1 of 1 → 2·1/(1+2), 2 of 2 → 1, then falls.
+    threshold = _best_threshold(judged([0.9, 0.4, 0.1], [1, 1, 0], 2))
+    assert 0.1 < threshold <= 0.4
+    assert threshold == 0.2  # the geometric middle, in few digits
+    assert _best_threshold(judged([0.4, 0.9, 0.1], [1, 1, 0], 2)) == 0.2
+
+
+def test_equal_scores_are_taken_together():
+    # Alone, the first 0.5 would be best; but a threshold cannot part the two.
+    assert _best_threshold(judged([0.5, 0.5, 0.5, 0.5, 0.9], [1, 0, 0, 0, 1], 2)) > 0.5
+
+
+def test_weights_decide():
+    many_wrong = judged([0.9, 0.4, 0.1], [1, 0, 1], 2, [1, 100, 1])
+    assert _best_threshold(many_wrong) > 0.4
+    assert _best_threshold(judged([0.9, 0.4, 0.1], [1, 0, 1], 101, [1, 1, 100])) <= 0.1
+
+
+def test_nothing_to_choose_from():
+    assert _best_threshold(judged([], [], 3)) == FALLBACK
+    assert _best_threshold(judged([0.3, 0.2], [0, 0], 3)) == FALLBACK
+
+
+# --- samples of labels ---
+
+
+@pytest.fixture(scope="module")
+def labels():
+    rng = np.random.default_rng(0)
+    frequency = 0.5 / np.arange(1, 201)
+    return labels_of(sp.csr_array(rng.random((600, 200)) < frequency))
+
+
+def test_samples_are_unbiased(labels):
+    """Over many seeds, the weighted number of positives is that of all labels."""
+    tree = LabelTree.from_nested([list(range(i, 200, 40)) for i in range(40)])
+    total = len(labels.indices)
+    for draw in (
+        lambda seed: sample_labels(labels, 30, seed),
+        lambda seed: sample_subtrees(labels, tree, 0.3, seed),
+    ):
+        sums, sizes = [], []
+        for seed in range(300):
+            sample = draw(seed)
+            sums.append(sample.weights[sample.labels.indices].sum())
+            sizes.append(len(sample.original))
+        assert np.mean(sums) == pytest.approx(total, rel=0.05)
+        assert 10 < np.mean(sizes) < 80
+
+
+def test_a_sample_of_labels_keeps_their_rows(labels):
+    sample = sample_labels(labels, 30, 1)
+    matrix = lambda of: sp.csr_array((np.ones(len(of.indices)), of.indices, of.indptr), (600, of.n_labels))
+    np.testing.assert_array_equal(
+        matrix(sample.labels).toarray(), matrix(labels).toarray()[:, sample.original]
+    )
+    assert (sample.weights >= 1).all() and sample.tree is None
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        [list(range(i, 200, 40)) for i in range(40)],
+        [[list(range(i + 40 * j, i + 40 * j + 4)) for i in range(0, 40, 4)] for j in range(5)],
+        list(range(200)),
+    ],
+)
+def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
+    """Labels that are left out have their place in a leaf beside those that are kept."""
+    tree = LabelTree.from_nested(nested)
+    sample = sample_subtrees(labels, tree, 0.3, 2)
+    small = LabelTree(*sample.tree)
+    n_drawn = len(sample.original)
+    assert 0 < n_drawn < 200
+    assert (sample.weights[:n_drawn] >= 1).all() and not sample.weights[n_drawn:].any()
+    dense = lambda of: sp.csr_array(
+        (np.ones(len(of.indices)), of.indices, of.indptr), (600, of.n_labels)
+    ).toarray()
+    full, part = dense(labels) > 0, dense(sample.labels) > 0
+    np.testing.assert_array_equal(part[:, :n_drawn], full[:, sample.original])
+    # Every row that reaches the root does so still.
+    np.testing.assert_array_equal(part[:, small.labels()].any(axis=1), full[:, tree.labels()].any(axis=1))
+    # A leaf of drawn labels has the same labels as before; its rows are those labels' rows.
+    before = {tuple(tree.labels(v)) for v in range(tree.n_nodes) if tree.is_leaf(v)}
+    for v in range(small.n_nodes):
+        below = small.labels(v)
+        if small.is_leaf(v) and small.n_nodes > 1 and below[0] < n_drawn:
+            assert tuple(sample.original[below]) in before
+
+
+def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
+    """Trained on the same rows, a subtree has the same weights as within its tree."""
+    from bonsai_xmc._progress import Phases
+    from bonsai_xmc._training import train, train_sample
+
+    X, Y = generated.X_train, generated.Y_train
+    model = Bonsai(
+        classifiers="leaf", branching_factor=8, max_leaf_size=3, n_trees=1, tol=1e-6, max_iter=2000, prune=0
+    )
+    problem = model._problem(X, Y)
+    strategy = model.fit(X, Y).strategy_
+    core, _ = train(problem, strategy, 0, 1, Phases(None))
+    tree = model.trees_[0]
+    sample = sample_subtrees(problem.labels, tree, 0.5, 1)
+    from dataclasses import replace
+
+    some = replace(problem, labels=sample.labels)
+    part = train_sample(some, strategy, sample, problem.labels.counts, 0, 1, Phases(None))
+    rows = X[:50].astype(np.float32)
+    arrays = (rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
+    options = {"beam_size": 0, "exact": False, "path_weight": 0.0, "threads": 1}
+    dense = lambda ids, scores, n: np.array(
+        [
+            [dict(zip(i, s, strict=True)).get(label, -np.inf) for label in range(n)]
+            for i, s in zip(ids, scores, strict=True)
+        ]
+    )
+    full = dense(*core.top_k(arrays, 60, **options), 60)[:, sample.original]
+    n_part = sample.labels.n_labels
+    found = dense(*part.top_k(arrays, n_part, **options), n_part)[:, : len(sample.original)]
+    np.testing.assert_allclose(np.exp(found), np.exp(full), atol=0.02)
