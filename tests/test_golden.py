@@ -1,0 +1,54 @@
+"""Files of format 3 that were written once: they load and predict the same for ever (tests/golden)."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bonsai_xmc import Bonsai, LabelTree
+
+FOLDER = Path(__file__).parent / "golden" / "v3"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.bonsai"))
+# So that nobody writes them again by mistake.
+SHA256 = json.loads((FOLDER / "sha256.json").read_text())
+
+
+def rows_of(expected):
+    row, column, values = expected["rows"]
+    matrix = sp.csr_array((np.array(values, np.float32), (row, column)), shape=expected["shape"])
+    if expected["columns"] is None:
+        return matrix
+    return pytest.importorskip("pandas").DataFrame(matrix.toarray(), columns=expected["columns"])
+
+
+def test_every_kind_is_there():
+    assert set(NAMES) >= {
+        "trees", "one_vs_rest", "one_vs_rest_behind_trees", "names", "integer_keys", "feature_names", "dense",
+        "logistic", "several_blocks",
+    }  # fmt: skip
+    assert set(NAMES) == set(SHA256)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files_are_those_that_were_written(name):
+    assert hashlib.sha256((FOLDER / f"{name}.bonsai").read_bytes()).hexdigest() == SHA256[name]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_golden_files(name, mmap, tmp_path):
+    expected = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    model = Bonsai.load(FOLDER / f"{name}.bonsai", mmap=mmap, verify=True)
+    X = rows_of(expected)
+    ids, scores = model.top_k(X, 4)
+    np.testing.assert_allclose(scores, expected["scores"], rtol=1e-5, atol=1e-7)
+    assert ids.tolist() == expected["ids"]
+    assert [row.tolist() for row in map(np.flatnonzero, model.predict(X).toarray())] == expected["predict"]
+    assert [[label for label, _ in row] for row in model.top_k_labels(X, 2)] == expected["labels"]
+    assert [tree.to_dict() for tree in model.trees_] == expected["trees"]
+    assert all(isinstance(tree, LabelTree) for tree in model.trees_)
+    model.save(tmp_path / "again")  # it can be saved, and is still the same model
+    np.testing.assert_array_equal(Bonsai.load(tmp_path / "again").top_k(X, 4)[0], ids)
