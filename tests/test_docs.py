@@ -17,7 +17,7 @@ import pandas
 import pytest
 
 import bonsai_xmc
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._cli import arguments
 from bonsai_xmc._params import PRESETS
 from bonsai_xmc._store import container
@@ -241,11 +241,16 @@ def test_the_model_file_is_documented(named, tmp_path):
                 continue
             Bonsai(**kind).fit(rows, labels).save(tmp_path / "model.bonsai")
             found |= keys_of(tmp_path / "model.bonsai")
+    texts = TextBonsai(word_ngrams=2, char_ngrams={3: 1.0}, min_df=1).fit(
+        ["red brick", "old wall"], [["a"], ["b"]]
+    )
+    texts.save(tmp_path / "model.bonsai")
+    found |= keys_of(tmp_path / "model.bonsai")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
-    sections = {"trees", "one_vs_rest", "labels", "features", "text", "calibration", "index", "labels.texts"}
+    sections = {"trees", "one_vs_rest", "labels", "features", "calibration", "index", "labels.texts"}
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 
@@ -254,8 +259,10 @@ def keys_of(path):
     """Names of tensors, without the section of a forest, and keys of the metadata."""
     file = container.read(path)
     keys = {name.removeprefix("trees.").removeprefix("one_vs_rest.") for name in file.arrays}
+    for letter, before in (("T", "fields"), ("N", "ngrams"), ("B", "blocks"), ("I", "df")):
+        keys = {re.sub(rf"\b{before}\.\d+", f"{before}.{letter}", key) for key in keys}
     keys |= file.metadata.keys()
-    for name in ("model", "provenance"):
+    for name in {"model", "provenance", "text"} & file.metadata.keys():
         keys |= json.loads(file.metadata[name]).keys()
     return keys | json.loads(file.metadata["params"]).keys()
 

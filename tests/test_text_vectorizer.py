@@ -201,38 +201,51 @@ def unit(X):
 
 
 def test_blocks_are_weighted_unit_matrices_side_by_side():
-    fields = {"title": 0.7, "abstract": 0}
-    vectorizer = TextVectorizer(fields, word_ngrams={1: 1.0, 2: 0.5}, char_ngrams={3: 0.3}, min_df=1)
+    own = {"word_ngrams": {1: 0.3, 2: 0.2}, "char_ngrams": {3: 0.5}}
+    vectorizer = TextVectorizer({"title": own, "abstract": 0}, word_ngrams={1: 1.0, 2: 0.5}, min_df=1)
     X = vectorizer.fit_transform(RECORDS)
     titles = [r["title"] for r in RECORDS]
     joined = [f"{r['title']} {r['abstract'] or ''}".strip() for r in RECORDS]
     expected = []
-    for texts, weight in ((joined, 1.0), (titles, 0.7)):
-        for analyzer, n, of_order in (("word", 1, 1.0), ("word", 2, 0.5), ("char_wb", 3, 0.3)):
-            tfidf = TfidfVectorizer(analyzer=analyzer, ngram_range=(n, n), sublinear_tf=True)
-            expected.append(weight * of_order * tfidf.fit_transform(texts))
+    for texts, analyzer, n, weight in (
+        (joined, "word", 1, 1.0),
+        (joined, "word", 2, 0.5),
+        (titles, "word", 1, 0.3),
+        (titles, "word", 2, 0.2),
+        (titles, "char_wb", 3, 0.5),
+    ):
+        tfidf = TfidfVectorizer(analyzer=analyzer, ngram_range=(n, n), sublinear_tf=True)
+        expected.append(weight * tfidf.fit_transform(texts))
     assert_same_rows(X, unit(sp.hstack(expected, format="csr")))
     names, sizes, weights = zip(*vectorizer.blocks_, strict=True)
     assert names[0] == "title+abstract word 1"
     assert names[-1] == "title char_wb 3"
     assert list(sizes) == [part.shape[1] for part in expected]
-    assert weights == pytest.approx((1.0, 0.5, 0.3, 0.7, 0.35, 0.21))
+    assert weights == (1.0, 0.5, 0.3, 0.2, 0.5)
     assert vectorizer.n_features_out_ == X.shape[1] == len(vectorizer.get_feature_names_out())
     assert vectorizer.get_feature_names_out()[-1].startswith("title__char_wb__")
 
 
-def test_a_field_has_settings_of_its_own():
-    fields = {"title": {"weight": 0.5, "word_ngrams": None, "char_ngrams": {4: 0.5}}, "abstract": 0}
-    vectorizer = TextVectorizer(fields, min_df=1).fit(RECORDS)
-    assert [(name, weight) for name, _, weight in vectorizer.blocks_] == [
-        ("title+abstract word 1", 1.0),
-        ("title char_wb 4", 0.25),
-    ]
-    apart = TextVectorizer({"title": 1, "abstract": 1}, joint=0, min_df=1).fit(RECORDS)
-    assert [name for name, _, _ in apart.blocks_] == ["title word 1", "abstract word 1"]
-    # The only field, joint and by itself, is one block.
-    only = TextVectorizer({"title": 0.5}, min_df=1).fit(RECORDS)
-    assert [(name, weight) for name, _, weight in only.blocks_] == [("title word 1", 1.5)]
+def blocks_of(*arguments, **options):
+    fitted = TextVectorizer(*arguments, min_df=1, **options).fit(RECORDS)
+    return [(name, weight) for name, _, weight in fitted.blocks_]
+
+
+def test_fields_and_their_blocks():
+    joined = ("title+abstract word 1", 1.0)
+    # A list: the first field is taken for the title. A number: the standard blocks times that weight.
+    title = [("title word 1", 0.3), ("title char_wb 5", 0.7)]
+    assert blocks_of(["title", "abstract"]) == [joined, *title]
+    assert blocks_of({"title": 1.0, "abstract": 0}) == [joined, *title]
+    half = [("abstract word 1", 0.15), ("abstract char_wb 5", 0.35)]
+    assert blocks_of({"title": 0, "abstract": 0.5}) == [joined, *half]
+    assert blocks_of({"title": {"char_ngrams": 4}, "abstract": {}}) == [joined, ("title char_wb 4", 1.0)]
+    # Only blocks of their own.
+    apart = blocks_of({"title": {"word_ngrams": 1}, "abstract": {"word_ngrams": 2}}, word_ngrams=None)
+    assert apart == [("title word 1", 1.0), ("abstract word 1", 1.0), ("abstract word 2", 1.0)]
+    # The only field, joined and by itself, is one block.
+    assert blocks_of(["title"]) == [("title word 1", 1.0)]
+    assert blocks_of({"title": {"word_ngrams": {1: 0.5}}}) == [("title word 1", 1.5)]
 
 
 def test_records_frames_streams_and_strings():
@@ -289,7 +302,7 @@ def test_caller_data_is_not_changed():
 
 def test_clone_pickle_and_arrays():
     vectorizer = TextVectorizer(
-        {"title": 0.7, "abstract": 0}, char_ngrams={(2, 3): 0.5}, word_ngrams=2, min_df=1
+        {"title": 1.0, "abstract": 0}, char_ngrams={(2, 3): 0.5}, word_ngrams=2, min_df=1
     )
     assert clone(vectorizer).get_params() == vectorizer.get_params()
     X = vectorizer.fit_transform(RECORDS)
@@ -372,10 +385,10 @@ def test_rows_that_are_no_texts(X, fields, error, message):
         ({"fields": {"title": -1}}, r"fields\['title'\] is -1, but a weight is a number from 0"),
         (
             {"fields": {"title": {"ngrams": 2}}},
-            "has the key 'ngrams', but a field has weight, word_ngrams, char_ngrams",
+            "has the key 'ngrams', but a field has word_ngrams and char_ngrams",
         ),
-        ({"fields": ["title"], "joint": 0}, "no block with a weight above 0"),
-        ({"fields": ["title"], "joint": "x"}, "joint is 'x'"),
+        ({"fields": ["title"], "word_ngrams": None}, "no block with a weight above 0"),
+        ({"fields": ["title", "title"]}, "fields has a name twice"),
         ({"word_ngrams": "2"}, "word_ngrams is '2', but must map orders to weights"),
         ({"word_ngrams": {0: 1.0}}, "word_ngrams has the key 0"),
         ({"word_ngrams": {(2, 1): 1.0}}, r"word_ngrams has the key \(2, 1\)"),

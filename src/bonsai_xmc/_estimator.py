@@ -12,10 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from bonsai_xmc import _core, _inputs, _memory, _targets
 from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._holdout import FALLBACK, choose_threshold
+from bonsai_xmc._inputs import TrainingRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._store import format as _format
 from bonsai_xmc._strategy import Strategy, beam_size, is_auto, resolve
+from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
 
@@ -254,10 +256,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """
         params = self.get_params(deep=False)
         check_params(params)
-        problem = self._problem(X, y, sample_weight)
+        phases = Phases(ProgressBar() if progress is None and self.verbose else progress)
+        rows, text = self._read(X, phases)
+        problem = self._problem(rows, y, sample_weight)
         strategy = resolve(params, problem.facts)
         LOG.info("%s classifiers, %s search: %s", strategy.classifiers, strategy.search, strategy.reason)
-        phases = Phases(ProgressBar() if progress is None and self.verbose else progress)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
         core, report = train(problem, strategy, seed, threads, phases)
         warn(core, report, strategy, problem.facts.n_labels, stacklevel=2)
@@ -276,12 +279,20 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             given=_format.given_params(params, seed),
             threshold=threshold,
             provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
+            text=text,
             timings=phases.seconds,
         )
         return self
 
-    def _problem(self, X: Any, y: Any, sample_weight: Any = None) -> Problem:
-        rows = _inputs.training_rows(X, type(self).__name__)
+    def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
+        """X of `fit` as rows, and what texts are turned into rows by, if X holds texts."""
+        return _inputs.training_rows(X, type(self).__name__), None
+
+    def _rows(self, X: Any, fitted: FittedModel) -> _inputs.CoreRows:
+        """X of a prediction as rows."""
+        return _inputs.prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
+
+    def _problem(self, rows: TrainingRows, y: Any, sample_weight: Any = None) -> Problem:
         labels = _targets.labels_of(y)
         weights = _targets.row_weights(sample_weight, rows.n_rows)
         return make_problem(rows, labels, weights, self.representation, self.tree)
@@ -322,7 +333,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError(f"k is {k}, but must be at least 1")
         beam = beam_size(self.beam_size, fitted.strategy.search)
         threads = threads_of(self.n_jobs)
-        rows = _inputs.prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
+        rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         n_labels = fitted.n_labels
         ids, scores = fitted.core.top_k(
@@ -409,7 +420,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
         params = self.get_params(deep=False)
         check_params(params)
-        problem = self._problem(X, Y)
+        problem = self._problem(self._read(X, Phases(None))[0], Y)
         return _memory.estimate(problem, resolve(params, problem.facts), threads_of(self.n_jobs))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -453,13 +464,23 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         'red'
         """
         fitted, prediction = _format.load(path, mmap, verify)
-        params = dict(fitted.given)
+        cls._check_kind(path, fitted)
+        params = dict(fitted.given) | cls._text_params(fitted)
         given_tree = params.pop("tree", None) is not None
         model = cls(**params, **prediction)
         if given_tree:
             model.tree = fitted.trees()
         model.fitted_ = fitted
         return model
+
+    @classmethod
+    def _check_kind(cls, path: str | os.PathLike[str], fitted: FittedModel) -> None:
+        if fitted.text is not None:
+            raise ValueError(f"{os.fspath(path)} is a model of texts: load it by TextBonsai.load")
+
+    @classmethod
+    def _text_params(cls, fitted: FittedModel) -> dict[str, Any]:
+        return {}
 
     # --- what `fit` found out ---
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._strategy import Strategy
+from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._tree import LabelTree, trees_of
 
 Array = npt.NDArray[Any]
@@ -45,6 +46,7 @@ class FittedModel:
     given: Mapping[str, Any]  # training parameters as the user gave them, in JSON's types
     threshold: float  # what threshold="auto" stands for
     provenance: Provenance
+    text: FittedText | None = None  # what texts are turned into rows by
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
 
     @property

@@ -16,6 +16,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._fitted import FittedModel, Provenance
 from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
 from bonsai_xmc._strategy import STRATEGIES, Strategy
+from bonsai_xmc._text.fitted import FittedText
 
 from . import container
 from .container import FormatError, ModelFile
@@ -23,8 +24,8 @@ from .files import PathLike
 
 Array = npt.NDArray[Any]
 
-SECTIONS = ("trees", "one_vs_rest", "labels", "features")
-_ALWAYS_NEEDED = ("trees", "one_vs_rest", "labels")
+SECTIONS = ("trees", "one_vs_rest", "labels", "features", "text")
+_ALWAYS_NEEDED = ("trees", "one_vs_rest", "labels", "text")
 
 _INT32_MAX = 2**31 - 1
 _EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
@@ -99,6 +100,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     }
     params = {"given": dict(fitted.given), "resolved": asdict(strategy)}
     metadata = {"model": model, "params": params, "provenance": asdict(fitted.provenance)}
+    if fitted.text is not None:
+        metadata["text"], terms = fitted.text.to_arrays()
+        arrays |= {f"text.{name}": array for name, array in terms.items()}
     return arrays, {
         name: json.dumps(part, sort_keys=True, allow_nan=False) for name, part in metadata.items()
     }
@@ -157,10 +161,27 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         given=_given(params["given"]),
         threshold=_number(model, "threshold", 0.0, 1.0),
         provenance=_typed(Provenance, provenance),
+        text=_text(file, n_features),
     )
     if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
         raise ValueError("its seed or its number of iterations is out of range")
     return fitted, {name: prediction[name] for name in PREDICTION}
+
+
+def _text(file: ModelFile, n_features: int) -> FittedText | None:
+    terms = {
+        name.removeprefix("text."): np.array(array)  # a copy: the vocabulary is not mapped
+        for name, array in file.arrays.items()
+        if name.startswith("text.")
+    }
+    if not terms:
+        return None
+    text = FittedText.from_arrays(_object(file, "text"), terms)
+    if text.core.n_features != n_features:
+        raise ValueError(
+            f"its texts give {text.core.n_features} features, but its classifiers have {n_features}"
+        )
+    return text
 
 
 def _core_model(file: ModelFile, model: dict[str, Any], n_features: int, n_labels: int) -> _core.Model:

@@ -1,15 +1,16 @@
 """A fitted text vectorizer: what a model keeps and a file holds."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._text.blocks import Plan
+from bonsai_xmc._text.blocks import Plan, params_from_json, params_to_json
 from bonsai_xmc._text.records import Columns
 
 
@@ -24,6 +25,37 @@ class TextOptions:
     max_features: int | None
     sublinear_tf: bool
     smooth_idf: bool
+
+
+def _document_frequency(value: Any, name: str) -> int | float:
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    if isinstance(value, Real) and not isinstance(value, Integral) and 0 <= float(value) <= 1:
+        return float(value)
+    raise ValueError(
+        f"{name} is {value!r}, but must be a number of documents (an integer of at least 1) or a share "
+        "of all (a float from 0 to 1)"
+    )
+
+
+def _integer(value: Any, name: str) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
+        raise ValueError(f"{name} is {value!r}, but must be an integer of at least 1")
+    return int(value)
+
+
+def text_options(params: Mapping[str, Any]) -> TextOptions:
+    """What the parameters of a vectorizer say about all blocks; ValueError if they make no sense."""
+    max_features = params["max_features"]
+    return TextOptions(
+        lowercase=bool(params["lowercase"]),
+        min_word_length=_integer(params["min_word_length"], "min_word_length"),
+        min_df=_document_frequency(params["min_df"], "min_df"),
+        max_df=_document_frequency(params["max_df"], "max_df"),
+        max_features=None if max_features is None else _integer(max_features, "max_features"),
+        sublinear_tf=bool(params["sublinear_tf"]),
+        smooth_idf=bool(params["smooth_idf"]),
+    )
 
 
 def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
@@ -71,16 +103,24 @@ class FittedText:
     plan: Plan
     options: TextOptions
     unicode_version: str
+    given: Mapping[str, Any] = field(default_factory=dict)  # the parameters of an estimator
 
     @classmethod
     def fit(
-        cls, chunks: Iterable[Columns], plan: Plan, options: TextOptions, threads: int, rows: bool
+        cls,
+        chunks: Iterable[Columns],
+        plan: Plan,
+        options: TextOptions,
+        threads: int,
+        *,
+        rows: bool,
+        given: Mapping[str, Any] | None = None,
     ) -> tuple["FittedText", sp.csr_array | None]:
         reader = _core.TextFit(core_spec(plan, options))
         for columns in chunks:
             reader.add(columns, threads)
         core, matrix = reader.finish(rows, threads)
-        fitted = cls(core, plan, options, _core.unicode_version())
+        fitted = cls(core, plan, options, _core.unicode_version(), given or {})
         return fitted, csr(matrix, core.n_features) if rows else None
 
     def transform(self, chunks: Iterable[Columns], threads: int) -> sp.csr_array:
@@ -113,6 +153,7 @@ class FittedText:
             "n_documents": self.core.n_documents,
             "plan": self.plan.to_json(),
             "options": vars(self.options),
+            "given": params_to_json(self.given) if self.given else {},
         }
         return description, self.core.arrays()
 
@@ -130,4 +171,19 @@ class FittedText:
         core = _core.TextTransform.from_arrays(
             core_spec(plan, options), description["n_documents"], dict(arrays)
         )
-        return cls(core, plan, options, version)
+        return cls(
+            core,
+            plan,
+            options,
+            version,
+            params_from_json(description["given"]) if description["given"] else {},
+        )
+
+
+def check_terms(fitted: FittedText) -> None:
+    """ValueError if no term is left."""
+    if fitted.core.n_features == 0:
+        raise ValueError(
+            f"no term is left of {fitted.core.n_documents:,} documents: the texts are empty, or min_df, "
+            "max_df and min_word_length leave nothing"
+        )

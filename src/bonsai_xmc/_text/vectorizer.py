@@ -1,6 +1,5 @@
 """`TextVectorizer`: texts become sparse TF-IDF rows."""
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -8,37 +7,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc import _core
+from bonsai_xmc._params import threads_of
 from bonsai_xmc._text.blocks import Plan, make_plan
-from bonsai_xmc._text.fitted import FittedText, TextOptions
+from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
-
-
-def n_threads(n_jobs: int | None) -> int:
-    """As scikit-learn counts: None and −1 are all, −2 all but one."""
-    available = _core.available_threads()
-    if n_jobs is None:
-        return available
-    if not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise ValueError(f"n_jobs is {n_jobs!r}, but must be None or an integer other than 0")
-    return int(n_jobs) if n_jobs > 0 else max(1, available + 1 + int(n_jobs))
-
-
-def _document_frequency(value: Any, name: str) -> int | float:
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
-        return int(value)
-    if isinstance(value, Real) and not isinstance(value, Integral) and 0 <= float(value) <= 1:
-        return float(value)
-    raise ValueError(
-        f"{name} is {value!r}, but must be a number of documents (an integer of at least 1) or a share "
-        "of all (a float from 0 to 1)"
-    )
-
-
-def _integer(value: Any, name: str) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
-        raise ValueError(f"{name} is {value!r}, but must be an integer of at least 1")
-    return int(value)
 
 
 class TextVectorizer(TransformerMixin, BaseEstimator):
@@ -53,20 +25,19 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     fields : None, list of str, or dict, default=None
-        None: each row is a string. Else each row is a record (a dict or a row of a data frame; a plain
-        string stands
-        for the first field) and `fields` names its texts. A list: the fields are joined to one text. A dict
-        gives each field the weight of a block of its own beside the joined text, 0 for none: ``{"title":
-        0.7, "abstract": 0}``. In place of a weight, a dict with `weight`, `word_ngrams`, `char_ngrams` says
-        more about one field.
-    joint : float, default=1.0
-        Weight of the text of all fields joined; 0: only the fields' own blocks.
-    word_ngrams : dict, default={1: 1.0}
-        Orders of word n-grams and their weights, each order a block of its own: ``{1: 1.0, 2: 0.5}``. A
-        pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer n stands for orders 1
-        to n with weight 1.
-    char_ngrams : dict or None, default=None
-        Likewise for character n-grams: ``{5: 0.6}``.
+        None: each row is a string. Otherwise each row is a record (a dict, or a row of a data frame; a plain
+        string stands for the first field), and `fields` names its texts. They are joined to one text, and
+        each may have blocks of its own besides. A dict gives their weight, 0 for none:
+        ``{"title": 1.0, "abstract": 0}``. That weight is shared by words (× 0.3) and character 5-grams
+        (× 0.7); a dict in its place says it all: ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``.
+        Of a list, the first field is taken for the title: it has the weight 1, the others 0.
+    word_ngrams : dict, int or None, default=1
+        Word n-grams of the joined text: orders and their weights, each order a block of its own, as
+        ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
+        n stands for orders 1 to n with weight 1.
+    char_ngrams : dict, int or None, default=None
+        Likewise its character n-grams: ``{5: 0.6}``. They are many: words of long texts are enough on most
+        data.
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
         ("char").
@@ -94,11 +65,14 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     >>> from bonsai_xmc import TextVectorizer
     >>> records = [{"title": "Brick houses", "abstract": "Old brick houses of Bremen."},
     ...            {"title": "Heat pumps", "abstract": "Heat pumps for old houses."}]
-    >>> vectorizer = TextVectorizer(fields={"title": 0.7, "abstract": 0}, min_df=1)
+    >>> vectorizer = TextVectorizer(fields=["title", "abstract"], min_df=1)
     >>> vectorizer.fit_transform(records).shape
-    (2, 12)
-    >>> [name for name, _, _ in vectorizer.blocks_]
-    ['title+abstract word 1', 'title word 1']
+    (2, 24)
+    >>> for name, n_features, weight in vectorizer.blocks_:
+    ...     print(name, n_features, weight)
+    title+abstract word 1 8 1.0
+    title word 1 4 0.3
+    title char_wb 5 12 0.7
     """
 
     fitted_: FittedText
@@ -107,7 +81,6 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self,
         fields: Any = None,
         *,
-        joint: float = 1.0,
         word_ngrams: Any = 1,
         char_ngrams: Any = None,
         char_boundaries: bool = True,
@@ -121,7 +94,6 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         n_jobs: int | None = None,
     ) -> None:
         self.fields = fields
-        self.joint = joint
         self.word_ngrams = word_ngrams
         self.char_ngrams = char_ngrams
         self.char_boundaries = char_boundaries
@@ -135,31 +107,14 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def _plan(self) -> Plan:
-        return make_plan(
-            self.fields, self.joint, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries)
-        )
-
-    def _options(self) -> TextOptions:
-        return TextOptions(
-            lowercase=bool(self.lowercase),
-            min_word_length=_integer(self.min_word_length, "min_word_length"),
-            min_df=_document_frequency(self.min_df, "min_df"),
-            max_df=_document_frequency(self.max_df, "max_df"),
-            max_features=None if self.max_features is None else _integer(self.max_features, "max_features"),
-            sublinear_tf=bool(self.sublinear_tf),
-            smooth_idf=bool(self.smooth_idf),
-        )
+        return make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
 
     def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
-        plan, options, threads = self._plan(), self._options(), n_threads(self.n_jobs)
+        plan, options, threads = self._plan(), text_options(self.get_params()), threads_of(self.n_jobs)
         fitted, matrix = FittedText.fit(
-            columns_of(X, plan.fields, complete=True), plan, options, threads, rows
+            columns_of(X, plan.fields, complete=True), plan, options, threads, rows=rows
         )
-        if fitted.core.n_features == 0:
-            raise ValueError(
-                f"no term is left of {fitted.core.n_documents:,} documents: the texts are empty, or min_df, "
-                "max_df and min_word_length leave nothing"
-            )
+        check_terms(fitted)
         self.fitted_ = fitted
         return matrix
 
@@ -178,7 +133,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         """Rows of float32 with the terms that `fit` has learned."""
         check_is_fitted(self)
         fields = self.fitted_.plan.fields
-        return self.fitted_.transform(columns_of(X, fields, complete=False), n_threads(self.n_jobs))
+        return self.fitted_.transform(columns_of(X, fields, complete=False), threads_of(self.n_jobs))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")

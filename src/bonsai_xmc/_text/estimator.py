@@ -1,0 +1,145 @@
+"""`TextBonsai`: a `Bonsai` whose rows are texts, and whose file holds the vocabulary, too."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bonsai_xmc._estimator import Bonsai
+from bonsai_xmc._fitted import FittedModel
+from bonsai_xmc._inputs import CoreRows, TrainingRows
+from bonsai_xmc._params import threads_of
+from bonsai_xmc._progress import Phases
+from bonsai_xmc._text import blocks
+from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
+from bonsai_xmc._text.records import columns_of
+
+# The parameters of the texts; all others are those of `Bonsai`.
+TEXT_PARAMS = (
+    "fields",
+    "word_ngrams",
+    "char_ngrams",
+    "char_boundaries",
+    "min_df",
+    "max_df",
+    "max_features",
+    "lowercase",
+    "min_word_length",
+    "sublinear_tf",
+    "smooth_idf",
+)
+
+
+class TextBonsai(Bonsai):
+    """Extreme multi-label classifier of texts: `TextVectorizer` and `Bonsai` in one estimator and one file.
+
+    Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters of the
+    texts are those of `TextVectorizer`, all others those of `Bonsai`. So are the methods, with texts in place
+    of matrices.
+
+    Parameters
+    ----------
+    fields : None, list of str, or dict, default=None
+        None: each row is a string. A list names the text fields of the records, first the one that says most
+        about the labels, such as the title. A dict gives weights. See `TextVectorizer`.
+    word_ngrams, char_ngrams, char_boundaries, min_df, max_df, max_features
+        See `TextVectorizer`.
+    lowercase, min_word_length, sublinear_tf, smooth_idf
+        See `TextVectorizer`.
+    representation, n_trees, …, verbose
+        See `Bonsai`.
+
+    Examples
+    --------
+    >>> from bonsai_xmc import TextBonsai
+    >>> records = [{"title": "Brick houses", "abstract": "Old brick houses of Bremen."},
+    ...            {"title": "Heat pumps", "abstract": "Heat pumps for old houses."}]
+    >>> labels = [["brick construction"], ["heating"]]
+    >>> model = TextBonsai(fields=["title", "abstract"], min_df=1).fit(records, labels)
+    >>> model.suggest("A new heat pump", k=1)[0][0]
+    'heating'
+    """
+
+    def __init__(
+        self,
+        fields: Any = None,
+        *,
+        word_ngrams: Any = 1,
+        char_ngrams: Any = None,
+        char_boundaries: bool = True,
+        min_df: float = 2,
+        max_df: float = 1.0,
+        max_features: int | None = None,
+        lowercase: bool = True,
+        min_word_length: int = 2,
+        sublinear_tf: bool = True,
+        smooth_idf: bool = True,
+        representation: Any = "input",
+        n_trees: int | str = "auto",
+        branching_factor: int = 100,
+        max_leaf_size: int | None = None,
+        max_depth: int | str | None = "auto",
+        balanced: bool = False,
+        tree: Any = None,
+        kmeans_tol: float = 1e-4,
+        kmeans_max_iter: int = 10,
+        kmeans_init: str = "random",
+        C: float | str = "auto",
+        loss: str = "squared_hinge",
+        solver: str = "dual",
+        tol: float = 0.1,
+        max_iter: int = 20,
+        prune: float | str = "auto",
+        bias: str | float = "auto",
+        classifiers: str = "auto",
+        search: str = "auto",
+        path_weight: float | str = "auto",
+        tail_exponent: float | str = "auto",
+        normalize: bool = True,
+        beam_size: int | str | None = "auto",
+        max_labels: int = 100,
+        threshold: float | str = "auto",
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        for name in TEXT_PARAMS:
+            setattr(self, name, given.pop(name))
+        super().__init__(**given)
+
+    def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
+        params = self.get_params(deep=False)
+        plan = blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
+        options = text_options(params)
+        chunks = columns_of(X, plan.fields, complete=True)
+        with phases.together("texts"):
+            threads, given = threads_of(self.n_jobs), {name: params[name] for name in TEXT_PARAMS}
+            text, matrix = FittedText.fit(chunks, plan, options, threads, rows=True, given=given)
+        assert matrix is not None
+        check_terms(text)
+        rows = (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1])
+        return TrainingRows(rows, matrix.shape[0], matrix.shape[1], matrix.nnz, None), text
+
+    def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
+        text = fitted.text
+        assert text is not None
+        matrix = text.transform(columns_of(X, text.plan.fields, complete=False), threads_of(self.n_jobs))
+        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1]
+
+    def suggest(self, X: Any, k: int = 5) -> list[Any]:
+        """The k best labels of each text as (label, score), best first; of one text, just its list."""
+        if isinstance(X, str | Mapping):
+            return self.top_k_labels([X], k)[0]
+        return self.top_k_labels(X, k)
+
+    @classmethod
+    def _check_kind(cls, path: str | os.PathLike[str], fitted: FittedModel) -> None:
+        if fitted.text is None:
+            raise ValueError(f"{os.fspath(path)} is a model of matrices: load it by Bonsai.load")
+
+    @classmethod
+    def _text_params(cls, fitted: FittedModel) -> dict[str, Any]:
+        assert fitted.text is not None
+        return {name: fitted.text.given[name] for name in TEXT_PARAMS if name in fitted.text.given}

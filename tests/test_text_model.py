@@ -1,0 +1,237 @@
+"""TextBonsai: a TextVectorizer and a Bonsai in one estimator and one file."""
+
+import inspect
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+
+from bonsai_xmc import Bonsai, FormatError, TextBonsai, TextVectorizer, metrics
+from bonsai_xmc._store import container
+from bonsai_xmc._text.estimator import TEXT_PARAMS
+
+TOPICS = {
+    "brick construction": ("brick", "mortar", "Ziegelbau", "wall"),
+    "heating": ("heat", "pump", "boiler", "Wärmepumpe"),
+    "gardens": ("garden", "flower", "hedge", "Gartenkunst"),
+    "木工": ("wood", "carpenter", "timber", "日本語"),
+}
+COMMON = ("the", "old", "new", "house", "study", "of", "Bremen")
+
+
+@pytest.fixture(scope="module")
+def records():
+    rng = np.random.default_rng(3)
+    rows, labels = [], []
+    for i in range(120):
+        names = list(TOPICS)[i % 4 :][: 1 + i % 2]
+        own = [word for name in names for word in TOPICS[name]]
+        title = " ".join([*rng.choice(own, 2), *rng.choice(COMMON, 1)])
+        abstract = " ".join([*rng.choice(own, 4), *rng.choice(COMMON, 8)])
+        rows.append({"title": title.capitalize(), "abstract": abstract, "year": 1990 + i % 30})
+        labels.append(names)
+    return rows, labels
+
+
+FIELDS = ["title", "abstract"]
+
+
+@pytest.fixture(scope="module")
+def model(records):
+    return TextBonsai(fields=FIELDS, n_jobs=2).fit(*records)
+
+
+def test_text_in_names_out(model, records):
+    assert model.suggest("Neue Wärmepumpe", k=2)[0][0] == "heating"
+    both = model.suggest(["A hedge and a flower", {"title": "Ziegelbau", "abstract": "mortar"}], k=1)
+    assert [row[0][0] for row in both] == ["gardens", "brick construction"]
+    assert 0 < both[0][0][1] <= 1
+    assert model.suggest({"abstract": "日本語"}, k=1)[0][0] == "木工"
+    assert model.suggest("xyzzy", k=3) == []
+    assert list(model.classes_) == sorted(TOPICS)
+    assert model.score(*records) == 1
+    assert "texts" in model.timings_
+
+
+def test_is_a_pipeline_of_its_parts(model, records):
+    """The same rows, the same classifiers, the same scores as the two by themselves."""
+    rows, labels = records
+    X = TextVectorizer(FIELDS).fit_transform(rows)
+    ids, scores = Bonsai().fit(X, labels).top_k(X, 3)
+    again, again_scores = model.top_k(rows, 3)
+    np.testing.assert_array_equal(ids, again)
+    np.testing.assert_array_equal(scores, again_scores)
+    frame = pd.DataFrame(rows)
+    np.testing.assert_array_equal(model.top_k(frame, 3)[0], ids)
+    np.testing.assert_array_equal(model.top_k(iter(rows), 3)[0], ids)
+    assert (model.predict(rows) != Bonsai().fit(X, labels).predict(X)).nnz == 0
+
+
+def test_parameters_are_those_of_the_parts():
+    mine, text, bonsai = (
+        {name: p.default for name, p in inspect.signature(cls).parameters.items()}
+        for cls in (TextBonsai, TextVectorizer, Bonsai)
+    )
+    assert mine == text | bonsai
+    assert set(TEXT_PARAMS) == set(text) - {"n_jobs"}
+    given = TextBonsai({"title": 0.5}, C=2.0, word_ngrams={1: 1.0, 2: 0.3})
+    assert clone(given).get_params() == given.get_params()
+    assert given.get_params()["C"] == 2.0
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"fields": FIELDS},
+        {
+            "fields": {"title": {"word_ngrams": {(1, 2): 0.5}}, "abstract": 0.25},
+            "word_ngrams": {1: 1.0, 2: 0.5},
+        },
+        {"fields": FIELDS, "char_ngrams": {3: 0.3, (4, 5): 0.2}, "char_boundaries": False, "C": 2.0},
+        {
+            "fields": FIELDS,
+            "max_df": np.float64(0.9),
+            "min_df": np.int64(3),
+            "classifiers": "leaf",
+            "threshold": 0.3,
+        },
+    ],
+    ids=str,
+)
+def test_save_and_load(records, tmp_path, params):
+    rows, labels = records
+    model = TextBonsai(**params).fit(rows, labels)
+    model.save(tmp_path / "m.bonsai")
+    loaded = TextBonsai.load(tmp_path / "m.bonsai", verify=True)
+    for a, b in zip(model.top_k(rows, 4), loaded.top_k(rows, 4), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.suggest("heat pump") == model.suggest("heat pump")
+    assert loaded.fitted_.text.plan == model.fitted_.text.plan
+    loaded.save(tmp_path / "again.bonsai")
+    assert (tmp_path / "again.bonsai").read_bytes() == (tmp_path / "m.bonsai").read_bytes()
+    refitted = clone(loaded).fit(rows, labels)  # what was loaded can be trained again
+    np.testing.assert_array_equal(refitted.top_k(rows, 4)[1], model.top_k(rows, 4)[1])
+
+
+def test_plain_strings(records, tmp_path):
+    texts = [row["title"] + " " + row["abstract"] for row in records[0]]
+    model = TextBonsai().fit(texts, records[1])
+    model.save(tmp_path / "m.bonsai")
+    assert TextBonsai.load(tmp_path / "m.bonsai").suggest("Gartenkunst", 1)[0][0] == "gardens"
+    with pytest.raises(TypeError, match="row 0 is of type dict: name its fields"):
+        model.top_k(records[0])
+
+
+def test_any_number_of_threads_gives_the_same_file(records, tmp_path):
+    files = set()
+    for n_jobs in (1, 2, 5):
+        TextBonsai(fields=FIELDS, n_jobs=n_jobs).fit(*records).save(tmp_path / "m.bonsai")
+        files.add((tmp_path / "m.bonsai").read_bytes())
+    assert len(files) == 1
+
+
+def test_pickle_and_copies(model, records):
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.top_k(records[0], 3)[1], model.top_k(records[0], 3)[1])
+
+
+def test_a_failed_refit_leaves_the_model_as_it_was(records):
+    rows, labels = records
+    model = TextBonsai(fields=FIELDS).fit(rows, labels)
+    before = model.fitted_
+    for X, y in (
+        (rows[:5], labels),
+        (["!"] * 3, [["a"]] * 3),
+        ([{"tilte": "x"}], [["a"]]),
+        (rows, [[]] * len(rows)),
+    ):
+        with pytest.raises(ValueError):
+            model.fit(X, y)
+        assert model.fitted_ is before
+
+
+def test_grid_search(records):
+    rows, labels = records
+    grid = {"fields": [FIELDS, {"title": 0, "abstract": 0}], "min_df": [1, 2], "C": [0.5, 1.0]}
+    search = GridSearchCV(TextBonsai(fields=FIELDS), grid, scoring=metrics.precision_scorer(1), cv=KFold(2))
+    search.fit(rows, labels)
+    assert search.best_score_ > 0.9
+    assert search.best_estimator_.suggest("boiler", 1)[0][0] == "heating"
+
+
+# Files
+
+
+def test_each_kind_has_its_own_load(model, records, tmp_path):
+    model.save(tmp_path / "text.bonsai")
+    with pytest.raises(ValueError, match=r"text\.bonsai is a model of texts: load it by TextBonsai\.load"):
+        Bonsai.load(tmp_path / "text.bonsai")
+    Bonsai().fit([[1, 0], [0, 1]], [["a"], ["b"]]).save(tmp_path / "matrix.bonsai")
+    with pytest.raises(ValueError, match=r"matrix\.bonsai is a model of matrices: load it by Bonsai\.load"):
+        TextBonsai.load(tmp_path / "matrix.bonsai")
+
+
+@pytest.fixture
+def rewrite(model, tmp_path):
+    """rewrite(change) → the file of the model with changed arrays and description, checksums and all."""
+
+    def make(change):
+        path = tmp_path / "m.bonsai"
+        model.save(path)
+        file = container.read(path, mmap=False)
+        arrays = {name: np.array(array) for name, array in file.arrays.items()}
+        metadata = {name: file.metadata[name] for name in ("model", "params", "provenance", "text")}
+        text = json.loads(metadata["text"])
+        change(arrays, text)
+        metadata["text"] = json.dumps(text)
+        container.write(path, arrays, metadata, list(file.requires), check=lambda temporary: None)
+        return path
+
+    return make
+
+
+def change_array(name, value):
+    return lambda arrays, text: arrays.__setitem__(name, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays, text: text.update(unicode_version="1.0"), "read by Unicode 1.0"),
+        (lambda arrays, text: text.update(n_documents=1), "greater than the number of documents"),
+        (lambda arrays, text: text.update(n_documents="many"), "inconsistent"),
+        (lambda arrays, text: text.pop("plan"), "plan"),
+        (lambda arrays, text: text["plan"]["blocks"].pop(), "inconsistent"),
+        (lambda arrays, text: text["plan"]["blocks"][0].update(weight=float("nan")), "weight must be"),
+        (lambda arrays, text: text["plan"]["blocks"][0].update(max_n=10**9), "max_n <= 32"),
+        (lambda arrays, text: text["plan"]["blocks"][0].update(text=["nowhere"]), "inconsistent"),
+        (lambda arrays, text: text["options"].update(lowercase="yes"), "inconsistent"),
+        (lambda arrays, text: text["options"].update(unknown=1), "inconsistent"),
+        (lambda arrays, text: text["given"].update(word_ngrams={"one": 1}), "inconsistent"),
+        (
+            lambda arrays, text: arrays.pop("text.fields.0.words"),
+            "text.fields.0.words is missing|words is missing",
+        ),
+        (change_array("text.fields.0.words_ptr", np.array([0, -5], np.int64)), "do not ascend"),
+        (change_array("text.blocks.0.df.0", np.zeros(0, np.uint32)), "one document frequency for each term"),
+        (change_array("text.blocks.2.grams", np.array([255], np.uint8)), "inconsistent"),
+    ],
+)
+def test_damaged_text_sections_are_refused(rewrite, change, message):
+    path = rewrite(change)
+    with pytest.raises(FormatError, match=message) as error:
+        TextBonsai.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_fewer_terms_than_features(rewrite):
+    def drop_last_feature(arrays, text):
+        arrays["text.blocks.0.df.0"][-1] = 0
+
+    with pytest.raises(FormatError, match=r"texts give 125 features, but its classifiers have 126"):
+        TextBonsai.load(rewrite(drop_last_feature))
