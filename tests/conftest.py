@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, _cli, _core, datasets
@@ -14,6 +15,10 @@ from helpers import NAMES
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if _BESIDE.is_dir():
     os.environ.setdefault("BONSAI_DATA", str(_BESIDE))
+
+# The same examples in every run; `--hypothesis-seed=random` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture
