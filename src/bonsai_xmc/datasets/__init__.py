@@ -8,6 +8,7 @@ Examples
 (200, 50)
 """
 
+from ._documents import Document, Documents, read_documents, read_label_names
 from ._matrices import SHAPES, make_xmc
 from ._named import find, load, prepare
 from ._reading import load_sparse, load_xc
@@ -20,6 +21,8 @@ __all__ = [
     "PAPER",
     "SHAPES",
     "Dataset",
+    "Document",
+    "Documents",
     "TextDataset",
     "find",
     "load",
@@ -28,6 +31,8 @@ __all__ = [
     "make_texts",
     "make_xmc",
     "prepare",
+    "read_documents",
+    "read_label_names",
     "save_sparse",
     "save_xc",
     "statistics",

@@ -1,0 +1,281 @@
+"""Documents with labels, read as a stream from the files that people have."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from bonsai_xmc._sniff import BEGINNING, DOCUMENTS, sniff
+from bonsai_xmc._store.files import decompressed
+
+from . import fields as _fields
+from .formats import PLAIN, READERS, Record
+from .label_names import read_label_names
+from .problems import Problems
+
+__all__ = ["FORMATS", "Document", "Documents", "Problems", "read_documents", "read_label_names"]
+
+FORMATS = (*DOCUMENTS, "lines")
+
+_SAMPLE = 200  # records that decide which fields hold what
+_NO_TEXT = "without text"
+_NO_LABELS = "without labels"
+
+
+class Document(NamedTuple):
+    """One document of a file."""
+
+    line: int  # where it begins; of a JSON array or a Parquet file the number of the row, from 1
+    id: str | None
+    text: str | dict[str, str]  # by field, if the file has fields
+    labels: list[str]
+
+
+class Documents:
+    """The documents of a file; `read_documents` says how to get one. They can be iterated over once.
+
+    Attributes
+    ----------
+    name, kind : str
+        What messages call the file, and its format.
+    fields : tuple of str
+        The fields that hold texts; empty where documents are plain strings.
+    label_field : str or None
+    separator : str
+        How strings that hold labels are split.
+    problems : Problems
+        The faults that were found so far: ``problems.report()`` is a list of sentences.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        kind: str,
+        *,
+        text: Sequence[str] | None = None,
+        labels: str | None = None,
+        separator: str = "auto",
+        complete: bool = True,
+        strict: bool = False,
+        close: contextlib.ExitStack | None = None,
+    ) -> None:
+        self.name, self.kind = name, kind
+        unit = "row" if kind in ("json", "parquet") else "line"
+        self.problems = Problems(name, strict, unit)
+        self._complete = complete
+        self._close = close or contextlib.ExitStack()
+        records = READERS[kind](file, self.problems)
+        head = list(islice(records, _SAMPLE))
+        self._records: Iterable[Record] = chain(head, records)
+        sample = [record for _, record in head if record is not None]
+        self.fields: tuple[str, ...] = ()
+        self.label_field: str | None = "labels"
+        self.separator = _fields.LIST
+        if kind not in PLAIN:
+            self._choose_fields(sample, text, labels, separator)
+        self._id = next((field for field in _fields.IDS if any(field in record for record in sample)), None)
+
+    def _choose_fields(
+        self, sample: _fields.Sample, text: Sequence[str] | None, labels: str | None, separator: str
+    ) -> None:
+        if not sample:
+            self.fields, self.label_field = tuple(text or ()), labels
+            return
+        if labels is None and self._complete:
+            labels = _fields.guess_label_field(sample, self.name)
+        self.label_field = labels
+        if labels is not None and self._complete:
+            _fields.check_fields([labels], sample, self.name)
+        self.fields = tuple(text or _fields.guess_text_fields(sample, labels, self.name))
+        if self._complete:
+            _fields.check_fields(self.fields, sample, self.name)
+        elif not any(field in record for field in self.fields for record in sample):
+            _fields.check_fields(self.fields[:1], sample, self.name)
+        cells = [record.get(labels) for record in sample] if labels is not None else []
+        self.separator = _fields.guess_separator(cells) if separator == "auto" else separator
+
+    def __iter__(self) -> Iterator[Document]:
+        with self._close:
+            for line, record in self._records:
+                document = self._document(line, record)
+                if document is not None:
+                    yield document
+
+    def __enter__(self) -> "Documents":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._close.close()
+
+    def _document(self, line: int, record: dict[str, Any] | None) -> Document | None:
+        """None where the row is left out; without `complete`, all rows are there, if need be without text."""
+        if record is None:
+            return None if self._complete else Document(line, None, "", [])
+        identifier = None if self._id is None or record.get(self._id) is None else str(record[self._id])
+        try:
+            text = self._text(line, record)
+            labels = self._labels(line, record)
+        except ValueError as error:
+            self.problems.add(line, "with values that are neither text nor labels: left out", str(error))
+            return None if self._complete else Document(line, identifier, "", [])
+        if not any(text.values()) if isinstance(text, dict) else not text.strip():
+            self.problems.add(
+                line, f"{_NO_TEXT}: left out" if self._complete else f"{_NO_TEXT}: nothing predicted"
+            )
+            return None if self._complete else Document(line, identifier, text, labels)
+        if self._complete and not labels:
+            self.problems.add(line, f"{_NO_LABELS}: left out")
+            return None
+        return Document(line, identifier, text, labels)
+
+    def _text(self, line: int, record: dict[str, Any]) -> str | dict[str, str]:
+        if not self.fields:
+            return _fields.text_of(record["text"])
+        for field in self.fields:
+            if field not in record:
+                self.problems.add(line, f"without the field {field!r}: it is taken for empty")
+        return {field: _fields.text_of(record.get(field)) for field in self.fields}
+
+    def _labels(self, line: int, record: dict[str, Any]) -> list[str]:
+        if self.label_field is None:
+            return []
+        if self.label_field not in record:
+            if self._complete:
+                self.problems.add(line, f"without the field {self.label_field!r}")
+            return []
+        return _fields.split_labels(record[self.label_field], self.separator)
+
+
+def read_documents(
+    path: str | os.PathLike[str],
+    *,
+    text: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    format: str = "auto",
+    label_separator: str = "auto",
+    complete: bool = True,
+    strict: bool = False,
+) -> Documents:
+    """Documents with their labels, as a stream.
+
+    Parameters
+    ----------
+    path : path
+        JSON lines, a JSON array, CSV or TSV with a header, Annif's TSV, the input of PECOS text2text,
+        LibMultiLabel or fastText, or Parquet (needs pyarrow); text in UTF-8, which may be compressed by gzip,
+        bzip2 or xz. "-": standard input.
+    text : str or list of str, optional
+        The fields that hold texts; one string may name several, with commas between. Default: those that look
+        like it, the title first. Formats without fields need none.
+    labels : str, optional
+        The field that holds the labels. Default: the one with a usual name ("labels", "subjects", …), or the
+        only one that holds lists.
+    format : {"auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", \
+"parquet", "lines"}
+        "auto" looks at the content and at the name. "lines": a text on each line, no labels.
+    label_separator : str, default="auto"
+        What stands between labels where a string holds several: a separator, "space" for any blanks, "none"
+        for one label only. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does.
+    complete : bool, default=True
+        Leave out rows without text or labels. False: all rows are there, and labels are not needed.
+    strict : bool, default=False
+        The first fault is a ValueError. Otherwise faults are counted in `problems`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "docs.csv")
+    >>> _ = file.write_text("id,title,subjects\\n1,Old brick houses,bricks;houses\\n2,Heat pumps,\\n")
+    >>> documents = datasets.read_documents(file)
+    >>> for document in documents:
+    ...     print(document.text, document.labels)
+    {'title': 'Old brick houses'} ['bricks', 'houses']
+    >>> len(documents.problems)
+    1
+    """
+    name = "standard input" if path == "-" else os.fspath(path)
+    if isinstance(text, str):
+        text = [field.strip() for field in text.split(",") if field.strip()]
+    if format != "auto" and format not in FORMATS:
+        raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
+    with contextlib.ExitStack() as stack:
+        if path == "-":
+            raw = cast(io.BufferedReader, sys.stdin.buffer)
+        else:
+            raw = stack.enter_context(open(path, "rb"))
+        file: BinaryIO = stack.enter_context(decompressed(raw, name))
+        kind = format
+        if format == "auto":
+            kind, file = document_kind(file, name, [*(text or ()), *([labels] if labels else [])], complete)
+        return Documents(
+            file,
+            name,
+            kind,
+            text=text,
+            labels=labels,
+            separator=label_separator,
+            complete=complete,
+            strict=strict,
+            close=stack.pop_all(),
+        )
+
+
+def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: bool) -> tuple[str, BinaryIO]:
+    """The format of an open file, and the file as if nothing had been read of it."""
+    beginning = _read(file, BEGINNING)
+    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{name} is text in UTF-16; convert it to UTF-8")
+    kind = sniff(beginning, name, columns)
+    if kind == "empty" or (kind not in DOCUMENTS and not complete and not _is_numeric(kind, beginning)):
+        kind = "lines"
+    if kind not in FORMATS:
+        raise ValueError(
+            f"{name} is not a file of documents in a known format; if it is, name the format: "
+            f"--format (format=) {', '.join(FORMATS)}"
+        )
+    if kind == "parquet":  # which is read from its end
+        data = file if file.seekable() else io.BytesIO(beginning + file.read())
+        data.seek(0)
+        return kind, data
+    return kind, cast(BinaryIO, io.BufferedReader(_Again(beginning, file), BEGINNING))
+
+
+def _is_numeric(kind: str, beginning: bytes) -> bool:
+    """Whether a file of another kind is a matrix, a model or the like, and not text."""
+    if kind not in ("xc", "matrix", "svmlight"):
+        return True
+    first = beginning.partition(b"\n")[0]
+    return not any(byte >= 128 or chr(byte).isalpha() for byte in first)
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, or all there are; a pipe may give fewer at a time."""
+    parts = []
+    while size > 0 and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _Again(io.RawIOBase):
+    """A stream with bytes put back before it."""
+
+    def __init__(self, beginning: bytes, file: BinaryIO) -> None:
+        self._beginning, self._file = memoryview(beginning), file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._beginning:
+            part = self._beginning[: len(buffer)]
+            self._beginning = self._beginning[len(part) :]
+        else:
+            part = memoryview(self._file.read(len(buffer)))
+        buffer[: len(part)] = part
+        return len(part)

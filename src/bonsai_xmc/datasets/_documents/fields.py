@@ -1,0 +1,151 @@
+"""Which fields of records hold the texts and the labels, and how a cell becomes labels."""
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+TITLES = ("title", "titel", "titre", "titolo", "título", "headline", "heading", "name")
+_LABELS = (
+    "labels", "label", "subjects", "subject", "tags", "tag", "categories", "category", "keywords", "topics",
+    "topic", "concepts", "classes", "codes",
+)  # fmt: skip
+IDS = ("id", "ID", "_id", "doc_id", "uid", "identifier")
+
+# A field is a text if its values are strings that are mostly as long, and have blanks between words.
+_LONG = 15
+_SEPARATORS = ("|", ";", "\t", ",")
+
+#: A label that stands for the way of splitting: see `split_labels`.
+LIST, URIS, NONE = "list", "uris", "none"
+
+Sample = Sequence[Mapping[str, Any]]
+
+
+def is_title(field: str) -> bool:
+    return field.lower() in TITLES
+
+
+def guess_text_fields(sample: Sample, labels: str | None, name: str) -> list[str]:
+    """The fields of a sample of records that hold texts, the title first."""
+    found = [field for field in _all_fields(sample) if field != labels and _is_text(field, sample)]
+    if not found:
+        raise ValueError(
+            f"{name}: which fields hold the text? {_name_them(sample)}: name them by --text (text=)"
+        )
+    return sorted(found, key=lambda field: not is_title(field))
+
+
+def guess_label_field(sample: Sample, name: str) -> str:
+    """The field of a sample of records that holds the labels."""
+    fields = _all_fields(sample)
+    known = [field for field in _LABELS if field in fields]
+    lists = [field for field in fields if _is_list(field, sample)]
+    candidates = known[:1] or lists
+    if len(candidates) == 1:
+        return candidates[0]
+    raise ValueError(
+        f"{name}: which field holds the labels? {_name_them(sample)}: name it by --labels (labels=)"
+    )
+
+
+def _name_them(sample: Sample) -> str:
+    return f"There are {', '.join(map(repr, _all_fields(sample)))}"
+
+
+def check_fields(fields: Sequence[str], sample: Sample, name: str) -> None:
+    """ValueError if no record of a sample has one of the fields."""
+    present = _all_fields(sample)
+    for field in fields:
+        if sample and field not in present:
+            raise ValueError(f"{name} has no field {field!r}. {_name_them(sample)}")
+
+
+def _all_fields(sample: Sample) -> list[str]:
+    return list(dict.fromkeys(field for record in sample for field in record))
+
+
+def _is_text(field: str, sample: Sample) -> bool:
+    values = [record[field] for record in sample if record.get(field) not in (None, "")]
+    if not values or not all(isinstance(value, str) for value in values):
+        return False
+    words = sum(" " in value.strip() for value in values)
+    long = sum(len(value) for value in values) >= _LONG * len(values)
+    return is_title(field) or field == "text" or (long and 2 * words > len(values))
+
+
+def _is_list(field: str, sample: Sample) -> bool:
+    values = [record[field] for record in sample if record.get(field) is not None]
+    return any(values) and all(isinstance(value, list) for value in values)
+
+
+def guess_separator(cells: Sequence[Any]) -> str:
+    """How strings that hold labels are split: a separator, or one of the words above."""
+    texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
+    if not texts:
+        return LIST
+    if all(text[0] == "[" and text[-1] == "]" for text in texts):
+        return LIST
+    if all(word[0] == "<" and word[-1] == ">" for text in texts for word in text.split()):
+        return URIS
+    return next((mark for mark in _SEPARATORS if any(mark in text for text in texts)), NONE)
+
+
+def split_labels(value: Any, separator: str) -> list[str]:
+    """The labels of a row: items of a list, or the parts of a string; ValueError for anything else.
+
+    `separator` "list": a string is a list in JSON or Python notation; "uris": ``<uri> <uri>``; "none": it is
+    one label; "space": it is split at blanks.
+    """
+    if value is None:
+        return []
+    if isinstance(value, str):
+        value = _parts(value.strip(), separator)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = [value]
+    if not isinstance(value, list):
+        raise ValueError(f"labels are a list or a string, not {value!r:.40}")
+    labels = [_label(item) for item in value]
+    return list(dict.fromkeys(label for label in labels if label))
+
+
+def _parts(text: str, separator: str) -> list[Any]:
+    if not text:
+        return []
+    if separator == LIST:
+        return _listed(text)
+    if separator in (URIS, "space"):
+        return [part.strip("<>") if separator == URIS else part for part in text.split()]
+    return [text] if separator == NONE else text.split(separator)
+
+
+def _listed(text: str) -> list[Any]:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, list):
+            return value
+    return [text]
+
+
+def _label(item: Any) -> str:
+    if isinstance(item, str):
+        return " ".join(item.split())
+    if isinstance(item, int) and not isinstance(item, bool):
+        return str(item)
+    raise ValueError(f"a label is a string or an integer, not {item!r:.40}")
+
+
+def text_of(value: Any) -> str:
+    """The text of a field: a string, a number, or a list of these; ValueError for anything else."""
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN is a missing value
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list):
+        return " ".join(map(text_of, value))
+    raise ValueError(f"a text is a string, not {value!r:.40}")

@@ -1,0 +1,190 @@
+"""The kinds of files that hold documents: each a function from an open file to records with line numbers."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from .problems import Problems
+
+Record = tuple[int, dict[str, Any] | None]  # line, values by field; None: the line cannot be read
+Reader = Callable[[BinaryIO, Problems], Iterator[Record]]
+
+_BYTE_ORDER_MARK = "\ufeff"
+_LONGEST_CELL = 2**31 - 1
+_LABEL_PREFIX = "__label__"
+_BATCH = 1024  # rows of a Parquet file at a time
+
+
+def lines_of(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, str]]:
+    """Numbered lines without their ends; bytes that are not UTF-8 become U+FFFD."""
+    for number, line in enumerate(file, 1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            problems.add(number, "with bytes that are not UTF-8: these were replaced", f"not UTF-8: {error}")
+            text = line.decode(errors="replace")
+        yield number, (text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r\n")
+
+
+def read_jsonl(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    for number, line in lines_of(file, problems):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problems.add(number, "that are not JSON: left out", f"not valid JSON: {error}")
+            yield number, None
+            continue
+        yield number, _object(value, number, problems)
+
+
+def read_json(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    """A JSON array. It is read as a whole; JSONL is the format for streams."""
+    try:
+        values = json.loads(file.read().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{problems.name} is not a JSON array: {error}") from error
+    if not isinstance(values, list):
+        raise ValueError(
+            f"{problems.name} holds one JSON {type(values).__name__}, but not an array of objects"
+        )
+    for number, value in enumerate(values, 1):
+        yield number, _object(value, number, problems)
+
+
+def _object(value: Any, number: int, problems: Problems) -> dict[str, Any] | None:
+    if isinstance(value, dict):
+        return value
+    problems.add(number, "that are not JSON objects: left out", f"{value!r:.40} is not a JSON object")
+    return None
+
+
+def read_csv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    csv.field_size_limit(_LONGEST_CELL)  # of the whole process; the default ends at 128 KiB
+    lines = (line + "\n" for _, line in lines_of(file, problems))
+    first = next(lines, "")
+    delimiter = max(",;\t|", key=first.count)
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        reader = csv.reader(_chained(first, lines), delimiter=delimiter)
+        try:
+            for row in reader:
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise ValueError(f"{problems.name}, line {reader.line_num}: {error}") from error
+
+    return _table(rows(), problems)
+
+
+def _chained(first: str, lines: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from lines
+
+
+def read_tsv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    """No cell holds a tab or a line end; quotes around a whole cell are removed."""
+    rows = ((number, [_unquoted(c) for c in line.split("\t")]) for number, line in lines_of(file, problems))
+    return _table(rows, problems)
+
+
+def _unquoted(cell: str) -> str:
+    quoted = len(cell) >= 2 and cell[0] == cell[-1] == '"'
+    return cell[1:-1].replace('""', '"') if quoted else cell
+
+
+def _table(rows: Iterator[tuple[int, list[str]]], problems: Problems) -> Iterator[Record]:
+    header = [name.strip() for name in next(rows, (0, []))[1]]
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{problems.name}: two columns are called {twice!r}")
+    for number, row in rows:
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) != len(header):
+            problems.add(
+                number,
+                "with another number of cells than the first line: left out",
+                f"{len(row)} cells, but the first line names {len(header)}",
+            )
+            yield number, None
+        else:
+            yield number, dict(zip(header, row, strict=True))
+
+
+def read_annif(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    for number, line in lines_of(file, problems):
+        if line.strip():
+            text, tab, uris = line.rpartition("\t")
+            labels = [uri.strip("<>") for uri in uris.split()]
+            yield number, {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+
+
+def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    for number, line in lines_of(file, problems):
+        if line.strip():
+            ids, tab, text = line.partition("\t")
+            labels = [label.partition("::")[0].strip() for label in ids.split(",") if label.strip()]
+            yield number, {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+
+
+def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    for number, line in lines_of(file, problems):
+        if not line.strip():
+            continue
+        cells = line.split("\t", 2)
+        if len(cells) == 3:
+            yield number, {"id": cells[0], "labels": cells[1].split(), "text": cells[2]}
+            continue
+        problems.add(number, "without the cells id, labels and text: left out", f"{len(cells)} cells, not 3")
+        yield number, None
+
+
+def read_fasttext(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    for number, line in lines_of(file, problems):
+        if line.strip():
+            words = line.split()
+            labels = [w.removeprefix(_LABEL_PREFIX) for w in words if w.startswith(_LABEL_PREFIX)]
+            text = " ".join(word for word in words if not word.startswith(_LABEL_PREFIX))
+            yield number, {"text": text, "labels": labels}
+
+
+def read_lines(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    """Texts alone, one on each line."""
+    for number, line in lines_of(file, problems):
+        yield number, {"text": line}
+
+
+def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(
+            f"{problems.name} is a Parquet file, which needs pyarrow: pip install pyarrow"
+        ) from error
+    try:
+        table = pyarrow.parquet.ParquetFile(file)
+    except (ValueError, OSError) as error:  # pyarrow's own errors are subclasses of these
+        raise ValueError(f"{problems.name} is not a valid Parquet file: {error}") from error
+    number = 0
+    for batch in table.iter_batches(batch_size=_BATCH):
+        for record in batch.to_pylist():
+            number += 1
+            yield number, record
+
+
+READERS: dict[str, Reader] = {
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "annif": read_annif,
+    "pecos": read_pecos,
+    "libmultilabel": read_libmultilabel,
+    "fasttext": read_fasttext,
+    "parquet": read_parquet,
+    "lines": read_lines,
+}
+#: Kinds whose records have no fields but one text.
+PLAIN = ("annif", "pecos", "libmultilabel", "fasttext", "lines")

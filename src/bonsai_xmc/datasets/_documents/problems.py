@@ -1,0 +1,44 @@
+"""Faults of a file of documents: counted, and reported with their lines."""
+
+from dataclasses import dataclass, field
+
+_SHOWN = 5  # lines that are named for each kind of fault
+
+
+@dataclass
+class _Fault:
+    count: int = 0
+    lines: list[int] = field(default_factory=list)
+
+
+class Problems:
+    """The faults that were found while a file was read; with `strict`, the first one is a ValueError."""
+
+    def __init__(self, name: str, strict: bool = False, unit: str = "line") -> None:
+        self.name, self.strict, self._unit = name, strict, unit
+        self._faults: dict[str, _Fault] = {}
+
+    def add(self, line: int, what: str, detail: str = "") -> None:
+        """`what` names the kind of the fault and what became of the row."""
+        if self.strict:
+            raise ValueError(f"{self.name}, {self._unit} {line}: {detail or what.partition(':')[0]}")
+        fault = self._faults.setdefault(what, _Fault())
+        fault.count += 1
+        if len(fault.lines) < _SHOWN:
+            fault.lines.append(line)
+
+    def __len__(self) -> int:
+        return sum(fault.count for fault in self._faults.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {what: fault.count for what, fault in self._faults.items()}
+
+    def report(self) -> list[str]:
+        """A sentence for each kind of fault."""
+        return [self._sentence(what, fault) for what, fault in self._faults.items()]
+
+    def _sentence(self, what: str, fault: _Fault) -> str:
+        rows = "1 row" if fault.count == 1 else f"{fault.count:,} rows"
+        lines = ", ".join(f"{line:,}" for line in fault.lines) + (", …" if fault.count > _SHOWN else "")
+        return f"{self.name}: {rows} {what} ({self._unit}{'s' if fault.count > 1 else ''} {lines})"
