@@ -21,6 +21,15 @@ def read_label_names(path: str | os.PathLike[str]) -> dict[str, str]:
 
     Objects hold the label as "id", "label", "uri", "notation" or "code", and its name as "name", "prefLabel",
     "label", "text" or "title". A file without tabs has a name on each line; the labels are then 0, 1, 2, ….
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "names.tsv")
+    >>> _ = file.write_text("gnd:1\\tBrick construction\\ngnd:2\\tHeating\\n")
+    >>> datasets.read_label_names(file)
+    {'gnd:1': 'Brick construction', 'gnd:2': 'Heating'}
     """
     name = os.fspath(path)
     problems = Problems(name, strict=True)
