@@ -204,6 +204,7 @@ def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
 
 def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     """Trained on the same rows, a subtree has the same weights as within its tree."""
+    from bonsai_xmc._inputs import training_rows
     from bonsai_xmc._progress import Phases
     from bonsai_xmc._training import train, train_sample
 
@@ -211,7 +212,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     model = Bonsai(
         classifiers="leaf", branching_factor=8, max_leaf_size=3, n_trees=1, tol=1e-6, max_iter=2000, prune=0
     )
-    problem = model._problem(X, Y)
+    problem = model._problem(training_rows(X, "Bonsai"), Y)
     strategy = model.fit(X, Y).strategy_
     core, _ = train(problem, strategy, 0, 1, Phases(None))
     tree = model.trees_[0]
