@@ -383,16 +383,19 @@ def log_mean(scores: np.ndarray, n_trees: int) -> float:
     return float(top + np.log(np.exp(scores - top).sum() / n_trees))
 
 
-def shorten(x: np.ndarray) -> np.ndarray:
-    """One row, to whole multiples of a power of two, so many that 16 bits hold each, and 32 bits all sums."""
+def step_of(x: np.ndarray) -> float:
+    """A power of two. Multiples of it, one for each entry of a row, fit into 16 bits, and sums into 32."""
     x = x.astype(np.float32).astype(np.float64)
-    if not x.any():
-        return x
     most_in_all = 2**31 // 127 - 1
     n = np.count_nonzero(x)
     least = max(np.abs(x).max() / 32767, np.abs(x).sum() / max(most_in_all - n, most_in_all / 2))
-    step = 2.0 ** np.frexp(least)[1]
-    return np.rint(x / step) * step
+    return 2.0 ** np.frexp(least)[1]
+
+
+def shorten(x: np.ndarray) -> np.ndarray:
+    """One row, each entry rounded to a multiple of the row's step."""
+    x = x.astype(np.float32).astype(np.float64)
+    return np.rint(x / step_of(x)) * step_of(x) if x.any() else x
 
 
 def predict(

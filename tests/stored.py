@@ -57,7 +57,8 @@ def as_vectors(V, dense=False):
 def top_k(trees, one_vs_rest, x, k, beam, loss="squared_hinge", normalize=True, threads=1, path_weight=0.0):
     """Ids and log scores by a model of these forests; `beam` None: all nodes."""
     model = _core.Model(trees, one_vs_rest, loss, normalize)
-    options = {"beam_size": beam or 0, "exact": False, "path_weight": path_weight, "threads": threads}
+    options = {"beam_size": beam or 0, "exact": False, "n_probe": 0}
+    options |= {"path_weight": path_weight, "threads": threads}
     return model.top_k(x, k, **options)
 
 

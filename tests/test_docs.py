@@ -235,7 +235,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     X, names = named
     table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])
     found = set()
-    for kind in ({"classifiers": "leaf"}, {}, {"search": "beam"}):
+    for kind in ({"classifiers": "leaf"}, {}, {"search": "index"}, {"search": "beam"}):
         for rows, labels in ((X, names), (table, [[10 + len(name)] for (name,) in names])):
             if kind and rows is table:
                 continue

@@ -212,6 +212,7 @@ WRONG = {
     "tail_exponent": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
     "beam_size": WHOLE,
+    "n_probe": WHOLE,
     "max_labels": (*WHOLE, None),
     "threshold": (-0.1, 1.1, "half", None, np.nan),
     "n_jobs": (0, 1.5, "all"),

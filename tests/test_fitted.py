@@ -220,7 +220,12 @@ def test_prediction_parameters_are_saved_as_they_are(blocks, tmp_path):
     assert (other.beam_size, other.max_labels, other.threshold) == (None, 3, 0.25)
     assert other.threshold_ == model.threshold_ != 0.25
     file = json.loads(container.read(tmp_path / "m").metadata["model"])
-    assert file["prediction"] == {"beam_size": None, "max_labels": 3, "threshold": 0.25}
+    assert file["prediction"] == {
+        "beam_size": None,
+        "n_probe": "auto",
+        "max_labels": 3,
+        "threshold": 0.25,
+    }
 
 
 # --- what a file keeps ---

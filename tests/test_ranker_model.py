@@ -16,6 +16,7 @@ from test_copies import COPIES
 KINDS = {
     "leaf": {"classifiers": "leaf"},
     "exact": {"classifiers": "one_vs_rest", "search": "exact"},
+    "index": {"classifiers": "one_vs_rest", "search": "index"},
     "beam": {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.5},
 }
 
@@ -38,14 +39,15 @@ def model(request, generated):
     ("options", "pairs", "exact", "expected"),
     [
         ({"classifiers": "auto"}, 1e12, 50_000, ("one_vs_rest", "exact")),
-        ({"classifiers": "auto"}, 1e12, 56, ("one_vs_rest", "beam")),  # 57 labels have rows
+        ({"classifiers": "auto"}, 1e12, 56, ("one_vs_rest", "index")),  # 57 labels have rows
         ({"classifiers": "auto"}, 1e12, 57, ("one_vs_rest", "exact")),
         ({"classifiers": "auto"}, 1e3, 50_000, ("leaf", "beam")),
         ({"classifiers": "auto", "search": "exact"}, 1e3, 50_000, ("one_vs_rest", "exact")),
         ({"classifiers": "auto", "search": "beam"}, 1e12, 50_000, ("one_vs_rest", "beam")),
         ({"classifiers": "auto", "search": "exact"}, 1e12, 1, ("one_vs_rest", "exact")),
         ({"classifiers": "one_vs_rest"}, 1e3, 50_000, ("one_vs_rest", "exact")),
-        ({"classifiers": "one_vs_rest"}, 1e3, 1, ("one_vs_rest", "beam")),
+        ({"classifiers": "one_vs_rest"}, 1e3, 1, ("one_vs_rest", "index")),
+        ({"search": "index"}, 1e3, 50_000, ("one_vs_rest", "index")),
         ({"classifiers": "leaf"}, 1e12, 50_000, ("leaf", "beam")),
         ({"classifiers": "leaf", "search": "beam"}, 1e12, 50_000, ("leaf", "beam")),
         ({}, 1e12, 50_000, ("one_vs_rest", "exact")),
@@ -324,6 +326,7 @@ def folder(tmp_path_factory, generated):
     datasets.save_xc(path / "test.txt", generated.X_test, generated.Y_test)
     make(generated, **KINDS["beam"]).set_params(beam_size=1).save(path / "beam.bonsai")
     make(generated, **KINDS["exact"]).save(path / "exact.bonsai")
+    make(generated, **KINDS["index"]).save(path / "index.bonsai")
     make(generated).set_params(beam_size=1).save(path / "leaf.bonsai")
     return path
 
@@ -337,7 +340,7 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
     assert report["params"]["classifiers"] == "auto"
     monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
-    assert "one-vs-rest classifiers; a beam search of the trees finds" in out
+    assert "one-vs-rest classifiers; an index over them finds" in out
     monkeypatch.setattr(_strategy, "MAX_PAIRS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert re.search(r"^ranked by +leaf classifiers, found by beam search$", out, re.MULTILINE)
@@ -346,17 +349,14 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_info(bonsai, kind):
     out = bonsai("info", f"{kind}.bonsai", "--verify")
-    assert (
-        _cli.report._RANKED_BY[
-            "leaf" if kind == "leaf" else "one_vs_rest", "exact" if kind == "exact" else "beam"
-        ]
-        in out
-    )
+    chosen = ("leaf", "beam") if kind == "leaf" else ("one_vs_rest", kind)
+    assert _cli.report._RANKED_BY[chosen] in out
     report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
     assert report["classifiers"] == ("leaf" if kind == "leaf" else "one_vs_rest")
-    assert len(report["trees"]) == (0 if kind == "exact" else 3)
-    assert ("n_trees" in report["strategy"]) == (kind != "exact")
-    assert ("n_trees" in out) == (kind != "exact")
+    has_trees = kind in ("leaf", "beam")
+    assert len(report["trees"]) == (3 if has_trees else 0)
+    assert ("n_trees" in report["strategy"]) == has_trees
+    assert ("n_trees" in out) == has_trees
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -370,7 +370,7 @@ def test_evaluation_of_all_labels(bonsai, folder, generated, kind):
     for k in (1, 3, 5):
         shared = [len(set(a[:k]) & set(b[:k]) - {-1}) for a, b in zip(own, exact, strict=True)]
         assert report[f"found@{k}"] == pytest.approx(100 * np.sum(shared) / np.sum(exact[:, :k] >= 0))
-    assert (report["found@5"] == 100) == (kind == "exact")
+    assert (report["found@5"] == 100) == (kind in ("exact", "index"))  # a block holds all labels
     table = bonsai("evaluate", f"{kind}.bonsai", "test.txt", "--exact")
     assert re.search(rf"^found +[0-9.]+ +{report['found@3']:.2f} ", table, re.MULTILINE)
 

@@ -44,7 +44,7 @@ def says(message):
         (DENSE, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
         (DENSE, {"search": "exact"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (HUGE, {}, {"classifiers": "leaf", "search": "beam"}),
-        (HUGE, {"classifiers": "one_vs_rest"}, {"search": "beam", "n_trees": 3, "prune": 0.05}),
+        (HUGE, {"classifiers": "one_vs_rest"}, {"search": "index", "n_trees": 0, "prune": 0.05}),
         (HUGE, {"search": "exact"}, {"classifiers": "one_vs_rest", "search": "exact"}),
     ],
 )

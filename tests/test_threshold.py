@@ -223,7 +223,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     part = train_sample(some, strategy, sample, problem.labels.counts, 0, 1, Phases(None))
     rows = X[:50].astype(np.float32)
     arrays = (rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
-    options = {"beam_size": 0, "exact": False, "path_weight": 0.0, "threads": 1}
+    options = {"beam_size": 0, "exact": False, "n_probe": 0, "path_weight": 0.0, "threads": 1}
     dense = lambda ids, scores, n: np.array(
         [
             [dict(zip(i, s, strict=True)).get(label, -np.inf) for label in range(n)]

@@ -16,7 +16,7 @@ from bonsai_xmc._inputs import TrainingRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._store import format as _format
-from bonsai_xmc._strategy import Strategy, beam_size, is_auto, resolve
+from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
@@ -80,9 +80,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         What labels are ranked by: classifiers trained on the rows of a leaf, as in the paper, or one for each
         label, trained against all rows (more accurate on most data, above all for rare labels). "auto" takes
         "one_vs_rest" unless X is dense, or labels × entries of X are so many that it would take long.
-    search : {"auto", "exact", "beam"}, default="auto"
-        With one-vs-rest: score all labels, or those of the leaves that a beam search of trees ends in. "auto"
-        takes "exact" up to 200,000 labels. Leaf classifiers are always found by beam search.
+    search : {"auto", "exact", "index", "beam"}, default="auto"
+        With one-vs-rest: score all labels, those that an inverted index over the classifiers finds, or those
+        of the leaves that a beam search of trees ends in. "auto" takes "exact" up to 50,000 labels, and
+        "index" beyond unless X is dense. Leaf classifiers are always found by beam search.
     path_weight : "auto" or float ≥ 0, default="auto"
         With one-vs-rest and beam search: weight of the log score of the path beside the label's own. "auto":
         0.
@@ -94,6 +95,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Divide each row by its Euclidean norm, as the paper's data are.
     beam_size : "auto", int ≥ 1 or None, default="auto"
         Nodes that a row follows at each level; None follows all (exact, slow). "auto": 10, as in the paper.
+    n_probe : "auto", int ≥ 1 or None, default="auto"
+        With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
+        slow). "auto": 32 + 4 for each label that is asked for, which finds 99 % of them.
     max_labels : int ≥ 1, default=100
         Labels that `predict_proba`, `decision_function` and `predict` return for each row at most.
     threshold : "auto" or float in [0, 1], default="auto"
@@ -179,6 +183,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         tail_exponent: float | str = "auto",
         normalize: bool = True,
         beam_size: int | str | None = "auto",
+        n_probe: int | str | None = "auto",
         max_labels: int = 100,
         threshold: float | str = "auto",
         random_state: Any = 0,
@@ -208,6 +213,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.tail_exponent = tail_exponent
         self.normalize = normalize
         self.beam_size = beam_size
+        self.n_probe = n_probe
         self.max_labels = max_labels
         self.threshold = threshold
         self.random_state = random_state
@@ -307,7 +313,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         X : as in `fit`, with the same features
         k : int ≥ 1, default=5
         exact : bool, default=False
-            Score all labels, whatever `search_` and `beam_size` are.
+            Score all labels, whatever `search_`, `beam_size` and `n_probe` are.
         progress : callable, optional
             As in `fit`; the phase is "predict".
 
@@ -332,6 +338,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         if k < 1:
             raise ValueError(f"k is {k}, but must be at least 1")
         beam = beam_size(self.beam_size, fitted.strategy.search)
+        probes = n_probe(self.n_probe, fitted.strategy.search, int(k), fitted.n_labels)
         threads = threads_of(self.n_jobs)
         rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
@@ -341,6 +348,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             min(int(k), n_labels),
             beam_size=0 if exact else beam,
             exact=bool(exact),
+            n_probe=probes,
             path_weight=fitted.strategy.path_weight,
             threads=threads,
             progress=watch,
@@ -426,14 +434,15 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically.
 
-        Training parameters are those that `fit` used; `beam_size`, `max_labels` and `threshold` are saved as
-        they are now. A file that is replaced keeps its mode, and its owner where possible.
+        Training parameters are those that `fit` used; `beam_size`, `n_probe`, `max_labels` and `threshold`
+        are saved as they are now. A file that is replaced keeps its mode, and its owner where possible.
         """
         fitted = self._require_fitted()
         prediction = {name: getattr(self, name) for name in PREDICTION}
         for name, value in prediction.items():
             check(name, value)
         beam_size(self.beam_size, fitted.strategy.search)
+        n_probe(self.n_probe, fitted.strategy.search, 1, fitted.n_labels)
         _format.save(path, fitted, prediction)
 
     @classmethod

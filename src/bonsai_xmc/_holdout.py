@@ -142,6 +142,7 @@ def _judge(
         min(_DEPTH, model.n_labels),
         beam_size=0,
         exact=False,
+        n_probe=0,
         path_weight=strategy.path_weight,
         threads=threads,
     )

@@ -20,6 +20,7 @@ _SAMPLE = 256  # labels whose vectors are counted
 # at prune 0.01 and 0.1. A weight with its share of the index takes two and a half bytes.
 _WEIGHTS_PER_ENTRY = 2.0
 _BYTES_PER_WEIGHT = 2.2
+_INDEX_SHARE = 0.6  # size of an index beside that of the classifiers
 
 
 def estimate(problem: Problem, strategy: Strategy, threads: int) -> dict[str, int]:
@@ -52,7 +53,7 @@ def estimate(problem: Problem, strategy: Strategy, threads: int) -> dict[str, in
         weights = vector_entries
         if search == "beam":
             weights += strategy.n_trees * _router_entries(strategy, labels, vector_entries, n_features)
-    model_bytes = weights * kept * _BYTES_PER_WEIGHT
+    model_bytes = weights * kept * _BYTES_PER_WEIGHT * (1 + _INDEX_SHARE * (search == "index"))
     training = row_bytes + max(vectors + growing, row_bytes + panels + 2 * model_bytes)
     return {"training_bytes": int(training), "model_bytes": int(model_bytes)}
 

@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 # Checked when they are used and when a model is saved; all others belong to training and are frozen by `fit`.
-PREDICTION = ("beam_size", "max_labels", "threshold")
+PREDICTION = ("beam_size", "n_probe", "max_labels", "threshold")
 MAX_THREADS = 1024
 # Neither belongs to a model: the same data and seed give the same file whatever they are.
 RUNTIME = ("n_jobs", "verbose")
@@ -104,11 +104,12 @@ RULES: Mapping[str, Rule] = {
     "prune": _or("auto", _from_to(0, _LARGE)),
     "bias": _or("auto", _or("learn", _from_to(-_LARGE, _LARGE))),
     "classifiers": _one_of("leaf", "one_vs_rest", "auto"),
-    "search": _one_of("beam", "exact", "auto"),
+    "search": _one_of("beam", "exact", "index", "auto"),
     "path_weight": _or("auto", _from_to(0, _LARGE)),
     "tail_exponent": _or("auto", _from_to(0, 10)),
     "normalize": _flag(),
     "beam_size": _or("auto", _or(None, _integer(1))),
+    "n_probe": _or("auto", _or(None, _integer(1))),
     "max_labels": _integer(1),
     "threshold": _or("auto", _from_to(0, 1)),
     "n_jobs": _or(None, _nonzero(MAX_THREADS)),

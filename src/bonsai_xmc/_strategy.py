@@ -9,10 +9,13 @@ import numpy as np
 from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
-# Labels × entries of X up to which one-vs-rest takes minutes at most, and labels up to which scoring all of
-# them takes no longer than a beam search (docs/performance.md).
+# Labels × entries of X up to which one-vs-rest takes minutes at most, labels up to which scoring all of them
+# is fast enough, and those that an index can hold (docs/performance.md).
 MAX_PAIRS = 1e12
-MAX_EXACT_LABELS = 200_000
+MAX_EXACT_LABELS = 50_000
+MAX_INDEX_LABELS = 2**24
+# Labels whose classifiers are stored, and scored, together.
+_BLOCK_LABELS = 128
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
 
@@ -20,6 +23,7 @@ FREQUENT_SHARE = 0.02
 STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("leaf", "beam"): ("trees",),
     ("one_vs_rest", "exact"): ("one_vs_rest",),
+    ("one_vs_rest", "index"): ("one_vs_rest", "index"),
     ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
 }
 
@@ -56,7 +60,7 @@ class Strategy:
     """
 
     classifiers: str  # "leaf" or "one_vs_rest"
-    search: str  # "beam" or "exact"
+    search: str  # "beam", "exact" or "index"
     representation: str  # "input", "output", "joint", or "custom" for label vectors of the user's
     given_tree: bool  # trees of the user's instead of clustering
     n_trees: int  # 0: no trees
@@ -128,27 +132,44 @@ def beam_size(given: Any, search: str) -> int:
     if is_auto(given):
         return 10
     check("beam_size", given)
-    if search == "exact":
+    if search != "beam":
+        how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
         raise ValueError(
-            f"beam_size is {given!r}, but this model has no trees to search: it scores all labels. Leave "
+            f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave "
             'beam_size="auto", or train with search="beam"'
         )
     return int(given or 0)
 
 
+def n_probe(given: Any, search: str, k: int, n_labels: int) -> int:
+    """Blocks of classifiers that are scored for a row's k best labels; 0 for all."""
+    if not is_auto(given):
+        check("n_probe", given)
+        if search != "index":
+            raise ValueError(
+                f'n_probe is {given!r}, but this model has no index to search. Leave n_probe="auto", or '
+                'train with classifiers="one_vs_rest" and search="index"'
+            )
+        return int(given or 0)
+    # 99 % of the labels that scoring all of them finds, for any k (docs/performance.md). Where half of the
+    # blocks would be scored, scoring all takes no longer.
+    chosen = 32 + 4 * k
+    return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
+
+
 def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
     """classifiers, search, and the reason for both."""
     classifiers, search, reasons = params["classifiers"], params["search"], []
-    if classifiers == "leaf" and search == "exact":
+    if classifiers == "leaf" and search in ("exact", "index"):
         raise ValueError(
-            'search="exact" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None follows '
-            "all nodes"
+            f'search="{search}" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None '
+            "follows all nodes"
         )
     pairs = facts.n_labels * facts.n_entries
     cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
-    if classifiers == "auto" and search == "exact":
+    if classifiers == "auto" and search in ("exact", "index"):
         classifiers = "one_vs_rest"
-        reasons.append('search="exact" needs one-vs-rest classifiers')
+        reasons.append(f'search="{search}" needs one-vs-rest classifiers')
     elif classifiers == "auto" and facts.dense:
         classifiers = "leaf"
         reasons.append("X is dense, which makes one-vs-rest slow")
@@ -163,18 +184,29 @@ def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
     if classifiers == "leaf":
         search = "beam"
     elif search == "auto":
-        search = "exact" if facts.n_labels <= MAX_EXACT_LABELS else "beam"
-        relation = "no more" if search == "exact" else "more"
-        reasons.append(f"{search} search: {facts.n_labels:,} labels are {relation} than {MAX_EXACT_LABELS:,}")
+        search, because = _choose_search(facts)
+        reasons.append(because)
     else:
         reasons.append(f'search="{search}" was given')
     return classifiers, search, "; ".join(reasons)
 
 
+def _choose_search(facts: Facts) -> tuple[str, str]:
+    """How one-vs-rest classifiers find a row's best labels, and the reason."""
+    if facts.n_labels <= MAX_EXACT_LABELS:
+        return "exact", f"exact search: {facts.n_labels:,} labels are no more than {MAX_EXACT_LABELS:,}"
+    if facts.dense:
+        return "exact", "exact search: X is dense, which makes an index useless"
+    if facts.n_labels > MAX_INDEX_LABELS:
+        return "exact", f"exact search: an index holds no more than {MAX_INDEX_LABELS:,} labels"
+    return "index", f"search by an index: {facts.n_labels:,} labels are more than {MAX_EXACT_LABELS:,}"
+
+
 def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reason: str) -> None:
     because = f"({reason})"
+    n_probe(params["n_probe"], search, 1, 1)
     clusters = [name for name, default in _CLUSTERING.items() if _differs(params[name], default)]
-    if search == "exact":
+    if search != "beam":
         useless = clusters + (["tree"] if params["tree"] is not None else [])
         if useless:
             raise ValueError(

@@ -109,7 +109,10 @@ def train(
     if strategy.classifiers == "one_vs_rest":
         one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
         report += more
-    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize), report
+    index = None
+    if strategy.search == "index":
+        index = phases.run("index", _core.build_label_index, one_vs_rest, threads)
+    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize, index=index), report
 
 
 def train_sample(

@@ -1,4 +1,4 @@
-// Forest and Model.
+// Forest, LabelIndex and Model.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -21,6 +21,7 @@
 #include "python/bindings.hpp"
 #include "python/params.hpp"
 #include "python/watched.hpp"
+#include "search/label_index.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -28,23 +29,49 @@ using namespace nb::literals;
 namespace bonsai {
 namespace {
 
+// Sets a view to the array of this name, and keeps the array.
+template <class View>
+void borrow(const nb::dict& arrays, const char* name, View& view, nb::list& kept) {
+    if (!arrays.contains(name))
+        throw std::invalid_argument(std::string("the model is inconsistent: it lacks ") + name);
+    using T = std::remove_const_t<typename View::element_type>;
+    const auto array = cast_array<In<T>>(arrays[name], name);
+    view = span(array);
+    kept.append(arrays[name]);
+}
+
 std::shared_ptr<Forest> forest_from_arrays(const nb::dict& arrays, size_t n_features, size_t n_labels,
                                            bool routing_only) {
     ForestArrays views;
     nb::list kept;
-    for_each_array(
-        [&](const char* name, auto& view) {
-            if (!arrays.contains(name))
-                throw std::invalid_argument(std::string("the model is inconsistent: it lacks ") + name);
-            using T = std::remove_const_t<typename std::remove_reference_t<decltype(view)>::element_type>;
-            const auto array = cast_array<In<T>>(arrays[name], name);
-            view = span(array);
-            kept.append(arrays[name]);
-        },
-        views);
+    for_each_array([&](const char* name, auto& view) { borrow(arrays, name, view, kept); }, views);
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
     return std::make_shared<Forest>(views, n_features, n_labels, routing_only, owner);
+}
+
+std::shared_ptr<LabelIndex> index_from_arrays(const nb::dict& arrays, size_t n_features,
+                                              size_t n_classifiers) {
+    LabelIndexArrays views;
+    nb::list kept;
+    for_each_index_array([&](const char* name, auto& view) { borrow(arrays, name, view, kept); }, views);
+    const auto owner = keep_alive(kept);
+    const nb::gil_scoped_release unlock;
+    return std::make_shared<LabelIndex>(views, n_features, n_classifiers, owner);
+}
+
+std::shared_ptr<LabelIndex> index_of(const Forest& one_vs_rest, unsigned threads,
+                                     const nb::object& progress) {
+    OwnedLabelIndex made;
+    run_watched(threads, progress, [&](Pool& pool) { made = build_label_index(one_vs_rest, pool); });
+    return std::make_shared<LabelIndex>(std::move(made), one_vs_rest.arrays().children.size());
+}
+
+nb::dict arrays_of_index(nb::handle self) {
+    nb::dict arrays;
+    for_each_index_array([&](const char* name, auto view) { arrays[name] = view_numpy(view, self); },
+                         LabelIndexArrays(nb::cast<const LabelIndex&>(self).arrays()));
+    return arrays;
 }
 
 nb::dict arrays_of(nb::handle self) {
@@ -70,14 +97,15 @@ nb::tuple weights_of(const Forest& forest, size_t node) {
                           to_numpy(std::move(values)));
 }
 
-nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size, bool exact,
+nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size, bool exact, size_t n_probe,
                    float path_weight, unsigned threads, const nb::object& progress) {
     const RowsIn rows(x, "X");
     const size_t n_rows = rows.view().n_rows;
     if (k > model.n_labels())
         throw std::invalid_argument("k is " + std::to_string(k) + ", but the model has " +
                                     std::to_string(model.n_labels()) + " labels");
-    const TopKParams params{.k = k, .beam_size = beam_size, .exact = exact, .path_weight = path_weight};
+    const TopKParams params{
+        .k = k, .beam_size = beam_size, .exact = exact, .n_probe = n_probe, .path_weight = path_weight};
     const Kernels& kernels = bonsai::kernels();
     std::vector<int32_t> ids;
     std::vector<float> scores;
@@ -130,35 +158,63 @@ void bind_model(nb::module_& m) {
             return nb::make_tuple(self.type(), nb::make_tuple(arrays_of(self), forest.n_features(),
                                                               forest.n_labels(), forest.routing_only()));
         });
+    nb::class_<LabelIndex>(m, "LabelIndex", "An inverted index over one-vs-rest classifiers. Immutable.")
+        .def(
+            nb::new_(&index_from_arrays), "arrays"_a, "n_features"_a, "n_classifiers"_a,
+            "From its arrays (docs/format.md). Postings stay where they are, the rest is copied and checked.")
+        .def_prop_ro("n_features", &LabelIndex::n_features)
+        .def_prop_ro("n_classifiers", &LabelIndex::n_positions)
+        .def("arrays", &arrays_of_index, nb::sig("def arrays(self) -> dict[str, NDArray]"),
+             "Its arrays, as the model file stores them; read-only views.")
+        .def("verify", &LabelIndex::verify, nb::call_guard<nb::gil_scoped_release>(),
+             "Check every posting; ValueError if one is not as it must be.")
+        .def("__deepcopy__", &self_of, "memo"_a)
+        .def("__reduce__", [](nb::object self) {
+            const auto& index = nb::cast<const LabelIndex&>(self);
+            return nb::make_tuple(
+                self.type(), nb::make_tuple(arrays_of_index(self), index.n_features(), index.n_positions()));
+        });
+    m.def("build_label_index", &index_of, "one_vs_rest"_a, "threads"_a, "progress"_a = nb::none(),
+          nb::sig("def build_label_index(one_vs_rest: Forest, threads: int, progress: object | None = None) "
+                  "-> LabelIndex"),
+          "An index over one-vs-rest classifiers.");
     nb::class_<Model>(m, "Model", "All that prediction needs. Immutable.")
         .def(
             nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
                         const std::string& loss, bool normalize, float blend_weight,
-                        const std::optional<In<float>>& label_offsets) {
+                        const std::optional<In<float>>& label_offsets, std::shared_ptr<LabelIndex> index) {
                 const auto offsets = label_offsets ? span(*label_offsets) : std::span<const float>();
                 return std::make_shared<Model>(
                     std::move(trees), std::move(one_vs_rest), loss_named(loss), normalize,
-                    Blend{.weight = blend_weight, .label_offsets = {offsets.begin(), offsets.end()}});
+                    Blend{.weight = blend_weight, .label_offsets = {offsets.begin(), offsets.end()}},
+                    std::move(index));
             }),
             "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a, "blend_weight"_a = 0.0f,
-            "label_offsets"_a.noconvert() = nb::none(),
+            "label_offsets"_a.noconvert() = nb::none(), "index"_a.none() = nb::none(),
             "blend_weight is that of the trees, above 0 where both rank. label_offsets, none or one for each "
-            "label, are added to log scores.")
-        .def("top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "path_weight"_a,
-             "threads"_a, "progress"_a = nb::none(),
-             nb::sig("def top_k(self, x: object, k: int, *, beam_size: int, exact: bool, path_weight: float, "
-                     "threads: int, progress: object | None = None) -> tuple[NDArray[numpy.int32], "
-                     "NDArray[numpy.float32]]"),
-             "(ids int32, log scores float32) of the k best labels of each row; -1 and -inf where there are "
-             "fewer.\n\nbeam_size 0 keeps all nodes. exact ranks all labels. path_weight times the log score "
-             "of "
-             "the path is added where one-vs-rest classifiers stand behind trees.")
+            "label, are added to log scores. index, if any, finds the labels that one-vs-rest classifiers "
+            "rank.")
+        .def(
+            "top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "n_probe"_a,
+            "path_weight"_a, "threads"_a, "progress"_a = nb::none(),
+            nb::sig("def top_k(self, x: object, k: int, *, beam_size: int, exact: bool, n_probe: int, "
+                    "path_weight: float, threads: int, progress: object | None = None) -> "
+                    "tuple[NDArray[numpy.int32], "
+                    "NDArray[numpy.float32]]"),
+            "(ids int32, log scores float32) of the k best labels of each row; -1 and -inf where there are "
+            "fewer.\n\nbeam_size 0 keeps all nodes. exact ranks all labels. With an index, n_probe blocks of "
+            "128 classifiers are scored, 0 for all. path_weight times the log score "
+            "of "
+            "the path is added where one-vs-rest classifiers stand behind trees.")
         .def_prop_ro(
             "trees", [](const Model& model) { return model.shared_trees(); },
             nb::sig("def trees(self) -> Forest | None"))
         .def_prop_ro(
             "one_vs_rest", [](const Model& model) { return model.shared_one_vs_rest(); },
             nb::sig("def one_vs_rest(self) -> Forest | None"))
+        .def_prop_ro(
+            "index", [](const Model& model) { return model.shared_index(); },
+            nb::sig("def index(self) -> LabelIndex | None"))
         .def_prop_ro("loss", [](const Model& model) { return std::string(name_of(model.loss())); })
         .def_prop_ro("normalize", &Model::normalize)
         .def_prop_ro("blend_weight", &Model::blend_weight)
@@ -172,7 +228,7 @@ void bind_model(nb::module_& m) {
             return nb::make_tuple(
                 self.type(), nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"), self.attr("loss"),
                                             self.attr("normalize"), self.attr("blend_weight"),
-                                            self.attr("label_offsets")));
+                                            self.attr("label_offsets"), self.attr("index")));
         });
 }
 

@@ -60,7 +60,8 @@ Found predict(const Forest& forest, const RowsView& rows, const Query& query, un
                 std::vector<float>(rows.n_rows * query.k, 9.0f)};
     Control control;
     Pool pool(threads, control);
-    const TopKParams params{.k = query.k, .beam_size = query.beam_size, .exact = false, .path_weight = 0};
+    const TopKParams params{
+        .k = query.k, .beam_size = query.beam_size, .exact = false, .n_probe = 0, .path_weight = 0};
     top_k(model_of(forest, query), rows, params, kernels, pool, found.ids.data(), found.scores.data());
     CHECK(control.done == rows.n_rows);
     return found;
@@ -111,7 +112,7 @@ void test_interrupt() {
     Pool pool(2, control);
     control.stop = true;
     const Query query{.loss = Loss::logistic, .beam_size = 1, .k = 1, .normalize = true};
-    const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .path_weight = 0};
+    const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .n_probe = 0, .path_weight = 0};
     CHECK_THROWS(
         top_k(model_of(model, query), input.rows.view(), params, kernels(), pool, ids.data(), scores.data()),
         "interrupted");

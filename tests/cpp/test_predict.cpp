@@ -153,7 +153,8 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
 // What the blend must be: both models asked for all labels, the scores combined label by label.
 void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
                  size_t beam_size) {
-    const TopKParams all{.k = kLabels, .beam_size = beam_size, .exact = false, .path_weight = 0};
+    const TopKParams all{
+        .k = kLabels, .beam_size = beam_size, .exact = false, .n_probe = 0, .path_weight = 0};
     const double w = blend.blend_weight();
     std::vector<std::vector<double>> expected(kRows, std::vector<double>(kLabels, 0.0));
     const auto add = [&](const Model& model, double share) {
@@ -238,7 +239,8 @@ void test_batches() {
     for (const Model& model : models)
         for (const size_t beam : {size_t{0}, size_t{3}})
             for (const size_t k : {size_t{1}, size_t{5}, size_t{40}})
-                check_search(texts, model, {.k = k, .beam_size = beam, .exact = false, .path_weight = 0.1f});
+                check_search(texts, model,
+                             {.k = k, .beam_size = beam, .exact = false, .n_probe = 0, .path_weight = 0.1f});
 }
 
 }  // namespace

@@ -292,21 +292,22 @@ void test_errors() {
         LabelIndex(bad.arrays(), 80, 300).verify();
     };
     with([](OwnedLabelIndex&) {});
-    CHECK_THROWS(with([](auto& i) { i.list_ptr.pop_back(); }), "list_ptr has a wrong length");
-    CHECK_THROWS(with([](auto& i) { i.postings.push_back(0); }), "list_ptr does not span the postings");
-    CHECK_THROWS(with([](auto& i) { i.list_ptr[0] = 1; }), "list_ptr does not span the postings");
-    CHECK_THROWS(with([](auto& i) { i.list_ptr[3] = i.list_ptr[2] - 1; }), "list_ptr descends");
-    CHECK_THROWS(with([](auto& i) { i.levels.pop_back(); }), "levels has a wrong length");
-    CHECK_THROWS(with([](auto& i) { i.levels[5] = NAN; }), "levels are not descending magnitudes");
+    CHECK_THROWS(with([](auto& i) { i.list_ptr.pop_back(); }), "a list_ptr of a wrong length");
+    CHECK_THROWS(with([](auto& i) { i.postings.push_back(0); }),
+                 "a list_ptr that does not span the postings");
+    CHECK_THROWS(with([](auto& i) { i.list_ptr[0] = 1; }), "a list_ptr that does not span the postings");
+    CHECK_THROWS(with([](auto& i) { i.list_ptr[3] = i.list_ptr[2] - 1; }), "a list_ptr that descends");
+    CHECK_THROWS(with([](auto& i) { i.levels.pop_back(); }), "levels of a wrong length");
+    CHECK_THROWS(with([](auto& i) { i.levels[5] = NAN; }), "levels that are not descending magnitudes");
     CHECK_THROWS(with([](auto& i) { i.levels[5] = i.levels[4] * 2; }),
-                 "levels are not descending magnitudes");
+                 "levels that are not descending magnitudes");
     CHECK_THROWS(with([](auto& i) { i.postings.back() |= 0xffffff; }), "a position out of range");
     CHECK_THROWS(with([](auto& i) {
                      const size_t list = i.list_ptr.size() - 2;
                      std::swap(i.postings[i.list_ptr[list]], i.postings[i.list_ptr[list] + 1]);
                  }),
                  "postings that do not ascend");
-    CHECK_THROWS(LabelIndex(good.arrays(), 80, kMaxPositions + 1), "too many classifiers");
+    CHECK_THROWS(LabelIndex(good.arrays(), 80, kMaxPositions + 1), "more classifiers than there can be");
     const auto with_header = [&] {
         const OwnedForest many = random_labels(3000, 20, 5, true).forest();
         OwnedLabelIndex bad = build(many, 20);

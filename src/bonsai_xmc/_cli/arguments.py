@@ -79,9 +79,9 @@ PARAMETERS: dict[str, _Parameter] = {
     ),
     "search": _Parameter(
         _SOLVER,
-        ("auto", "exact", "beam"),
-        "with one-vs-rest: score all labels, or the candidates of a beam search in label trees; auto: exact "
-        "up to 200,000 labels",
+        ("auto", "exact", "index", "beam"),
+        "with one-vs-rest: score all labels, the candidates of an inverted index, or those of a beam search "
+        "in label trees; auto: exact up to 50,000 labels, then index",
     ),
     "path_weight": _Parameter(
         _SOLVER,
@@ -99,6 +99,11 @@ PARAMETERS: dict[str, _Parameter] = {
         _PREDICTION,
         _Number(int, auto="auto", none=None),
         "nodes that the beam search keeps at each level; none: all; auto: 10",
+    ),
+    "n_probe": _Parameter(
+        _PREDICTION,
+        _Number(int, auto="auto", none=None),
+        "blocks of 128 classifiers that a search by index scores; none: all; auto: 32 + 4 k",
     ),
     "max_labels": _Parameter(_PREDICTION, int, "maximum number of labels of a row in predict_proba"),
     "threshold": _Parameter(
@@ -254,6 +259,7 @@ def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: b
 
 def _add_prediction_parameters(command: argparse.ArgumentParser) -> None:
     _add_parameter(command, "beam_size", "as in the model")
+    _add_parameter(command, "n_probe", "as in the model")
     _add_parameter(command, "n_jobs", None)
 
 

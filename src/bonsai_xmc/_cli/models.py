@@ -13,7 +13,7 @@ from .io import Inputs
 def load(args: argparse.Namespace, inputs: Inputs) -> Bonsai:
     """The model, with the prediction parameters that were given as options."""
     model = inputs.model(args.model)
-    for name in sorted(vars(args).keys() & {"beam_size", "n_jobs"}):
+    for name in sorted(vars(args).keys() & {"beam_size", "n_probe", "n_jobs"}):
         check(name, getattr(args, name))
         model.set_params(**{name: getattr(args, name)})
     return model

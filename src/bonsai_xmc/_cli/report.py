@@ -18,6 +18,7 @@ _OF_TREES = {
 _RANKED_BY = {
     ("leaf", "beam"): "leaf classifiers, found by beam search",
     ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
+    ("one_vs_rest", "index"): "one-vs-rest classifiers; an index over them finds the candidates",
     ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
 }
 
@@ -35,7 +36,7 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "named": model.fitted_.named,
         "classifiers": model.classifiers_,
         "search": model.search_,
-        "trees": [] if model.search_ == "exact" else [_facts(tree) for tree in model.trees_],
+        "trees": [_facts(tree) for tree in model.trees_],
         "strategy": strategy_of(model),
         "params": _given(model),
     }

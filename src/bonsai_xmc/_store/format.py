@@ -24,8 +24,11 @@ from .files import PathLike
 
 Array = npt.NDArray[Any]
 
-SECTIONS = ("trees", "one_vs_rest", "labels", "features", "text")
-_ALWAYS_NEEDED = ("trees", "one_vs_rest", "labels", "text")
+SECTIONS = ("trees", "one_vs_rest", "index", "labels", "features", "text")
+_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "text")
+
+# Parameters of prediction that files of the first versions lack.
+_LATER_PREDICTION: Mapping[str, Any] = {"n_probe": "auto"}
 
 _INT32_MAX = 2**31 - 1
 _EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
@@ -46,9 +49,9 @@ def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, d
     try:
         fitted, prediction = from_tensors(file)
         if verify:
-            for forest in (fitted.core.trees, fitted.core.one_vs_rest):
-                if forest is not None:
-                    forest.verify()
+            for part in (fitted.core.trees, fitted.core.one_vs_rest, fitted.core.index):
+                if part is not None:
+                    part.verify()
         return fitted, prediction
     except FormatError:
         raise
@@ -76,6 +79,8 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         if forest is not None:
             arrays |= {f"{section}.{name}": array for name, array in forest.arrays().items()}
             weights[section] = "int8"
+    if fitted.core.index is not None:
+        arrays |= {f"index.{name}": array for name, array in fitted.core.index.arrays().items()}
     if fitted.named:
         arrays |= _packed("labels.names", fitted.classes)
     elif fitted.keyed:
@@ -146,7 +151,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
     classes, counts = _labels(file.arrays, n_labels)
     strategy = _strategy(params, model)
-    prediction = model["prediction"]
+    prediction = dict(_LATER_PREDICTION) | model["prediction"]
     for name in PREDICTION:
         check(name, prediction[name])
     fitted = FittedModel(
@@ -188,32 +193,45 @@ def _core_model(file: ModelFile, model: dict[str, Any], n_features: int, n_label
     chosen = (model["classifiers"], model["search"])
     present = {
         section
-        for section in ("trees", "one_vs_rest")
+        for section in ("trees", "one_vs_rest", "index")
         if any(name.startswith(f"{section}.") for name in file.arrays)
     }
     needed = STRATEGIES.get(chosen)
     if needed is None or present != set(needed):
         raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
-    for section in needed:
+    classifiers = [section for section in needed if section != "index"]
+    for section in classifiers:
         if model["weights"][section] != "int8":
             raise FormatError(
                 f"{file.source} was made by a newer bonsai-xmc: its weights are "
                 f"{model['weights'][section]!r}, which this version does not read. Upgrade bonsai-xmc"
             )
     forests = {}
-    for section in needed:
-        arrays = {
-            name.removeprefix(f"{section}."): array
-            for name, array in file.arrays.items()
-            if name.startswith(f"{section}.")
-        }
+    for section in classifiers:
         routing_only = section == "trees" and "one_vs_rest" in needed
-        forests[section] = _core.Forest(arrays, n_features, n_labels, routing_only)
+        forests[section] = _core.Forest(_section(file, section), n_features, n_labels, routing_only)
+    index = None
+    if "index" in needed:
+        n_classifiers = len(file.arrays["one_vs_rest.children"])
+        index = _core.LabelIndex(_section(file, "index"), n_features, n_classifiers)
     if not isinstance(model["normalize"], bool):
         raise ValueError("normalize is neither true nor false")
     return _core.Model(
-        forests.get("trees"), forests.get("one_vs_rest"), str(model["loss"]), model["normalize"]
+        forests.get("trees"),
+        forests.get("one_vs_rest"),
+        str(model["loss"]),
+        model["normalize"],
+        index=index,
     )
+
+
+def _section(file: ModelFile, section: str) -> dict[str, Array]:
+    """The arrays of a section, by their names within it."""
+    return {
+        name.removeprefix(f"{section}."): array
+        for name, array in file.arrays.items()
+        if name.startswith(f"{section}.")
+    }
 
 
 def _labels(arrays: dict[str, Array], n_labels: int) -> tuple[Array, Array]:

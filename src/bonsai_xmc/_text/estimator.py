@@ -98,6 +98,7 @@ class TextBonsai(Bonsai):
         tail_exponent: float | str = "auto",
         normalize: bool = True,
         beam_size: int | str | None = "auto",
+        n_probe: int | str | None = "auto",
         max_labels: int = 100,
         threshold: float | str = "auto",
         random_state: Any = 0,

@@ -8,12 +8,13 @@
 namespace bonsai {
 
 Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-             bool normalize, Blend blend)
+             bool normalize, Blend blend, std::shared_ptr<const LabelIndex> index)
     : trees_(std::move(trees)),
       one_vs_rest_(std::move(one_vs_rest)),
       loss_(loss),
       normalize_(normalize),
-      blend_(std::move(blend)) {
+      blend_(std::move(blend)),
+      index_(std::move(index)) {
     const auto require = [](bool holds, const char* what) {
         if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
     };
@@ -29,6 +30,9 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
             "there is not one offset for each label of its one-vs-rest classifiers");
     for (const float offset : blend_.label_offsets)
         require(offset <= 0 && std::isfinite(offset), "the offset of a label is above 0 or not finite");
+    require(!index_ || (one_vs_rest_ && index_->n_features() == one_vs_rest_->n_features() &&
+                        index_->n_positions() == one_vs_rest_->arrays().children.size()),
+            "its label index is not one of its one-vs-rest classifiers");
     if (!one_vs_rest_) return;
     require(one_vs_rest_->is_one_leaf() && !one_vs_rest_->routing_only(),
             "one-vs-rest classifiers are not those of a single leaf");

@@ -8,6 +8,7 @@
 
 #include "linear/loss.hpp"
 #include "model/forest.hpp"
+#include "search/label_index.hpp"
 
 namespace bonsai {
 
@@ -18,18 +19,22 @@ struct Blend {
 };
 
 // Immutable. Trees alone rank labels by the classifiers of their leaves. One-vs-rest classifiers, a forest of
-// one leaf that holds all labels, rank all labels, or those that the trees' beam search finds. With a blend
-// weight, labels are ranked by the weighted mean of both scores.
+// one leaf that holds all labels, rank all labels, or those that the trees' beam search or an index over the
+// classifiers finds. With a blend weight, labels are ranked by the weighted mean of both scores.
 class Model {
   public:
-    // Either may be null, not both. Throws std::invalid_argument unless they fit each other.
+    // Trees or one-vs-rest classifiers may be null, not both. Throws std::invalid_argument unless all parts
+    // fit each other.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-          bool normalize, Blend blend = {});
+          bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr);
 
     const Forest* trees() const { return trees_.get(); }
     const Forest* one_vs_rest() const { return one_vs_rest_.get(); }
+    // Of the one-vs-rest classifiers; may be null.
+    const LabelIndex* index() const { return index_.get(); }
     const std::shared_ptr<const Forest>& shared_trees() const { return trees_; }
     const std::shared_ptr<const Forest>& shared_one_vs_rest() const { return one_vs_rest_; }
+    const std::shared_ptr<const LabelIndex>& shared_index() const { return index_; }
     Loss loss() const { return loss_; }
     // Whether rows are divided by their norm first.
     bool normalize() const { return normalize_; }
@@ -45,6 +50,7 @@ class Model {
     Loss loss_;
     bool normalize_;
     Blend blend_;
+    std::shared_ptr<const LabelIndex> index_;
 };
 
 }  // namespace bonsai

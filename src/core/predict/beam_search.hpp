@@ -16,16 +16,6 @@
 
 namespace bonsai {
 
-// fn(row, worker) for rows begin ... end, by all threads.
-template <class Fn>
-void for_each_row(Pool& pool, size_t begin, size_t end, Fn&& fn) {
-    constexpr size_t rows_per_task = 32;
-    pool.run((end - begin + rows_per_task - 1) / rows_per_task, [&](size_t task, unsigned worker) {
-        const size_t first = begin + task * rows_per_task;
-        for (size_t row = first; row < std::min(end, first + rows_per_task); ++row) fn(row, worker);
-    });
-}
-
 // Searches all trees for all rows of a batch, level by level, so that each block of weights is unpacked once
 // for all rows that need it.
 class BeamSearch {

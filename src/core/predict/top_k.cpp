@@ -7,6 +7,7 @@
 
 #include "predict/batch.hpp"
 #include "predict/rank_blended.hpp"
+#include "predict/rank_indexed.hpp"
 #include "predict/rank_leaves.hpp"
 #include "predict/rank_one_vs_rest.hpp"
 #include "predict/scores.hpp"
@@ -33,6 +34,9 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
     const bool candidates_only = trees && trees->routing_only() && !params.exact;
     if (model.blend_weight() > 0 || (one_vs_rest && !model.label_offsets().empty() && !candidates_only))
         return std::make_unique<BlendedRanking>(model, batch, scores, beam_size, params.k, kernels, pool);
+    if (model.index() && !params.exact && params.n_probe > 0 && params.n_probe < one_vs_rest->n_blocks(0))
+        return std::make_unique<IndexedRanking>(*one_vs_rest, *model.index(), batch, scores, params.n_probe,
+                                                params.k, kernels, pool);
     if (one_vs_rest && !candidates_only)
         return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);
     if (one_vs_rest)

@@ -15,6 +15,9 @@ constexpr size_t kPostingsPerProbe = 1280;
 constexpr unsigned kBinShift = 20;
 constexpr size_t kBins = size_t{1} << (31 - kBinShift);
 
+// Sums stay within 16 bits.
+constexpr float kLargestSum = 32000.0f;
+
 size_t bin_of(float product) {
     return std::bit_cast<uint32_t>(product) >> kBinShift;
 }
@@ -41,6 +44,15 @@ int16_t take_largest(int16_t* sums) {
     return best;
 }
 
+int32_t to_product(float magnitude) {
+    return static_cast<int32_t>(std::min(magnitude, kLargestSum));
+}
+
+// Wraps around: a damaged list may name a position more than once.
+void add_to(int16_t& sum, uint16_t product) {
+    sum = static_cast<int16_t>(static_cast<uint16_t>(static_cast<uint16_t>(sum) + product));
+}
+
 float group_magnitude(const float* levels, size_t group) {
     return levels[group * kGroupLevels + kGroupLevels / 2];
 }
@@ -51,6 +63,7 @@ float group_magnitude(const float* levels, size_t group) {
 CandidateSearch::CandidateSearch(const LabelIndex& index)
     : index_(index),
       position_mask_(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, index.n_positions())) - 1)),
+      count_(kBins, 0),
       sums_(size_t{position_mask_} + 1 + kBlockChildren) {}
 
 std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t> features,
@@ -72,7 +85,6 @@ std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t>
 
 // The largest products up to the budget; short lists are taken as they are.
 void CandidateSearch::choose_groups(size_t budget) {
-    static thread_local uint32_t count[kBins];
     size_t total = 0, lowest = kBins, highest = 0;
     const auto for_each_group = [&](auto&& fn) {
         for (Query& query : queries_) {
@@ -92,13 +104,13 @@ void CandidateSearch::choose_groups(size_t budget) {
     for (const Query& query : queries_) total += query.list.is_short() ? query.list.size() : 0;
     for_each_group([&](Query&, size_t, size_t bin, size_t n) {
         if (n == 0) return;
-        count[bin] += static_cast<uint32_t>(n);
+        count_[bin] += static_cast<uint32_t>(n);
         lowest = std::min(lowest, bin);
         highest = std::max(highest, bin);
     });
     size_t cut = highest + 1;  // bins from here on are taken
-    while (cut > lowest && total + count[cut - 1] <= budget) total += count[--cut];
-    for (size_t bin = lowest; bin <= highest && lowest < kBins; ++bin) count[bin] = 0;
+    while (cut > lowest && total + count_[cut - 1] <= budget) total += count_[--cut];
+    for (size_t bin = lowest; bin <= highest && lowest < kBins; ++bin) count_[bin] = 0;
     for (Query& query : queries_)
         if (!query.list.is_short()) query.n_groups = 0;
     for_each_group([&](Query& query, size_t g, size_t bin, size_t) {
@@ -111,26 +123,49 @@ void CandidateSearch::add_postings() {
     float most = 0;
     for (const Query& query : queries_)
         most += std::abs(query.value) * index_.levels()[query.list.first() >> 25];
-    const float scale = most > 0 ? 32000.0f / most : 0.0f;
+    const float scale = most > 0 ? kLargestSum / most : 0.0f;
     n_postings_ = 0;
     for (const Query& query : queries_) {
         if (query.n_groups == 0) continue;
-        int16_t product[2 * kLevels];
-        const float value = std::abs(query.value) * scale;
-        const int16_t sign = query.value < 0 ? -1 : 1;
-        for (size_t l = 0; l < kLevels; ++l) {
-            const auto p = static_cast<int16_t>(std::min(value * index_.levels()[l], 32000.0f));
-            product[2 * l] = static_cast<int16_t>(sign * p);
-            product[2 * l + 1] = static_cast<int16_t>(-sign * p);
-        }
-        const uint32_t* const posting = query.list.data();
         const size_t n = query.list.in_groups(query.n_groups);
-        for (size_t i = 0; i < n; ++i) {
-            const uint32_t p = posting[i];
-            int16_t& sum = sums_[p & position_mask_];
-            sum = static_cast<int16_t>(static_cast<uint16_t>(sum) + static_cast<uint16_t>(product[p >> 24]));
-        }
+        if (query.list.is_short())
+            add_short_list(query.list.data(), n, query.value * scale);
+        else
+            add_long_list(query.list.data(), n, query.value * scale, query.n_groups);
         n_postings_ += n;
+    }
+}
+
+void CandidateSearch::add_short_list(const uint32_t* postings, size_t n, float value) {
+    const float* const levels = index_.levels();
+    for (size_t i = 0; i < n; ++i) {
+        const uint32_t p = postings[i];
+        const int32_t product = to_product(std::abs(value) * levels[p >> 25]);
+        const bool negative = (p >> 24 & 1) != (value < 0);
+        add_to(sums_[p & position_mask_], static_cast<uint16_t>(negative ? -product : product));
+    }
+}
+
+// Of levels of the first groups: their products are looked up.
+void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float value, size_t n_groups) {
+    const float* const levels = index_.levels();
+    const float magnitude = std::abs(value);
+    uint32_t pairs[kLevels] = {};  // product and its negative; 0 for what a damaged list names beyond
+    for (size_t l = 0; l < n_groups * kGroupLevels; ++l) {
+        const int32_t product = to_product(magnitude * levels[l]);
+        pairs[l] = static_cast<uint32_t>(product) | static_cast<uint32_t>(-product) << 16;
+    }
+    if (value < 0)
+        for (uint32_t& pair : pairs) pair = std::rotl(pair, 16);
+    uint16_t products[2 * kLevels];
+    static_assert(sizeof products == sizeof pairs && std::endian::native == std::endian::little);
+    std::memcpy(products, pairs, sizeof products);
+    int16_t* const sums = sums_.data();
+    const uint32_t mask = position_mask_;
+#pragma GCC unroll 4
+    for (size_t i = 0; i < n; ++i) {
+        const uint32_t p = postings[i];
+        add_to(sums[p & mask], products[p >> 24]);
     }
 }
 

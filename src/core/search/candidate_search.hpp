@@ -36,11 +36,14 @@ class CandidateSearch {
 
     void choose_groups(size_t budget);
     void add_postings();
+    void add_short_list(const uint32_t* postings, size_t n, float value);
+    void add_long_list(const uint32_t* postings, size_t n, float value, size_t n_groups);
     void rank_blocks(size_t n_probe);
 
     const LabelIndex& index_;
     const uint32_t position_mask_;
     std::vector<Query> queries_;
+    std::vector<uint32_t> count_;  // of postings by the size of their product; 0 between rows
     AlignedVector<int16_t> sums_;  // of each position; 0 between rows
     std::vector<uint64_t> ranked_;
     std::vector<uint32_t> blocks_;

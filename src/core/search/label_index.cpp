@@ -3,28 +3,39 @@
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace bonsai {
 namespace {
 
 void require(bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument(std::string("the label index is inconsistent: ") + what);
+    if (!holds)
+        throw std::invalid_argument(std::string("the model is inconsistent: its label index has ") + what);
 }
 
 }  // namespace
 
-LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions)
-    : a_(arrays), n_positions_(n_positions) {
-    require(n_positions <= kMaxPositions, "too many classifiers");
-    require(a_.list_ptr.size() == n_features + 2, "list_ptr has a wrong length");
+LabelIndex::LabelIndex(OwnedLabelIndex&& made, size_t n_positions)
+    : owned_(std::move(made)), a_(owned_.arrays()), n_positions_(n_positions) {}
+
+LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions,
+                       std::shared_ptr<const void> owner)
+    : owned_{.list_ptr = {arrays.list_ptr.begin(), arrays.list_ptr.end()},
+             .postings = {},
+             .levels = {arrays.levels.begin(), arrays.levels.end()}},
+      owner_(std::move(owner)),
+      a_{owned_.list_ptr, arrays.postings, owned_.levels},
+      n_positions_(n_positions) {
+    require(n_positions <= kMaxPositions, "more classifiers than there can be");
+    require(a_.list_ptr.size() == n_features + 2, "a list_ptr of a wrong length");
     require(a_.list_ptr.front() == 0 && a_.list_ptr.back() == static_cast<int64_t>(a_.postings.size()),
-            "list_ptr does not span the postings");
-    require(std::is_sorted(a_.list_ptr.begin(), a_.list_ptr.end()), "list_ptr descends");
-    require(a_.levels.size() == kLevels, "levels has a wrong length");
+            "a list_ptr that does not span the postings");
+    require(std::is_sorted(a_.list_ptr.begin(), a_.list_ptr.end()), "a list_ptr that descends");
+    require(a_.levels.size() == kLevels, "levels of a wrong length");
     for (size_t l = 0; l < kLevels; ++l)
         require(
             std::isfinite(a_.levels[l]) && a_.levels[l] >= 0 && (l == 0 || a_.levels[l] <= a_.levels[l - 1]),
-            "levels are not descending magnitudes");
+            "levels that are not descending magnitudes");
 }
 
 void LabelIndex::verify() const {

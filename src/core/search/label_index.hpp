@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,15 @@ struct LabelIndexArrays {
     std::span<const uint32_t> postings;  // words of all lists
     std::span<const float> levels;       // kLevels magnitudes, descending
 };
+
+// The only list of the arrays. fn(name, array of each index …) for each array, in the order of the model
+// file.
+template <class Fn, class... Indexes>
+void for_each_index_array(Fn&& fn, Indexes&&... index) {
+    fn("list_ptr", index.list_ptr...);
+    fn("postings", index.postings...);
+    fn("levels", index.levels...);
+}
 
 // The arrays of an index under construction.
 struct OwnedLabelIndex {
@@ -63,12 +73,18 @@ class PostingList {
     std::span<const uint32_t> postings_;
 };
 
-// Immutable; the arrays are borrowed.
+// Immutable.
 class LabelIndex {
   public:
-    // Checks what memory safety needs: everything but the words of the lists, which are read with bounds
-    // checked. Throws std::invalid_argument.
-    LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions);
+    // What `build_label_index` made; nothing is checked.
+    LabelIndex(OwnedLabelIndex&& made, size_t n_positions);
+    // What a file or a caller holds. All but the postings is copied and validated; these stay where they are,
+    // and are read with bounds checked, as they may be mapped memory that somebody changes. `owner` keeps
+    // them alive. Throws std::invalid_argument.
+    LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions,
+               std::shared_ptr<const void> owner = nullptr);
+    LabelIndex(const LabelIndex&) = delete;
+    LabelIndex& operator=(const LabelIndex&) = delete;
 
     const LabelIndexArrays& arrays() const { return a_; }
     size_t n_features() const { return a_.list_ptr.size() - 2; }
@@ -85,6 +101,8 @@ class LabelIndex {
     void verify() const;
 
   private:
+    OwnedLabelIndex owned_;
+    std::shared_ptr<const void> owner_;
     LabelIndexArrays a_;
     size_t n_positions_;
 };
