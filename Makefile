@@ -12,10 +12,10 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench clean
+.PHONY: demo test pytest cpptest lint format sanitize bench wheels clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/bonsai demo
 
 test: lint cpptest pytest
 
@@ -46,6 +46,10 @@ sanitize: $(VENV)/.installed
 #   .venv/bin/python -m benchmarks.compare
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.compare --quick
+
+# Wheels in dist/, for 3.11 and for 3.12 and later, tested in new environments without a compiler (takes minutes).
+wheels: $(VENV)/.installed
+	$(BIN)/python tools/wheels.py
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed, this is ' + sys.version) if sys.version_info < (3, 11) else None"

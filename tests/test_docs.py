@@ -269,7 +269,7 @@ def keys_of(path):
 
 def test_the_demo_ends_with_predictions_that_are_mostly_right():
     run = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"],
+        [sys.executable, "-m", "bonsai_xmc", "demo"],
         capture_output=True,
         text=True,
         encoding="utf-8",

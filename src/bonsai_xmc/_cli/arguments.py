@@ -129,6 +129,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("info", "describe a model", _add_info),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
+        ("demo", "train, evaluate and predict on generated texts", lambda command: None),
     ):
         description = f"{text[0].upper()}{text[1:]}."
         command = commands.add_parser(name, help=text, description=description, allow_abbrev=False)

@@ -1,6 +1,6 @@
-"""From texts to labels in under a minute: generate, train, measure, save, load, and read what comes out.
+"""``bonsai demo``: from texts to labels in under a minute.
 
-make demo
+Generates texts, trains, measures, saves, loads, and shows what comes out.
 """
 
 import os
@@ -8,8 +8,10 @@ import sys
 import tempfile
 import textwrap
 import time
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc import Bonsai, LabelTree, __version__, datasets, metrics
@@ -62,7 +64,8 @@ NEW_TEXTS = [
 ]
 
 
-def main() -> None:
+def main(verbose: bool = True) -> dict[str, Any]:
+    """Run the demonstration; returns its figures."""
     heading(f"bonsai-xmc {__version__} on generated texts")
     data = datasets.make_texts(20_000, n_test=4_000, random_state=0)
     labels_per_text = sum(map(len, data.labels_train)) / len(data.labels_train)
@@ -74,10 +77,12 @@ def main() -> None:
     vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english", dtype=np.float32)
     X_train, X_test = vectorizer.fit_transform(data.texts_train), vectorizer.transform(data.texts_test)
     begin = time.perf_counter()
-    model = Bonsai.preset("bonsai-i", verbose=1).fit(X_train, data.labels_train)  # names in, names out
-    seconds = time.perf_counter() - begin
+    model = Bonsai.preset("bonsai-i", verbose=int(verbose)).fit(
+        X_train, data.labels_train
+    )  # names in, names out
+    trained = time.perf_counter() - begin
     classifiers = sum(len(tree.arrays["children"]) for tree in model.trees_)
-    print(f"{len(model.trees_)} trees, {classifiers:,} linear classifiers, {seconds:.1f} s")
+    print(f"{len(model.trees_)} trees, {classifiers:,} linear classifiers, {trained:.1f} s")
 
     heading("The first tree")
     show_tree(model.trees_[0])
@@ -86,7 +91,7 @@ def main() -> None:
     begin = time.perf_counter()
     ids, _ = model.top_k(X_test, K)
     seconds = time.perf_counter() - begin
-    show_quality(model, ids, data)
+    report: dict[str, Any] = {"seconds": trained, "metrics": show_quality(model, ids, data)}
     print(f"\n{1e6 * seconds / len(ids):.0f} µs for the {K} best labels of a text")
 
     heading("Saved and loaded")
@@ -105,6 +110,10 @@ def main() -> None:
     for (text, labels), found in zip(NEW_TEXTS, predictions, strict=True):
         show_text(text, labels)
         show_predictions(found, labels)
+    right = sum(
+        name in labels for (_, labels), found in zip(NEW_TEXTS, predictions, strict=True) for name, _ in found
+    )
+    return report | {"same predictions": verdict == "the same", "labels found": right}
 
 
 def heading(text: str) -> None:
@@ -138,10 +147,11 @@ def subjects(names: list[str]) -> list[str]:
     return [name for name in names if not any(name.startswith(f"{other} ") for other in names)]
 
 
-def show_quality(model: Bonsai, ids: np.ndarray, data: datasets.TextDataset) -> None:
+def show_quality(model: Bonsai, ids: npt.NDArray[Any], data: datasets.TextDataset) -> dict[str, Any]:
     results = metrics.evaluate(data.labels_test, ids, data.labels_train, classes=model.classes_)
     shown = {name: value for name, value in results.items() if name.startswith(("P@", "nDCG@", "PSP@"))}
     print(metrics.format_table(shown))
+    return results
 
 
 def bar(score: float, width: int = 40) -> str:
@@ -152,7 +162,3 @@ def bar(score: float, width: int = 40) -> str:
 
 def paint(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if sys.stdout.isatty() else text
-
-
-if __name__ == "__main__":
-    main()
