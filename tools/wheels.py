@@ -45,7 +45,9 @@ def build() -> None:
     raw = WORK / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     for version in BUILT_BY:
-        options = ("--config-settings=cmake.define.BONSAI_STATIC_RUNTIME=ON", "--no-deps", "--quiet")
+        # a build folder of its own: the one of `make` builds the modules of the tests, too
+        settings = ("cmake.define.BONSAI_STATIC_RUNTIME=ON", f"build-dir={WORK}/{version}")
+        options = (*(f"--config-settings={setting}" for setting in settings), "--no-deps", "--quiet")
         run(python(version), "-m", "pip", "wheel", ".", *options, "--wheel-dir", str(raw))
     DIST.mkdir(exist_ok=True)
     for wheel in DIST.glob("bonsai_xmc-*.whl"):
@@ -56,6 +58,7 @@ def build() -> None:
     for wheel in sorted(DIST.glob("*.whl")):
         if "-abi3-" in wheel.name:
             run(str(tools / "abi3audit"), "--strict", str(wheel))
+        assert "_core_testing" not in run(sys.executable, "-m", "zipfile", "--list", str(wheel), capture=True)
         run(str(tools / "check-wheel-contents"), str(wheel))
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB")
 
