@@ -23,8 +23,8 @@ TOPICS = {
 COMMON = ("the", "old", "new", "house", "study", "of", "Bremen")
 
 
-@pytest.fixture(scope="module")
-def records():
+def make_records():
+    """Records and the names of their labels."""
     rng = np.random.default_rng(3)
     rows, labels = [], []
     for i in range(120):
@@ -37,12 +37,18 @@ def records():
     return rows, labels
 
 
+@pytest.fixture(scope="module")
+def records():
+    return make_records()
+
+
 FIELDS = ["title", "abstract"]
+NAMES = {name: f"the label {i}: {name}" for i, name in enumerate(TOPICS) if i != 1}
 
 
 @pytest.fixture(scope="module")
 def model(records):
-    return TextBonsai(fields=FIELDS, n_jobs=2).fit(*records)
+    return TextBonsai(fields=FIELDS, n_jobs=2).fit(*records).set_label_names(NAMES)
 
 
 def test_text_in_names_out(model, records):
@@ -55,6 +61,18 @@ def test_text_in_names_out(model, records):
     assert list(model.classes_) == sorted(TOPICS)
     assert model.score(*records) == 1
     assert "texts" in model.timings_
+
+
+def test_names_of_labels(model, records, tmp_path):
+    expected = ["the label 0: brick construction", "the label 2: gardens", "heating", "the label 3: 木工"]
+    assert model.label_names_ == expected
+    model.save(tmp_path / "m.bonsai")
+    assert TextBonsai.load(tmp_path / "m.bonsai").label_names_ == expected
+    assert model.suggest("Wärmepumpe", 1)[0][0] == "heating"  # labels stay what they are
+    numbers = TextBonsai(min_df=1).fit(["one", "two"], [[1], [2]])
+    assert numbers.label_names_ == ["1", "2"]
+    assert numbers.set_label_names({"2": "zwei"}).label_names_ == ["1", "zwei"]
+    assert numbers.set_label_names({2: "deux", 7: "sept"}).label_names_ == ["1", "deux"]
 
 
 def test_is_a_pipeline_of_its_parts(model, records):
@@ -219,6 +237,10 @@ def change_array(name, value):
         ),
         (change_array("text.fields.0.words_ptr", np.array([0, -5], np.int64)), "do not ascend"),
         (change_array("text.blocks.0.df.0", np.zeros(0, np.uint32)), "one document frequency for each term"),
+        (lambda arrays, text: text.update(source=[1]), "source of its texts is not an object"),
+        (change_array("text.label_names_ptr", np.array([0, 5, 3, 9, 9])), "do not fit their places"),
+        (change_array("text.label_names_ptr", np.zeros((0,), np.int64)), "malformed"),
+        (change_array("text.label_names_ptr", np.array([0, 70])), "1 names of labels, but 4 labels"),
         (change_array("text.blocks.2.grams", np.array([255], np.uint8)), "inconsistent"),
     ],
 )

@@ -5,8 +5,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bonsai_xmc import Bonsai, __version__
+from bonsai_xmc import TextBonsai, __version__
 from bonsai_xmc._params import PRESETS
+from bonsai_xmc.datasets._documents import FORMATS
+
+from .predict_texts import OUTPUT_FORMATS
 
 _KINDS = {"int": "N", "float": "X"}  # what stands for a value in the help
 
@@ -115,6 +118,55 @@ PARAMETERS: dict[str, _Parameter] = {
 }
 
 
+def _fields(text: str) -> dict[str, float | None]:
+    """``title=0.7,abstract`` as names with weights; None: not given."""
+    fields: dict[str, float | None] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, weight = part.rpartition("=")
+        fields[name if sign else part] = float(weight) if sign else None
+    if not fields:
+        raise ValueError("no field")
+    return fields
+
+
+def _ngrams(text: str) -> Any:
+    """``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
+    if text == "none":
+        return None
+    if text.isdigit():
+        return int(text)
+    orders: dict[Any, float] = {}
+    for part in text.split(","):
+        order, _, weight = part.partition("=")
+        ends = tuple(map(int, order.split("-")))
+        orders[ends[0] if len(ends) == 1 else ends] = float(weight)
+    return orders
+
+
+def _share(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)
+
+
+_TEXTS = "documents"
+_fields.__name__, _ngrams.__name__, _share.__name__ = "list of fields", "list of orders", "number or share"
+
+# The parameters of the texts, in the order of the signature of `TextBonsai`; its first one is --text.
+TEXT_PARAMETERS: dict[str, _Parameter] = {
+    "word_ngrams": _Parameter(
+        _TEXTS, _ngrams, "word n-grams: the longest, or orders and weights as 1=1,2=0.5", "N|N=W,…"
+    ),
+    "char_ngrams": _Parameter(_TEXTS, _ngrams, "likewise character n-grams, as 5=0.6", "N|N=W,…|none"),
+    "char_boundaries": _Parameter(_TEXTS, bool, "character n-grams lie within words"),
+    "min_df": _Parameter(_TEXTS, _share, "leave out terms in fewer documents (a number or a share)", "N|X"),
+    "max_df": _Parameter(_TEXTS, _share, "leave out terms in more documents (a number or a share)", "N|X"),
+    "max_features": _Parameter(_TEXTS, _Number(int, none=None), "maximum number of terms in each block"),
+    "lowercase": _Parameter(_TEXTS, bool, "ignore case"),
+    "min_word_length": _Parameter(_TEXTS, int, "minimum length of words"),
+    "sublinear_tf": _Parameter(_TEXTS, bool, "1 + log(tf) instead of tf"),
+    "smooth_idf": _Parameter(_TEXTS, bool, "smooth document frequencies"),
+}
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the command ``bonsai``; its result has the name of the subcommand in `command`."""
     parser = argparse.ArgumentParser(
@@ -151,8 +203,17 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON object of parameters; overrides --preset, overridden by options",
     )
-    groups = {name: command.add_argument_group(name) for name in (_SOLVER, _TREES, _PREDICTION, _RUN)}
-    signature = inspect.signature(Bonsai).parameters
+    names = (_TEXTS, _SOLVER, _TREES, _PREDICTION, _RUN)
+    groups = {name: command.add_argument_group(name) for name in names}
+    signature = inspect.signature(TextBonsai).parameters
+    _add_fields(groups[_TEXTS])
+    groups[_TEXTS].add_argument(
+        "--label-names",
+        metavar="FILE",
+        help="names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
+    )
+    for name in TEXT_PARAMETERS:
+        _add_parameter(groups[_TEXTS], name, signature[name].default)
     for name in dict.fromkeys(["classifiers", "search", *PARAMETERS]):  # the choice of the method first
         _add_parameter(groups[PARAMETERS[name].group], name, signature[name].default)
 
@@ -164,7 +225,18 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
     add("-k", type=int, default=5, help="labels for each row, if the model has as many (default: 5)")
     add("-o", "--output", metavar="OUT", help="file to write (default: -, standard output)")
     add("--names", action="store_true", help="write name<TAB>score<TAB>name<TAB>score… instead of ids")
-    add("--label-names", metavar="FILE", help="the same with names from a file, one on each line")
+    add(
+        "--label-names",
+        metavar="FILE",
+        help="names from a file: one on each line; with a model of texts lines id<TAB>name or JSON objects",
+    )
+    add(
+        "--output-format",
+        choices=OUTPUT_FORMATS,
+        help="with a model of texts (default: table for a text and on a terminal, otherwise by the name of "
+        "OUT: .jsonl, .tsv, or .txt for scores as of the Extreme Classification Repository)",
+    )
+    _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
 
 
@@ -179,6 +251,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="score all labels; found@k is the share of the exact top k that the model's own search finds",
     )
+    _add_fields(command.add_argument_group(_TEXTS))
     add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
     add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")
     add(
@@ -228,21 +301,43 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
     _add_parameter(command, "n_jobs", None)
 
 
+def _add_fields(group: Any, labels: bool = True) -> None:
+    """How documents are read; a model knows how its training file was."""
+    add = group.add_argument
+    add(
+        "--text",
+        type=_fields,
+        metavar="FIELD,…",
+        help="fields that hold texts; weights of their own as title=0.7,abstract (default: those that look "
+        "like it, or those of the model)",
+    )
+    if labels:
+        add("--labels", dest="label_field", metavar="FIELD", help="field that holds the labels")
+        add(
+            "--label-separator",
+            metavar="TEXT",
+            help="what stands between labels in a string; space; none (default: found out)",
+        )
+    add("--strict", action="store_true", help="end at the first faulty row instead of reporting it")
+
+
 def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: bool = True) -> None:
     add = command.add_argument
+    what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
     add(
         "data",
         metavar=name,
-        help="file or folder in a format of the Extreme Classification Repository, svmlight or .npz; text "
-        "may be compressed by gzip, bzip2 or xz; -: standard input",
+        help=what + "documents (JSON lines, CSV, TSV, Parquet, or as for Annif, PECOS, LibMultiLabel, "
+        "fastText), or features in a format of the Extreme Classification Repository, svmlight or .npz; may "
+        "be compressed by gzip, bzip2 or xz; -: standard input",
     )
     if labels:
         add("labels", metavar="LABELS", nargs="?", help=f"file with the labels, if they are not in {name}")
     add(
         "--format",
-        choices=("auto", "xc", "split", "svmlight"),
+        choices=("auto", *FORMATS, "xc", "split", "svmlight"),
         default="auto",
-        help="format of text (default: auto)",
+        help="format of the file (default: auto, by its content and its name)",
     )
     # a model knows the base of the svmlight file that it was trained on
     fallback = "an error" if name == "TRAIN" else "as in the training file"
@@ -266,7 +361,7 @@ def _add_prediction_parameters(command: argparse.ArgumentParser) -> None:
 
 def _add_parameter(command: Any, name: str, default: Any) -> None:
     """An option for a parameter of `Bonsai`. If it is not given, it does not appear in the result at all."""
-    parameter = PARAMETERS[name]
+    parameter = (TEXT_PARAMETERS | PARAMETERS)[name]
     metavar = parameter.metavar or getattr(parameter.kind, "metavar", None)
     kind: dict[str, Any] = {"type": parameter.kind, "metavar": metavar}
     if parameter.kind is bool:

@@ -4,17 +4,21 @@ import argparse
 import io
 import json
 import os
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import metrics
+from bonsai_xmc import Bonsai, TextBonsai, metrics
+from bonsai_xmc._targets import over_classes
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 
 from . import models
 from .io import Inputs
+from .texts import of_model, texts_of
 
 _CUTOFFS = (1, 3, 5)
 
@@ -25,7 +29,9 @@ def run(args: argparse.Namespace) -> None:
     if _holds_predictions(args, inputs):
         predictions, Y, Y_train = _with_predictions(args, inputs)
     else:
-        predictions, Y, Y_train, found = _with_model(args, inputs)
+        model = models.load(args, inputs)
+        evaluated = _with_texts if isinstance(model, TextBonsai) else _with_model
+        predictions, Y, Y_train, found = evaluated(args, model, inputs)
     if args.train is not None:
         Y_train = inputs.labels(args, args.train, "trn", Expected(n_labels=Y.shape[1], owner=args.model))
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
@@ -58,19 +64,58 @@ def _with_predictions(args: argparse.Namespace, inputs: Inputs) -> tuple[Any, An
     return predictions, inputs.labels(args, args.labels or args.data, args.split, known), None
 
 
-def _with_model(args: argparse.Namespace, inputs: Inputs) -> tuple[Any, Any, Any, dict[str, float]]:
+def _with_model(
+    args: argparse.Namespace, model: Bonsai, inputs: Inputs
+) -> tuple[Any, Any, Any, dict[str, float]]:
     """The same for a model; with ``--exact`` also the share of the best labels that its search finds."""
-    model = models.load(args, inputs)
+    models.check_no_document_options(args)
     rows = inputs.rows(args, models.expected(args, model))
+    ids, found = _ranked(args, model, [rows.X])
+    return ids, rows.Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+
+
+def _with_texts(
+    args: argparse.Namespace, model: TextBonsai, inputs: Inputs
+) -> tuple[Any, Any, Any, dict[str, float]]:
+    """The same for a model of texts. True labels that training never saw are not counted, but told."""
+    if args.labels is not None:
+        raise ValueError("documents hold their labels themselves, so LABELS must not be given")
+    truth: list[list[str]] = []
+
+    def chunks() -> Iterator[Any]:
+        for chunk in of_model(args, model, inputs, complete=True):
+            truth.extend(document.labels for document in chunk)
+            yield texts_of(chunk, model)
+
+    ids, found = _ranked(args, model, chunks())
+    if not truth:
+        raise ValueError(f"{args.data} holds no document with text and labels")
+    Y = over_classes(truth, model.classes_)
+    total = sum(map(len, truth))
+    if total > Y.nnz:
+        print(
+            f"bonsai: warning: {args.data}: {total - Y.nnz:,} of {total:,} true labels "
+            f"({100 * (total - Y.nnz) / total:.1f} %) do not occur in training; the figures leave them out",
+            file=sys.stderr,
+        )
+    return ids, Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+
+
+def _ranked(args: argparse.Namespace, model: Bonsai, parts: Iterable[Any]) -> tuple[Any, dict[str, float]]:
+    """The best labels of all rows, and with ``--exact`` the share of these that the model's search finds."""
     cutoffs = _cutoffs(args, len(model.classes_))
     k = max(cutoffs)
-    ids, _ = models.top_k(args, model, rows.X, k)
-    found = {}
-    if args.exact:
-        exact, _ = models.top_k(args, model, rows.X, k, exact=True)
-        found = {f"found@{k}": _overlap(ids[:, :k], exact[:, :k]) for k in sorted(set(cutoffs))}
-        ids = exact
-    return ids, rows.Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+    ids: list[Any] = [np.empty((0, k), np.int32)]
+    exact: list[Any] = [np.empty((0, k), np.int32)]
+    for X in parts:
+        ids.append(models.top_k(args, model, X, k)[0])
+        if args.exact:
+            exact.append(models.top_k(args, model, X, k, exact=True)[0])
+    best = np.concatenate(ids)
+    if not args.exact:
+        return best, {}
+    wanted = np.concatenate(exact)
+    return wanted, {f"found@{k}": _overlap(best[:, :k], wanted[:, :k]) for k in sorted(set(cutoffs))}
 
 
 def _overlap(found: Any, wanted: Any) -> float:

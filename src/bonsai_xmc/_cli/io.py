@@ -15,6 +15,10 @@ from typing import Any, BinaryIO
 from bonsai_xmc import Bonsai, FormatError
 from bonsai_xmc._sniff import BEGINNING, Source, sniff
 from bonsai_xmc._store.files import check_writable, decompressed, opened, replacing_text
+from bonsai_xmc._text.estimator import load_any
+from bonsai_xmc.datasets import Documents, read_documents
+from bonsai_xmc.datasets._documents import Options as DocumentOptions
+from bonsai_xmc.datasets._documents import open_documents
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
 from bonsai_xmc.datasets._reading import Expected, Options, Rows, read_matrix, read_rows
 
@@ -43,10 +47,14 @@ class Inputs:
 
     def kind(self, path: str) -> str:
         """What an input is, as `_sniff` says; of a file, only the beginning is read."""
+        return sniff(self.beginning(path), path)
+
+    def beginning(self, path: str) -> bytes:
+        """The first bytes of an input, decompressed."""
         if path in self._read or not _is_regular(path):
-            return self.source(path).kind
+            return self.source(path).data[:BEGINNING]
         with opened(path) as file:
-            return sniff(file.read(BEGINNING))
+            return file.read(BEGINNING)
 
     def source(self, path: str) -> Source:
         """The whole content, decompressed."""
@@ -60,15 +68,31 @@ class Inputs:
     def model(self, path: str, **options: Any) -> Bonsai:
         """A model; one that comes through a pipe lies in a file while it is read."""
         if _is_regular(path):
-            return Bonsai.load(path, **options)
+            return load_any(path, **options)
         source = self.source(path)
         with tempfile.NamedTemporaryFile() as file:
             file.write(source.data)
             file.flush()
             try:
-                return Bonsai.load(file.name, mmap=False, **options)
+                return load_any(file.name, mmap=False, **options)
             except ValueError as error:
                 raise FormatError(str(error).replace(file.name, source.name)) from error
+
+    def documents(self, path: str, format: str, options: DocumentOptions) -> Documents:
+        """A stream of documents; of a pipe that has been read already, those that it held."""
+        if path in self._read:
+            source = self._read[path]
+            return open_documents(io.BytesIO(source.data), source.name, format, options)
+        text, labels, separator, complete, strict = options
+        return read_documents(
+            path,
+            text=text,
+            labels=labels,
+            format=format,
+            label_separator=separator,
+            complete=complete,
+            strict=strict,
+        )
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
         """Features and labels of the arguments DATA and LABELS."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import Bonsai
+from bonsai_xmc import Bonsai, TextBonsai
 from bonsai_xmc.metrics._files import format_lines
 
-from . import models
+from . import models, predict_texts
 from .io import Inputs, check_output, writing
 
 
@@ -17,6 +17,9 @@ def run(args: argparse.Namespace) -> None:
     inputs = Inputs(args.model, args.data, args.label_names)
     check_output(args.output, inputs.files(args.split))
     model = models.load(args, inputs)
+    if isinstance(model, TextBonsai):
+        return predict_texts.run(args, model, inputs)
+    models.check_no_document_options(args)
     names = _label_names(args, model, inputs)
     X = inputs.features(args, models.expected(args, model))
     n_labels = len(model.classes_)

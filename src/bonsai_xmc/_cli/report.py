@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._params import PREDICTION
 from bonsai_xmc._store.container import VERSION
+from bonsai_xmc._text.blocks import params_to_json
 
 # Says nothing about a model that has no trees.
 _OF_TREES = {
@@ -37,8 +38,23 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "classifiers": model.classifiers_,
         "search": model.search_,
         "trees": [_facts(tree) for tree in model.trees_],
+        "texts": _texts(model) if isinstance(model, TextBonsai) else None,
         "strategy": strategy_of(model),
         "params": _given(model),
+    }
+
+
+def _texts(model: TextBonsai) -> dict[str, Any]:
+    """How texts become features, and labels names."""
+    text = model.fitted_.text
+    assert text is not None
+    blocks = [{"name": name, "features": n, "weight": weight} for name, n, weight in model.blocks_]
+    return {
+        "fields": list(text.plan.fields),
+        "blocks": blocks,
+        "label_names": sum(map(bool, text.label_names)),
+        "source": dict(text.source),
+        "unicode_version": text.unicode_version,
     }
 
 
@@ -55,20 +71,37 @@ def strategy_of(model: Bonsai) -> dict[str, Any]:
 def _given(model: Bonsai) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
     prediction = {name: getattr(model, name) for name in PREDICTION}
-    return dict(model.fitted_.given) | prediction
+    text = model.fitted_.text
+    texts = {} if text is None or not text.given else params_to_json(text.given)
+    return texts | dict(model.fitted_.given) | prediction
 
 
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
     """The same as rows of a table."""
     size = f"{report['model']}, {in_bytes(report['bytes'])}"
     labels = f"{report['labels']:,}, {report['labels_with_rows']:,} of them with rows"
+    texts = report["texts"]
+    if texts is not None and texts["label_names"]:
+        labels += f", {texts['label_names']:,} with a name"
+    elif report["named"] and texts is None:
+        labels += ", with names"
     return [
         ("model", size + f", format {report['format_version']}"),
         ("rows", f"{report['rows']:,}"),
         ("features", f"{report['features']:,}"),
-        ("labels", labels + (", with names" if report["named"] else "")),
+        *_blocks(texts),
+        ("labels", labels),
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
+    ]
+
+
+def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
+    blocks = [] if texts is None else texts["blocks"]
+    width = max((len(block["name"]) for block in blocks), default=0)
+    return [
+        ("texts" if i == 0 else "", f"{b['name']:<{width}}  {b['features']:>9,} features × {b['weight']:g}")
+        for i, b in enumerate(blocks)
     ]
 
 

@@ -7,31 +7,55 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._params import check_params
 from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._text.blocks import params_from_json
 from bonsai_xmc.datasets._npz import read_npy
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 
-from .arguments import PARAMETERS
+from . import train_texts
+from .arguments import PARAMETERS, TEXT_PARAMETERS
 from .io import STANDARD, Inputs, check_output, save_model
 from .report import describe, in_bytes, rows_of, table
+from .texts import holds_documents
 
 _REPRESENTATIONS = ("input", "output", "joint")
 
 
 def run(args: argparse.Namespace) -> None:
     given = given_parameters(args)
-    inputs = Inputs(args.data, args.labels, args.params, *_files_of(given))
+    inputs = Inputs(args.data, args.labels, args.params, args.label_names, *_files_of(given))
     check_output(args.output, inputs.files(args.split))
-    model = estimator(args.preset, given, inputs)
     # where the model itself is the output, reports go elsewhere
     out = sys.stderr if args.output == STANDARD else sys.stdout
     begin = time.perf_counter()
+    train = _on_documents if holds_documents(args, inputs) else _on_features
+    model, report = train(args, given, inputs, out)
+    fitted = time.perf_counter()
+    size = save_model(model, args.output)
+    seconds = {"reading": report.pop("reading"), **model.timings_, "saving": time.perf_counter() - fitted}
+    seconds["total"] = time.perf_counter() - begin
+    report = describe(args.output, size, model) | {"seconds": seconds} | report
+    if args.json:
+        print(json.dumps(report, indent=2), file=out)
+    elif not args.quiet:
+        times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
+        print(table([*rows_of(report), *times]), file=out)
+
+
+def _on_features(
+    args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
+) -> tuple[Bonsai, dict[str, Any]]:
+    for name in ("label_separator", "label_names", "strict", *(n for n in TEXT_PARAMETERS if n in given)):
+        if getattr(args, name, None):
+            raise ValueError(f"--{name.replace('_', '-')} is for documents, but {args.data} holds features")
+    model = estimator(args.preset, given, inputs)
+    begin = time.perf_counter()
     rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
-    read = time.perf_counter() - begin
+    reading = time.perf_counter() - begin
     estimate = model.memory_estimate(rows.X, rows.Y)
     if not args.quiet and not args.json:
         memory, disk = (in_bytes(estimate[name]) for name in ("training_bytes", "model_bytes"))
@@ -40,31 +64,42 @@ def run(args: argparse.Namespace) -> None:
         args.progress = ProgressBar()
     model.fit(rows.X, rows.Y, progress=args.progress)
     model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
-    fitted = time.perf_counter()
-    size = save_model(model, args.output)
-    seconds = {"reading": read, **model.timings_, "saving": time.perf_counter() - fitted}
-    seconds["total"] = time.perf_counter() - begin
-    report = describe(args.output, size, model) | {"seconds": seconds, "estimate": estimate}
-    if args.json:
-        print(json.dumps(report, indent=2), file=out)
-    elif not args.quiet:
-        times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
-        print(table([*rows_of(report), *times]), file=out)
+    return model, {"reading": reading, "estimate": estimate}
+
+
+def _on_documents(
+    args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
+) -> tuple[TextBonsai, dict[str, Any]]:
+    documents = train_texts.open_training(args, inputs)
+    if "fields" not in given or args.text:
+        given = given | {"fields": train_texts.fields_of(args, documents)}
+    model = estimator(args.preset, given, inputs, TextBonsai)
+    assert isinstance(model, TextBonsai)
+    if not args.quiet and not args.json and documents.fields:
+        said = f"texts from {', '.join(documents.fields)}; labels from {documents.label_field}"
+        print(said, flush=True, file=out)
+    if model.verbose and not args.quiet:
+        args.progress = ProgressBar()
+    reading = train_texts.fit(args, model, documents)
+    return model, {"reading": reading, "problems": documents.problems.counts}
 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The parameters of the parameter file and of the options, which win."""
     given = {} if args.params is None else _read_params(args.params)
-    return given | {name: value for name, value in vars(args).items() if name in PARAMETERS}
+    known = PARAMETERS.keys() | TEXT_PARAMETERS.keys()
+    return given | {name: value for name, value in vars(args).items() if name in known}
 
 
-def estimator(preset: str | None, given: dict[str, Any], inputs: Inputs) -> Bonsai:
+def estimator(
+    preset: str | None, given: dict[str, Any], inputs: Inputs, kind: type[Bonsai] = Bonsai
+) -> Bonsai:
     """The estimator that a preset and parameters describe; trees and label vectors are read from files."""
     if isinstance(given.get("tree"), str):
         given = given | {"tree": LabelTree.from_json(Path(given["tree"]))}
     for path in _vector_files(given):
         given = given | {"representation": _label_vectors(path, inputs)}
-    model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
+    model = kind(**given) if preset is None else kind.preset(preset, **given)
     check_params(model.get_params(deep=False))
     return model
 
@@ -98,7 +133,8 @@ def _read_params(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(given, dict):
         raise ValueError(f"{path} does not hold a JSON object of parameters")
+    known = ["fields", *TEXT_PARAMETERS, *PARAMETERS]
     for name in given:
-        if name not in PARAMETERS:
-            raise ValueError(f"{path}: unknown parameter {name!r}; there are {', '.join(PARAMETERS)}")
-    return given
+        if name not in known:
+            raise ValueError(f"{path}: unknown parameter {name!r}; there are {', '.join(known)}")
+    return params_from_json(given)

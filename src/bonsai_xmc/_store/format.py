@@ -166,14 +166,14 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         given=_given(params["given"]),
         threshold=_number(model, "threshold", 0.0, 1.0),
         provenance=_typed(Provenance, provenance),
-        text=_text(file, n_features),
+        text=_text(file, n_features, n_labels),
     )
     if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
         raise ValueError("its seed or its number of iterations is out of range")
     return fitted, {name: prediction[name] for name in PREDICTION}
 
 
-def _text(file: ModelFile, n_features: int) -> FittedText | None:
+def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
     terms = {
         name.removeprefix("text."): np.array(array)  # a copy: the vocabulary is not mapped
         for name, array in file.arrays.items()
@@ -186,6 +186,8 @@ def _text(file: ModelFile, n_features: int) -> FittedText | None:
         raise ValueError(
             f"its texts give {text.core.n_features} features, but its classifiers have {n_features}"
         )
+    if len(text.label_names) not in (0, n_labels):
+        raise ValueError(f"it has {len(text.label_names)} names of labels, but {n_labels} labels")
     return text
 
 

@@ -9,6 +9,13 @@ import numpy as np
 
 ANALYZERS = ("word", "char", "char_wb")
 
+# Names of fields that hold a title.
+TITLES = ("title", "titel", "titre", "titolo", "título", "headline", "heading", "name")
+
+
+def is_title(field: str) -> bool:
+    return field.lower() in TITLES
+
 
 @dataclass(frozen=True)
 class Block:
@@ -86,14 +93,16 @@ _SETTINGS = ("word_ngrams", "char_ngrams")
 
 
 def _named_fields(fields: Any) -> dict[str, Any]:
-    """Field names with what was said of each. Of a list, the first one is taken for the title."""
+    """Field names with what was said of each. In a list, the title is called so, or the first."""
     if isinstance(fields, str):
         raise ValueError(f"fields is {fields!r}, but must be a list of names, or map names to weights")
     if isinstance(fields, Mapping):
         named = dict(fields)
     else:
         names = list(fields)
-        named = {name: 1.0 if i == 0 and len(names) > 1 else 0.0 for i, name in enumerate(names)}
+        titles = [name for name in names if isinstance(name, str) and is_title(name)]
+        title = next(iter([*titles, *names]), None)
+        named = {name: 1.0 if name == title and len(names) > 1 else 0.0 for name in names}
         if len(named) < len(names):
             raise ValueError(f"fields has a name twice: {names!r}")
     if not named:
@@ -176,8 +185,9 @@ def params_to_json(params: Mapping[str, Any]) -> dict[str, Any]:
 def params_from_json(params: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(params)
     for name in _SETTINGS:
-        result[name] = _orders_from_json(result[name])
-    fields = result["fields"]
+        if name in result:
+            result[name] = _orders_from_json(result[name])
+    fields = result.get("fields")
     if fields and isinstance(fields[0], list):
         settings = lambda value: {key: _orders_from_json(part) for key, part in value.items()}
         result["fields"] = {name: settings(v) if isinstance(v, Mapping) else v for name, v in fields}

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from bonsai_xmc._fitted import FittedModel
 from bonsai_xmc._inputs import CoreRows, TrainingRows
 from bonsai_xmc._params import threads_of
 from bonsai_xmc._progress import Phases
+from bonsai_xmc._store import container
 from bonsai_xmc._text import blocks
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
@@ -41,8 +43,8 @@ class TextBonsai(Bonsai):
     Parameters
     ----------
     fields : None, list of str, or dict, default=None
-        None: each row is a string. A list names the text fields of the records, first the one that says most
-        about the labels, such as the title. A dict gives weights. See `TextVectorizer`.
+        None: each row is a string. A list names the text fields of the records; of these, the title counts
+        most: the field that is called so, or else the first. A dict gives weights. See `TextVectorizer`.
     word_ngrams, char_ngrams, char_boundaries, min_df, max_df, max_features
         See `TextVectorizer`.
     lowercase, min_word_length, sublinear_tf, smooth_idf
@@ -135,6 +137,37 @@ class TextBonsai(Bonsai):
             return self.top_k_labels([X], k)[0]
         return self.top_k_labels(X, k)
 
+    @property
+    def blocks_(self) -> list[tuple[str, int, float]]:
+        """The blocks of features: name, number of features, weight."""
+        text = self._text()
+        sizes = text.core.block_sizes
+        return [(block.name, n, block.weight) for block, n in zip(text.plan.blocks, sizes, strict=True)]
+
+    @property
+    def label_names_(self) -> list[str]:
+        """Names of the labels, in the order of `classes_`; a label without a name stands for itself."""
+        names = self._text().label_names or [""] * len(self.classes_)
+        return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
+
+    def set_label_names(self, names: Mapping[Any, str]) -> Self:
+        """Give names to labels of the fitted model, which `save` writes with it; labels stay the keys.
+
+        Parameters
+        ----------
+        names : mapping of labels to names
+            As `datasets.read_label_names` returns it. Labels that the model does not have are ignored.
+        """
+        found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
+        text = replace(self._text(), label_names=found if any(found) else ())
+        self.fitted_ = replace(self._require_fitted(), text=text)
+        return self
+
+    def _text(self) -> FittedText:
+        text = self._require_fitted().text
+        assert text is not None
+        return text
+
     @classmethod
     def _check_kind(cls, path: str | os.PathLike[str], fitted: FittedModel) -> None:
         if fitted.text is None:
@@ -144,3 +177,9 @@ class TextBonsai(Bonsai):
     def _text_params(cls, fitted: FittedModel) -> dict[str, Any]:
         assert fitted.text is not None
         return {name: fitted.text.given[name] for name in TEXT_PARAMS if name in fitted.text.given}
+
+
+def load_any(path: str | os.PathLike[str], **options: Any) -> Bonsai:
+    """The model of a file: a `TextBonsai` or a `Bonsai`, whatever it is. Options are those of `load`."""
+    of_texts = "text" in container.read(path, mmap=True).metadata
+    return (TextBonsai if of_texts else Bonsai).load(path, **options)

@@ -1,6 +1,6 @@
 """A fitted text vectorizer: what a model keeps and a file holds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from numbers import Integral, Real
@@ -104,6 +104,8 @@ class FittedText:
     options: TextOptions
     unicode_version: str
     given: Mapping[str, Any] = field(default_factory=dict)  # the parameters of an estimator
+    label_names: tuple[str, ...] = ()  # one for each label, "" where there is none; or none at all
+    source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
 
     @classmethod
     def fit(
@@ -154,8 +156,9 @@ class FittedText:
             "plan": self.plan.to_json(),
             "options": vars(self.options),
             "given": params_to_json(self.given) if self.given else {},
+            "source": dict(self.source),
         }
-        return description, self.core.arrays()
+        return description, self.core.arrays() | pack_names(self.label_names)
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
@@ -168,16 +171,41 @@ class FittedText:
             )
         plan = Plan.from_json(description["plan"])
         options = TextOptions(**description["options"])
-        core = _core.TextTransform.from_arrays(
-            core_spec(plan, options), description["n_documents"], dict(arrays)
-        )
+        terms = dict(arrays)
+        label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
+        core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
+        source = description.get("source", {})
+        if not isinstance(source, dict):
+            raise ValueError("the source of its texts is not an object")
         return cls(
             core,
             plan,
             options,
             version,
             params_from_json(description["given"]) if description["given"] else {},
+            label_names,
+            source,
         )
+
+
+def pack_names(names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Names as one text and the places where they end; nothing where there are none."""
+    if not names:
+        return {}
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    return {"label_names": np.frombuffer(b"".join(encoded), np.uint8), "label_names_ptr": ends}
+
+
+def unpack_names(text: np.ndarray | None, ends: np.ndarray | None) -> tuple[str, ...]:
+    if text is None or ends is None:
+        return ()
+    if ends.ndim != 1 or ends.dtype != np.int64 or text.dtype != np.uint8 or not len(ends):
+        raise ValueError("the names of its labels are malformed")
+    if ends[0] != 0 or ends[-1] != len(text) or (np.diff(ends) < 0).any():
+        raise ValueError("the names of its labels do not fit their places")
+    data = text.tobytes()
+    return tuple(data[begin:end].decode() for begin, end in pairwise(ends.tolist()))
 
 
 def check_terms(fitted: FittedText) -> None:

@@ -30,7 +30,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         each may have blocks of its own besides. A dict gives their weight, 0 for none:
         ``{"title": 1.0, "abstract": 0}``. That weight is shared by words (× 0.3) and character 5-grams
         (× 0.7); a dict in its place says it all: ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``.
-        Of a list, the first field is taken for the title: it has the weight 1, the others 0.
+        In a list, the title (the field that is called so, or else the first) has the weight 1, others 0.
     word_ngrams : dict, int or None, default=1
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -34,6 +35,16 @@ class Document(NamedTuple):
     labels: list[str]
 
 
+class Options(NamedTuple):
+    """How to read; see `read_documents`."""
+
+    text: tuple[str, ...] = ()
+    labels: str | None = None
+    separator: str = "auto"
+    complete: bool = True
+    strict: bool = False
+
+
 class Documents:
     """The documents of a file; `read_documents` says how to get one. They can be iterated over once.
 
@@ -50,40 +61,29 @@ class Documents:
         The faults that were found so far: ``problems.report()`` is a list of sentences.
     """
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        name: str,
-        kind: str,
-        *,
-        text: Sequence[str] | None = None,
-        labels: str | None = None,
-        separator: str = "auto",
-        complete: bool = True,
-        strict: bool = False,
-        close: contextlib.ExitStack | None = None,
-    ) -> None:
+    def __init__(self, file: BinaryIO, name: str, kind: str, options: Options) -> None:
         self.name, self.kind = name, kind
         unit = "row" if kind in ("json", "parquet") else "line"
-        self.problems = Problems(name, strict, unit)
-        self._complete = complete
-        self._close = close or contextlib.ExitStack()
+        self.problems = Problems(name, options.strict, unit)
+        self._complete = options.complete
+        self._close = contextlib.ExitStack()
         records = READERS[kind](file, self.problems)
+        self.problems.hold()
         head = list(islice(records, _SAMPLE))
+        self._early = deque(self.problems.release())
         self._records: Iterable[Record] = chain(head, records)
         sample = [record for _, record in head if record is not None]
         self.fields: tuple[str, ...] = ()
         self.label_field: str | None = "labels"
         self.separator = _fields.LIST
         if kind not in PLAIN:
-            self._choose_fields(sample, text, labels, separator)
+            self._choose_fields(sample, options)
         self._id = next((field for field in _fields.IDS if any(field in record for record in sample)), None)
 
-    def _choose_fields(
-        self, sample: _fields.Sample, text: Sequence[str] | None, labels: str | None, separator: str
-    ) -> None:
+    def _choose_fields(self, sample: _fields.Sample, options: Options) -> None:
+        text, labels, separator = options.text, options.labels, options.separator
         if not sample:
-            self.fields, self.label_field = tuple(text or ()), labels
+            self.fields, self.label_field = text, labels
             return
         if labels is None and self._complete:
             labels = _fields.guess_label_field(sample, self.name)
@@ -101,9 +101,17 @@ class Documents:
     def __iter__(self) -> Iterator[Document]:
         with self._close:
             for line, record in self._records:
+                while self._early and self._early[0][0] <= line:
+                    self.problems.add(*self._early.popleft())
                 document = self._document(line, record)
                 if document is not None:
                     yield document
+            for fault in self._early:
+                self.problems.add(*fault)
+
+    def closing(self, stack: contextlib.ExitStack) -> None:
+        """What is to be closed after the last document."""
+        self._close = stack
 
     def __enter__(self) -> "Documents":
         return self
@@ -199,30 +207,33 @@ def read_documents(
     1
     """
     name = "standard input" if path == "-" else os.fspath(path)
-    if isinstance(text, str):
-        text = [field.strip() for field in text.split(",") if field.strip()]
-    if format != "auto" and format not in FORMATS:
-        raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
+    options = Options(_names(text), labels, label_separator, complete, strict)
     with contextlib.ExitStack() as stack:
         if path == "-":
             raw = cast(io.BufferedReader, sys.stdin.buffer)
         else:
             raw = stack.enter_context(open(path, "rb"))
         file: BinaryIO = stack.enter_context(decompressed(raw, name))
-        kind = format
-        if format == "auto":
-            kind, file = document_kind(file, name, [*(text or ()), *([labels] if labels else [])], complete)
-        return Documents(
-            file,
-            name,
-            kind,
-            text=text,
-            labels=labels,
-            separator=label_separator,
-            complete=complete,
-            strict=strict,
-            close=stack.pop_all(),
-        )
+        documents = open_documents(file, name, format, options)
+        documents.closing(stack.pop_all())
+        return documents
+
+
+def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(text, str):
+        text = text.split(",")
+    return tuple(field.strip() for field in text or () if field.strip())
+
+
+def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> Documents:
+    """The documents of an open file, decompressed already."""
+    if format != "auto" and format not in FORMATS:
+        raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
+    kind = format
+    if format == "auto":
+        columns = [*options.text, *([options.labels] if options.labels else [])]
+        kind, file = document_kind(file, name, columns, options.complete)
+    return Documents(file, name, kind, options)
 
 
 def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: bool) -> tuple[str, BinaryIO]:

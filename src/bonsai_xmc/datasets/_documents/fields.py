@@ -5,7 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TITLES = ("title", "titel", "titre", "titolo", "título", "headline", "heading", "name")
+from bonsai_xmc._text.blocks import is_title
+
 _LABELS = (
     "labels", "label", "subjects", "subject", "tags", "tag", "categories", "category", "keywords", "topics",
     "topic", "concepts", "classes", "codes",
@@ -20,10 +21,6 @@ _SEPARATORS = ("|", ";", "\t", ",")
 LIST, URIS, NONE = "list", "uris", "none"
 
 Sample = Sequence[Mapping[str, Any]]
-
-
-def is_title(field: str) -> bool:
-    return field.lower() in TITLES
 
 
 def guess_text_fields(sample: Sample, labels: str | None, name: str) -> list[str]:

@@ -34,7 +34,7 @@ def read_jsonl(file: BinaryIO, problems: Problems) -> Iterator[Record]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            problems.add(number, "that are not JSON: left out", f"not valid JSON: {error}")
+            problems.add(number, "with invalid JSON: left out", f"not valid JSON: {error}")
             yield number, None
             continue
         yield number, _object(value, number, problems)
@@ -57,7 +57,7 @@ def read_json(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 def _object(value: Any, number: int, problems: Problems) -> dict[str, Any] | None:
     if isinstance(value, dict):
         return value
-    problems.add(number, "that are not JSON objects: left out", f"{value!r:.40} is not a JSON object")
+    problems.add(number, "with JSON that is not an object: left out", f"{value!r:.40} is not a JSON object")
     return None
 
 

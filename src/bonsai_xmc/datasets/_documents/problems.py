@@ -17,9 +17,22 @@ class Problems:
     def __init__(self, name: str, strict: bool = False, unit: str = "line") -> None:
         self.name, self.strict, self._unit = name, strict, unit
         self._faults: dict[str, _Fault] = {}
+        self._held: list[tuple[int, str, str]] | None = None
+
+    def hold(self) -> None:
+        """Faults wait until `release`: rows are read ahead, but faults come in the order of the rows."""
+        self._held = []
+
+    def release(self) -> list[tuple[int, str, str]]:
+        """The faults that wait, to be added later. From now on faults wait no more."""
+        held, self._held = self._held or [], None
+        return held
 
     def add(self, line: int, what: str, detail: str = "") -> None:
         """`what` names the kind of the fault and what became of the row."""
+        if self._held is not None:
+            self._held.append((line, what, detail))
+            return
         if self.strict:
             raise ValueError(f"{self.name}, {self._unit} {line}: {detail or what.partition(':')[0]}")
         fault = self._faults.setdefault(what, _Fault())

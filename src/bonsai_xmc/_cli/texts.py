@@ -1,0 +1,83 @@
+"""Documents, as the commands read them: which argument is a file, and faults that are told at the end."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from bonsai_xmc import TextBonsai
+from bonsai_xmc._sniff import DOCUMENTS, KNOWN_EXTENSIONS
+from bonsai_xmc.datasets import Document, Documents
+from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents import Options as DocumentOptions
+
+from .io import STANDARD, Inputs
+
+CHUNK = 4096  # documents that are predicted at a time
+_PROSE = 3  # words in the first line, which no file of features has
+
+
+def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
+    """Whether the argument DATA is a file of documents, and not of features."""
+    if args.format != "auto":
+        return args.format in FORMATS
+    if args.text is not None or args.label_field is not None:
+        return True
+    if os.path.isdir(args.data):
+        return False
+    return inputs.kind(args.data) in DOCUMENTS or _begins_with_words(inputs.beginning(args.data))
+
+
+def _begins_with_words(beginning: bytes) -> bool:
+    """Whether a file is prose, so that a message about documents helps more than one about features."""
+    words = beginning.partition(b"\n")[0].decode(errors="replace").split()
+    return sum(word.isalpha() for word in words) >= _PROSE
+
+
+def is_file(argument: str) -> bool:
+    """Whether an argument names a file; otherwise it is a text."""
+    if argument == STANDARD or os.path.exists(argument):
+        return True
+    if "/" in argument or argument.lower().endswith(KNOWN_EXTENSIONS):
+        raise FileNotFoundError(
+            f"there is no file {argument!r}; if it is a text, hand it over by standard input: "
+            "echo TEXT | bonsai predict MODEL -"
+        )
+    return False
+
+
+def of_model(
+    args: argparse.Namespace, model: TextBonsai, inputs: Inputs, *, complete: bool
+) -> Iterator[list[Document]]:
+    """The documents of the argument DATA in chunks, read as the training file of the model was."""
+    text = model.fitted_.text
+    assert text is not None
+    format = args.format if args.format in FORMATS else "auto"
+    fields = text.plan.fields or tuple(args.text or ())
+    source = text.source
+    labels = getattr(args, "label_field", None) or source.get("labels")
+    separator = getattr(args, "label_separator", None) or source.get("separator", "auto")
+    documents = inputs.documents(
+        args.data, format, DocumentOptions(fields, labels, separator, complete, args.strict)
+    )
+    iterator = iter(documents)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+    report(documents)
+
+
+def texts_of(chunk: list[Document], model: TextBonsai) -> list[Any]:
+    """The texts of documents as the model takes them: records, or strings if it has no fields."""
+    text = model.fitted_.text
+    assert text is not None
+    if text.plan.fields:
+        return [d.text if isinstance(d.text, str) else {**d.text} for d in chunk]
+    return [d.text if isinstance(d.text, str) else " ".join(filter(None, d.text.values())) for d in chunk]
+
+
+def report(documents: Documents) -> None:
+    """Tell the faults of a file that has been read."""
+    for line in documents.problems.report():
+        print(f"bonsai: warning: {line}", file=sys.stderr)

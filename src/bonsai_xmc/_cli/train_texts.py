@@ -1,0 +1,80 @@
+"""``bonsai train`` on documents: texts and labels become a `TextBonsai`."""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from bonsai_xmc import TextBonsai
+from bonsai_xmc._text.blocks import is_title
+from bonsai_xmc.datasets import Documents, read_label_names
+from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents import Options as DocumentOptions
+
+from .io import Inputs
+from .texts import report
+
+
+def open_training(args: argparse.Namespace, inputs: Inputs) -> Documents:
+    """The documents to train on, and which fields hold what."""
+    if args.labels is not None:
+        raise ValueError(
+            f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
+            f"of the labels: --labels {args.labels}"
+        )
+    options = DocumentOptions(
+        tuple(args.text or ()), args.label_field, args.label_separator or "auto", True, args.strict
+    )
+    documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
+    if args.text and not documents.fields:
+        raise ValueError(
+            f"{args.data} is a file of {documents.kind} and has no fields, so --text must not be given"
+        )
+    return documents
+
+
+def fields_of(args: argparse.Namespace, documents: Documents) -> Any:
+    """The parameter `fields`: weights as given; without any, the title is known by its name."""
+    if not documents.fields:
+        return None
+    weights = args.text or {}
+    if any(weight is not None for weight in weights.values()):
+        default = {name: 1.0 if is_title(name) else 0.0 for name in weights}
+        return {name: default[name] if weight is None else weight for name, weight in weights.items()}
+    return list(documents.fields)
+
+
+def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> float:
+    """Fit a model to documents, which are read once; the seconds that reading them took."""
+    labels: list[list[str]] = []
+    seconds, ended = 0.0, False
+
+    def texts() -> Iterator[Any]:
+        nonlocal seconds, ended
+        iterator = iter(documents)
+        while True:
+            begin = time.perf_counter()
+            document = next(iterator, None)
+            seconds += time.perf_counter() - begin
+            if document is None:
+                ended = True
+                return
+            labels.append(document.labels)  # complete when `fit` looks at them, after the texts
+            yield document.text
+
+    try:
+        model.fit(texts(), labels, progress=args.progress)
+    except ValueError as error:
+        if labels or not ended:
+            raise
+        report(documents)
+        raise ValueError(f"{documents.name} holds no document with text and labels") from error
+    text = model.fitted_.text
+    assert text is not None
+    source = {"labels": documents.label_field, "separator": documents.separator}
+    model.fitted_ = replace(model.fitted_, text=replace(text, source=source if documents.fields else {}))
+    if args.label_names is not None:
+        model.set_label_names(read_label_names(args.label_names))
+    report(documents)
+    return seconds

@@ -1,0 +1,319 @@
+"""The commands on documents: train, predict, evaluate and info as a new user would try them."""
+
+import gzip
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from bonsai_xmc import TextBonsai, metrics
+from bonsai_xmc._cli import arguments
+from bonsai_xmc._text.estimator import TEXT_PARAMS
+from bonsai_xmc.datasets import read_documents
+from test_text_model import TOPICS, make_records
+
+NAMES = {f"t:{i}": name for i, name in enumerate(TOPICS)}
+KEYS = {name: key for key, name in NAMES.items()}
+
+
+def lines_of(records):
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+@pytest.fixture(scope="module")
+def records():
+    rows, labels = make_records()
+    keys = ([KEYS[name] for name in row] for row in labels)
+    return [{"id": f"d{i}", **row, "subjects": k} for i, (row, k) in enumerate(zip(rows, keys, strict=True))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, records):
+    """Documents in several formats, and a model of them; not to be changed."""
+    path = tmp_path_factory.mktemp("texts")
+    (path / "docs.jsonl.gz").write_bytes(gzip.compress(lines_of(records).encode()))
+    (path / "dev.jsonl").write_text(lines_of(records[:20]))
+    (path / "names.tsv").write_text("".join(f"{key}\t{name}\n" for key, name in NAMES.items()))
+    (path / "lines.txt").write_text("A boiler and a pump\n\nHedge of flower\n")
+    (path / "fasttext.txt").write_text(
+        "".join(f"{' '.join('__label__' + s for s in r['subjects'])} {r['abstract']}\n" for r in records)
+    )
+    model = TextBonsai(fields=["title", "abstract"]).fit(records, [r["subjects"] for r in records])
+    model.set_label_names(NAMES).save(path / "python.bonsai")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    """The file of a model that the command line has trained."""
+    from bonsai_xmc import _cli
+
+    path = str(folder / "catalogue.bonsai")
+    names = ["--label-names", str(folder / "names.tsv")]
+    line = [
+        "train",
+        str(folder / "docs.jsonl.gz"),
+        "--text",
+        "title,abstract",
+        "--labels",
+        "subjects",
+        *names,
+    ]
+    assert _cli.main([*line, "-o", path, "-q"]) == 0
+    return path
+
+
+# train
+
+
+def test_training_is_what_python_does(bonsai, folder, model):
+    mine, pythons = TextBonsai.load(model), TextBonsai.load(folder / "python.bonsai")
+    texts = ["A boiler", "old hedge", {"abstract": "Ziegelbau"}]
+    np.testing.assert_array_equal(mine.top_k(texts, 4)[1], pythons.top_k(texts, 4)[1])
+    assert mine.get_params() == pythons.get_params()
+    assert mine.label_names_ == pythons.label_names_ == [NAMES[key] for key in mine.classes_]
+
+
+def test_training_tells_what_it_read(bonsai, tmp_path):
+    out = bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m")
+    assert out.splitlines()[0] == "texts from title, abstract; labels from subjects"
+    assert "title+abstract word 1" in out and "title char_wb 5" in out
+    report = json.loads(bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m", "--json"))
+    assert report["rows"] == 120
+    assert report["problems"] == {}
+    assert report["texts"]["source"] == {"labels": "subjects", "separator": "list"}
+    assert report["seconds"].keys() >= {"reading", "texts", "one-vs-rest", "total"}
+
+
+def test_every_parameter_of_texts_has_an_option():
+    assert ["fields", *arguments.TEXT_PARAMETERS] == list(TEXT_PARAMS)
+
+
+def test_options_of_texts_become_parameters(bonsai, tmp_path):
+    line = ["--text", "abstract,title=0.5", "--word-ngrams", "1=1,2-3=0.25", "--char-ngrams", "4"]
+    line += ["--min-df", "3", "--max-df", "0.9", "--max-features", "1000", "--no-lowercase", "--C", "2"]
+    bonsai("train", "docs.jsonl.gz", *line, "-o", tmp_path / "m", "-q")
+    params = TextBonsai.load(tmp_path / "m").get_params()
+    expected = {
+        "fields": {"abstract": 0.0, "title": 0.5},
+        "word_ngrams": {1: 1.0, (2, 3): 0.25},
+        "char_ngrams": 4,
+        "min_df": 3,
+        "max_df": 0.9,
+        "max_features": 1000,
+        "lowercase": False,
+        "C": 2.0,
+    }
+    assert {name: params[name] for name in expected} == expected
+
+
+def test_the_parameters_of_a_model_train_it_again(bonsai, tmp_path, model):
+    (tmp_path / "p.json").write_text(json.dumps(json.loads(bonsai("info", model, "--json"))["params"]))
+    names = ["--label-names", "names.tsv"]
+    bonsai("train", "docs.jsonl.gz", "--params", tmp_path / "p.json", *names, "-o", tmp_path / "m", "-q")
+    with open(model, "rb") as file:
+        assert (tmp_path / "m").read_bytes() == file.read()
+
+
+def test_the_title_is_known_by_its_name(bonsai, tmp_path):
+    bonsai("train", "docs.jsonl.gz", "--text", "abstract,title", "-o", tmp_path / "m", "-q")
+    blocks = [name for name, _, _ in TextBonsai.load(tmp_path / "m").blocks_]
+    assert blocks == ["abstract+title word 1", "title word 1", "title char_wb 5"]
+
+
+def test_formats_without_fields(bonsai, tmp_path):
+    bonsai("train", "fasttext.txt", "-o", tmp_path / "m", "-q")
+    assert TextBonsai.load(tmp_path / "m").fields is None
+    assert "  t:1" in bonsai("predict", tmp_path / "m", "boiler", "-k", 1)
+    rows = bonsai("predict", tmp_path / "m", "dev.jsonl", "--text", "title,abstract", "-k", 1)  # joined
+    assert len(rows.splitlines()) == 20
+    assert bonsai("evaluate", tmp_path / "m", "fasttext.txt").startswith(" ")
+    assert "has no fields" in error(bonsai, "train", "fasttext.txt", "--text", "title", "-o", tmp_path / "m",
+                                    "--format", "fasttext")  # fmt: skip
+
+
+def test_standard_input(bonsai, folder, tmp_path, monkeypatch, model):
+    def stdin(name):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((folder / name).open("rb")))
+
+    stdin("docs.jsonl.gz")
+    bonsai("train", "-", "--label-names", "names.tsv", "-o", tmp_path / "m", "-q")
+    with open(model, "rb") as file:
+        assert (tmp_path / "m").read_bytes() == file.read()
+    stdin("lines.txt")
+    rows = [json.loads(line) for line in bonsai("predict", model, "-", "-k", 1).splitlines()]
+    assert [[s["name"] for s in row["labels"]] for row in rows] == [["heating"], [], ["gardens"]]
+
+
+# faults
+
+
+def error(bonsai, *line):
+    bonsai(*line, code=1)
+    return bonsai.error
+
+
+@pytest.fixture
+def faulty(tmp_path, folder):
+    path = tmp_path / "faulty.jsonl"
+    lines = (folder / "dev.jsonl").read_bytes().splitlines(keepends=True)
+    lines[3] = b'{"id": "d3", "title": "No labels", "abstract": "", "subjects": []}\n'
+    lines[5] = b"{ not JSON\n"
+    lines[7] = b'{"id": "d7", "title": "br\xefck", "abstract": "wall", "subjects": ["t:0"]}\n'
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_faults_are_told(bonsai, faulty, tmp_path):
+    bonsai("train", faulty, "-o", tmp_path / "m", "-q")
+    assert bonsai.error.splitlines() == [
+        f"bonsai: warning: {faulty}: 1 row without labels: left out (line 4)",
+        f"bonsai: warning: {faulty}: 1 row with invalid JSON: left out (line 6)",
+        f"bonsai: warning: {faulty}: 1 row with bytes that are not UTF-8: these were replaced (line 8)",
+    ]
+    assert TextBonsai.load(tmp_path / "m").n_rows_fit_ == 18
+
+
+def test_strict_ends_at_the_first_fault(bonsai, faulty, tmp_path, model):
+    message = error(bonsai, "train", faulty, "-o", tmp_path / "m", "--strict")
+    assert message == f"bonsai: error: {faulty}, line 4: without labels\n"
+    assert not (tmp_path / "m").exists()
+    assert "line 6: not valid JSON" in error(bonsai, "predict", model, faulty, "--strict")
+    assert "line 4: without labels" in error(bonsai, "evaluate", model, faulty, "--strict")
+
+
+def test_faulty_rows_keep_their_place_in_predictions(bonsai, faulty, model):
+    rows = [json.loads(line) for line in bonsai("predict", model, faulty, "-k", 1).splitlines()]
+    assert [row["line"] for row in rows] == list(range(1, 21))
+    assert rows[5] == {"line": 6, "labels": []}
+    assert "line 6" in bonsai.error and "without labels" not in bonsai.error
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (("train", "docs.jsonl.gz", "--text", "tilte"), "has no field 'tilte'. There are 'id', 'title'"),
+        (("train", "docs.jsonl.gz", "--labels", "tags"), "has no field 'tags'"),
+        (("train", "docs.jsonl.gz", "subjects"), "to name the field of the labels: --labels subjects"),
+        (("train", "lines.txt"), "not a file of documents in a known format"),
+        (("train", "lines.txt", "--format", "lines"), "holds no document with text and labels"),
+        (("train", "docs.jsonl.gz", "--label-names", "nowhere"), "nowhere: No such file"),
+        (("train", "docs.jsonl.gz", "--min-df", "0"), "min_df is 0, but must be"),
+    ],
+)
+def test_training_that_cannot_be(bonsai, tmp_path, line, message):
+    assert message in error(bonsai, *line, "-o", tmp_path / "m")
+
+
+# predict
+
+
+def test_a_text_becomes_a_table(bonsai, model):
+    first, *_ = out = bonsai("predict", model, "Neue Wärmepumpe", "-k", 2).splitlines()
+    score, label, name = first.split(maxsplit=2)
+    assert (label, name) == ("t:1", "heating")
+    assert 0 < float(score) <= 1 and len(out) == 2
+    assert bonsai("predict", model, "xyzzy") == "  no label: none of its words is known\n"
+    assert bonsai("predict", model, "") == "  no label: none of its words is known\n"
+
+
+@pytest.mark.parametrize("argument", ["nowhere.jsonl", "some/where", "new.CSV", "x.jsonl.gz"])
+def test_what_looks_like_a_file_must_exist(bonsai, model, argument):
+    assert f"there is no file {argument!r}; if it is a text" in error(bonsai, "predict", model, argument)
+
+
+def test_json_lines(bonsai, model, records, tmp_path):
+    bonsai("predict", model, "dev.jsonl", "-k", 3, "-o", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == [record["id"] for record in records[:20]]
+    expected = TextBonsai.load(model).top_k_labels(records[:20], 3)
+    for row, best in zip(rows, expected, strict=True):
+        assert [(s["label"], s["name"]) for s in row["labels"]] == [(key, NAMES[key]) for key, _ in best]
+        assert [s["score"] for s in row["labels"]] == pytest.approx([s for _, s in best], abs=1e-6)
+    assert bonsai("predict", model, "dev.jsonl", "-k", 3) == (tmp_path / "out.jsonl").read_text()
+    one = json.loads(bonsai("predict", model, "boiler", "-k", 1, "--json"))
+    assert one["labels"][0]["name"] == "heating"
+
+
+def test_tsv_and_scores(bonsai, model, records, tmp_path):
+    bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.tsv")
+    header, first, *_ = (tmp_path / "out.tsv").read_text().splitlines()
+    assert header.split("\t") == ["line", "id", "label", "name", "score"]
+    assert first.split("\t")[:3] == ["1", "d0", "t:0"]
+    bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.txt")
+    ids, _ = metrics.read_predictions(tmp_path / "out.txt")
+    np.testing.assert_array_equal(ids, TextBonsai.load(model).top_k(records[:20], 2)[0])
+
+
+def test_a_table_of_several_documents(bonsai, model):
+    out = bonsai("predict", model, "dev.jsonl", "-k", 1, "--output-format", "table").split("\n\n")
+    assert out[0].startswith("d0 ") and out[0].splitlines()[1].endswith("brick construction")
+    assert len(out) == 21
+
+
+def test_names_at_prediction(bonsai, tmp_path):
+    bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m", "-q")
+    assert bonsai("predict", tmp_path / "m", "boiler", "-k", 1).split()[1:] == ["t:1"]
+    named = bonsai("predict", tmp_path / "m", "boiler", "-k", 1, "--label-names", "names.tsv")
+    assert named.split()[1:] == ["t:1", "heating"]
+    assert "--names is for models of matrices" in error(
+        bonsai, "predict", tmp_path / "m", "boiler", "--names"
+    )
+
+
+def test_a_terminal_gets_a_table(bonsai, model, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert bonsai("predict", model, "dev.jsonl", "-k", 1).startswith("d0 ")
+
+
+# evaluate, info
+
+
+def test_evaluation(bonsai, model, records):
+    result = json.loads(bonsai("evaluate", model, "dev.jsonl", "--json", "-k", 1, 2))
+    loaded = TextBonsai.load(model)
+    truth = [record["subjects"] for record in records[:20]]
+    ids, _ = loaded.top_k(records[:20], 2)
+    expected = metrics.evaluate(truth, ids, k=(1, 2), classes=loaded.classes_)
+    assert {name: result[name] for name in expected} == pytest.approx(expected)
+    exact = json.loads(bonsai("evaluate", model, "dev.jsonl", "--json", "--exact"))
+    assert exact["found@1"] == 100
+
+
+def test_labels_that_training_never_saw(bonsai, model, tmp_path, records):
+    (tmp_path / "dev.jsonl").write_text(lines_of([{**records[0], "subjects": ["t:0", "t:99"]}]))
+    result = json.loads(bonsai("evaluate", model, tmp_path / "dev.jsonl", "--json"))
+    assert result["P@1"] == result["R@1"] == 100
+    assert "1 of 2 true labels (50.0 %) do not occur in training" in bonsai.error
+
+
+def test_another_field_of_labels(bonsai, model, tmp_path, records):
+    other = [
+        {"title": r["title"], "abstract": r["abstract"], "tags": "; ".join(r["subjects"])} for r in records
+    ]
+    (tmp_path / "dev.jsonl").write_text(lines_of(other))
+    assert "has no field 'subjects'" in error(bonsai, "evaluate", model, tmp_path / "dev.jsonl")
+    line = ["evaluate", model, tmp_path / "dev.jsonl", "--labels", "tags", "--label-separator", ";", "--json"]
+    assert json.loads(bonsai(*line))["P@1"] == 100
+
+
+def test_info(bonsai, model):
+    out = bonsai("info", model)
+    assert "title+abstract word 1" in out
+    assert "4, 4 of them with rows, 4 with a name" in out
+    assert json.loads(bonsai("info", model, "--json"))["texts"]["fields"] == ["title", "abstract"]
+
+
+def test_models_of_matrices_take_no_documents(bonsai, cli_folder, folder):
+    matrix = cli_folder / "model.bonsai"
+    for option in ("--text=title", "--strict", "--output-format=tsv"):
+        message = error(bonsai, "predict", matrix, cli_folder / "test.txt", option)
+        assert "is for documents, but" in message
+    line = ["train", cli_folder / "train.txt", "-o", folder / "x", "--strict"]
+    assert "--strict is for documents, but" in error(bonsai, *line)
+
+
+def test_documents_of_a_file_are_those_of_the_reader(folder, records):
+    assert [d.id for d in read_documents(folder / "docs.jsonl.gz")] == [r["id"] for r in records]
