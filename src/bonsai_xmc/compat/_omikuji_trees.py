@@ -67,6 +67,7 @@ def _ranked(
         min(top_k, fitted.n_labels),
         beam_size=beam_size,
         exact=False,
+        n_probe=0,
         path_weight=fitted.strategy.path_weight,
         threads=threads,
         progress=None,
