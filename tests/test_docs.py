@@ -244,7 +244,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     texts = TextBonsai(word_ngrams=2, char_ngrams={3: 1.0}, min_df=1).fit(
         ["red brick", "old wall"], [["a"], ["b"]]
     )
-    texts.save(tmp_path / "model.bonsai")
+    texts.set_label_names({"a": "bricks"}).save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
