@@ -1,8 +1,10 @@
 """What omikuji does with trees and `Bonsai` does not: layers taken out, models that are added up."""
 
+import copy
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree, _inputs, _training
 from bonsai_xmc._params import seed_of, threads_of
@@ -43,34 +45,22 @@ def _without_layers(tree: LabelTree, node: int, n_layers: int) -> list[Any]:
 
 
 def best(
-    parts: list[Bonsai], rows: tuple[Any, Any, Any, int], beam_size: int, top_k: int, threads: int
+    parts: list[Bonsai], row: csr_array, beam_size: int, top_k: int, n_jobs: int
 ) -> list[tuple[int, float]]:
     """The best labels of one row by the mean over all trees of all parts."""
     if len(parts) == 1:
-        ids, scores = _ranked(parts[0], rows, beam_size, top_k, threads)
-        return list(zip(ids, scores, strict=True))
+        return _ranked(parts[0], row, beam_size, top_k, n_jobs)
     counts = [len(part.trees_) for part in parts]
     total: dict[int, float] = {}
     for part, n_trees in zip(parts, counts, strict=True):
-        ids, scores = _ranked(part, rows, beam_size, len(part.classes_), threads)
-        for label, score in zip(ids, scores, strict=True):
+        for label, score in _ranked(part, row, beam_size, len(part.classes_), n_jobs):
             total[label] = total.get(label, 0.0) + score * n_trees / sum(counts)
     return sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:top_k]
 
 
 def _ranked(
-    model: Bonsai, rows: tuple[Any, Any, Any, int], beam_size: int, top_k: int, threads: int
-) -> tuple[list[int], list[float]]:
-    fitted = model.fitted_
-    ids, scores = fitted.core.top_k(
-        rows,
-        min(top_k, fitted.n_labels),
-        beam_size=beam_size,
-        exact=False,
-        n_probe=0,
-        path_weight=fitted.strategy.path_weight,
-        threads=threads,
-        progress=None,
-    )
-    found = ids[0] >= 0
-    return ids[0][found].tolist(), np.exp(scores[0][found]).tolist()
+    model: Bonsai, row: csr_array, beam_size: int, top_k: int, n_jobs: int
+) -> list[tuple[int, float]]:
+    chosen = copy.copy(model)  # as other threads may ask for other beams
+    chosen.beam_size, chosen.n_jobs = beam_size, n_jobs
+    return chosen.top_k_labels(row, min(top_k, len(model.classes_)))[0]

@@ -36,6 +36,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, FormatError, datasets
 from bonsai_xmc.compat import _omikuji_trees as _trees
@@ -200,7 +201,7 @@ class Model:
     ) -> "Model":
         """Train on a matrix of features and a 0/1 matrix of labels."""
         param = HyperParam() if hyper_param is None else hyper_param
-        _log(f"training with {param!r}")
+        _log(f"Training model with hyper-parameters {param!r}")  # words that callers look for
         try:
             model = param._bonsai(n_threads)
             if param.collapse_every_n_layers > 0 and param.cluster_k > 1:
@@ -261,8 +262,8 @@ class Model:
         values[~np.isfinite(values)] = 0
         if top_k == 0 or not values.any():
             return []
-        rows = (np.array([0, len(pairs)]), indices.astype(np.int32), values, self.n_features)
-        return _trees.best(self._parts, rows, beam_size, top_k, self._n_threads or 1)
+        row = csr_array((values, indices, [0, len(pairs)]), shape=(1, self.n_features))
+        return _trees.best(self._parts, row, beam_size, top_k, self._n_threads or 1)
 
     def densify_weights(self, max_sparse_density: float = 0.1, n_threads: int | None = None) -> None:
         """Nothing to do: weights are packed for prediction already."""
