@@ -1,8 +1,14 @@
 #include "predict/rank_indexed.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace bonsai {
+
+IndexedRanking::~IndexedRanking() {
+    for (auto& search : searches_)
+        if (search) index_.searches().give_back(std::move(search));
+}
 
 size_t IndexedRanking::max_rows() const {
     constexpr size_t max_probes = 16 << 20;
@@ -28,7 +34,7 @@ void IndexedRanking::find_blocks() {
     probes_.resize(rows_.size() * n_probe_);
     for_each_row(pool_, 0, rows_.size(), [&](size_t r, unsigned worker) {
         auto& search = searches_[worker];
-        if (!search) search = std::make_unique<CandidateSearch>(index_);
+        if (!search) search = index_.searches().take(index_);
         const Batch::Row& row = batch_.row(rows_[r]);
         const auto found = search->find_blocks({batch_.features(row), row.n}, {batch_.values(row), row.n},
                                                row.unit, n_probe_);

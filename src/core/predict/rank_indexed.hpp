@@ -34,6 +34,7 @@ class IndexedRanking : public Ranking {
           best_(scores, k, pool.threads()),
           searches_(pool.threads()),
           ranked_(pool.threads()) {}
+    ~IndexedRanking() override;
 
     size_t max_rows() const override;
     void run(const TopKOutput& out) override;

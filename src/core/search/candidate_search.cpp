@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace bonsai {
 namespace {
@@ -64,7 +66,9 @@ CandidateSearch::CandidateSearch(const LabelIndex& index)
     : index_(index),
       position_mask_(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, index.n_positions())) - 1)),
       count_(kBins, 0),
-      sums_(size_t{position_mask_} + 1 + kBlockChildren) {}
+      sums_(size_t{position_mask_} + 1 + kBlockChildren) {
+    ranked_.reserve(index.n_positions() / kBlockChildren + 1);
+}
 
 std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t> features,
                                                        std::span<const int16_t> values, float unit,
@@ -169,6 +173,7 @@ void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float va
     }
 }
 
+// Sets the sums back to 0, and throws nothing before.
 void CandidateSearch::rank_blocks(size_t n_probe) {
     const size_t n_blocks = (index_.n_positions() + kBlockChildren - 1) / kBlockChildren;
     ranked_.clear();
@@ -179,6 +184,25 @@ void CandidateSearch::rank_blocks(size_t n_probe) {
         std::nth_element(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
     blocks_.clear();
     for (size_t i = 0; i < n; ++i) blocks_.push_back(static_cast<uint32_t>(ranked_[i]));
+}
+
+// A lock that cannot be had at once, as in a process forked while another thread held it, is not waited for.
+std::unique_ptr<CandidateSearch> SearchCache::take(const LabelIndex& index) {
+    if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && !unused_.empty()) {
+        auto search = std::move(unused_.back());
+        unused_.pop_back();
+        return search;
+    }
+    return std::make_unique<CandidateSearch>(index);
+}
+
+void SearchCache::give_back(std::unique_ptr<CandidateSearch> search) noexcept {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;
+    try {
+        unused_.push_back(std::move(search));
+    } catch (const std::bad_alloc&) {  // then it is dropped
+    }
 }
 
 }  // namespace bonsai

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -48,6 +50,18 @@ class CandidateSearch {
     std::vector<uint64_t> ranked_;
     std::vector<uint32_t> blocks_;
     size_t n_postings_ = 0;
+};
+
+// Searches that are not in use: a sum for each label need not be set to 0 for each call.
+class SearchCache {
+  public:
+    // One of them, or a new one.
+    std::unique_ptr<CandidateSearch> take(const LabelIndex& index);
+    void give_back(std::unique_ptr<CandidateSearch> search) noexcept;
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<CandidateSearch>> unused_;
 };
 
 }  // namespace bonsai

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "search/candidate_search.hpp"
+
 namespace bonsai {
 namespace {
 
@@ -16,7 +18,10 @@ void require(bool holds, const char* what) {
 }  // namespace
 
 LabelIndex::LabelIndex(OwnedLabelIndex&& made, size_t n_positions)
-    : owned_(std::move(made)), a_(owned_.arrays()), n_positions_(n_positions) {}
+    : owned_(std::move(made)),
+      a_(owned_.arrays()),
+      n_positions_(n_positions),
+      searches_(std::make_shared<SearchCache>()) {}
 
 LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions,
                        std::shared_ptr<const void> owner)
@@ -25,7 +30,8 @@ LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t
              .levels = {arrays.levels.begin(), arrays.levels.end()}},
       owner_(std::move(owner)),
       a_{owned_.list_ptr, arrays.postings, owned_.levels},
-      n_positions_(n_positions) {
+      n_positions_(n_positions),
+      searches_(std::make_shared<SearchCache>()) {
     require(n_positions <= kMaxPositions, "more classifiers than there can be");
     require(a_.list_ptr.size() == n_features + 2, "a list_ptr of a wrong length");
     require(a_.list_ptr.front() == 0 && a_.list_ptr.back() == static_cast<int64_t>(a_.postings.size()),

@@ -73,6 +73,8 @@ class PostingList {
     std::span<const uint32_t> postings_;
 };
 
+class SearchCache;
+
 // Immutable.
 class LabelIndex {
   public:
@@ -97,6 +99,9 @@ class LabelIndex {
     PostingList biases() const { return list(n_features()); }
     const float* levels() const { return a_.levels.data(); }
 
+    // Of searches of this index; may be used by several threads at once.
+    SearchCache& searches() const { return *searches_; }
+
     // Checks the words too: positions in range, postings ascending, headers that fit them.
     void verify() const;
 
@@ -105,6 +110,7 @@ class LabelIndex {
     std::shared_ptr<const void> owner_;
     LabelIndexArrays a_;
     size_t n_positions_;
+    std::shared_ptr<SearchCache> searches_;
 };
 
 // Of a forest that is one leaf. Each classifier has postings of its largest weights, which hold three
