@@ -97,7 +97,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Nodes that a row follows at each level; None follows all (exact, slow). "auto": 10, as in the paper.
     n_probe : "auto", int ≥ 1 or None, default="auto"
         With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
-        slow). "auto": 32 + 4 for each label that is asked for, which finds 99 % of them.
+        slow). "auto": 16 + 4 for each label that is asked for, which finds 99 % of them.
     max_labels : int ≥ 1, default=100
         Labels that `predict_proba`, `decision_function` and `predict` return for each row at most.
     threshold : "auto" or float in [0, 1], default="auto"

@@ -32,12 +32,12 @@ def estimate(problem: Problem, strategy: Strategy, threads: int) -> dict[str, in
     vector_entries = _label_vector_entries(rows, labels)
     row_bytes = entries * _CSR_ENTRY
     vectors = 0.0
-    if search == "beam" and not strategy.given_tree and strategy.representation != "custom":
+    if search != "exact" and not strategy.given_tree and strategy.representation != "custom":
         vectors = vector_entries * _CSR_ENTRY if strategy.representation != "output" else 0.0
         if strategy.representation != "input":
             vectors += pairs * pairs / max(1, n_rows) * _CSR_ENTRY
     # One root after the other: the vectors again by rows and by columns; centres, old, new and in bytes.
-    growing = 2 * vectors + n_features * strategy.branching_factor * (4 + 4 + 1) if search == "beam" else 0.0
+    growing = 2 * vectors + n_features * strategy.branching_factor * (4 + 4 + 1) if search != "exact" else 0.0
     # The root's slice, and for each thread a panel of weights and the dual variables of all rows.
     panels = float(threads * _LANES * 4 * (n_features + n_rows))
     kept = _WEIGHTS_PER_ENTRY * math.exp(-strategy.prune * math.sqrt(entries / max(1, n_rows)))

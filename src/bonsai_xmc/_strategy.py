@@ -153,7 +153,7 @@ def n_probe(given: Any, search: str, k: int, n_labels: int) -> int:
         return int(given or 0)
     # 99 % of the labels that scoring all of them finds, for any k (docs/performance.md). Where half of the
     # blocks would be scored, scoring all takes no longer.
-    chosen = 32 + 4 * k
+    chosen = 16 + 4 * k
     return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
 
 

@@ -106,6 +106,9 @@ def train(
         report += Report(**numbers)
         # Labels of a leaf are asked for together, so their classifiers stand together.
         present = trees.leaf_order(0) if routing_only else present
+    elif strategy.search == "index":
+        # Similar labels stand together: a row's best labels share blocks of classifiers.
+        present = _trees(problem, dataset, present, strategy, seed, threads, phases).leaf_order(0)
     if strategy.classifiers == "one_vs_rest":
         one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
         report += more
@@ -216,7 +219,8 @@ def _trees(
         "max_depth": strategy.max_depth or 0,
         "split_oversized": strategy.split_oversized,
     }
-    return phases.run("trees", _core.build_trees, vectors, present, strategy.n_trees, params, seed, threads)
+    n_trees = max(1, strategy.n_trees)
+    return phases.run("trees", _core.build_trees, vectors, present, n_trees, params, seed, threads)
 
 
 def _linear_params(strategy: Strategy, bias: str | float) -> dict[str, Any]:
