@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench wheels clean
+.PHONY: demo test pytest cpptest lint format sanitize bench wheels test-annif clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -46,6 +46,14 @@ sanitize: $(VENV)/.installed
 #   .venv/bin/python -m benchmarks.compare
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.compare --quick
+
+# The backend for Annif and the interface of omikuji, tested with Annif and omikuji, in an environment of their own.
+# Annif's analyzers need data: build/annif/bin/python -m nltk.downloader punkt_tab
+test-annif:
+	$(PYTHON) -m venv build/annif
+	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
+	  '.[annif]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
+	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
 
 # Wheels in dist/, for 3.11 and for 3.12 and later, tested in new environments without a compiler (takes minutes).
 wheels: $(VENV)/.installed

@@ -28,6 +28,7 @@ MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(bonsai_xmc.__path__, "bonsai_xmc.")
     if not module.name.endswith(("__main__", "_core"))
+    and not module.name.startswith("bonsai_xmc.annif._")  # needs Annif: tests/test_annif.py
 )
 NEEDS_DATA = {"bonsai_xmc.datasets._named.load": "bibtex"}  # examples that read a data set
 FENCE = re.compile(

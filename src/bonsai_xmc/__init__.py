@@ -1,12 +1,16 @@
 """Extreme multi-label classification: one-vs-rest classifiers, and diverse, shallow label trees."""
 
-from bonsai_xmc import datasets, metrics
-from bonsai_xmc._estimator import Bonsai
-from bonsai_xmc._fitted import VERSION as __version__
-from bonsai_xmc._store.container import FormatError
-from bonsai_xmc._text.estimator import TextBonsai
-from bonsai_xmc._text.vectorizer import TextVectorizer
-from bonsai_xmc._tree import LabelTree
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bonsai_xmc import datasets, metrics
+    from bonsai_xmc._estimator import Bonsai
+    from bonsai_xmc._fitted import VERSION as __version__
+    from bonsai_xmc._store.container import FormatError
+    from bonsai_xmc._text.estimator import TextBonsai
+    from bonsai_xmc._text.vectorizer import TextVectorizer
+    from bonsai_xmc._tree import LabelTree
 
 __all__ = [
     "Bonsai",
@@ -18,3 +22,30 @@ __all__ = [
     "datasets",
     "metrics",
 ]
+
+# Imported when they are first asked for: programs that only may use this package, such as the command line
+# of Annif, do not pay for NumPy, SciPy and scikit-learn.
+_MODULES = {
+    "Bonsai": "_estimator",
+    "FormatError": "_store.container",
+    "LabelTree": "_tree",
+    "TextBonsai": "_text.estimator",
+    "TextVectorizer": "_text.vectorizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"bonsai_xmc.{_MODULES[name]}"), name)
+    elif name in ("datasets", "metrics"):
+        value = importlib.import_module(f"bonsai_xmc.{name}")
+    elif name == "__version__":
+        value = importlib.import_module("bonsai_xmc._fitted").VERSION
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,11 +11,13 @@ from bonsai_xmc._params import seed_of, threads_of
 from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import resolve
 
+_OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
 
-def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
-    """The trees that `model` would build, with `n_layers` layers taken out below each one that is kept.
 
-    Leaves stay as they are.
+def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:
+    """Give `model` the trees that it would build, with `n_layers` of `n_layers` + 1 layers taken out.
+
+    Leaves stay as they are. Parameters of clustering are set to their defaults, as they have no effect now.
     """
     problem = model._problem(_inputs.training_rows(X, "Bonsai"), Y)
     strategy = resolve(model.get_params(deep=False), problem.facts)
@@ -23,9 +25,14 @@ def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
     present = np.flatnonzero(problem.labels.counts).astype(np.uint32)
     seed, threads = seed_of(model.random_state), threads_of(model.n_jobs)
     trees = _training._trees(problem, dataset, present, strategy, seed, threads, Phases(None))
-    return [
-        LabelTree.from_nested(_without_layers(LabelTree(*arrays), 0, n_layers)) for arrays in trees.arrays()
-    ]
+    defaults = Bonsai().get_params()
+    model.set_params(
+        tree=[
+            LabelTree.from_nested(_without_layers(LabelTree(*arrays), 0, n_layers))
+            for arrays in trees.arrays()
+        ],
+        **{name: defaults[name] for name in _OF_CLUSTERING},
+    )
 
 
 def _without_layers(tree: LabelTree, node: int, n_layers: int) -> list[Any]:

@@ -45,7 +45,6 @@ __version__ = "0.5.2"  # the version whose interface this is
 __all__ = ["LossType", "Model"]
 
 _PART = "trees{}.bonsai"
-_OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
 
 
 class LossType(enum.Enum):
@@ -205,9 +204,7 @@ class Model:
         try:
             model = param._bonsai(n_threads)
             if param.collapse_every_n_layers > 0 and param.cluster_k > 1:
-                trees = _trees.collapsed(model, features, labels, param.collapse_every_n_layers)
-                defaults = Bonsai().get_params()
-                model.set_params(tree=trees, **{name: defaults[name] for name in _OF_CLUSTERING})
+                _trees.collapse(model, features, labels, param.collapse_every_n_layers)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # omikuji has none
                 model.fit(features, labels)

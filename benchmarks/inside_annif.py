@@ -1,0 +1,186 @@
+"""Ours beside omikuji inside Annif, on TIBKAT core: `annif train`, `annif eval`, and the backends alone.
+
+    make test-annif                                        # installs Annif into build/annif
+    build/annif/bin/python benchmarks/inside_annif.py      # writes build/inside-annif, prints a table
+
+Each command of Annif runs in a process of its own. The backends alone: training from the matrix of TF-IDF
+values to the saved model, and suggesting from rows of that matrix, that is, after tokenising, which takes
+most of the time and is Annif's own. One backend runs at a time.
+"""
+
+import gzip
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+WORK = ROOT / "build" / "inside-annif"
+DATA = Path(os.environ.get("BONSAI_DATA", ROOT.parent / "shared" / "data")) / "tibkat-core"
+COMMON = "language=en\nanalyzer=snowball(german)\nvocab=gnd\nlimit=100\n"
+OMIKUJI = "cluster_balanced=False\ncluster_k=100\nmax_depth=3\n"
+PROJECTS = {
+    "omikuji": ("omikuji, its Bonsai settings", "backend=omikuji\n" + OMIKUJI),
+    "bonsai-trees": ("bonsai, the same settings", "backend=bonsai\n" + OMIKUJI),
+    "bonsai": ("bonsai, default", "backend=bonsai\n"),
+}
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--inside"]:
+        inside(*sys.argv[2:])
+        return
+    names = sys.argv[1:] or list(PROJECTS)
+    prepare()
+    results = json.loads((WORK / "results.json").read_text()) if (WORK / "results.json").exists() else {}
+    for name in names:
+        results[name] = measure(name)
+        (WORK / "results.json").write_text(json.dumps(results, indent=2))
+    print(table(results))
+
+
+def prepare() -> None:
+    WORK.mkdir(parents=True, exist_ok=True)
+    projects = "".join(f"[{name}]\nname={name}\n{COMMON}{more}\n" for name, (_, more) in PROJECTS.items())
+    (WORK / "projects.cfg").write_text(projects)
+    if (WORK / "dev.tsv").exists():
+        return
+    with gzip.open(DATA / "label_names.tsv.gz", "rt") as file, open(WORK / "vocab.tsv", "w") as out:
+        for line in file:
+            subject, _, name = line.rstrip("\n").partition("\t")
+            out.write(f"<https://d-nb.info/{subject.replace(':', '/')}>\t{name}\n")
+    annif("load-vocab", "gnd", "vocab.tsv", "--language", "en")
+    for part in ("train", "dev"):
+        with gzip.open(DATA / f"{part}.jsonl.gz", "rt") as file, open(WORK / f"{part}.tsv", "w") as out:
+            for record in map(json.loads, file):
+                text = " ".join(f"{record['title']} {record['abstract']}".split())
+                uris = " ".join(f"<https://d-nb.info/{s.replace(':', '/')}>" for s in record["subjects"])
+                out.write(f"{text}\t{uris}\n")
+
+
+def annif(*arguments: str) -> tuple[str, dict[str, float]]:
+    """Output, seconds and peak memory of a command of Annif."""
+    begin = time.perf_counter()
+    command = [str(Path(sys.executable).parent / "annif"), *arguments]
+    with open(WORK / "log.txt", "ab") as log:
+        process = subprocess.Popen(command, cwd=WORK, stdout=subprocess.PIPE, stderr=log, text=True)
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(arguments)} failed: see {WORK / 'log.txt'}")
+    return output, {"s": time.perf_counter() - begin, "MB": usage.ru_maxrss / 1024}
+
+
+def measure(name: str) -> dict[str, Any]:
+    shutil.rmtree(WORK / "data" / "projects" / name, ignore_errors=True)
+    print(f"{name}: training", file=sys.stderr)
+    _, trained = annif("train", name, "train.tsv")
+    print(f"{name}: evaluating", file=sys.stderr)
+    output, evaluated = annif("eval", name, "dev.tsv")
+    found = dict(re.findall(r"^(F1@5|NDCG):?\s+([\d.]+)$", output, re.M))
+    alone = {}
+    for task in ("train", "suggest"):
+        print(f"{name}: {task} alone", file=sys.stderr)
+        said = subprocess.run(
+            [sys.executable, __file__, "--inside", name, task], capture_output=True, text=True, check=True
+        )
+        alone[task] = json.loads(said.stdout.splitlines()[-1])
+    folder = WORK / "data" / "projects" / name
+    model = [
+        p for p in folder.rglob("*") if p.is_file() and "-train" not in p.name and p.name != "vectorizer"
+    ]
+    return {
+        "F1@5": float(found["F1@5"]),
+        "NDCG": float(found["NDCG"]),
+        "train": trained,
+        "eval": evaluated,
+        "alone": alone,
+        "model MB": sum(path.stat().st_size for path in model) / 1e6,
+    }
+
+
+# --- in a process of its own: the backend without tokenising
+
+
+class Prepared:
+    """A vectorizer that has the rows already."""
+
+    def __init__(self, vectorizer: Any, batches: list[Any]) -> None:
+        self.vocabulary_ = vectorizer.vocabulary_
+        self.batches = iter(batches)
+
+    def transform(self, texts: list[str]) -> Any:
+        return next(self.batches)
+
+
+def inside(name: str, task: str) -> None:
+    os.chdir(WORK)
+    import annif as package
+    import annif.registry
+    from annif.corpus import DocumentFileTSV
+
+    if "bonsai" in name:
+        import bonsai_xmc.annif  # noqa: F401, registers the backend
+    app = package.create_flask_app("annif.default_config.Config")
+    with app.app_context():
+        annif.registry.initialize_projects(app)
+        project = annif.registry.get_project(name)
+        project.initialize()
+        backend = project.backend
+        corpus = DocumentFileTSV(
+            str(WORK / ("train.tsv" if task == "train" else "dev.tsv")), project.subjects
+        )
+        print(json.dumps(train_alone(backend, corpus) if task == "train" else suggest_alone(backend, corpus)))
+
+
+def train_alone(backend: Any, corpus: Any) -> dict[str, float]:
+    rows = backend.vectorizer.transform(document.text for document in corpus.documents)
+    backend.create_vectorizer = lambda texts, params: rows
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    begin = time.perf_counter()
+    backend.train(corpus)
+    return {"s": time.perf_counter() - begin, "before MB": before}
+
+
+def suggest_alone(backend: Any, corpus: Any) -> dict[str, float]:
+    batches = list(corpus.doc_batches)
+    rows = [backend.vectorizer.transform([document.text for document in batch]) for batch in batches]
+    best = float("inf")
+    for _ in range(3):
+        backend.vectorizer = Prepared(backend.vectorizer, rows)
+        begin = time.perf_counter()
+        for batch in batches:
+            backend.suggest(batch, {"limit": 100})
+        best = min(best, time.perf_counter() - begin)
+    return {"s": best, "documents/s": sum(map(len, batches)) / best}
+
+
+def table(results: dict[str, Any]) -> str:
+    columns = (
+        "", "F1@5", "NDCG", "`annif train`, s", "backend alone, s", "peak memory, MB", "model, MB",
+        "`annif eval`, s", "suggesting, documents/s",
+    )  # fmt: skip
+    head = f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n"
+    lines = []
+    for name, result in results.items():
+        alone = result["alone"]
+        cells = [PROJECTS[name][0], f"{result['F1@5']:.4f}", f"{result['NDCG']:.4f}"]
+        cells += [
+            f"{result['train']['s']:.0f}",
+            f"{alone['train']['s']:.1f}",
+            f"{result['train']['MB']:,.0f}",
+        ]
+        cells += [f"{result['model MB']:,.0f}", f"{result['eval']['s']:.0f}"]
+        cells += [f"{alone['suggest']['documents/s']:,.0f}"]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return head + "".join(lines)
+
+
+if __name__ == "__main__":
+    main()

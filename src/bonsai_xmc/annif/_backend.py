@@ -1,0 +1,160 @@
+"""The backend: Annif's documents and parameters ↔ `Bonsai`."""
+
+import os.path
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import annif.util
+import numpy as np
+from annif.backend.hyperopt import AnnifHyperoptBackend
+from annif.backend.mixins import TfidfVectorizerMixin
+from annif.exception import (
+    ConfigurationException,
+    NotInitializedException,
+    NotSupportedException,
+    OperationFailedException,
+)
+from annif.suggestion import SuggestionBatch
+from scipy.sparse import csr_array, load_npz, save_npz
+
+from bonsai_xmc import Bonsai, FormatError
+from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, vectorizer_params
+from bonsai_xmc.compat._omikuji_trees import collapse
+
+TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")
+
+
+class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
+    """Extreme multi-label classification for Annif, by bonsai-xmc."""
+
+    name = "bonsai"
+
+    MODEL_FILE = "bonsai-model"
+    DEFAULT_PARAMETERS = {"min_df": 1, "ngram": 1}  # noqa: RUF012
+
+    # of objects that are not initialised
+    _model: Bonsai | None = None
+    _allowed: tuple[Any, Any] | None = None
+
+    def initialize(self, parallel: bool = False) -> None:
+        self.initialize_vectorizer()
+        if self._model is None:
+            path = os.path.join(self.datadir, self.MODEL_FILE)
+            self.debug(f"loading model from {path}")
+            if not os.path.exists(path):
+                raise NotInitializedException(f"model {path} not found", backend_id=self.backend_id)
+            try:
+                model = Bonsai.load(path)  # mapped: processes share it
+            except (FormatError, OSError) as error:
+                raise OperationFailedException(str(error), backend_id=self.backend_id) from error
+            model.n_jobs = 1 if parallel else None
+            self._model = model
+
+    # --- training ---
+
+    def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
+        model = self._estimator(params, jobs)
+        if corpus == "cached":
+            self.info("Reusing cached training data from previous run.")
+            X, Y = self.load_train_data()
+        else:
+            if corpus.is_empty():
+                raise NotSupportedException("Cannot train bonsai project with no documents")
+            X, Y = self._create_train_data(corpus, params)
+        self.info("training")
+        try:
+            if layers := collapsed_layers(params):
+                collapse(model, X, Y, layers)
+            model.fit(X, Y)
+        except ValueError as error:
+            raise OperationFailedException(str(error), backend_id=self.backend_id) from error
+        self.info(f"{model.classifiers_} classifiers: {model.strategy_.reason}")
+        annif.util.atomic_save(model, self.datadir, self.MODEL_FILE)
+        model.n_jobs = None
+        self._model = model
+
+    def _estimator(self, params: Mapping[str, Any], jobs: int) -> Bonsai:
+        try:
+            chosen = bonsai_params(params)
+        except ValueError as error:
+            raise ConfigurationException(str(error), project_id=self.project.project_id) from error
+        # Suggestions are ranked, so that the threshold of `predict` is not worth a second training.
+        return Bonsai(**{"threshold": 0.5, "n_jobs": jobs if jobs > 0 else None, **chosen})
+
+    def _create_train_data(self, corpus: Any, params: Mapping[str, Any]) -> tuple[csr_array, csr_array]:
+        options = vectorizer_params(params) | {
+            "tokenizer": self.project.analyzer.tokenize_words,
+            "dtype": np.float32,
+        }
+        texts = (document.text for document in corpus.documents)
+        X = csr_array(self.create_vectorizer(texts, options))
+        Y = self._indicator(document.subject_set for document in corpus.documents)
+        used = np.flatnonzero((np.diff(X.indptr) > 0) & (np.diff(Y.indptr) > 0))
+        if not len(used):
+            raise NotSupportedException("Cannot train bonsai project: no document has both text and subjects")
+        X, Y = X[used], Y[used]
+        for matrix, name in zip((X, Y), TRAIN_FILES, strict=True):
+            annif.util.atomic_save(matrix, self.datadir, name, method=_save_matrix)
+        return X, Y
+
+    def load_train_data(self) -> tuple[csr_array, csr_array]:
+        """The matrices that the last training on documents left."""
+        paths = [os.path.join(self.datadir, name) for name in TRAIN_FILES]
+        for path in paths:
+            if not os.path.exists(path):
+                raise NotInitializedException(
+                    f"training data {path} not found; train on documents first", backend_id=self.backend_id
+                )
+        X, Y = (csr_array(load_npz(path)) for path in paths)
+        return X, Y
+
+    def _indicator(self, subject_sets: Iterable[Any]) -> csr_array:
+        """A row for each set of subjects, a column for each subject of the vocabulary."""
+        rows = [sorted(subjects) for subjects in subject_sets]
+        indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+        indices = np.array([subject for row in rows for subject in row], dtype=np.int64)
+        values = np.ones(len(indices), np.float32)
+        return csr_array((values, indices, indptr), shape=(len(rows), len(self.project.subjects)))
+
+    # --- suggesting ---
+
+    def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
+        model = self._model
+        assert model is not None
+        X = csr_array(self.vectorizer.transform([document.text for document in documents]))
+        return self.suggest_rows(model, X, int(params["limit"]))
+
+    def suggest_rows(self, model: Bonsai, X: csr_array, limit: int) -> SuggestionBatch:
+        """The suggestions of vectorised documents, in one call."""
+        allowed = self._allowed_subjects()
+        shape = (X.shape[0], len(allowed))
+        if limit < 1:
+            return SuggestionBatch(csr_array(shape, dtype=np.float32))
+        ids, scores = model.top_k(X, limit)
+        np.minimum(scores, 1.0, out=scores)
+        found = (ids >= 0) & (ids < len(allowed)) & (scores > 0)
+        found[found] = allowed[ids[found]]
+        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        result = csr_array((scores[found], ids[found], indptr), shape=shape, dtype=np.float32)
+        result.sort_indices()
+        return SuggestionBatch(result)
+
+    def _allowed_subjects(self) -> Any:
+        """For each subject whether it may be suggested: it is neither deprecated nor excluded."""
+        subjects, kept = self.project.subjects, self._allowed
+        if kept is None or kept[0] is not subjects or len(kept[1]) != len(subjects):
+            allowed = np.zeros(len(subjects), dtype=bool)
+            allowed[[subject_id for subject_id, _ in subjects.active]] = True
+            kept = self._allowed = (subjects, allowed)
+        return kept[1]
+
+    # --- search for parameters ---
+
+    def get_hp_optimizer(self, corpus: Any, metric: str) -> Any:
+        from bonsai_xmc.annif._optimizer import BonsaiOptimizer
+
+        return BonsaiOptimizer(self, corpus, metric)
+
+
+def _save_matrix(matrix: csr_array, path: str) -> None:
+    save_npz(path, matrix)

@@ -1,0 +1,74 @@
+"""The settings of a project, which are text, as parameters of `Bonsai` and of the vectorizer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bonsai_xmc._cli.arguments import PARAMETERS
+from bonsai_xmc._params import check
+
+# What `annif.backend.omikuji` has besides min_df and ngram, with its defaults. Any of these in a project asks
+# for trees as omikuji builds them.
+OMIKUJI = {"cluster_balanced": True, "cluster_k": 2, "max_depth": 20, "collapse_every_n_layers": 0}
+_ONLY_OMIKUJI = ("cluster_balanced", "cluster_k", "collapse_every_n_layers")
+_TRUE = ("1", "yes", "true", "on")  # as Annif reads them; everything else is false
+_NOT_HERE = ("representation", "tree", "n_jobs", "verbose")
+
+
+def bonsai_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of `Bonsai` that a project sets; ValueError for one that is wrong."""
+    if any(name in params for name in _ONLY_OMIKUJI):
+        return _like_omikuji(params)
+    return _own(params)
+
+
+def collapsed_layers(params: Mapping[str, Any]) -> int:
+    """Layers of trees to take out below each one that is kept."""
+    return 0 if int(params.get("cluster_k", 2)) < 2 else int(params.get("collapse_every_n_layers", 0))
+
+
+def vectorizer_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "min_df": int(params["min_df"]),
+        "ngram_range": (1, int(params["ngram"])),
+        "sublinear_tf": _boolean(params.get("sublinear_tf", False)),
+    }
+
+
+def _own(params: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = {}
+    for name, parameter in PARAMETERS.items():
+        if name in params and name not in _NOT_HERE:
+            chosen[name] = _value(name, parameter.kind, params[name])
+            if name != "random_state":
+                check(name, chosen[name])
+    return chosen
+
+
+def _like_omikuji(params: Mapping[str, Any]) -> dict[str, Any]:
+    given = OMIKUJI | {name: params[name] for name in OMIKUJI if name in params}
+    k = int(given["cluster_k"])
+    if k < 1:
+        raise ValueError(f"cluster_k is {k}, but must be at least 1")
+    trees = {
+        "classifiers": "leaf",
+        "branching_factor": max(2, k),
+        "max_leaf_size": 99,
+        "max_depth": 1 if k == 1 else int(given["max_depth"]),
+        "balanced": _boolean(given["cluster_balanced"]),
+    }
+    return trees | _own({name: value for name, value in params.items() if name not in OMIKUJI})
+
+
+def _value(name: str, kind: Any, value: Any) -> Any:
+    if kind is bool:
+        return _boolean(value)
+    if isinstance(kind, tuple):
+        return str(value)
+    try:
+        return kind(str(value))
+    except ValueError:
+        raise ValueError(f"{name} is {value!r}, but must be {kind.__name__}") from None
+
+
+def _boolean(value: Any) -> bool:
+    return str(value).lower() in _TRUE
