@@ -317,3 +317,13 @@ def test_models_of_matrices_take_no_documents(bonsai, cli_folder, folder):
 
 def test_documents_of_a_file_are_those_of_the_reader(folder, records):
     assert [d.id for d in read_documents(folder / "docs.jsonl.gz")] == [r["id"] for r in records]
+
+
+def test_tuning(bonsai, tmp_path):
+    out = bonsai("train", "docs.jsonl.gz", "--text", "title,abstract", "--tune", "-o", tmp_path / "m")
+    tried = [line for line in out.splitlines() if "nDCG@5" in line]
+    assert tried[0].split()[:2] == ["tuning", "nDCG@5"] and tried[0].endswith("the default")
+    assert len(tried) >= 12
+    assert all(line in bonsai("info", tmp_path / "m") for line in (tried[1].strip(), tried[-1].strip()))
+    line = ["train", "docs.jsonl.gz", "--text", "title=1,abstract", "--tune", "-o", tmp_path / "m"]
+    assert "--text must not give any" in error(bonsai, *line)

@@ -237,7 +237,10 @@ def change_array(name, value):
         ),
         (change_array("text.fields.0.words_ptr", np.array([0, -5], np.int64)), "do not ascend"),
         (change_array("text.blocks.0.df.0", np.zeros(0, np.uint32)), "one document frequency for each term"),
-        (lambda arrays, text: text.update(source=[1]), "source of its texts is not an object"),
+        (
+            lambda arrays, text: text.update(source=[1]),
+            "or their tuning, is not an object",
+        ),
         (change_array("text.label_names_ptr", np.array([0, 5, 3, 9, 9])), "do not fit their places"),
         (change_array("text.label_names_ptr", np.zeros((0,), np.int64)), "malformed"),
         (change_array("text.label_names_ptr", np.array([0, 70])), "1 names of labels, but 4 labels"),
@@ -257,3 +260,72 @@ def test_fewer_terms_than_features(rewrite):
 
     with pytest.raises(FormatError, match=r"texts give 125 features, but its classifiers have 126"):
         TextBonsai.load(rewrite(drop_last_feature))
+
+
+# Search for weights
+
+
+@pytest.fixture(scope="module")
+def tuned(records):
+    return TextBonsai(fields="auto", min_df=1).fit(*records)
+
+
+def test_weights_are_searched_for(tuned, records, tmp_path):
+    tried = tuned.tuning_["tried"]
+    assert len(tried) >= 12
+    assert tried[0]["settings"] == "the default"
+    assert len({entry["settings"] for entry in tried}) == len(tried)
+    assert all(0 <= entry["nDCG@5"] <= 100 for entry in tried)
+    assert tuned.tuning_["training_rows"] + tuned.tuning_["judging_rows"] <= len(records[0])
+    assert tuned.fitted_.text.plan.fields == ("title", "abstract")  # not the year
+    assert tuned.suggest("Neue Wärmepumpe", 1)[0][0] == "heating"
+    tuned.save(tmp_path / "m.bonsai")
+    loaded = TextBonsai.load(tmp_path / "m.bonsai")
+    assert loaded.tuning_ == tuned.tuning_
+    assert loaded.get_params() == tuned.get_params()
+    assert loaded.fields == "auto"
+
+
+def test_the_search_is_repeatable(tuned, records, tmp_path):
+    files = set()
+    for X, n_jobs in ((records[0], 1), (iter(records[0]), 2), (pd.DataFrame(records[0]), 2)):
+        model = TextBonsai(fields={"title": "auto", "abstract": "auto"}, min_df=1, n_jobs=n_jobs)
+        model.fit(X, records[1]).save(tmp_path / "m.bonsai")
+        files.add((tmp_path / "m.bonsai").read_bytes())
+    assert len(files) == 1
+    assert model.tuning_ == tuned.tuning_
+
+
+def test_the_search_finds_what_matters():
+    """The title says it all, the abstract is noise, and words are cut off: only its characters help."""
+    rng = np.random.default_rng(0)
+    stems = ["".join(rng.choice(list("abcdefghijklmnop"), 6)) for _ in range(8)]
+    ends = ["".join(rng.choice(list("qrstuvwxyz"), 3)) for _ in range(400)]
+    rows, labels = [], []
+    for i in range(400):
+        rows.append({"title": stems[i % 8] + ends[i], "abstract": " ".join(rng.choice(ends, 12))})
+        labels.append([f"label {i % 8}"])
+    plain = TextBonsai(fields={"title": {"word_ngrams": {1: 0.3}}, "abstract": 0}).fit(
+        rows[:300], labels[:300]
+    )
+    tuned = TextBonsai(fields="auto").fit(rows[:300], labels[:300])
+    assert plain.score(rows[300:], labels[300:]) < 0.5
+    assert tuned.score(rows[300:], labels[300:]) > 0.9
+    assert any("char" in name for name, _, _ in tuned.blocks_)
+
+
+def test_strings_and_small_data(records):
+    texts = [row["title"] for row in records[0]]
+    assert len(TextBonsai(fields="auto", min_df=1).fit(texts, records[1]).tuning_["tried"]) > 5
+    few = TextBonsai(fields="auto", min_df=1).fit(records[0][:10], records[1][:10])
+    assert few.tuning_ == {}
+    assert few.blocks_[0][0] == "title+abstract word 1"
+
+
+def test_searches_that_cannot_be(records):
+    with pytest.raises(ValueError, match=r"fields\['abstract'\] is 1, but another weight is 'auto'"):
+        TextBonsai(fields={"title": "auto", "abstract": 1}).fit(*records)
+    with pytest.raises(ValueError, match=r"X has 120 rows, but Y has 119"):
+        TextBonsai(fields="auto").fit(records[0], records[1][:-1])
+    with pytest.raises(ValueError, match=r"fields is 'auto', but must be"):
+        TextVectorizer(fields="auto").fit(records[0])

@@ -94,6 +94,24 @@ def test_equals_scikit_learn(analyzer, ngram_range, options):
         assert_equal(TEXTS, **options)
 
 
+def test_power():
+    """Values of a block to a power, then unit rows again; blocks keep their weights."""
+    X = TextVectorizer(min_df=1).fit_transform(TEXTS)
+    raised = X.copy()
+    raised.data = raised.data.astype(np.float64) ** 1.25
+    norms = np.sqrt(np.asarray(raised.multiply(raised).sum(axis=1)).ravel())
+    raised.data /= np.repeat(norms, np.diff(raised.indptr))
+    found = TextVectorizer(min_df=1, power=1.25).fit_transform(TEXTS)
+    np.testing.assert_allclose(found.toarray(), raised.toarray(), atol=1e-6)
+    two = TextVectorizer(min_df=1, power=2, word_ngrams={1: 1.0, 2: 0.5}).fit(TEXTS)
+    words = slice(0, two.blocks_[0][1])
+    norms = np.sqrt((two.transform(TEXTS)[:, words].toarray() ** 2).sum(axis=1))
+    assert norms[norms > 0].min() == pytest.approx(1 / np.sqrt(1.25), abs=1e-6)
+    for power in (0, -1, 11, "2", True, float("nan")):
+        with pytest.raises(ValueError, match=r"power is .*, but must be a number above 0"):
+            TextVectorizer(power=power).fit(TEXTS)
+
+
 def test_token_patterns():
     """Both patterns in use stand for the same words; \\w+ is min_word_length=1."""
     texts = TEXTS[:1] + TEXTS[-1:]
@@ -439,7 +457,7 @@ def test_core_is_safe_by_itself():
         "blocks": [
             {
                 "field": 0, "analyzer": "word", "min_n": 1, "max_n": 1, "min_df": 1, "max_df": 1.0,
-                "max_features": 0, "sublinear_tf": False, "smooth_idf": True, "weight": 1.0,
+                "max_features": 0, "sublinear_tf": False, "smooth_idf": True, "power": 1.0, "weight": 1.0,
             }
         ],
     }  # fmt: skip

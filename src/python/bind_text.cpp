@@ -63,6 +63,7 @@ text::TextSpec text_spec(const nb::dict& d) {
                                .max_features = nb::cast<uint64_t>(block["max_features"]),
                                .sublinear_tf = nb::cast<bool>(block["sublinear_tf"]),
                                .smooth_idf = nb::cast<bool>(block["smooth_idf"]),
+                               .power = nb::cast<double>(block["power"]),
                                .weight = nb::cast<double>(block["weight"])});
     }
     text::check(spec);

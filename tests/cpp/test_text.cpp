@@ -169,6 +169,7 @@ BlockSpec block(Analyzer analyzer, uint32_t min_n, uint32_t max_n, double min_df
             .max_features = 0,
             .sublinear_tf = false,
             .smooth_idf = true,
+            .power = 1,
             .weight = 1};
 }
 

@@ -5,7 +5,7 @@ import json
 import os
 
 from .io import Inputs
-from .report import describe, rows_of, table
+from .report import describe, rows_of, table, tuning_of
 
 
 def run(args: argparse.Namespace) -> None:
@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> None:
             text = text.removesuffix("\n}") + f',\n  "structures": [\n{structures}\n  ]\n}}'
         print(text)
         return
-    rows = rows_of(report)
+    rows = [*rows_of(report), *tuning_of(report)]
     rows += [("verified", "checksums and contents")] if args.verify else []
     rows += [("", ""), *((name, json.dumps(value)) for name, value in report["strategy"].items())]
     print(table(rows))

@@ -54,6 +54,7 @@ def _texts(model: TextBonsai) -> dict[str, Any]:
         "blocks": blocks,
         "label_names": sum(map(bool, text.label_names)),
         "source": dict(text.source),
+        "tuning": dict(text.tuning),
         "unicode_version": text.unicode_version,
     }
 
@@ -94,6 +95,13 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
     ]
+
+
+def tuning_of(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a search for weights has tried, a row for each candidate."""
+    tried = [] if report["texts"] is None else report["texts"]["tuning"].get("tried", [])
+    rows = [f"nDCG@5 {c['nDCG@5']:6.2f} {'*' if c['kept'] else ' '} {c['settings']}" for c in tried]
+    return [("tuning" if i == 0 else "", row) for i, row in enumerate(rows)]
 
 
 def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:

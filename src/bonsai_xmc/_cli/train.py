@@ -19,7 +19,7 @@ from bonsai_xmc.datasets._reading import Expected, read_matrix
 from . import train_texts
 from .arguments import PARAMETERS, TEXT_PARAMETERS
 from .io import STANDARD, Inputs, check_output, save_model
-from .report import describe, in_bytes, rows_of, table
+from .report import describe, in_bytes, rows_of, table, tuning_of
 from .texts import holds_documents
 
 _REPRESENTATIONS = ("input", "output", "joint")
@@ -43,13 +43,19 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2), file=out)
     elif not args.quiet:
         times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
-        print(table([*rows_of(report), *times]), file=out)
+        print(table([*rows_of(report), *tuning_of(report), *times]), file=out)
 
 
 def _on_features(
     args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
 ) -> tuple[Bonsai, dict[str, Any]]:
-    for name in ("label_separator", "label_names", "strict", *(n for n in TEXT_PARAMETERS if n in given)):
+    for name in (
+        "label_separator",
+        "label_names",
+        "strict",
+        "tune",
+        *(n for n in TEXT_PARAMETERS if n in given),
+    ):
         if getattr(args, name, None):
             raise ValueError(f"--{name.replace('_', '-')} is for documents, but {args.data} holds features")
     model = estimator(args.preset, given, inputs)
@@ -71,7 +77,7 @@ def _on_documents(
     args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
 ) -> tuple[TextBonsai, dict[str, Any]]:
     documents = train_texts.open_training(args, inputs)
-    if "fields" not in given or args.text:
+    if "fields" not in given or args.text or args.tune:
         given = given | {"fields": train_texts.fields_of(args, documents)}
     model = estimator(args.preset, given, inputs, TextBonsai)
     assert isinstance(model, TextBonsai)

@@ -36,9 +36,13 @@ def open_training(args: argparse.Namespace, inputs: Inputs) -> Documents:
 
 def fields_of(args: argparse.Namespace, documents: Documents) -> Any:
     """The parameter `fields`: weights as given; without any, the title is known by its name."""
+    weights = args.text or {}
+    if args.tune:
+        if any(weight is not None for weight in weights.values()):
+            raise ValueError("--tune searches for the weights of fields, so --text must not give any")
+        return dict.fromkeys(documents.fields, "auto") if documents.fields else "auto"
     if not documents.fields:
         return None
-    weights = args.text or {}
     if any(weight is not None for weight in weights.values()):
         default = {name: 1.0 if is_title(name) else 0.0 for name in weights}
         return {name: default[name] if weight is None else weight for name, weight in weights.items()}

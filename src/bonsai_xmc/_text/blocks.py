@@ -177,7 +177,7 @@ def params_to_json(params: Mapping[str, Any]) -> dict[str, Any]:
         settings = lambda value: {key: _orders_to_json(part) for key, part in value.items()}
         pairs = fields.items()
         result["fields"] = [[name, settings(v) if isinstance(v, Mapping) else v] for name, v in pairs]
-    elif fields is not None:
+    elif fields is not None and not isinstance(fields, str):
         result["fields"] = list(fields)
     return result
 

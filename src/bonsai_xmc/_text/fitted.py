@@ -25,6 +25,7 @@ class TextOptions:
     max_features: int | None
     sublinear_tf: bool
     smooth_idf: bool
+    power: float = 1.0
 
 
 def _document_frequency(value: Any, name: str) -> int | float:
@@ -44,6 +45,12 @@ def _integer(value: Any, name: str) -> int:
     return int(value)
 
 
+def _power(value: Any) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) <= 10:
+        raise ValueError(f"power is {value!r}, but must be a number above 0, and at most 10")
+    return float(value)
+
+
 def text_options(params: Mapping[str, Any]) -> TextOptions:
     """What the parameters of a vectorizer say about all blocks; ValueError if they make no sense."""
     max_features = params["max_features"]
@@ -55,6 +62,7 @@ def text_options(params: Mapping[str, Any]) -> TextOptions:
         max_features=None if max_features is None else _integer(max_features, "max_features"),
         sublinear_tf=bool(params["sublinear_tf"]),
         smooth_idf=bool(params["smooth_idf"]),
+        power=_power(params["power"]),
     )
 
 
@@ -66,6 +74,7 @@ def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
         "max_features": options.max_features or 0,
         "sublinear_tf": options.sublinear_tf,
         "smooth_idf": options.smooth_idf,
+        "power": options.power,
     }
     blocks = [
         {
@@ -106,6 +115,7 @@ class FittedText:
     given: Mapping[str, Any] = field(default_factory=dict)  # the parameters of an estimator
     label_names: tuple[str, ...] = ()  # one for each label, "" where there is none; or none at all
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
+    tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
 
     @classmethod
     def fit(
@@ -157,6 +167,7 @@ class FittedText:
             "options": vars(self.options),
             "given": params_to_json(self.given) if self.given else {},
             "source": dict(self.source),
+            "tuning": dict(self.tuning),
         }
         return description, self.core.arrays() | pack_names(self.label_names)
 
@@ -174,9 +185,9 @@ class FittedText:
         terms = dict(arrays)
         label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
         core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
-        source = description.get("source", {})
-        if not isinstance(source, dict):
-            raise ValueError("the source of its texts is not an object")
+        source, tuning = (description.get(name, {}) for name in ("source", "tuning"))
+        if not isinstance(source, dict) or not isinstance(tuning, dict):
+            raise ValueError("the source of its texts, or their tuning, is not an object")
         return cls(
             core,
             plan,
@@ -185,6 +196,7 @@ class FittedText:
             params_from_json(description["given"]) if description["given"] else {},
             label_names,
             source,
+            tuning,
         )
 
 

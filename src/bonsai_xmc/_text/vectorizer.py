@@ -52,6 +52,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         1 + log(tf) instead of tf.
     smooth_idf : bool, default=True
         Document frequencies are counted as if one more document had every term.
+    power : float, default=1.0
+        Values are raised to this power before rows are given unit length: above 1, rare terms count more.
     n_jobs : int or None, default=None
         Threads; None: all. The result does not depend on it.
 
@@ -91,6 +93,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         min_word_length: int = 2,
         sublinear_tf: bool = True,
         smooth_idf: bool = True,
+        power: float = 1.0,
         n_jobs: int | None = None,
     ) -> None:
         self.fields = fields
@@ -104,6 +107,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self.min_word_length = min_word_length
         self.sublinear_tf = sublinear_tf
         self.smooth_idf = smooth_idf
+        self.power = power
         self.n_jobs = n_jobs
 
     def _plan(self) -> Plan:

@@ -22,6 +22,8 @@ void check(const BlockSpec& block, const std::string& name) {
                                     ": min_df and max_df are numbers of documents or shares of all, 0 to 1");
     if (!(block.weight > 0) || block.weight > 1e6)
         throw std::invalid_argument(name + ": the weight must be greater than 0 and at most 1e6");
+    if (!(block.power > 0) || block.power > 10)
+        throw std::invalid_argument(name + ": the power must be greater than 0 and at most 10");
     if (block.analyzer > Analyzer::character_in_span)
         throw std::invalid_argument(name + ": unknown analyzer");
 }

@@ -31,6 +31,7 @@ struct BlockSpec {
     uint64_t max_features;  // only so many terms, those that occur most often; 0: all
     bool sublinear_tf;      // 1 + log(tf) instead of tf
     bool smooth_idf;        // as if one more document had every term
+    double power;           // values are raised to it before rows are given unit length
     double weight;
 };
 

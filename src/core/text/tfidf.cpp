@@ -49,6 +49,11 @@ void sort_by_column(Counts& counts, size_t n_columns, Counts& buffer) {
     }
 }
 
+// Most counts are 1, which every power leaves alone.
+double raised(double value, double power) {
+    return power == 1 || value == 1 ? value : std::pow(value, power);
+}
+
 double idf(uint32_t df, size_t n_documents, bool smooth) {
     const double more = smooth ? 1 : 0;
     return std::log((static_cast<double>(n_documents) + more) / (df + more)) + 1;
@@ -61,13 +66,14 @@ BlockWeights::BlockWeights(const Vocabulary& v, size_t block, size_t first)
       first_column(first),
       idf(columns.size),
       sublinear_tf(v.spec.blocks[block].sublinear_tf),
+      power(v.spec.blocks[block].power),
       weight(v.spec.blocks[block].weight) {
     const auto& df = v.blocks[block].df;
     for (size_t i = 0; i < df.size(); ++i)
         for (size_t t = 0; t < df[i].size(); ++t)
             if (df[i][t] > 0)
-                idf[columns.of[i][t]] =
-                    static_cast<float>(text::idf(df[i][t], v.n_documents, v.spec.blocks[block].smooth_idf));
+                idf[columns.of[i][t]] = static_cast<float>(
+                    raised(text::idf(df[i][t], v.n_documents, v.spec.blocks[block].smooth_idf), power));
 }
 
 std::vector<BlockWeights> block_weights(const Vocabulary& vocabulary) {
@@ -86,7 +92,8 @@ void RowWriter::add(const BlockWeights& block, std::vector<Count<uint32_t>>& col
     double norm2 = 0;
     const size_t begin = values_.size();
     for (const auto& [column, n] : columns) {
-        const double value = (block.sublinear_tf ? sublinear(n) : n) * block.idf[column];
+        const double tf = block.sublinear_tf ? sublinear(n) : n;
+        const double value = raised(tf, block.power) * block.idf[column];
         norm2 += value * value;
         values_.push_back(value);
         index_.push_back(static_cast<int32_t>(block.first_column + column));

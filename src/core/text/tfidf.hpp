@@ -25,8 +25,9 @@ struct BlockWeights {
 
     Columns columns;
     size_t first_column;
-    std::vector<float> idf;  // of each column of the block
+    std::vector<float> idf;  // of each column of the block, to the block's power
     bool sublinear_tf;
+    double power;
     double weight;
 };
 
