@@ -15,6 +15,7 @@ from bonsai_xmc._progress import Phases, Progress, ProgressBar
 from bonsai_xmc._store import container
 from bonsai_xmc._text import blocks, tuning
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
+from bonsai_xmc._text.pipelines import model_of
 from bonsai_xmc._text.records import columns_of
 
 # The parameters of the texts; all others are those of `Bonsai`.
@@ -155,6 +156,29 @@ class TextBonsai(Bonsai):
         assert text is not None
         matrix = text.transform(columns_of(X, text.plan.fields, complete=False), threads_of(self.n_jobs))
         return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1]
+
+    @classmethod
+    def from_pipeline(cls, pipeline: Any) -> Self:
+        """A fitted ``Pipeline`` of a `TfidfVectorizer` or `TextVectorizer` and a `Bonsai` as one model.
+
+        It predicts what the pipeline predicts, and `save` writes one file, without pickle. A ValueError tells
+        which option of the vectorizer has no counterpart here: a tokenizer of your own, say.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import TfidfVectorizer
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from bonsai_xmc import Bonsai, TextBonsai
+        >>> pipeline = make_pipeline(TfidfVectorizer(), Bonsai())
+        >>> _ = pipeline.fit(["old brick houses", "heat pumps"], [["bricks"], ["heating"]])
+        >>> TextBonsai.from_pipeline(pipeline).suggest("brick walls", k=1)[0][0]
+        'bricks'
+        """
+        fitted, texts = model_of(pipeline)
+        bonsai = pipeline.steps[-1][1]
+        model = cls(**texts, **bonsai.get_params(deep=False))
+        model.fitted_ = fitted
+        return model
 
     def suggest(self, X: Any, k: int = 5) -> list[Any]:
         """The k best labels of each text as (label, score), best first; of one text, just its list."""

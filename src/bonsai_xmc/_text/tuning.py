@@ -36,6 +36,7 @@ _TRAINING_ROWS = 12_000
 _JUDGING_ROWS = 4_000
 _WORK = 1.5e9
 _FEWEST_LABELS = 200
+_LABEL_SEED = 1
 _FEWEST_ROWS = 50
 _DEPTH = 5  # nDCG at this
 # A value is kept if its gain is so many standard errors of the paired difference above 0.
@@ -207,13 +208,12 @@ class _Search:
             (np.ones(len(taken.indices), np.float32), taken.indices, taken.indptr),
             shape=(n_rows, labels.n_labels),
         )
+        sample = _Sample(columns, matrix, n_training, {})
+        entries = self._matrix(sample, self.default()).nnz * n_training / n_rows
         known = np.flatnonzero(np.asarray(matrix[:n_training].sum(axis=0)).ravel())
-        words = 12 + joined / 12  # entries of a row, roughly
-        wanted = max(_FEWEST_LABELS, int(_WORK / (n_training * words)))
-        known = known[np.sort(shuffled(len(known), 1)[:wanted])]
-        if not len(known):
-            return None
-        return _Sample(columns, matrix[:, known].tocsr(), n_training, {})
+        wanted = max(_FEWEST_LABELS, int(_WORK / max(1, entries)))
+        known = known[np.sort(shuffled(len(known), _LABEL_SEED)[:wanted])]
+        return replace(sample, labels=matrix[:, known].tocsr()) if len(known) else None
 
     def climb(self, sample: _Sample, start: Settings, score: Array) -> Settings:
         """Coordinate search: passes over the settings until none improves, or the budget is spent."""
