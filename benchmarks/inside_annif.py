@@ -51,17 +51,22 @@ def prepare() -> None:
     (WORK / "projects.cfg").write_text(projects)
     if (WORK / "dev.tsv").exists():
         return
-    with gzip.open(DATA / "label_names.tsv.gz", "rt") as file, open(WORK / "vocab.tsv", "w") as out:
-        for line in file:
-            subject, _, name = line.rstrip("\n").partition("\t")
-            out.write(f"<https://d-nb.info/{subject.replace(':', '/')}>\t{name}\n")
-    annif("load-vocab", "gnd", "vocab.tsv", "--language", "en")
+    with gzip.open(DATA / "label_names.tsv.gz", "rt") as file:
+        names = dict(line.rstrip("\n").split("\t", 1) for line in file)
+    subjects: set[str] = set()
     for part in ("train", "dev"):
         with gzip.open(DATA / f"{part}.jsonl.gz", "rt") as file, open(WORK / f"{part}.tsv", "w") as out:
             for record in map(json.loads, file):
                 text = " ".join(f"{record['title']} {record['abstract']}".split())
-                uris = " ".join(f"<https://d-nb.info/{s.replace(':', '/')}>" for s in record["subjects"])
-                out.write(f"{text}\t{uris}\n")
+                out.write(f"{text}\t{' '.join(map(uri, record['subjects']))}\n")
+                subjects.update(record["subjects"])
+    vocabulary = "".join(f"{uri(subject)}\t{names.get(subject, subject)}\n" for subject in sorted(subjects))
+    (WORK / "vocab.tsv").write_text(vocabulary)
+    annif("load-vocab", "gnd", "vocab.tsv", "--language", "en")
+
+
+def uri(subject: str) -> str:
+    return f"<https://d-nb.info/{subject.replace(':', '/')}>"
 
 
 def annif(*arguments: str) -> tuple[str, dict[str, float]]:

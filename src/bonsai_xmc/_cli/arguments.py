@@ -182,6 +182,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("info", "describe a model", _add_info),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
+        ("serve", "serve models of texts over HTTP, with a page to try them", _add_serve),
         ("demo", "train, evaluate and predict on generated texts", lambda command: None),
     ):
         description = f"{text[0].upper()}{text[1:]}."
@@ -276,6 +277,24 @@ def _add_info(command: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="model file; -: standard input")
     add("--verify", action="store_true", help="check the checksums of all data")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
+
+
+def _add_serve(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("models", metavar="MODEL", nargs="+", help="model files of texts; each is served under its file name")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine alone)")
+    add("--port", type=int, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
+    add("--workers", type=int, default=1, metavar="N", help="processes, which share the models (default: 1)")
+    add(
+        "--api-key-file",
+        metavar="FILE",
+        help="file with a key that clients must send (default: BONSAI_API_KEY)",
+    )
+    add("--max-body", type=int, metavar="N", help="maximum size of a request in bytes (default: 10000000)")
+    add("--max-texts", type=int, metavar="N", help="maximum number of texts in a request (default: 1000)")
+    add("--max-requests", type=int, metavar="N", help="requests under way in a process (default: 512)")
+    add("--timeout", type=float, metavar="X", help="seconds for a request (default: 30)")
+    _add_parameter(command, "n_jobs", "all, shared by the processes")
 
 
 def _add_data_set(command: argparse.ArgumentParser) -> None:

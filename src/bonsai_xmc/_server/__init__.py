@@ -1,0 +1,1 @@
+"""``bonsai serve``: models of texts over HTTP. Needs the extra ``serve``."""

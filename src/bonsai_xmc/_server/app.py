@@ -1,0 +1,309 @@
+"""The ASGI application: what is answered where."""
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from bonsai_xmc._server import annif_v1, http
+from bonsai_xmc._server.batching import Batcher, Overloaded
+from bonsai_xmc._server.counters import Counters
+from bonsai_xmc._server.http import Problem, answer
+from bonsai_xmc._server.openapi import describe
+from bonsai_xmc._server.served import Ranked, Served
+from bonsai_xmc._server.settings import Settings
+
+LOG = logging.getLogger("bonsai_xmc.server")
+_OPEN = ("/", "/app.js", "/style.css", "/health", "/ready", "/openapi.json")  # without a key
+_PAGE = {
+    "/": ("index.html", "text/html"),
+    "/app.js": ("app.js", "text/javascript"),
+    "/style.css": ("style.css", "text/css"),
+}
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "server": "bonsai-xmc",
+}
+
+
+class Service:
+    """The models of one worker, and the handlers of its requests."""
+
+    def __init__(self, models: dict[str, Served], settings: Settings, counters: Counters) -> None:
+        self.settings, self.counters = settings, counters
+        self.batchers = {name: Batcher(served, settings, counters) for name, served in models.items()}
+        self.under_way = 0
+        self._page = {
+            path: (resources.files("bonsai_xmc._server").joinpath("page", name).read_bytes(), kind)
+            for path, (name, kind) in _PAGE.items()
+        }
+
+    def batcher(self, name: Any) -> Batcher:
+        if name is None:
+            return next(iter(self.batchers.values()))
+        if not isinstance(name, str) or name not in self.batchers:
+            raise Problem(404, f"there is no model {name!r:.100}; there are {', '.join(self.batchers)}")
+        return self.batchers[name]
+
+    async def rank(self, batcher: Batcher, texts: list[Any], k: int, threshold: float = 0.0) -> list[Ranked]:
+        ranked = await batcher.rank(texts, k, self.under_way - 1)
+        return [[(label, s) for label, s in row if s >= threshold] for row in ranked]
+
+    # --- handlers ---
+
+    async def busy(self, request: Request, error: Exception) -> Response:
+        return self.overload("too many texts are waiting").response()
+
+    def overload(self, reason: str) -> Problem:
+        return Problem(503, f"the server is busy: {reason}", {"retry-after": str(self.settings.retry_after)})
+
+    async def page(self, request: Request) -> Response:
+        body, kind = self._page[request.url.path]
+        return Response(body, media_type=kind, headers={"cache-control": "no-cache"})
+
+    async def health(self, request: Request) -> Response:
+        return answer({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        return answer({"status": "ready", "models": list(self.batchers)})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self.counters.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        return answer(describe(self.settings))
+
+    async def models(self, request: Request) -> Response:
+        return answer(
+            {
+                "models": [
+                    {
+                        "name": name,
+                        "labels": len(batcher.served.keys),
+                        "fields": list(batcher.served.fields),
+                        "modified": batcher.served.modified,
+                    }
+                    for name, batcher in self.batchers.items()
+                ]
+            }
+        )
+
+    async def labels(self, request: Request) -> Response:
+        """Labels whose name or key holds a text, most frequent first."""
+        query = request.query_params
+        served = self.batcher(query.get("model")).served
+        limit = http.integer(query.get("limit"), "limit", 50, 1000)
+        offset = http.integer(query.get("offset"), "offset", 0, 2**31)
+        wanted = http.text(query.get("q", ""), "q").casefold()
+        counts = served.model.label_counts_
+        found = [
+            i
+            for i in (-counts).argsort(kind="stable").tolist()
+            if wanted in served.titles[i].casefold() or wanted in served.keys[i].casefold()
+        ]
+        chosen = [
+            {"label": served.keys[i], "name": served.titles[i], "rows": int(counts[i])}
+            for i in found[offset : offset + limit]
+        ]
+        return answer({"total": len(found), "labels": chosen})
+
+    async def predict(self, request: Request) -> Response:
+        body = await http.read_json(request, self.settings)
+        batcher = self.batcher(body.get("model"))
+        served = batcher.served
+        if isinstance(body.get("texts"), list):
+            values = body["texts"]
+        elif "text" in body:
+            values = [body["text"]]
+        else:
+            raise Problem(400, "the body needs texts, a list of strings, or text, one string")
+        if len(values) > self.settings.max_texts:
+            raise Problem(
+                413, f"there are {len(values):,} texts, but at most {self.settings.max_texts:,} may be sent"
+            )
+        texts = [http.document(value, f"texts[{i}]", served.fields) for i, value in enumerate(values)]
+        k = http.integer(body.get("k"), "k", 5, self.settings.max_labels, 1)
+        rows = await self.rank(batcher, texts, k, http.score(body.get("threshold"), "threshold"))
+        results = [
+            [{"label": served.keys[i], "name": served.titles[i], "score": s} for i, s in row] for row in rows
+        ]
+        return answer({"model": served.name, "results": results})
+
+
+class Guard:
+    """Around everything: limits, the key, time, headers, counting and the log."""
+
+    def __init__(self, app: Any, service: Service, routes: list[tuple[Any, str]]) -> None:
+        self._app, self._service, self._settings = app, service, service.settings
+        self._routes = routes
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin = time.perf_counter()
+        sent = {"status": 0}
+        foreign = scope["path"].startswith("/v1")  # Annif's interface is open to pages of any origin
+
+        async def watch(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                sent["status"] = message["status"]
+                extra = _HEADERS | ({"access-control-allow-origin": "*"} if foreign else {})
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.encode(), v.encode()) for k, v in extra.items()),
+                ]
+            await send(message)
+
+        service = self._service
+        service.under_way += 1
+        service.counters.under_way(1)
+        try:
+            await self._checked(scope, receive, watch, sent)
+        finally:
+            service.under_way -= 1
+            service.counters.under_way(-1)
+            seconds = time.perf_counter() - begin
+            status = sent["status"] or 499
+            service.counters.request(self._route(scope), status, seconds)
+            line = {"method": scope["method"], "path": scope["path"], "status": status}
+            LOG.info("request", extra={"fields": line | {"ms": round(1e3 * seconds, 2)}})
+
+    async def _checked(self, scope: Any, receive: Any, send: Any, sent: dict[str, int]) -> None:
+        settings, service = self._settings, self._service
+        try:
+            self._check(scope)
+            async with asyncio.timeout(settings.timeout):
+                await self._app(scope, receive, send)
+            return
+        except Problem as error:
+            problem = error
+        except TimeoutError:
+            problem = service.overload("it took too long")
+        except Exception:
+            LOG.exception("error", extra={"fields": {"path": scope["path"]}})
+            problem = Problem(500, "the server failed; its log says why")
+        if not sent["status"]:
+            await problem.response()(scope, receive, send)
+
+    def _check(self, scope: Any) -> None:
+        settings = self._settings
+        if scope["path"] in ("/health", "/ready", "/metrics"):
+            pass  # answered even by a busy server
+        elif self._service.under_way > settings.max_requests:
+            raise self._service.overload("too many requests are under way")
+        if settings.api_key is not None and scope["path"] not in _OPEN and scope["method"] != "OPTIONS":
+            headers = dict(scope["headers"])
+            given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            if not hmac.compare_digest(given.strip(), settings.api_key.encode()):
+                raise Problem(
+                    401,
+                    "an API key is needed: send it as the header X-API-Key",
+                    {"www-authenticate": "Bearer"},
+                )
+
+    def _route(self, scope: Any) -> str:
+        for route, name in self._routes:
+            match, _ = route.matches(scope)
+            if match.value:
+                return name
+        return "other"
+
+
+async def _wrong_path(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = f"{request.url.path}: {error.detail}"
+    return Problem(error.status_code, detail, error.headers).response()
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return Problem(500, "the server failed; its log says why").response()
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # which nobody reads
+
+
+async def _preflight(request: Request) -> Response:
+    headers = {
+        "access-control-allow-methods": "GET, POST",
+        "access-control-allow-headers": "content-type, x-api-key, authorization",
+        "access-control-max-age": "600",
+    }
+    return Response(status_code=204, headers=headers)
+
+
+def make_app(models: dict[str, Served], settings: Settings, counters: Counters | None = None) -> Guard:
+    """The application of one worker."""
+    service = Service(models, settings, counters or Counters())
+    annif = annif_v1.Annif(service)
+    named: list[tuple[Route, str]] = []
+
+    def add(path: str, handler: Any, name: str | None = None, method: str = "GET") -> None:
+        named.append((Route(path, handler, methods=[method]), name or path))
+
+    for path in _PAGE:
+        add(path, service.page, "/")
+    for path, handler in (
+        ("/health", service.health),
+        ("/ready", service.ready),
+        ("/metrics", service.metrics),
+        ("/openapi.json", service.openapi),
+        ("/models", service.models),
+        ("/labels", service.labels),
+        ("/v1", annif.info),
+        ("/v1/projects", annif.projects),
+        ("/v1/vocabs", annif.vocabs),
+    ):
+        add(path, handler)
+    add("/v1/", annif.info, "/v1")
+    add("/predict", service.predict, method="POST")
+    add("/v1/projects/{id}", annif.project)
+    for verb, handler in (
+        ("suggest", annif.suggest),
+        ("suggest-batch", annif.suggest_batch),
+        ("learn", annif.learn),
+    ):
+        add(f"/v1/projects/{{id}}/{verb}", handler, method="POST")
+    routes = [*(route for route, _ in named), Route("/v1/{rest:path}", _preflight, methods=["OPTIONS"])]
+    handlers: dict[Any, Any] = {
+        HTTPException: _wrong_path, Problem: _problem, Overloaded: service.busy, ClientDisconnect: _gone,
+        Exception: _failed,
+    }  # fmt: skip
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Guard(app, service, named)
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "pid": record.process,
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)

@@ -1,0 +1,98 @@
+"""Requests that arrive together are predicted together."""
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from bonsai_xmc._server.counters import Counters
+from bonsai_xmc._server.served import Ranked, Served
+from bonsai_xmc._server.settings import Settings
+
+
+class Overloaded(Exception):
+    """Too much is waiting; the client may try again."""
+
+
+@dataclass
+class _Waiting:
+    texts: list[Any]
+    k: int
+    answer: "asyncio.Future[list[Ranked]]"
+
+
+class Batcher:
+    """Predicts with one model, one batch after the other, in a thread.
+
+    While a batch is predicted, the next one gathers. An idle batcher takes what there is at once if no other
+    request is under way, and otherwise waits for those a moment.
+    """
+
+    def __init__(self, served: Served, settings: Settings, counters: Counters) -> None:
+        self.served = served
+        self._settings, self._counters = settings, counters
+        self._queue: deque[_Waiting] = deque()
+        self._pending = 0  # texts in the queue
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"predict-{served.name}")
+
+    async def rank(self, texts: list[Any], k: int, others: int) -> list[Ranked]:
+        """The `k` best labels of each text; `others` requests are under way besides this one."""
+        if not texts or k < 1:
+            return [[] for _ in texts]
+        if self._pending and self._pending + len(texts) > self._settings.max_pending:
+            raise Overloaded
+        item = _Waiting(texts, k, asyncio.get_running_loop().create_future())
+        self._queue.append(item)
+        self._pending += len(texts)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(wait=others > 0))
+        return await item.answer
+
+    async def _run(self, wait: bool) -> None:
+        if wait and self._settings.batch_wait > 0:
+            await asyncio.sleep(self._settings.batch_wait)
+        while self._queue:
+            batch = self._next()
+            if batch:
+                await self._predict(batch)
+
+    def _next(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        size = 0
+        while self._queue and (not batch or size + len(self._queue[0].texts) <= self._settings.max_batch):
+            item = self._queue.popleft()
+            self._pending -= len(item.texts)
+            if not item.answer.done():  # the client may have gone away
+                batch.append(item)
+                size += len(item.texts)
+        return batch
+
+    async def _predict(self, batch: list[_Waiting]) -> None:
+        texts = [text for item in batch for text in item.texts]
+        k = max(item.k for item in batch)
+        self._counters.batch(len(texts))
+        try:
+            loop = asyncio.get_running_loop()
+            ranked = await loop.run_in_executor(self._thread, self.served.rank, texts, k)
+        except Exception as error:
+            await self._failed(batch, error)
+            return
+        begin = 0
+        for item in batch:
+            rows = ranked[begin : begin + len(item.texts)]
+            begin += len(item.texts)
+            if not item.answer.done():
+                item.answer.set_result([row[: item.k] for row in rows])
+
+    async def _failed(self, batch: list[_Waiting], error: Exception) -> None:
+        """One bad request must not fail the others of its batch."""
+        if len(batch) > 1:
+            for item in batch:
+                await self._predict([item])
+        elif not batch[0].answer.done():
+            batch[0].answer.set_exception(error)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,223 @@
+"""The description of the interface: OpenAPI 3.1."""
+
+from typing import Any
+
+from bonsai_xmc import __version__
+from bonsai_xmc._server.settings import ANNIF_BATCH, Settings
+
+_STRING = {"type": "string"}
+_FIELDS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+
+def describe(settings: Settings) -> dict[str, Any]:
+    paths = _own(settings) | _annif(settings)
+    if settings.api_key is not None:
+        for item in paths.values():
+            for operation in item.values():
+                operation["responses"]["401"] = _problem("a key is needed")
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "bonsai-xmc",
+            "version": __version__,
+            "description": "Labels for texts. Paths under /v1 are Annif's REST interface.",
+        },
+        "paths": paths,
+        "components": {"schemas": _SCHEMAS},
+    }
+    if settings.api_key is not None:
+        key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+        document["components"]["securitySchemes"] = {"key": key}
+        document["security"] = [{"key": []}]
+    return document
+
+
+def _own(settings: Settings) -> dict[str, Any]:
+    body = {
+        "type": "object",
+        "properties": {
+            "texts": {
+                "type": "array",
+                "maxItems": settings.max_texts,
+                "items": {"oneOf": [_STRING, _FIELDS]},
+                "description": "strings, or for models with fields objects of strings",
+            },
+            "text": {**_STRING, "description": "one text, instead of texts"},
+            "k": {"type": "integer", "minimum": 1, "default": 5, "description": "labels for each text"},
+            "threshold": {**_SCORE, "default": 0, "description": "lowest score"},
+            "model": {**_STRING, "description": "name of a model; the first one if left out"},
+        },
+    }
+    return {
+        "/predict": {"post": _operation("labels for texts", "Predictions", body={"application/json": body})},
+        "/models": {"get": _operation("the models", "Models")},
+        "/labels": {
+            "get": _operation(
+                "labels by name, the most frequent first",
+                "Labels",
+                parameters=[
+                    _query("q", _STRING, "part of a name or key"),
+                    _query("model", _STRING, "name of a model"),
+                    _query("limit", {"type": "integer", "minimum": 0, "default": 50}, "most labels"),
+                    _query("offset", {"type": "integer", "minimum": 0, "default": 0}, "labels to skip"),
+                ],
+            )
+        },
+        "/health": {"get": _operation("whether the server runs", "Status")},
+        "/ready": {"get": _operation("whether the server can predict", "Status")},
+        "/metrics": {
+            "get": {
+                "summary": "numbers for Prometheus",
+                "responses": {"200": {"description": "ok", "content": {"text/plain": {"schema": _STRING}}}},
+            }
+        },
+    }
+
+
+def _annif(settings: Settings) -> dict[str, Any]:
+    limit = {"type": "integer", "minimum": 0, "default": 10}
+    project = {"name": "project_id", "in": "path", "required": True, "schema": _STRING}
+    form = {
+        "type": "object",
+        "required": ["text"],
+        "properties": {
+            "text": _STRING,
+            "limit": limit,
+            "threshold": {**_SCORE, "default": 0},
+            "language": _STRING,
+        },
+    }
+    document = {
+        "type": "object",
+        "required": ["text"],
+        "properties": {"text": _STRING, "document_id": {"type": ["string", "null"]}},
+    }
+    documents = {
+        "type": "object",
+        "required": ["documents"],
+        "properties": {"documents": {"type": "array", "maxItems": ANNIF_BATCH, "items": document}},
+    }
+    options = [
+        _query("limit", limit, "most results"),
+        _query("threshold", {**_SCORE, "default": 0}, "lowest score"),
+    ]
+    options.append(_query("language", _STRING, "ignored"))
+    learn = _operation("not supported", "Status", parameters=[project], body={"application/json": {}})
+    learn["responses"] = {"403": _problem("not supported"), **_ERRORS}
+    return {
+        "/v1/": {"get": _operation("name and version", "ApiInfo")},
+        "/v1/projects": {"get": _operation("models as projects", "Projects")},
+        "/v1/vocabs": {"get": _operation("their labels as vocabularies", "Vocabularies")},
+        "/v1/projects/{project_id}": {"get": _operation("one model", "Project", parameters=[project])},
+        "/v1/projects/{project_id}/suggest": {
+            "post": _operation(
+                "labels for one text",
+                "Suggestions",
+                parameters=[project],
+                body={"application/x-www-form-urlencoded": form},
+            )
+        },
+        "/v1/projects/{project_id}/suggest-batch": {
+            "post": _operation(
+                "labels for texts",
+                "SuggestionBatch",
+                parameters=[project, *options],
+                body={"application/json": documents},
+            )
+        },
+        "/v1/projects/{project_id}/learn": {"post": learn},
+    }
+
+
+def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema, "description": text}
+
+
+def _problem(text: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
+
+
+_SCORE: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
+_ERRORS = {
+    "400": _problem("something is wrong with the request"),
+    "404": _problem("there is no such model"),
+    "408": _problem("the body came too slowly"),
+    "413": _problem("too much at once"),
+    "415": _problem("the body is of another type"),
+    "503": _problem("busy; the header Retry-After says when to try again"),
+}
+
+
+def _operation(
+    summary: str, schema: str, parameters: list[Any] | None = None, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "responses": {"200": {"description": "ok", "content": content}, **_ERRORS},
+    }
+    if parameters:
+        operation["parameters"] = parameters
+    if body:
+        operation["requestBody"] = {"required": True, "content": {k: {"schema": v} for k, v in body.items()}}
+    return operation
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_INTEGER = {"type": "integer"}
+_SCHEMAS = {
+    "Problem": _object(type=_STRING, title=_STRING, status=_INTEGER, detail=_STRING),
+    "Predictions": _object(
+        model=_STRING, results=_list(_list(_object(label=_STRING, name=_STRING, score=_SCORE)))
+    ),
+    "Models": _object(
+        models=_list(_object(name=_STRING, labels=_INTEGER, fields=_list(_STRING), modified=_STRING))
+    ),
+    "Labels": _object(total=_INTEGER, labels=_list(_object(label=_STRING, name=_STRING, rows=_INTEGER))),
+    "Status": _object(status=_STRING),
+    "ApiInfo": _object(title=_STRING, version=_STRING),
+    "Vocabulary": _object(
+        vocab_id=_STRING, languages=_list(_STRING), size=_INTEGER, loaded={"type": "boolean"}
+    ),
+    "Vocabularies": _object(vocabs=_list(_ref("Vocabulary"))),
+    "Project": _object(
+        project_id=_STRING,
+        name=_STRING,
+        language=_STRING,
+        backend=_object(backend_id=_STRING),
+        vocab=_ref("Vocabulary"),
+        vocab_language=_STRING,
+        is_trained={"type": "boolean"},
+        modification_time=_STRING,
+    ),
+    "Projects": _object(projects=_list(_ref("Project"))),
+    "Suggestions": _object(
+        results=_list(
+            _object(uri=_STRING, label=_STRING, notation={"type": ["string", "null"]}, score=_SCORE)
+        )
+    ),
+    "SuggestionBatch": _list(
+        {
+            "type": "object",
+            "required": ["results"],
+            "properties": {
+                "document_id": {"type": ["string", "null"]},
+                "results": _list(
+                    _object(uri=_STRING, label=_STRING, notation={"type": ["string", "null"]}, score=_SCORE)
+                ),
+            },
+        }
+    ),
+}

@@ -1,0 +1,242 @@
+"""Processes: a parent that loads the models into sealed memory, and workers forked from it that share them.
+
+The parent watches the model files. When one has been replaced, it loads all anew; if that succeeds, it forks
+new workers, and once these are ready it asks the old ones to finish. Otherwise the old ones stay.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from bonsai_xmc import _core
+from bonsai_xmc._server.app import LOG, JsonFormatter, make_app
+from bonsai_xmc._server.counters import Counters
+from bonsai_xmc._server.served import Served, load_all, signature
+from bonsai_xmc._server.settings import Settings
+
+_READY_SECONDS = 60.0
+_GRACE_SECONDS = 30.0
+_RESTART_SECONDS = 1.0  # a worker that dies at once is not restarted faster than this
+
+
+@dataclass
+class _Worker:
+    pid: int
+    slot: int
+    started: float
+
+
+class Supervisor:
+    def __init__(self, paths: list[str], settings: Settings) -> None:
+        self._paths, self._settings = paths, settings
+        self._n_jobs = settings.n_jobs or max(1, _core.available_threads() // settings.workers)
+        self._models: dict[str, Served] = load_all(paths, self._n_jobs)
+        # twice as many, as old and new workers run side by side for a moment
+        self._counters = Counters(1 + 2 * settings.workers)
+        self._workers: list[_Worker] = []
+        self._leaving: list[_Worker] = []
+        self._tried: list[Any] = [m.signature for m in self._models.values()]
+        self._looked = time.monotonic()
+        self._stop = self._reload = False
+        self._socket = _bind(settings.host, settings.port)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def run(self) -> int:
+        """Serve until a signal ends it."""
+        _log_to_stderr()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        host, port = self.address
+        try:
+            self._workers = self._start(self._free_slots())
+            about = {"url": f"http://{host}:{port}/", "models": list(self._models)}
+            LOG.info("serving", extra={"fields": about | {"workers": len(self._workers)}})
+            while not self._stop:
+                self._collect()
+                self._look()
+                time.sleep(0.05)
+        finally:
+            self._finish()
+        return 0
+
+    def _on_stop(self, *_: Any) -> None:
+        self._stop = True
+
+    def _on_reload(self, *_: Any) -> None:
+        self._reload = True
+
+    # --- workers ---
+
+    def _free_slots(self) -> list[int]:
+        used = {worker.slot for worker in (*self._workers, *self._leaving)}
+        free = [slot for slot in range(1, 1 + 2 * self._settings.workers) if slot not in used]
+        return free[: self._settings.workers]
+
+    def _start(self, slots: list[int]) -> list[_Worker]:
+        """Fork a worker for each slot, and wait until they accept requests."""
+        started = []
+        for slot in slots:
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reader)
+                self._work(slot, writer)
+            os.close(writer)
+            started.append((_Worker(pid, slot, time.monotonic()), reader))
+        for worker, reader in started:
+            with os.fdopen(reader, "rb") as pipe:
+                if not pipe.read(1):  # its end, as the worker is gone
+                    LOG.error("worker failed to start", extra={"fields": {"worker": worker.pid}})
+        return [worker for worker, _ in started]
+
+    def _work(self, slot: int, ready: int) -> None:
+        code = 1
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL if number != signal.SIGHUP else signal.SIG_IGN)
+            self._counters.use(slot)
+            app = make_app(self._models, self._settings, self._counters)
+            config = uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=int(_GRACE_SECONDS),
+                backlog=2048,
+            )
+            asyncio.run(_serve(uvicorn.Server(config), self._socket, ready, os.getppid()))
+            code = 0
+        except BaseException:
+            LOG.exception("worker failed")
+        finally:
+            sys.stderr.flush()
+            os._exit(code)  # nothing of the parent runs in a worker
+
+    def _collect(self) -> None:
+        """Note workers that have ended, and replace those that should not have."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._leaving = [worker for worker in self._leaving if worker.pid != pid]
+            for i, worker in enumerate(self._workers):
+                if worker.pid == pid and not self._stop:
+                    LOG.error("worker ended", extra={"fields": {"worker": pid, "status": status}})
+                    time.sleep(max(0.0, worker.started + _RESTART_SECONDS - time.monotonic()))
+                    del self._workers[i]
+                    self._workers += self._start([worker.slot])
+                    break
+
+    # --- files ---
+
+    def _look(self) -> None:
+        settings = self._settings
+        due = settings.watch > 0 and time.monotonic() - self._looked >= settings.watch
+        if not (due or self._reload) or self._leaving:
+            return
+        self._looked = time.monotonic()
+        try:
+            found: list[Any] = [signature(path) for path in self._paths]
+        except OSError:
+            return  # between two files; the next look will tell
+        if found == self._tried and not self._reload:
+            return
+        self._reload, self._tried = False, found
+        self._replace()
+
+    def _replace(self) -> None:
+        begin = time.monotonic()
+        try:
+            models = load_all(self._paths, self._n_jobs)
+        except (OSError, ValueError, MemoryError) as error:
+            self._counters.reloaded(False)
+            LOG.error("new model refused", extra={"fields": {"error": str(error)}})
+            return
+        self._models = models
+        self._tried = [model.signature for model in models.values()]
+        old, self._leaving = self._workers, self._workers
+        self._workers = self._start(self._free_slots())
+        for worker in old:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGTERM)
+        self._counters.reloaded(True)
+        LOG.info(
+            "reloaded",
+            extra={"fields": {"models": list(models), "seconds": round(time.monotonic() - begin, 3)}},
+        )
+
+    def _finish(self) -> None:
+        self._stop = True
+        self._socket.close()
+        workers = [*self._workers, *self._leaving]
+        for number, seconds in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, 5.0)):
+            for worker in workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, number)
+            end = time.monotonic() + seconds
+            while workers and time.monotonic() < end:
+                workers = [worker for worker in workers if not _ended(worker.pid)]
+                time.sleep(0.02)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+async def _serve(server: uvicorn.Server, sock: socket.socket, ready: int, parent: int) -> None:
+    async def watch() -> None:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        os.write(ready, b"1")
+        os.close(ready)
+        while os.getppid() == parent:
+            await asyncio.sleep(1.0)
+        server.should_exit = True  # the parent is gone
+
+    watcher = asyncio.create_task(watch())
+    await server.serve(sockets=[sock])
+    watcher.cancel()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+    sock.listen(2048)
+    return sock
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    for name in ("bonsai_xmc.server", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO if name.startswith("bonsai") else logging.WARNING)

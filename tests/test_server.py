@@ -1,0 +1,418 @@
+"""``bonsai serve`` as a process of its own, asked over HTTP."""
+
+import contextlib
+import http.client
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+
+import pytest
+
+from bonsai_xmc import TextBonsai, _cli, datasets
+
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+
+BATCH = "/v1/projects/themes/suggest-batch"
+HTML = '<img src=x onerror=alert(1)> & "quotes"'
+
+
+def make_model(path, seed=0):
+    data = datasets.make_texts(400, n_test=60, random_state=seed)
+    labels = [[*row, HTML] if i % 7 == 0 else row for i, row in enumerate(data.labels_train)]
+    TextBonsai(n_jobs=1, threshold=0.5, min_df=1).fit(data.texts_train, labels).save(path)
+    return data
+
+
+class Server:
+    def __init__(self, *arguments, env=None):
+        command = [sys.executable, "-m", "bonsai_xmc", "serve", "--port", "0", *map(str, arguments)]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        url = self.process.stdout.readline()
+        if not url:
+            raise RuntimeError(self.process.stderr.read())
+        self.port = urllib.parse.urlsplit(url.strip()).port
+        self.log = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.until("serving")
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.log.put(json.loads(line))
+
+    def until(self, event, seconds=30):
+        """The next record of the log with this event."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                record = self.log.get(timeout=left)
+                if record["event"] == event:
+                    return record
+        raise AssertionError(f"no {event!r} in the log")
+
+    def ask(self, method, path, body=None, headers=None):
+        """Status, headers and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
+        finally:
+            connection.close()
+
+    def get(self, path, **headers):
+        status, _, body = self.ask("GET", path, headers=headers)
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path, value, status=200, **headers):
+        found, _, body = self.ask(
+            "POST", path, json.dumps(value), {"content-type": "application/json", **headers}
+        )
+        assert found == status, body
+        return json.loads(body)
+
+    def form(self, path, status=200, **fields):
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        found, _, body = self.ask("POST", path, urllib.parse.urlencode(fields), headers)
+        assert found == status, body
+        return json.loads(body)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("serve")
+    data = make_model(folder / "themes.bonsai")
+    return folder, data.texts_test
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    server = Server(folder[0] / "themes.bonsai", "--workers", 2, "--max-body", 200_000, "--max-texts", 50)
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return TextBonsai.load(folder[0] / "themes.bonsai")
+
+
+def expected(model, text, k):
+    return [(label, pytest.approx(score)) for label, score in model.suggest(text, k)]
+
+
+# --- what is answered ---
+
+
+def test_predict(server, folder, model):
+    texts = folder[1][:10]
+    answer = server.post("/predict", {"texts": texts, "k": 3})
+    assert answer["model"] == "themes"
+    for text, row in zip(texts, answer["results"], strict=True):
+        assert [(r["label"], r["score"]) for r in row] == expected(model, text, 3)
+    one = server.post("/predict", {"text": texts[0], "threshold": 0.999999})
+    assert one["results"] == [[]]
+    assert server.post("/predict", {"texts": []})["results"] == []
+    assert server.post("/predict", {"texts": ["…", ""]})["results"] == [[], []]
+
+
+def test_models_and_labels(server, model):
+    (entry,) = server.get("/models")["models"]
+    assert entry["name"] == "themes" and entry["labels"] == len(model.classes_) and entry["fields"] == []
+    first = server.get("/labels?limit=3")
+    assert first["total"] == len(model.classes_)
+    assert [e["rows"] for e in first["labels"]] == sorted(model.label_counts_, reverse=True)[:3]
+    found = server.get("/labels?q=onerror")
+    assert [e["name"] for e in found["labels"]] == [HTML]
+
+
+def test_health_and_readiness(server):
+    assert server.get("/health") == {"status": "ok"}
+    assert server.get("/ready") == {"status": "ready", "models": ["themes"]}
+
+
+def test_annifs_interface(server, folder, model):
+    text = folder[1][0]
+    assert server.get("/v1/")["title"] == server.get("/v1")["title"] == "bonsai-xmc"
+    (project,) = server.get("/v1/projects")["projects"]
+    assert project == server.get("/v1/projects/themes")
+    assert project["is_trained"] and project["backend"] == {"backend_id": "bonsai"}
+    assert server.get("/v1/vocabs")["vocabs"] == [project["vocab"]]
+    found = server.form("/v1/projects/themes/suggest", text=text, limit=4, metadata_title="ignored")
+    assert [(r["uri"], r["score"]) for r in found["results"]] == expected(model, text, 4)
+    assert set(found["results"][0]) == {"uri", "label", "notation", "score"}
+    assert len(server.form("/v1/projects/themes/suggest", text=text)["results"]) <= 10
+    assert server.form("/v1/projects/themes/suggest", text=text, limit=0)["results"] == []
+    documents = [{"text": text, "document_id": "a"}, {"text": "…"}]
+    batch = server.post("/v1/projects/themes/suggest-batch?limit=4", {"documents": documents})
+    assert batch == [{"results": found["results"], "document_id": "a"}, {"results": [], "document_id": None}]
+    assert server.post("/v1/projects/themes/learn", [], status=403)["status"] == 403
+
+
+def test_pages_of_any_origin_may_use_annifs_interface(server):
+    status, headers, _ = server.ask("OPTIONS", "/v1/projects/themes/suggest")
+    assert status == 204 and headers["access-control-allow-origin"] == "*"
+    assert "access-control-allow-origin" not in server.ask("GET", "/models")[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind", "status", "detail"),
+    [
+        ("GET", "/nothing", None, None, 404, "/nothing"),
+        ("GET", "/predict", None, None, 405, "/predict"),
+        ("GET", "/v1/projects/none", None, None, 404, "Project 'none' not found"),
+        ("POST", "/v1/projects/none/suggest", "text=a", "form", 404, "Project 'none' not found"),
+        ("POST", "/v1/projects/themes/suggest", "limit=3", "form", 400, "text"),
+        ("POST", "/v1/projects/themes/suggest", "text=a&limit=-1", "form", 400, "limit is '-1'"),
+        ("POST", "/v1/projects/themes/suggest", "text=a&limit=9" + 30 * "9", "form", 400, "limit"),
+        ("POST", "/v1/projects/themes/suggest", "text=a&threshold=nan", "form", 400, "threshold is 'nan'"),
+        ("POST", "/v1/projects/themes/suggest", "text=%ff", "form", 400, "not a form"),
+        ("POST", "/v1/projects/themes/suggest", '{"text": "a"}', "json", 415, "x-www-form-urlencoded"),
+        ("POST", BATCH, '{"documents": [1]}', "json", 400, "documents"),
+        ("POST", BATCH, '{"documents": [{}]}', "json", 400, "documents[0].text"),
+        ("POST", BATCH, json.dumps({"documents": 33 * [{"text": ""}]}), "json", 400, "33"),
+        ("POST", "/v1/projects/themes/learn", "[", "json", 400, "not JSON"),
+        ("POST", "/predict", "{", "json", 400, "not JSON"),
+        ("POST", "/predict", 100_000 * "[", "json", 400, "not JSON"),
+        ("POST", "/predict", "[]", "json", 400, "object"),
+        ("POST", "/predict", "{}", "json", 400, "texts"),
+        ("POST", "/predict", '{"texts": [1]}', "json", 400, "texts[0] must be a string"),
+        ("POST", "/predict", '{"texts": [{"title": "a"}]}', "json", 400, "texts[0] is an object"),
+        ("POST", "/predict", '{"texts": ["\\ud800"]}', "json", 400, "not valid Unicode"),
+        ("POST", "/predict", '{"texts": ["a"], "k": 0}', "json", 400, "k is 0"),
+        ("POST", "/predict", '{"texts": ["a"], "k": true}', "json", 400, "k is True"),
+        ("POST", "/predict", '{"texts": ["a"], "threshold": 2}', "json", 400, "threshold is 2"),
+        ("POST", "/predict", '{"texts": ["a"], "model": "x"}', "json", 404, "no model 'x'; there are themes"),
+        ("POST", "/predict", json.dumps({"texts": 51 * ["a"]}), "json", 413, "at most 50"),
+        ("POST", "/predict", json.dumps({"texts": [300_000 * "a"]}), "json", 413, "at most 200,000 bytes"),
+        ("POST", "/predict", "a=b", "form", 415, "application/json"),
+        ("GET", "/labels?limit=many", None, None, 400, "limit is 'many'"),
+        ("GET", "/labels?model=x", None, None, 404, "no model"),
+    ],
+)  # fmt: skip
+def test_errors_are_problem_details(server, method, path, body, kind, status, detail):
+    kinds = {"form": "application/x-www-form-urlencoded", "json": "application/json"}
+    found, headers, content = server.ask(method, path, body, {"content-type": kinds[kind]} if kind else {})
+    assert found == status, content
+    assert headers["content-type"].startswith("application/problem+json")
+    problem = json.loads(content)
+    assert problem["status"] == status and problem["title"]
+    assert detail in problem["detail"]
+
+
+def test_openapi_describes_all_paths(server):
+    document = server.get("/openapi.json")
+    assert document["openapi"].startswith("3.1")
+    references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
+    assert references <= set(document["components"]["schemas"])
+    for path, item in document["paths"].items():
+        for method in item:
+            status, _, _ = server.ask(method.upper(), path.replace("{project_id}", "themes"))
+            assert status not in (404, 405), path
+
+
+def eventually(holds):
+    """A request is counted just after it was answered."""
+    end = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < end
+
+
+def test_metrics(server, folder):
+    def number(name):
+        text = server.ask("GET", "/metrics")[2].decode()
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
+        return float(found[1]) if found else 0.0
+
+    path = 'bonsai_requests_total{path="/predict",status="200"}'
+    before, texts = number(path), number("bonsai_batch_texts_sum")
+    for _ in range(4):
+        server.post("/predict", {"texts": folder[1][:3]})
+    eventually(lambda: number(path) == before + 4)  # counted by all workers together
+    assert number("bonsai_batch_texts_sum") == texts + 12
+    eventually(lambda: number("bonsai_requests_under_way") == 1)  # this one
+    assert number('bonsai_request_seconds_bucket{le="+Inf"}') < number("bonsai_request_seconds_count")
+
+
+def test_the_log_is_json(server):
+    server.get("/v1/projects/themes")
+    while (record := server.until("request"))["path"] != "/v1/projects/themes":
+        pass
+    assert record["status"] == 200 and record["method"] == "GET" and record["ms"] >= 0
+
+
+def test_the_page_loads_nothing_from_elsewhere(server):
+    pages = {path: server.ask("GET", path) for path in ("/", "/app.js", "/style.css")}
+    for status, headers, body in pages.values():
+        assert status == 200
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert b"://" not in body and b"innerHTML" not in body
+    html = pages["/"][2].decode()
+    for reference in re.findall(r'(?:src|href)="([^"]+)"', html):
+        assert server.ask("GET", f"/{reference}")[0] == 200
+    for name in re.findall(r'<(?:input|textarea|select)[^>]* id="([\w-]+)"', html):  # all have a name
+        assert f'for="{name}"' in html or re.search(rf'<label[^>]*>[^<]*<\w+ id="{name}"', html), name
+    for name in re.findall(r'at\("([\w-]+)"\)', pages["/app.js"][2].decode()):
+        assert f'id="{name}"' in html
+
+
+# --- clients that misbehave ---
+
+
+def test_clients_that_go_away_or_send_nonsense(server, folder):
+    for data in (
+        b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-length: 500\r\n\r\n{",
+        b"GET / HTTP/1.1\r\n",
+        b"\x00\xff nonsense\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /health HTTP/1.1\r\nhost: a\r\n" + 200_000 * b"x",
+    ):
+        with (
+            socket.create_connection(("127.0.0.1", server.port), timeout=5) as client,
+            contextlib.suppress(OSError),
+        ):
+            client.sendall(data)
+    assert server.post("/predict", {"texts": folder[1][:1]})["results"][0]
+
+
+def test_requests_at_the_same_time_are_batched(server, folder, model):
+    texts = folder[1][:40]
+    answers = {}
+
+    def ask(i):
+        answers[i] = server.post("/predict", {"texts": [texts[i]], "k": 1 + i % 5})
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, text in enumerate(texts):
+        row = answers[i]["results"][0]
+        assert [(r["label"], r["score"]) for r in row] == expected(model, text, 1 + i % 5)
+    metrics = server.ask("GET", "/metrics")[2].decode()
+    sums = dict(re.findall(r"^bonsai_batch_texts_(sum|count) (\S+)$", metrics, re.M))
+    assert float(sums["sum"]) > float(sums["count"])
+
+
+# --- servers of their own ---
+
+
+def test_slow_bodies_overload_and_the_key(folder):
+    path = folder[0] / "themes.bonsai"
+    key = folder[0] / "key"
+    key.write_text("secret\n")
+    server = Server(path, "--api-key-file", key, "--max-requests", 2, "--timeout", 2)
+    try:
+        assert server.get("/health") and server.ask("GET", "/")[0] == 200
+        assert server.ask("GET", "/models")[0] == server.ask("GET", "/metrics")[0] == 401
+        assert server.ask("GET", "/models", headers={"x-api-key": "wrong"})[0] == 401
+        keyed = {"x-api-key": "secret"}
+        assert server.get("/models", **{"Authorization": "Bearer secret"}) == server.get("/models", **keyed)
+        slow = []
+        for _ in range(2):  # two clients that do not send what they announce
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+            client.sendall(
+                b"POST /predict HTTP/1.1\r\nhost: a\r\nx-api-key: secret\r\ncontent-length: 9\r\n\r\n{"
+            )
+            slow.append(client)
+        time.sleep(0.3)
+        status, headers, body = server.ask("POST", "/predict", "{}", keyed)
+        assert (status, headers["retry-after"]) == (503, "1"), body
+        assert server.get("/health")
+        for client in slow:  # the time of a request is limited
+            answer = client.recv(4096)
+            assert b" 503 " in answer.split(b"\r\n")[0] and b"retry-after" in answer
+            client.close()
+        assert server.post("/predict", {"texts": folder[1][:1]}, **keyed)["results"][0]
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_replaced_file_is_loaded_and_a_broken_one_refused(folder, tmp_path):
+    path = tmp_path / "model.bonsai"
+    shutil.copy(folder[0] / "themes.bonsai", path)
+    server = Server(path)
+    try:
+        text = folder[1][0]
+        old = server.post("/predict", {"texts": [text]})
+        (tmp_path / "broken").write_bytes(path.read_bytes()[:-100])
+        os.replace(tmp_path / "broken", path)
+        assert "truncated" in server.until("new model refused")["error"]
+        assert server.post("/predict", {"texts": [text]}) == old
+
+        stop, failures, answers = threading.Event(), [], []
+
+        def keep_asking():
+            while not stop.is_set():
+                try:
+                    answers.append(server.post("/predict", {"texts": [text]})["results"])
+                except (OSError, AssertionError, http.client.HTTPException) as error:
+                    failures.append(error)
+
+        client = threading.Thread(target=keep_asking)
+        client.start()
+        make_model(tmp_path / "new", seed=5)
+        os.replace(tmp_path / "new", path)
+        server.until("reloaded")
+        time.sleep(0.5)
+        stop.set()
+        client.join()
+        assert not failures
+        new = TextBonsai.load(path)
+        assert answers[0] == old["results"]
+        assert [(r["label"], r["score"]) for r in answers[-1][0]] == expected(new, text, 5)
+        server.process.send_signal(signal.SIGHUP)
+        server.until("reloaded")
+    finally:
+        assert server.stop() == 0
+
+
+def test_a_worker_that_dies_is_replaced(folder):
+    server = Server(folder[0] / "themes.bonsai", "--workers", 2)
+    try:
+        server.get("/health")
+        while (record := server.until("request"))["path"] != "/health":
+            pass
+        os.kill(record["pid"], signal.SIGKILL)
+        assert server.until("worker ended")["worker"] == record["pid"]
+        time.sleep(1.5)
+        assert all(server.get("/ready") for _ in range(10))
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.bonsai"], "none.bonsai: No such file or directory"),
+        (["matrix.bonsai"], "model of matrices"),
+        (["themes.bonsai", "themes.bonsai"], "would both be served as 'themes'"),
+        (["themes.bonsai", "--workers", "0"], "--workers is 0"),
+        (["themes.bonsai", "--host", "256.0.0.1"], "256.0.0.1"),
+    ],
+)
+def test_wrong_usage(folder, fitted, arguments, message, monkeypatch, capsys):
+    fitted.save(folder[0] / "matrix.bonsai")
+    monkeypatch.chdir(folder[0])
+    assert _cli.main(["serve", "--port", "0", *arguments]) == 1
+    assert message in capsys.readouterr().err
