@@ -1,5 +1,9 @@
 """What several test modules share."""
 
+import re
+
+import pytest
+
 # Six labels whose names are hard to write and to read.
 NAMES = ["Ahorn", "Bäume 🌳", "", "línea\nnueva", "木", "a" * 300]
 
@@ -39,3 +43,8 @@ def error_of(bonsai, *args):
     assert bonsai.error.count("\n") == 1
     assert bonsai.error.endswith("\n")
     return bonsai.error.removeprefix("bonsai: error: ").rstrip("\n")
+
+
+def says(message, error=ValueError):
+    """The error must contain the message."""
+    return pytest.raises(error, match=re.escape(message))

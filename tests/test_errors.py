@@ -3,7 +3,6 @@
 import itertools
 import json
 import multiprocessing
-import re
 
 import numpy as np
 import pytest
@@ -15,10 +14,7 @@ from bonsai_xmc import Bonsai, FormatError
 from bonsai_xmc._params import PREDICTION
 from bonsai_xmc._store import container
 from bonsai_xmc._store.format import to_tensors
-
-
-def says(message, error=ValueError):
-    return pytest.raises(error, match=re.escape(message))
+from helpers import says
 
 
 @pytest.fixture
@@ -210,6 +206,8 @@ WRONG = {
     "search": ("trees", None, 1),
     "path_weight": (-0.1, "much", None, np.nan),
     "tail_exponent": (-0.1, "much", None, np.nan),
+    "blend_weight": (0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
+    "logit_adjustment": (-0.1, "much", None, np.nan),
     "normalize": FLAG,
     "beam_size": WHOLE,
     "n_probe": WHOLE,
@@ -411,6 +409,9 @@ def test_files_that_are_not_there(tmp_path):
         changed("model", loss="logistic"),
         changed("model", normalize=1),
         changed("model", path_weight=float("nan")),
+        changed("model", blend_weight=0.5),
+        changed("model", blend_weight=float("nan")),
+        changed("model", logit_adjustment=-1.0),
         changed("model", threshold=float("nan")),
         changed("model", threshold=None),
         changed("model", id_base=-1),

@@ -352,7 +352,7 @@ def test_warning_where_pruning_leaves_nothing(blocks):
         {"classifiers": "leaf", "max_depth": 1, "n_trees": 1},
         {"classifiers": "leaf", "prune": 0.01, "n_trees": 1},
         {"classifiers": "one_vs_rest"},
-        {"classifiers": "auto", "prune": 0.01},
+        {"classifiers": "blend", "prune": 0.01, "C": 1.0, "blend_weight": 0.3, "logit_adjustment": 0.0},
         {"classifiers": "one_vs_rest", "search": "beam"},
         {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 16},
     ],
@@ -376,7 +376,9 @@ def test_the_estimate_of_what_each_way_takes(larger):
         estimate(classifiers="leaf", prune=0.05),
     )
     assert exact["model_bytes"] < trees["model_bytes"] < node["model_bytes"]
-    assert estimate(classifiers="auto") == exact
+    # where held-out rows decide, for the largest that they may choose
+    assert estimate(classifiers="auto") == estimate(classifiers="blend")
+    assert estimate(classifiers="blend")["model_bytes"] > exact["model_bytes"] + trees["model_bytes"]
     assert estimate(classifiers="one_vs_rest", search="beam", branching_factor=1000) == estimate(
         classifiers="one_vs_rest", search="beam", max_depth=1, branching_factor=1000
     )

@@ -1,7 +1,6 @@
 """Whatever users hand in → canonical arrays: by hand, nothing changed in place, errors that name places."""
 
 import json
-import re
 import tracemalloc
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from bonsai_xmc import LabelTree, _inputs
 from bonsai_xmc._inputs import as_float32, label_vectors, training_rows
 from bonsai_xmc._targets import labels_of, over_classes
 from bonsai_xmc._user_trees import tree_arrays, tree_list
+from helpers import says
 
 
 def as_csr(X):
@@ -24,10 +24,6 @@ def as_rows(X):
 
 
 MAX = np.finfo(np.float32).max
-
-
-def says(message):
-    return pytest.raises(ValueError, match=re.escape(message))
 
 
 def lists(labels):

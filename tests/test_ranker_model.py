@@ -108,7 +108,7 @@ def test_exact_search_needs_the_ranker(generated):
     with pytest.raises(
         ValueError,
         match=re.escape(
-            'search="exact" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None'
+            'search="exact" needs one-vs-rest classifiers; with classifiers="leaf", beam_size=None'
         ),
     ):
         make(generated, classifiers="leaf", search="exact")

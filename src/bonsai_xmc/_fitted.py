@@ -28,6 +28,21 @@ class Provenance:
     seed: int
 
 
+def core_model(
+    trees: _core.Forest | None,
+    one_vs_rest: _core.Forest | None,
+    index: _core.LabelIndex | None,
+    strategy: Strategy,
+    label_counts: Array,
+) -> _core.Model:
+    """The model that ranks labels as the strategy says."""
+    offsets = None
+    if strategy.logit_adjustment > 0:
+        offsets = (-strategy.logit_adjustment * np.log(np.maximum(label_counts, 1))).astype(np.float32)
+    options = (strategy.loss, strategy.normalize, strategy.blend_weight, offsets)
+    return _core.Model(trees, one_vs_rest, *options, index=index)
+
+
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """All that `fit` found out.

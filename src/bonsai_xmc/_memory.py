@@ -25,35 +25,36 @@ _INDEX_SHARE = 0.6  # size of an index beside that of the classifiers
 
 def estimate(problem: Problem, strategy: Strategy, threads: int) -> dict[str, int]:
     """Bytes: {"training_bytes": …, "model_bytes": …}."""
-    search = strategy.search
+    has_trees = strategy.n_trees > 0
+    clusters = has_trees or strategy.search == "index"  # classifiers of an index stand in the order of a tree
     rows, labels = problem.rows, problem.labels
     n_rows, n_features, entries = rows.n_rows, rows.n_features, rows.n_entries
     pairs = len(labels.indices)
     vector_entries = _label_vector_entries(rows, labels)
     row_bytes = entries * _CSR_ENTRY
     vectors = 0.0
-    if search != "exact" and not strategy.given_tree and strategy.representation != "custom":
+    if clusters and not strategy.given_tree and strategy.representation != "custom":
         vectors = vector_entries * _CSR_ENTRY if strategy.representation != "output" else 0.0
         if strategy.representation != "input":
             vectors += pairs * pairs / max(1, n_rows) * _CSR_ENTRY
     # One root after the other: the vectors again by rows and by columns; centres, old, new and in bytes.
-    growing = 2 * vectors + n_features * strategy.branching_factor * (4 + 4 + 1) if search != "exact" else 0.0
+    growing = 2 * vectors + n_features * strategy.branching_factor * (4 + 4 + 1) if clusters else 0.0
     # The root's slice, and for each thread a panel of weights and the dual variables of all rows.
     panels = float(threads * _LANES * 4 * (n_features + n_rows))
     kept = _WEIGHTS_PER_ENTRY * math.exp(-strategy.prune * math.sqrt(entries / max(1, n_rows)))
     weights = strategy.n_trees * vector_entries
-    if strategy.classifiers == "one_vs_rest":
+    if strategy.classifiers != "leaf":
         held = not isinstance(strategy.bias, str) and strategy.bias <= -1
         if not rows.dense and (strategy.loss, strategy.solver, held) == ("squared_hinge", "dual", True):
             # Entries in words with their features and in 16 bits; for each thread the weights of a
-            # classifier, dense and as a list, the place of each feature, what each row bears, and a panel of
-            # 16 bits.
+            # classifier, dense and as a list, the position of each feature, the dual variable of each row,
+            # and a panel of 16 bits.
             own = entries * (4 + 2) + threads * (n_features * (4 * 4 + _LANES * 2) + n_rows * 8)
-            panels = max(panels, float(own)) if search == "beam" else float(own)
-        weights = vector_entries
-        if search == "beam":
+            panels = max(panels, float(own)) if has_trees else float(own)
+        weights = vector_entries + (weights if strategy.classifiers == "blend" else 0.0)
+        if has_trees and strategy.classifiers == "one_vs_rest":
             weights += strategy.n_trees * _router_entries(strategy, labels, vector_entries, n_features)
-    model_bytes = weights * kept * _BYTES_PER_WEIGHT * (1 + _INDEX_SHARE * (search == "index"))
+    model_bytes = weights * kept * _BYTES_PER_WEIGHT * (1 + _INDEX_SHARE * (strategy.search == "index"))
     training = row_bytes + max(vectors + growing, row_bytes + panels + 2 * model_bytes)
     return {"training_bytes": int(training), "model_bytes": int(model_bytes)}
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from bonsai_xmc import _evidence
+from bonsai_xmc._evidence import Evidence
 from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
@@ -18,6 +20,8 @@ MAX_INDEX_LABELS = 2**24
 _BLOCK_LABELS = 128
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
+# Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
+USUAL_BLEND_WEIGHT = 0.3
 
 # What `classifiers` and `search` can come to, and the sections of the model that they need.
 STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -25,6 +29,7 @@ STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("one_vs_rest", "exact"): ("one_vs_rest",),
     ("one_vs_rest", "index"): ("one_vs_rest", "index"),
     ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
+    ("blend", "exact"): ("trees", "one_vs_rest"),
 }
 
 # What only clustering uses, with the value that says that nothing was given.
@@ -59,7 +64,7 @@ class Strategy:
     Model files hold it: a field that is added later needs a default, for files that lack it.
     """
 
-    classifiers: str  # "leaf" or "one_vs_rest"
+    classifiers: str  # "leaf", "one_vs_rest" or "blend"
     search: str  # "beam", "exact" or "index"
     representation: str  # "input", "output", "joint", or "custom" for label vectors of the user's
     given_tree: bool  # trees of the user's instead of clustering
@@ -72,28 +77,74 @@ class Strategy:
     kmeans_tol: float
     kmeans_max_iter: int
     kmeans_init: str
-    C: float
+    node_C: float  # of the classifiers at tree nodes
+    C: float  # of the classifiers that rank labels; in a blend, of the one-vs-rest classifiers
     loss: str
     solver: str
     tol: float
     max_iter: int
+    node_prune: float
     prune: float
     node_bias: str | float  # of the classifiers at tree nodes: "learn" or a number
     bias: str | float  # of the classifiers that rank labels
     frequent_share: float  # one-vs-rest: labels of more than this share of the rows learn their bias
     path_weight: float
     tail_exponent: float
+    blend_weight: float  # of the trees; 0 unless classifiers are blended
+    logit_adjustment: float  # scores are multiplied by (rows of the label)^−this
     normalize: bool
     reason: str  # why `classifiers` and `search` are what they are
+    evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
 
 
-def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
-    """The strategy for these data. Values that were given and would be ignored are an error."""
-    classifiers, search, reason = _choose(params, facts)
-    one_vs_rest = classifiers == "one_vs_rest"
+class Trials(NamedTuple):
+    """What is to be chosen on held-out rows, the usual value first where it matters."""
+
+    costs: tuple[float, ...]
+    weights: tuple[float, ...]
+    adjustments: tuple[float, ...]
+
+
+def trials(params: Mapping[str, Any], facts: Facts) -> Trials | None:
+    """What to try on held-out rows; None where all is given, or follows from the size of the data."""
+    classifiers = params["classifiers"]
+    if classifiers == "auto" and not is_auto(params["blend_weight"]):
+        classifiers = "blend"
+    if classifiers not in ("auto", "blend") or facts.n_rows < _evidence.MIN_ROWS:
+        return None
+    if classifiers == "auto" and _by_size(params, facts) is not None:
+        return None
+    needs_trees = classifiers == "blend" or bool(_tree_params(params))
+    needs_one_vs_rest = classifiers == "blend" or params["search"] == "exact" or _one_vs_rest_params(params)
+    weights = tuple(
+        weight
+        for weight in _evidence.WEIGHTS
+        if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
+    )
+    tried = Trials(
+        _evidence.COSTS if is_auto(params["C"]) else (float(params["C"]),),
+        weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
+        _evidence.ADJUSTMENTS
+        if is_auto(params["logit_adjustment"])
+        else (float(params["logit_adjustment"]),),
+    )
+    return None if all(len(values) == 1 for values in tried) else tried
+
+
+def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None = None) -> Strategy:
+    """The strategy for these data. Values that were given and would be ignored are an error.
+
+    `evidence` is what held-out rows say, where `trials` asks for it.
+    """
+    classifiers, search, reason = _choose(params, facts, evidence)
+    one_vs_rest = classifiers != "leaf"
+    n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
     bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
+    found = evidence.setting if evidence is not None and one_vs_rest else _evidence.Setting(1.0, 0.0, 0.0)
+    blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
+    prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
     given_tree = params["tree"] is not None
     max_depth = params["max_depth"]
     custom = not isinstance(params["representation"], str)
@@ -102,7 +153,7 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
         search=search,
         representation="custom" if custom else params["representation"],
         given_tree=given_tree,
-        n_trees=_n_trees(params) if search == "beam" else 0,
+        n_trees=n_trees,
         branching_factor=int(params["branching_factor"]),
         max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
         max_depth=None if max_depth is None else int(_or(max_depth, 3)),
@@ -111,32 +162,37 @@ def resolve(params: Mapping[str, Any], facts: Facts) -> Strategy:
         kmeans_tol=float(params["kmeans_tol"]),
         kmeans_max_iter=int(params["kmeans_max_iter"]),
         kmeans_init=params["kmeans_init"],
-        C=float(_or(params["C"], 1.0)),
+        node_C=float(_or(params["C"], 1.0)),
+        C=float(_or(params["C"], found.C)),
         loss=params["loss"],
         solver=params["solver"],
         tol=float(params["tol"]),
         max_iter=int(params["max_iter"]),
-        prune=float(_or(params["prune"], 0.05 if one_vs_rest else 0.1)),
+        node_prune=float(_or(params["prune"], 0.1)) if classifiers == "blend" else prune,
+        prune=prune,
         node_bias=node_bias if isinstance(node_bias, str) else float(node_bias),
         bias=bias if isinstance(bias, str) else float(bias),
         frequent_share=FREQUENT_SHARE if is_auto(params["bias"]) else 1.0,
         path_weight=float(_or(params["path_weight"], 0.0)),
         tail_exponent=_tail_exponent(params, facts, one_vs_rest),
+        blend_weight=float(_or(params["blend_weight"], blend_weight)) if classifiers == "blend" else 0.0,
+        logit_adjustment=float(_or(params["logit_adjustment"], found.logit_adjustment)),
         normalize=bool(params["normalize"]),
         reason=reason,
+        evidence="" if evidence is None else evidence.table,
     )
 
 
-def beam_size(given: Any, search: str) -> int:
+def beam_size(given: Any, n_trees: int, search: str) -> int:
     """Nodes that a row follows at each level; 0 for all."""
     if is_auto(given):
         return 10
     check("beam_size", given)
-    if search != "beam":
+    if n_trees == 0:
         how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
         raise ValueError(
             f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave "
-            'beam_size="auto", or train with search="beam"'
+            'beam_size="auto", or train with search="beam" or classifiers="blend"'
         )
     return int(given or 0)
 
@@ -157,32 +213,28 @@ def n_probe(given: Any, search: str, k: int, n_labels: int) -> int:
     return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
 
 
-def _choose(params: Mapping[str, Any], facts: Facts) -> tuple[str, str, str]:
+def _choose(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None) -> tuple[str, str, str]:
     """classifiers, search, and the reason for both."""
     classifiers, search, reasons = params["classifiers"], params["search"], []
     if classifiers == "leaf" and search in ("exact", "index"):
         raise ValueError(
-            f'search="{search}" needs classifiers="one_vs_rest"; with classifiers="leaf", beam_size=None '
+            f'search="{search}" needs one-vs-rest classifiers; with classifiers="leaf", beam_size=None '
             "follows all nodes"
         )
-    pairs = facts.n_labels * facts.n_entries
-    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
-    if classifiers == "auto" and search in ("exact", "index"):
-        classifiers = "one_vs_rest"
-        reasons.append(f'search="{search}" needs one-vs-rest classifiers')
-    elif classifiers == "auto" and facts.dense:
-        classifiers = "leaf"
-        reasons.append("X is dense, which makes one-vs-rest slow")
-    elif classifiers == "auto" and pairs > MAX_PAIRS:
-        classifiers = "leaf"
-        reasons.append(f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})")
-    elif classifiers == "auto":
-        classifiers = "one_vs_rest"
-        reasons.append(f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})")
+    if classifiers == "auto":
+        classifiers, reason = _by_size(params, facts) or _by_evidence(facts, evidence)
+        reasons.append(reason)
     else:
         reasons.append(f'classifiers="{classifiers}" was given')
+    if classifiers == "blend" and search in ("beam", "index"):
+        raise ValueError(
+            'classifiers="blend" scores all labels: leave search="auto", or say classifiers="one_vs_rest" '
+            f'for search="{search}"'
+        )
     if classifiers == "leaf":
         search = "beam"
+    elif classifiers == "blend":
+        search = "exact"
     elif search == "auto":
         search, because = _choose_search(facts)
         reasons.append(because)
@@ -202,19 +254,48 @@ def _choose_search(facts: Facts) -> tuple[str, str]:
     return "index", f"search by an index: {facts.n_labels:,} labels are more than {MAX_EXACT_LABELS:,}"
 
 
+def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
+    """The classifiers that "auto" stands for, and why; None where held-out rows decide."""
+    if not is_auto(params["blend_weight"]):
+        return "blend", "blend_weight was given"
+    if params["search"] == "index":
+        return "one_vs_rest", 'search="index" needs one-vs-rest classifiers'
+    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
+    if params["search"] != "exact":
+        if facts.dense:
+            return "leaf", "X is dense, which makes one-vs-rest slow"
+        if facts.n_labels * facts.n_entries > MAX_PAIRS:
+            return "leaf", f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})"
+    affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
+    if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
+        return "one_vs_rest", affordable
+    if facts.n_rows < _evidence.MIN_ROWS:
+        few = f"{facts.n_rows:,} rows are too few to choose by (at least {_evidence.MIN_ROWS:,})"
+        return "one_vs_rest", f"{affordable}; {few}"
+    return None
+
+
+def _by_evidence(facts: Facts, evidence: Evidence | None) -> tuple[str, str]:
+    if evidence is None:
+        return "one_vs_rest", f"{facts.n_rows:,} rows with too few labels to choose by held-out rows"
+    weight = evidence.setting.blend_weight
+    name = "one_vs_rest" if weight == 0 else "leaf" if weight == 1 else "blend"
+    return name, "most accurate on held-out rows"
+
+
 def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reason: str) -> None:
     because = f"({reason})"
     n_probe(params["n_probe"], search, 1, 1)
-    clusters = [name for name, default in _CLUSTERING.items() if _differs(params[name], default)]
-    if search != "beam":
-        useless = clusters + (["tree"] if params["tree"] is not None else [])
+    clusters = _clustering_params(params)
+    if classifiers == "one_vs_rest" and search != "beam":
+        useless = _tree_params(params)
         if useless:
             raise ValueError(
                 f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
-                'Leave it out, or say classifiers="leaf" for leaf classifiers, or classifiers="one_vs_rest", '
-                'search="beam" for one-vs-rest behind trees'
+                'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both, '
+                'or classifiers="one_vs_rest", search="beam" for one-vs-rest behind trees'
             )
-        beam_size(params["beam_size"], search)
+        beam_size(params["beam_size"], 0, search)
     elif params["tree"] is not None and clusters:
         raise ValueError(
             f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
@@ -225,10 +306,30 @@ def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reaso
             f'path_weight needs classifiers="one_vs_rest" and search="beam", but this model has '
             f'classifiers="{classifiers}" and search="{search}" {because}'
         )
-    if _positive(params["tail_exponent"]) and classifiers != "one_vs_rest":
+    for name in ("tail_exponent", "logit_adjustment"):
+        if _positive(params[name]) and classifiers == "leaf":
+            raise ValueError(
+                f'{name} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
+            )
+    if _positive(params["logit_adjustment"]) and search == "index":
+        raise ValueError(f'logit_adjustment needs search="exact" or "beam", but search is "index" {because}')
+    if not is_auto(params["blend_weight"]) and classifiers != "blend":
         raise ValueError(
-            f'tail_exponent needs classifiers="one_vs_rest", but this model has "{classifiers}" {because}'
+            f'blend_weight needs classifiers="blend", but this model has "{classifiers}" {because}'
         )
+
+
+def _clustering_params(params: Mapping[str, Any]) -> list[str]:
+    """Those that only clustering uses, and that were given."""
+    return [name for name, ignored in _CLUSTERING.items() if _differs(params[name], ignored)]
+
+
+def _tree_params(params: Mapping[str, Any]) -> list[str]:
+    return _clustering_params(params) + (["tree"] if params["tree"] is not None else [])
+
+
+def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
+    return _positive(params["tail_exponent"]) or _positive(params["logit_adjustment"])
 
 
 def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -> float:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
+from bonsai_xmc._fitted import core_model
 from bonsai_xmc._inputs import TrainingRows, label_vectors
 from bonsai_xmc._label_samples import LabelSample
 from bonsai_xmc._progress import Phases
@@ -96,26 +97,26 @@ def train(
     present = np.flatnonzero(counts).astype(np.uint32)
     forest = one_vs_rest = None
     report = Report(0, 0, 0)
-    if strategy.search == "beam":
+    if strategy.n_trees > 0:
         trees = _trees(problem, dataset, present, strategy, seed, threads, phases)
         routing_only = strategy.classifiers == "one_vs_rest"
-        params = _linear_params(strategy, strategy.node_bias)
+        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
         forest, numbers = phases.run(
             "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
         )
         report += Report(**numbers)
         # Labels of a leaf are asked for together, so their classifiers stand together.
-        present = trees.leaf_order(0) if routing_only else present
+        present = trees.leaf_order(0) if strategy.classifiers != "leaf" else present
     elif strategy.search == "index":
         # Similar labels stand together: a row's best labels share blocks of classifiers.
         present = _trees(problem, dataset, present, strategy, seed, threads, phases).leaf_order(0)
-    if strategy.classifiers == "one_vs_rest":
+    if strategy.classifiers != "leaf":
         one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
         report += more
     index = None
     if strategy.search == "index":
         index = phases.run("index", _core.build_label_index, one_vs_rest, threads)
-    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize, index=index), report
+    return core_model(forest, one_vs_rest, index, strategy, counts), report
 
 
 def train_sample(
@@ -130,18 +131,21 @@ def train_sample(
     """Train some labels alone, as they would be trained among all labels, which have these counts."""
     dataset, costs = _dataset(problem, strategy, counts)
     forest = one_vs_rest = None
-    routing_only = strategy.classifiers == "one_vs_rest"
     if sample.tree is not None:
         trees = _core.Trees.from_arrays([sample.tree], problem.labels.n_labels)
-        params = _linear_params(strategy, strategy.node_bias)
+        routing_only = strategy.classifiers == "one_vs_rest"
+        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
         forest, _ = phases.run(
             "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
         )
-    if routing_only:
+    n_sampled = len(sample.original)
+    if strategy.classifiers != "leaf":
         costs = costs[sample.original] if len(costs) else costs
-        present = np.flatnonzero(problem.labels.counts[: len(sample.original)]).astype(np.uint32)
+        present = np.flatnonzero(problem.labels.counts[:n_sampled]).astype(np.uint32)
         one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
-    return _core.Model(forest, one_vs_rest, strategy.loss, strategy.normalize)
+    counts_here = np.ones(problem.labels.n_labels, np.int64)
+    counts_here[:n_sampled] = counts[sample.original]
+    return core_model(forest, one_vs_rest, None, strategy, counts_here)
 
 
 def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[_core.Dataset, Array]:
@@ -164,7 +168,7 @@ def _one_vs_rest(
     threads: int,
     phases: Phases,
 ) -> tuple[_core.Forest, Report]:
-    params = _linear_params(strategy, strategy.bias)
+    params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
     costs = costs[labels] if len(costs) else costs
     options = (strategy.frequent_share, params, seed, threads)
     forest, numbers = phases.run("one-vs-rest", _core.train_one_vs_rest, dataset, labels, costs, *options)
@@ -223,16 +227,16 @@ def _trees(
     return phases.run("trees", _core.build_trees, vectors, present, n_trees, params, seed, threads)
 
 
-def _linear_params(strategy: Strategy, bias: str | float) -> dict[str, Any]:
+def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:
     return {
         "loss": strategy.loss,
         "solver": strategy.solver,
-        "C": strategy.C,
+        "C": C,
         "tol": strategy.tol,
         "max_iter": strategy.max_iter,
         "learn_bias": bias == "learn",
         "fixed_bias": 0.0 if isinstance(bias, str) else bias,
-        "prune": strategy.prune,
+        "prune": prune,
     }
 
 

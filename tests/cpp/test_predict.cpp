@@ -150,22 +150,25 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
     CHECK(right > asked * 4 / 5);
 }
 
-// What the blend must be: both models asked for all labels, the scores combined label by label.
+// What the blend must be: the scores of all labels by one-vs-rest, and of the 32 best (of all, where search
+// is exact) by trees, combined label by label.
 void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
-                 size_t beam_size) {
+                 size_t beam_size, bool exact) {
     const TopKParams all{
-        .k = kLabels, .beam_size = beam_size, .exact = false, .n_probe = 0, .path_weight = 0};
+        .k = kLabels, .beam_size = beam_size, .exact = exact, .n_probe = 0, .path_weight = 0};
     const double w = blend.blend_weight();
     std::vector<std::vector<double>> expected(kRows, std::vector<double>(kLabels, 0.0));
-    const auto add = [&](const Model& model, double share) {
-        const Answer answer = ask(model, texts.rows(0, kRows), all, 2);
+    const auto add = [&](const Model& model, size_t n, double share) {
+        TopKParams params = all;
+        params.k = n;
+        const Answer answer = ask(model, texts.rows(0, kRows), params, 2);
         for (size_t at = 0; at < answer.ids.size(); ++at)
             if (answer.ids[at] >= 0)
-                expected[at / kLabels][static_cast<size_t>(answer.ids[at])] +=
+                expected[at / n][static_cast<size_t>(answer.ids[at])] +=
                     share * std::exp(double{answer.scores[at]});
     };
-    add(one_vs_rest, 1 - w);
-    if (w > 0) add(trees, w);
+    add(one_vs_rest, kLabels, 1 - w);
+    if (w > 0) add(trees, exact ? kLabels : 32, w);
     TopKParams few = all;
     few.k = 7;
     const Answer answer = ask(blend, texts.rows(0, kRows), few, 2);
@@ -228,7 +231,8 @@ void test_batches() {
     };
     for (const size_t beam : {size_t{0}, size_t{3}})
         for (const size_t m : {size_t{4}, size_t{6}, size_t{7}})
-            check_blend(texts, models[0], models[2], models[m], beam);
+            for (const bool exact : {false, true})
+                check_blend(texts, models[0], models[2], models[m], exact ? 0 : beam, exact);
     check_refused(several, all, {});                          // two ways of ranking, and no weight
     check_refused(several, nullptr, {.weight = 0.3f});        // nothing to blend with
     check_refused(routes, all, {.weight = 0.3f});             // leaves without classifiers

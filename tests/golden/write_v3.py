@@ -53,6 +53,17 @@ def one_vs_rest_behind_trees():
     return Bonsai(search="beam", path_weight=0.5, **options).fit(X, Y), X
 
 
+def blend():
+    X, Y = data()
+    options = {"branching_factor": 3, "max_leaf_size": 2, "n_trees": 2, "C": 0.3}
+    return Bonsai(classifiers="blend", blend_weight=0.3, logit_adjustment=0.1, **options).fit(X, Y), X
+
+
+def index():
+    X, Y = data(n_rows=400, n_features=60, n_labels=200)
+    return Bonsai(classifiers="one_vs_rest", search="index", n_probe=1).fit(X, Y), X
+
+
 def names():
     X, Y = data()
     return Bonsai(max_labels=3, threshold=0.25).fit(X, lists(Y, NAMES)), X
@@ -92,8 +103,8 @@ def several_blocks():
 KINDS = {
     make.__name__: make
     for make in (
-        trees, one_vs_rest, one_vs_rest_behind_trees, names, integer_keys, feature_names, dense, logistic,
-        several_blocks,
+        trees, one_vs_rest, one_vs_rest_behind_trees, blend, index, names, integer_keys, feature_names, dense,
+        logistic, several_blocks,
     )
 }  # fmt: skip
 

@@ -59,7 +59,9 @@ PARAMETERS: dict[str, _Parameter] = {
     "kmeans_tol": _Parameter(_TREES, float, "k-means stops when the mean similarity improves by less"),
     "kmeans_max_iter": _Parameter(_TREES, int, "maximum number of k-means iterations"),
     "kmeans_init": _Parameter(_TREES, ("random", "k-means++"), "initial centroids"),
-    "C": _Parameter(_SOLVER, _Number(float, auto="auto"), "inverse regularisation strength; auto: 1"),
+    "C": _Parameter(
+        _SOLVER, _Number(float, auto="auto"), "inverse regularisation strength; auto: 1, or set by training"
+    ),
     "loss": _Parameter(_SOLVER, ("squared_hinge", "logistic"), "loss function"),
     "solver": _Parameter(_SOLVER, ("dual", "newton"), "dual coordinate descent, or primal Newton method"),
     "tol": _Parameter(_SOLVER, float, "tolerance of the stopping criterion"),
@@ -76,9 +78,9 @@ PARAMETERS: dict[str, _Parameter] = {
     ),
     "classifiers": _Parameter(
         _SOLVER,
-        ("auto", "leaf", "one_vs_rest"),
-        "train a label's classifier on the rows of its leaf, or on all rows; auto: one_vs_rest where it is "
-        "affordable",
+        ("auto", "leaf", "one_vs_rest", "blend"),
+        "train a label's classifier on the rows of its leaf, on all rows, or both; auto: most accurate on "
+        "held-out rows, where one_vs_rest is affordable",
     ),
     "search": _Parameter(
         _SOLVER,
@@ -96,6 +98,16 @@ PARAMETERS: dict[str, _Parameter] = {
         _Number(float, auto="auto"),
         "with one-vs-rest: multiply C by (mean frequency / label frequency) to this power; auto: 0.25 where "
         "possible",
+    ),
+    "blend_weight": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto"),
+        "with blend: weight of the trees' scores beside those of one-vs-rest; auto: set by training",
+    ),
+    "logit_adjustment": _Parameter(
+        _SOLVER,
+        _Number(float, auto="auto"),
+        "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
     ),
     "normalize": _Parameter(_SOLVER, bool, "scale rows to unit Euclidean norm"),
     "beam_size": _Parameter(

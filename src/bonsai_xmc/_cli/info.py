@@ -22,8 +22,12 @@ def run(args: argparse.Namespace) -> None:
         return
     rows = [*rows_of(report), *tuning_of(report)]
     rows += [("verified", "checksums and contents")] if args.verify else []
-    rows += [("", ""), *((name, json.dumps(value)) for name, value in report["strategy"].items())]
+    strategy = report["strategy"]
+    evidence = strategy.pop("evidence")
+    rows += [("", ""), *((name, json.dumps(value)) for name, value in strategy.items())]
     print(table(rows))
+    if evidence:
+        print(f"\n{evidence}")
     if args.tree:
         for number, tree in enumerate(model.trees_, 1):
             print(f"\ntree {number}\n{tree.summary()}")

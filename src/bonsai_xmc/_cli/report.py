@@ -13,7 +13,8 @@ from bonsai_xmc._text.blocks import params_to_json
 # Says nothing about a model that has no trees.
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
-    "split_oversized", "balanced", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_bias", "path_weight",
+    "split_oversized", "balanced", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_C",
+    "node_prune", "node_bias", "path_weight", "blend_weight",
 }  # fmt: skip
 
 _RANKED_BY = {
@@ -21,6 +22,7 @@ _RANKED_BY = {
     ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
     ("one_vs_rest", "index"): "one-vs-rest classifiers; an index over them finds the candidates",
     ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
+    ("blend", "exact"): "one-vs-rest classifiers of all labels, and leaf classifiers, found by beam search",
 }
 
 
@@ -66,7 +68,8 @@ def _facts(tree: LabelTree) -> dict[str, int]:
 def strategy_of(model: Bonsai) -> dict[str, Any]:
     """The values that training used, without those that played no part."""
     values = asdict(model.strategy_)
-    return {name: value for name, value in values.items() if model.search_ == "beam" or name not in _OF_TREES}
+    has_trees = model.strategy_.n_trees > 0
+    return {name: value for name, value in values.items() if has_trees or name not in _OF_TREES}
 
 
 def _given(model: Bonsai) -> dict[str, Any]:

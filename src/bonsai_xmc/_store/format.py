@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
-from bonsai_xmc._fitted import FittedModel, Provenance
+from bonsai_xmc._fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
 from bonsai_xmc._strategy import STRATEGIES, Strategy
 from bonsai_xmc._text.fitted import FittedText
@@ -27,10 +27,12 @@ Array = npt.NDArray[Any]
 SECTIONS = ("trees", "one_vs_rest", "index", "labels", "features", "text")
 _ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "text")
 
-# Parameters of prediction that files of the first versions lack.
-_LATER_PREDICTION: Mapping[str, Any] = {"n_probe": "auto"}
-
 _INT32_MAX = 2**31 - 1
+# What prediction depends on: `model` and `params` both have it, and agree.
+_OF_PREDICTION = (
+    *("classifiers", "search", "loss", "normalize"),
+    *("path_weight", "blend_weight", "logit_adjustment"),
+)
 _EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
 
 
@@ -98,6 +100,8 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "loss": strategy.loss,
         "normalize": strategy.normalize,
         "path_weight": strategy.path_weight,
+        "blend_weight": strategy.blend_weight,
+        "logit_adjustment": strategy.logit_adjustment,
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
         "weights": weights,
@@ -151,11 +155,11 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
     classes, counts = _labels(file.arrays, n_labels)
     strategy = _strategy(params, model)
-    prediction = dict(_LATER_PREDICTION) | model["prediction"]
+    prediction = model["prediction"]
     for name in PREDICTION:
         check(name, prediction[name])
     fitted = FittedModel(
-        core=_core_model(file, model, n_features, n_labels),
+        core=_core_model(file, strategy, model, counts),
         classes=classes,
         label_counts=counts,
         n_rows=_integer(model, "n_rows", 1, _EXACT_INTEGERS),
@@ -191,8 +195,10 @@ def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
     return text
 
 
-def _core_model(file: ModelFile, model: dict[str, Any], n_features: int, n_labels: int) -> _core.Model:
-    chosen = (model["classifiers"], model["search"])
+def _core_model(
+    file: ModelFile, strategy: Strategy, model: dict[str, Any], label_counts: Array
+) -> _core.Model:
+    chosen = (strategy.classifiers, strategy.search)
     present = {
         section
         for section in ("trees", "one_vs_rest", "index")
@@ -209,22 +215,15 @@ def _core_model(file: ModelFile, model: dict[str, Any], n_features: int, n_label
                 f"{model['weights'][section]!r}, which this version does not read. Upgrade bonsai-xmc"
             )
     forests = {}
+    n_features, n_labels = model["n_features"], len(label_counts)
     for section in classifiers:
-        routing_only = section == "trees" and "one_vs_rest" in needed
+        routing_only = section == "trees" and strategy.classifiers == "one_vs_rest"
         forests[section] = _core.Forest(_section(file, section), n_features, n_labels, routing_only)
     index = None
     if "index" in needed:
         n_classifiers = len(file.arrays["one_vs_rest.children"])
         index = _core.LabelIndex(_section(file, "index"), n_features, n_classifiers)
-    if not isinstance(model["normalize"], bool):
-        raise ValueError("normalize is neither true nor false")
-    return _core.Model(
-        forests.get("trees"),
-        forests.get("one_vs_rest"),
-        str(model["loss"]),
-        model["normalize"],
-        index=index,
-    )
+    return core_model(forests.get("trees"), forests.get("one_vs_rest"), index, strategy, label_counts)
 
 
 def _section(file: ModelFile, section: str) -> dict[str, Array]:
@@ -272,7 +271,11 @@ def _strategy(params: dict[str, Any], model: dict[str, Any]) -> Strategy:
     """As `params` has it; what prediction depends on comes from `model`."""
     strategy = _typed(Strategy, params["resolved"])
     _number(model, "path_weight", 0.0, 1e9)
-    for name in ("classifiers", "search", "loss", "normalize", "path_weight"):
+    _number(model, "blend_weight", 0.0, 1.0)
+    _number(model, "logit_adjustment", 0.0, 10.0)
+    if not isinstance(model["normalize"], bool):
+        raise ValueError("normalize is neither true nor false")
+    for name in _OF_PREDICTION:
         if getattr(strategy, name) != model[name]:
             raise ValueError(f"{name} is {model[name]!r} in model, but {getattr(strategy, name)!r} in params")
     return strategy

@@ -104,6 +104,8 @@ class TextBonsai(Bonsai):
         search: str = "auto",
         path_weight: float | str = "auto",
         tail_exponent: float | str = "auto",
+        blend_weight: float | str = "auto",
+        logit_adjustment: float | str = "auto",
         normalize: bool = True,
         beam_size: int | str | None = "auto",
         n_probe: int | str | None = "auto",

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,43 +12,37 @@
 #include "predict/batch.hpp"
 #include "predict/beam_search.hpp"
 #include "predict/block_scoring.hpp"
-#include "predict/leaf_labels.hpp"
 #include "predict/ranking.hpp"
 
 namespace bonsai {
 
 // log score = log((1 - w) exp(one-vs-rest) + w exp(trees)) + the label's offset, w being the blend weight. A
-// label that the beam search does not reach has 0 for exp(trees). All labels are scored: what is found is the
-// k best of them. Ties go to the larger one-vs-rest margin, then to the smaller label.
+// label that is not among the best of the trees has 0 for exp(trees). All labels are scored: what is found is
+// the k best of them. Ties go to the larger one-vs-rest margin, then to the smaller label.
 class BlendedRanking : public Ranking {
   public:
-    BlendedRanking(const Model& model, const Batch& batch, const Scores& scores, size_t beam_size, size_t k,
-                   const Kernels& kernels, Pool& pool);
+    // How many labels the trees score: the same for every k, so that it does not change the order.
+    static constexpr size_t kFromTrees = 32;
+
+    // `trees` finds the n_from_trees best labels of the batch's rows; null if the blend weight is 0.
+    BlendedRanking(const Model& model, const Batch& batch, const Scores& scores,
+                   std::unique_ptr<Ranking> trees, size_t n_from_trees, size_t k, const Kernels& kernels,
+                   Pool& pool);
 
     size_t max_rows() const override;
     void run(const TopKOutput& out) override;
 
   private:
     // The score that the trees give to a label, which has the classifier at `position`.
-    struct Reached {
+    struct FromTrees {
         uint32_t position;
         float score;
     };
-    struct Trees {
-        Trees(const Forest& forest, const Batch& batch, const Scores& scores, size_t beam_size,
-              const Kernels& kernels, Pool& pool)
-            : search(forest, batch, scores, beam_size, kernels, pool),
-              labels(forest, search, scores, kernels),
-              workers(pool.threads()) {}
-        BeamSearch search;
-        LeafLabels labels;
-        std::vector<std::unique_ptr<LeafLabels::Worker>> workers;
-    };
 
-    size_t begin_chunk(size_t begin);
-    void score_by_trees(size_t begin, size_t end);
-    void score_by_one_vs_rest(size_t begin, size_t end);
-    void add_block(size_t slot, BlockScorer& scorer, size_t row, size_t from);
+    void score_by_trees();
+    void score_by_one_vs_rest();
+    void add_block(BlockScorer& scorer, size_t row, size_t from);
+    std::span<const FromTrees> of_block(size_t row, size_t begin, size_t end) const;
     double blended(float one_vs_rest, float trees) const;
 
     const Model& model_;
@@ -58,11 +51,15 @@ class BlendedRanking : public Ranking {
     const Scores& scores_;
     const float log_own_, log_trees_;  // logs of the shares of the two scores
     Pool& pool_;
-    std::optional<Trees> trees_;
-    std::vector<std::vector<Reached>> reached_;  // of each row of a chunk, by ascending position
+    std::unique_ptr<Ranking> trees_;
+    const size_t n_from_trees_;
+    std::vector<int32_t> ids_;  // n_from_trees_ of each row, best first
+    std::vector<float> tree_scores_;
+    std::vector<FromTrees> from_trees_;     // the same by ascending position
+    std::vector<uint32_t> from_trees_end_;  // of each row
     BlockLoop loop_;
     SharedTopK best_;
-    std::vector<uint32_t> rows_;  // of a chunk, that have features
+    std::vector<uint32_t> rows_;  // that have features
     std::vector<BlockRows> blocks_;
     std::vector<std::vector<RankedLabel>> ranked_;  // of each worker
 };

@@ -24,7 +24,6 @@ void IndexedRanking::run(const TopKOutput& out) {
         ranked_[worker].assign(best.begin(), best.end());
         out.write(row, ranked_[worker]);
     });
-    pool_.control().done += batch_.size();
 }
 
 void IndexedRanking::find_blocks() {

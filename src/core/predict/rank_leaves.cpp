@@ -19,7 +19,6 @@ void OneTreeRanking::run(const TopKOutput& out) {
             ranked_[worker].assign(best.begin(), best.end());
             out.write(row, ranked_[worker]);
         });
-        pool_.control().done += end - begin;
     }
 }
 
@@ -53,7 +52,6 @@ void ForestRanking::run(const TopKOutput& out) {
             });
         }
         if (!learned_) learn_gap(begin, end);
-        pool_.control().done += end - begin;
     }
 }
 

@@ -32,7 +32,6 @@ void ExactRanking::run(const TopKOutput& out) {
         ranked_[worker].assign(best.begin(), best.end());
         out.write(row, ranked_[worker]);
     });
-    pool_.control().done += batch_.size();
 }
 
 void LabelMargins::compute_requested(size_t n_rows) {
@@ -85,7 +84,6 @@ void CandidateRanking::run(const TopKOutput& out) {
             rank(*worker, row, LabelMargins::Row(margins_, row, number));
             out.write(row, worker->ranked);
         });
-        pool_.control().done += end - begin;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/parallel.hpp"
 #include "predict/block_scoring.hpp"
 #include "predict/scores.hpp"
 #include "predict/select.hpp"
@@ -30,6 +31,7 @@ struct TopKOutput {
     size_t k;
     int32_t* ids;
     float* scores;
+    Control* control = nullptr;  // counts the rows that are written
 
     // Sorts the k best of `ranked` to its front.
     void write(size_t row, std::vector<RankedLabel>& ranked) const {
@@ -39,6 +41,7 @@ struct TopKOutput {
             ids[row * k + r] = r < n ? static_cast<int32_t>(ranked[r].label) : -1;
             scores[row * k + r] = r < n ? static_cast<float>(ranked[r].score) : kLowest;
         }
+        if (control) ++control->done;
     }
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "predict/batch.hpp"
 #include "predict/rank_blended.hpp"
@@ -27,24 +28,34 @@ void check(const Model& model, const RowsView& x, const TopKParams& params) {
                                     ", but must be at least 0");
 }
 
+std::unique_ptr<Ranking> rank_leaves(const Forest& trees, const Batch& batch, const Scores& scores,
+                                     size_t beam_size, size_t k, const Kernels& kernels, Pool& pool) {
+    if (trees.n_trees() == 1)
+        return std::make_unique<OneTreeRanking>(trees, batch, scores, beam_size, k, kernels, pool);
+    return std::make_unique<ForestRanking>(trees, batch, scores, beam_size, k, kernels, pool);
+}
+
 std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& params, const Batch& batch,
                                       const Scores& scores, const Kernels& kernels, Pool& pool) {
     const Forest *trees = model.trees(), *one_vs_rest = model.one_vs_rest();
     const size_t beam_size = params.exact ? 0 : params.beam_size;
-    const bool candidates_only = trees && trees->routing_only() && !params.exact;
-    if (model.blend_weight() > 0 || (one_vs_rest && !model.label_offsets().empty() && !candidates_only))
-        return std::make_unique<BlendedRanking>(model, batch, scores, beam_size, params.k, kernels, pool);
-    if (model.index() && !params.exact && params.n_probe > 0 && params.n_probe < one_vs_rest->n_blocks(0))
-        return std::make_unique<IndexedRanking>(*one_vs_rest, *model.index(), batch, scores, params.n_probe,
-                                                params.k, kernels, pool);
-    if (one_vs_rest && !candidates_only)
-        return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);
-    if (one_vs_rest)
+    if (!one_vs_rest) return rank_leaves(*trees, batch, scores, beam_size, params.k, kernels, pool);
+    if (trees && trees->routing_only() && !params.exact)
         return std::make_unique<CandidateRanking>(model, batch, scores, beam_size, params.path_weight,
                                                   params.k, kernels, pool);
-    if (trees->n_trees() == 1)
-        return std::make_unique<OneTreeRanking>(*trees, batch, scores, beam_size, params.k, kernels, pool);
-    return std::make_unique<ForestRanking>(*trees, batch, scores, beam_size, params.k, kernels, pool);
+    const bool plain = model.blend_weight() == 0 && model.label_offsets().empty();
+    if (plain && model.index() && !params.exact && params.n_probe > 0 &&
+        params.n_probe < one_vs_rest->n_blocks(0))
+        return std::make_unique<IndexedRanking>(*one_vs_rest, *model.index(), batch, scores, params.n_probe,
+                                                params.k, kernels, pool);
+    if (plain) return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);
+    const size_t n_labels = model.n_labels();
+    const size_t n_from_trees = params.exact ? n_labels : std::min(n_labels, BlendedRanking::kFromTrees);
+    std::unique_ptr<Ranking> leaves;
+    if (model.blend_weight() > 0)
+        leaves = rank_leaves(*trees, batch, scores, beam_size, n_from_trees, kernels, pool);
+    return std::make_unique<BlendedRanking>(model, batch, scores, std::move(leaves), n_from_trees, params.k,
+                                            kernels, pool);
 }
 
 // Where a batch that begins at this row ends. The more rows there are, the more share a block.
@@ -70,7 +81,7 @@ void top_k(const Model& model, const RowsView& x, const TopKParams& params, cons
     for (size_t begin = 0, end; begin < x.n_rows; begin = end) {
         end = end_of_batch(x, begin, ranking->max_rows());
         batch.read(x, begin, end, model.normalize(), pool);
-        ranking->run({params.k, ids + begin * params.k, scores + begin * params.k});
+        ranking->run({params.k, ids + begin * params.k, scores + begin * params.k, &pool.control()});
     }
 }
 

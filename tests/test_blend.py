@@ -1,0 +1,139 @@
+"""Models whose classifiers are chosen on held-out rows, blends of trees and one-vs-rest, adjusted scores."""
+
+import numpy as np
+import pytest
+
+from bonsai_xmc import Bonsai, _evidence, datasets
+from bonsai_xmc._strategy import Facts, trials
+from helpers import says
+
+BLEND = {"classifiers": "blend", "C": 1.0, "branching_factor": 8, "threshold": 0.5}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.make_xmc(n_rows=1500, n_features=300, n_labels=80, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def parts(data):
+    """Trees alone and one-vs-rest alone, as a blend has them."""
+    options = {"branching_factor": 8, "threshold": 0.5, "C": 1.0}
+    trees = Bonsai(classifiers="leaf", **options).fit(data.X_train, data.Y_train)
+    own = Bonsai(classifiers="one_vs_rest", C=1.0, threshold=0.5).fit(data.X_train, data.Y_train)
+    return trees, own
+
+
+def scores_of(model, X, k):
+    """Scores of the k best labels of each row, 0 for others."""
+    ids, scores = model.top_k(X, k)
+    result = np.zeros((len(ids), model.fitted_.n_labels))
+    row, rank = np.nonzero(ids >= 0)
+    result[row, ids[row, rank]] = scores[row, rank]
+    return result
+
+
+@pytest.mark.parametrize(("weight", "adjustment"), [(0.3, 0.0), (0.3, 0.2), (0.8, 0.05)])
+def test_a_blend_is_the_weighted_sum_of_both(data, parts, weight, adjustment):
+    trees, own = parts
+    model = Bonsai(**BLEND, blend_weight=weight, logit_adjustment=adjustment).fit(data.X_train, data.Y_train)
+    counts = np.maximum(np.asarray(data.Y_train.sum(axis=0)).ravel(), 1)
+    expected = (1 - weight) * scores_of(own, data.X_test, 80) + weight * scores_of(trees, data.X_test, 32)
+    expected *= counts**-adjustment
+    ids, scores = model.top_k(data.X_test, 5)
+    best = -np.sort(-expected, axis=1)[:, :5]
+    np.testing.assert_allclose(np.where(ids >= 0, scores, 0), best * (ids >= 0), rtol=1e-4, atol=1e-6)
+    row = np.arange(len(ids))[:, None]
+    np.testing.assert_allclose(np.where(ids >= 0, expected[row, ids], 0), scores * (ids >= 0), rtol=1e-4)
+
+
+def test_an_adjustment_alone_needs_no_trees(data, parts):
+    model = Bonsai(classifiers="one_vs_rest", C=1.0, threshold=0.5, logit_adjustment=0.3)
+    model.fit(data.X_train, data.Y_train)
+    assert model.trees_ == [] and model.strategy_.blend_weight == 0
+    counts = np.maximum(np.asarray(data.Y_train.sum(axis=0)).ravel(), 1)
+    expected = scores_of(parts[1], data.X_test, 80) * counts**-0.3
+    ids, scores = model.top_k(data.X_test, 5)
+    np.testing.assert_allclose(scores[ids >= 0], (-np.sort(-expected, axis=1)[:, :5])[ids >= 0], rtol=1e-4)
+
+
+def test_a_larger_k_has_the_same_labels_first(data):
+    model = Bonsai(**BLEND, blend_weight=0.5).fit(data.X_train, data.Y_train)
+    few, many = (model.top_k(data.X_test, k)[0] for k in (5, 60))
+    assert np.array_equal(few, many[:, :5])
+    alone = np.vstack([model.top_k(data.X_test[i : i + 1], 5)[0] for i in range(40)])
+    assert np.array_equal(alone, few[:40])
+
+
+def test_the_same_choice_and_the_same_bytes(data, tmp_path):
+    """Whatever the number of threads, and after a file."""
+    saved = []
+    for n_jobs in (1, 2, 3):
+        model = Bonsai(n_jobs=n_jobs, random_state=5).fit(data.X_train, data.Y_train)
+        model.save(tmp_path / "m.bonsai")
+        saved.append((tmp_path / "m.bonsai").read_bytes())
+    assert saved[0] == saved[1] == saved[2]
+    loaded = Bonsai.load(tmp_path / "m.bonsai")
+    assert loaded.strategy_ == model.strategy_
+    for one, other in zip(loaded.top_k(data.X_test, 5), model.top_k(data.X_test, 5), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_what_was_chosen_and_why(data):
+    model = Bonsai(random_state=0).fit(data.X_train, data.Y_train)
+    strategy = model.strategy_
+    assert strategy.reason.startswith("most accurate on held-out rows")
+    lines = strategy.evidence.splitlines()
+    assert lines[0] == f"{data.X_train.shape[0] * 3 // 4:,} held-out rows, models of 375 others:"
+    assert lines[-1].startswith("chosen")
+    assert model.timings_["held-out rows"] > 0
+    again = Bonsai(
+        classifiers=strategy.classifiers,
+        C=strategy.C,
+        logit_adjustment=strategy.logit_adjustment,
+        **({"blend_weight": strategy.blend_weight} if strategy.classifiers == "blend" else {}),
+    ).fit(data.X_train, data.Y_train)
+    assert again.strategy_.evidence == "" and "held-out rows" not in again.timings_
+    assert np.array_equal(again.top_k(data.X_test, 5)[0], model.top_k(data.X_test, 5)[0])
+
+
+MANY = Facts(n_rows=5000, n_features=500, n_entries=50_000, n_labels=300, dense=False)
+
+
+def tried(facts=MANY, **params):
+    return trials(Bonsai(**params).get_params(deep=False), facts)
+
+
+def test_what_is_tried():
+    assert tried() == (_evidence.COSTS, _evidence.WEIGHTS, _evidence.ADJUSTMENTS)
+    assert tried(C=2.0).costs == (2.0,)
+    assert tried(logit_adjustment=0.0).adjustments == (0.0,)
+    assert 0.0 not in tried(n_trees=5).weights  # trees were asked for
+    assert 1.0 not in tried(tail_exponent=0.5).weights  # one-vs-rest was
+    assert 1.0 not in tried(search="exact").weights
+    weights = tried(classifiers="blend").weights
+    assert 0.0 not in weights and 1.0 not in weights and len(weights) > 2
+    assert tried(blend_weight=0.4).weights == (0.4,)
+
+
+def test_where_nothing_is_tried():
+    assert tried(classifiers="leaf") is None
+    assert tried(classifiers="one_vs_rest") is None
+    assert tried(search="beam") is None
+    assert tried(search="index") is None
+    assert tried(C=1.0, blend_weight=0.4, logit_adjustment=0.0) is None
+    for changed in ({"n_rows": 999}, {"dense": True}, {"n_labels": 60_000}, {"n_entries": 10**11}):
+        assert tried(Facts(**{**vars(MANY), **changed})) is None
+
+
+def test_what_does_not_fit(data):
+    X, Y = data.X_train, data.Y_train
+    with says('blend_weight needs classifiers="blend", but this model has "leaf"'):
+        Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)
+    with says('logit_adjustment needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
+        Bonsai(classifiers="leaf", logit_adjustment=0.5).fit(X, Y)
+    for search in ("beam", "index"):
+        with says('classifiers="blend" scores all labels'):
+            Bonsai(classifiers="blend", search=search).fit(X, Y)
+    with says('logit_adjustment needs search="exact" or "beam", but search is "index"'):
+        Bonsai(search="index", logit_adjustment=0.5).fit(X, Y)
