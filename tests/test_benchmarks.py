@@ -76,3 +76,10 @@ def test_int8_weights_rank_as_float32_do(module, generated):
     W = csr_array(quantised.solve(generated.X_train, generated.Y_train))
     ids = [quantised.best(generated.X_test, weights) for weights in (W, quantised.quantised(W))]
     assert W.shape == (60, 300) and np.mean(ids[0] == ids[1]) > 0.9
+
+
+def test_figures_as_annif_has_them(module):
+    """By hand: 2 of 3 true labels among five; gains 1 + 1/log2(4) of an ideal 1 + 1/log2(3) + 1/log2(4)."""
+    figures = module("texts").as_annif([["a", "x", "b", "y", "z", "w"], ["q"]], [["a", "b", "c"], ["r"]])
+    assert figures["F1@5"] == pytest.approx(100 * (2 * 2 / (5 + 3)) / 2)
+    assert figures["nDCG@10"] == pytest.approx(100 * (1.5 / (1.5 + 1 / np.log2(3))) / 2)

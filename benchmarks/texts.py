@@ -1,0 +1,115 @@
+"""What fields, n-grams and tuning give on real texts: `python -m benchmarks.texts tibkat-core --seeds 3`.
+
+Trains `TextBonsai` with the settings of each variant on the training part of a data set (see BONSAI_DATA) and
+evaluates it on dev (tibkat-core) or test. P, PSP and R count the true labels that occur in training. F1@5 and
+nDCG@10 count all true labels, as Annif's evaluation does: F1 of the five best labels of each row, and the
+gain of the ten best against the ideal ranking of all true labels; where rows have a language, for each of
+these, too.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bonsai_xmc import TextBonsai, datasets, metrics
+
+_TATE = ["title", "medium", "artists", "dateText", "classification", "groupTitle", "inscription"]
+SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, part to report on
+    "tibkat-core": (["title", "abstract"], "subjects", "dev"),
+    "eurlex57k": (["title", "header", "recitals", "main_body"], "labels", "test"),
+    "tate": (_TATE, "labels", "test"),
+}
+
+
+def variants(fields: list[str]) -> dict[str, dict[str, Any]]:
+    """Settings by name: from words alone to all that there is."""
+    none = dict.fromkeys(fields, 0)
+    words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
+    bigrams = {"word_ngrams": {1: 1.0, 2: 0.6}}
+    return {
+        "words": {"fields": none},
+        "words-bigrams": {"fields": none, **bigrams},
+        "title-words": {"fields": words},
+        "default": {"fields": fields},
+        "default-bigrams": {"fields": fields, **bigrams},
+        "tuned": {"fields": dict.fromkeys(fields, "auto")},
+    }
+
+
+def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
+    """Texts, labels, and the language of each row ("" if the set does not say)."""
+    fields, labels, _ = SETS[name]
+    path = datasets.find(name) / f"{part}.jsonl.gz"
+    texts, rows, languages = [], [], []
+    for document in datasets.read_documents(path, text=[*fields, *_language(name)], labels=labels):
+        assert isinstance(document.text, dict)
+        languages.append(document.text.pop("lang", ""))
+        texts.append(document.text)
+        rows.append(document.labels)
+    return texts, rows, languages
+
+
+def _language(name: str) -> list[str]:
+    return ["lang"] if name == "tibkat-core" else []
+
+
+def as_annif(ranked: list[list[str]], truth: list[list[str]]) -> dict[str, float]:
+    """F1@5 and nDCG@10 over all true labels, in percent."""
+    discounts = 1 / np.log2(np.arange(2, 1000))
+    f1, ndcg = [], []
+    for labels, true in zip(ranked, truth, strict=True):
+        hits = np.isin(np.array(labels[:10], dtype=object), np.array(true, dtype=object))
+        f1.append(2 * hits[:5].sum() / (min(5, len(labels)) + len(true)))
+        ndcg.append((hits * discounts[: len(hits)]).sum() / discounts[: len(true)].sum())
+    return {"F1@5": 100 * float(np.mean(f1)), "nDCG@10": 100 * float(np.mean(ndcg))}
+
+
+def measure(
+    name: str, settings: dict[str, Any], seed: int, threads: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(language or "all", figures)."""
+    texts, labels, _ = read(name, "train")
+    begin, cpu = time.perf_counter(), time.process_time()
+    model = TextBonsai(**settings, random_state=seed, n_jobs=threads, threshold=0.5).fit(texts, labels)
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    test, truth, languages = read(name, SETS[name][2])
+    ids, _ = model.top_k(test, 10)
+    classes = set(model.classes_.tolist())
+    known = [[label for label in row if label in classes] for row in truth]
+    result = metrics.evaluate(known, ids, labels, k=(1, 3, 5), classes=model.classes_)
+    ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
+    figures = {key: result[key] for key in ("P@1", "P@3", "P@5", "PSP@5", "R@5")}
+    yield "all", {**figures, **as_annif(ranked, truth), "seconds": seconds, "cpu": cpu,
+                  "features": model.n_features_in_}  # fmt: skip
+    for language in sorted(set(languages) - {""}):
+        rows = [i for i, other in enumerate(languages) if other == language]
+        yield language, as_annif([ranked[i] for i in rows], [truth[i] for i in rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=SETS)
+    parser.add_argument("--variants", nargs="+", help="default: all")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    available = variants(SETS[args.name][0])
+    for variant in args.variants or available:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for seed in range(args.seeds):
+            for language, figures in measure(args.name, available[variant], seed, args.threads):
+                found.setdefault(language, []).append(figures)
+        for language, runs in found.items():
+            mean = {key: round(float(np.mean([run[key] for run in runs])), 2) for key in runs[0]}
+            record = {"data": args.name, "variant": variant, "rows": language, "seeds": args.seeds, **mean}
+            print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()
