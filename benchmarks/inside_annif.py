@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,18 @@ def inside(name: str, task: str) -> None:
         print(json.dumps(train_alone(backend, corpus) if task == "train" else suggest_alone(backend, corpus)))
 
 
+def rows_of(backend: Any, corpus: Any, part: str) -> Any:
+    """The matrix of TF-IDF values, which is the same for all projects: computed once."""
+    from scipy.sparse import load_npz, save_npz
+
+    path = WORK / f"rows-{part}.npz"
+    if not path.exists():
+        save_npz(path, backend.vectorizer.transform(document.text for document in corpus.documents))
+    return load_npz(path).tocsr()
+
+
 def train_alone(backend: Any, corpus: Any) -> dict[str, float]:
-    rows = backend.vectorizer.transform(document.text for document in corpus.documents)
+    rows = rows_of(backend, corpus, "train")
     backend.create_vectorizer = lambda texts, params: rows
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     begin = time.perf_counter()
@@ -155,7 +166,11 @@ def train_alone(backend: Any, corpus: Any) -> dict[str, float]:
 
 def suggest_alone(backend: Any, corpus: Any) -> dict[str, float]:
     batches = list(corpus.doc_batches)
-    rows = [backend.vectorizer.transform([document.text for document in batch]) for batch in batches]
+    matrix = rows_of(backend, corpus, "dev")
+    ends = [0]
+    for batch in batches:
+        ends.append(ends[-1] + len(batch))
+    rows = [matrix[begin:end] for begin, end in pairwise(ends)]
     best = float("inf")
     for _ in range(3):
         backend.vectorizer = Prepared(backend.vectorizer, rows)
