@@ -23,11 +23,12 @@ from bonsai_xmc._server.served import Ranked, Served
 from bonsai_xmc._server.settings import Settings
 
 LOG = logging.getLogger("bonsai_xmc.server")
-_OPEN = ("/", "/app.js", "/style.css", "/health", "/ready", "/openapi.json")  # without a key
+_OPEN = ("/", "/app.js", "/style.css", "/icon.svg", "/health", "/ready", "/openapi.json")  # without a key
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -108,7 +108,7 @@ async function predictFile() {
 
 async function browse(more) {
   const offset = more ? at("all").children.length : 0;
-  const query = new URLSearchParams({ q: at("search").value, offset, limit: 50 });
+  const query = new URLSearchParams({ q: at("search").value, offset, limit: 20 });
   if (chosen().model) query.set("model", chosen().model);
   try {
     const answer = await ask(`labels?${query}`);
