@@ -229,7 +229,7 @@ def _add_train(command: argparse.ArgumentParser) -> None:
     groups[_TEXTS].add_argument(
         "--tune",
         action="store_true",
-        help="search for the weights of fields and n-grams, C and power on held-out rows: up to 34 trainings "
+        help="search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
         "on samples of at most 16,000 rows",
     )
     for name in TEXT_PARAMETERS:

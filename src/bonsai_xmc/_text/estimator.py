@@ -48,7 +48,7 @@ class TextBonsai(Bonsai):
         None: each row is a string. A list names the text fields of the records; of these, the title counts
         most: the field that is called so, or else the first. A dict gives weights. See `TextVectorizer`.
         "auto" takes the fields that hold texts, and searches for their weights, those of word bigrams and
-        character n-grams, C and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
+        character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
     word_ngrams, char_ngrams, char_boundaries, min_df, max_df, max_features
         See `TextVectorizer`.
@@ -137,7 +137,7 @@ class TextBonsai(Bonsai):
         assert fitted.text is not None
         given = {name: own[name] for name in TEXT_PARAMS}
         text = replace(fitted.text, given=given, tuning={} if tuned is None else tuned.to_json())
-        self.fitted_ = replace(fitted, text=text, given={**fitted.given, "C": own["C"]})
+        self.fitted_ = replace(fitted, text=text)
         return self
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:

@@ -1,4 +1,4 @@
-"""Weights of fields and n-grams, C and the power of values, chosen on held-out training rows.
+"""Weights of fields and n-grams, and the power of values, chosen on held-out training rows.
 
 A coordinate search: from the default settings on, one setting after the other is tried with other values, and
 the best value is kept. Every candidate is trained and judged on the same sample: some rows that train, others
@@ -55,7 +55,6 @@ class Settings:
     chars: Mapping[str, float]  # and of its character 5-grams
     bigrams: float  # of the joined text
     joined_chars: float
-    C: float | str
     power: float
 
     def params(self) -> dict[str, Any]:
@@ -68,7 +67,6 @@ class Settings:
             "fields": own or None,
             "word_ngrams": {1: 1.0} | ({2: self.bigrams} if self.bigrams else {}),
             "char_ngrams": {5: self.joined_chars} if self.joined_chars else None,
-            "C": self.C,
             "power": self.power,
         }
 
@@ -77,7 +75,6 @@ class Settings:
         parts += [f"{field} characters × {w:g}" for field, w in self.chars.items() if w]
         parts += [f"bigrams × {self.bigrams:g}"] if self.bigrams else []
         parts += [f"characters × {self.joined_chars:g}"] if self.joined_chars else []
-        parts += [f"C {self.C:g}"] if self.C != AUTO else []
         parts += [f"power {self.power:g}"] if self.power != 1 else []
         return ", ".join(parts) or "words alone"
 
@@ -191,7 +188,7 @@ class _Search:
         title = next((b.text[0] for b in plan.blocks if len(b.text) == 1 and len(self._fields) > 1), None)
         words = {field: OWN_WORDS[1] if field == title else 0.0 for field in self._fields}
         chars = {field: OWN_CHARS[5] if field == title else 0.0 for field in self._fields}
-        return Settings(words, chars, 0.0, 0.0, self._params["C"], float(self._params["power"]))
+        return Settings(words, chars, 0.0, 0.0, float(self._params["power"]))
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
         """A sample from the beginning of `order`; None if there are too few rows or labels."""
@@ -253,7 +250,6 @@ class _Search:
             steps.append(field_weight("chars", title, (0.0, 0.4, 1.0)))
             steps.append(field_weight("words", title, (0.0, 0.15, 0.6)))
         steps.append(value("bigrams", (0.3, 0.6)))
-        steps.append(value("C", (0.5, 2.0)))
         steps.append(value("power", (0.85, 1.25)))
         if self._short or not self._fields:
             steps.append(value("joined_chars", (0.4, 0.8)))
@@ -266,7 +262,7 @@ class _Search:
         X = self._matrix(sample, settings)
         n = sample.n_training
         given = {name: self._params[name] for name in _TRAINING_PARAMS}
-        model = Bonsai(**given, C=settings.C, threshold=0.5, n_jobs=self._params["n_jobs"])
+        model = Bonsai(**given, **_CANDIDATE, n_jobs=self._params["n_jobs"])
         model.fit(X[:n], sample.labels[:n])
         ids, _ = model.top_k(X[n:], _DEPTH)
         scores = _ndcg(ids, sample.labels[n:])
@@ -302,8 +298,20 @@ class _Search:
         return sample.blocks[key]
 
 
-# The parameters of `Bonsai` that candidates are trained with; one-vs-rest is what "auto" would take.
-_TRAINING_PARAMS = ("loss", "solver", "tol", "max_iter", "bias", "tail_exponent", "normalize", "random_state")
+# How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
+# C among it, `fit` chooses afterwards, on more rows.
+_CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact", "threshold": 0.5}
+_TRAINING_PARAMS = (
+    "C",
+    "loss",
+    "solver",
+    "tol",
+    "max_iter",
+    "bias",
+    "tail_exponent",
+    "normalize",
+    "random_state",
+)
 
 
 def _standard_error(differences: Array) -> float:
