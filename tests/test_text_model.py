@@ -94,8 +94,8 @@ def test_parameters_are_those_of_the_parts():
         {name: p.default for name, p in inspect.signature(cls).parameters.items()}
         for cls in (TextBonsai, TextVectorizer, Bonsai)
     )
-    assert mine == text | bonsai
-    assert set(TEXT_PARAMS) == set(text) - {"n_jobs"}
+    assert mine == text | bonsai | {"max_ngrams": "auto"}
+    assert set(TEXT_PARAMS) == set(text) - {"n_jobs"} | {"max_ngrams"}
     given = TextBonsai({"title": 0.5}, C=2.0, word_ngrams={1: 1.0, 2: 0.3})
     assert clone(given).get_params() == given.get_params()
     assert given.get_params()["C"] == 2.0
@@ -143,6 +143,13 @@ def test_plain_strings(records, tmp_path):
     assert TextBonsai.load(tmp_path / "m.bonsai").suggest("Gartenkunst", 1)[0][0] == "gardens"
     with pytest.raises(TypeError, match="row 0 is of type dict: name its fields"):
         model.top_k(records[0])
+
+
+def test_very_few_terms():
+    """Rows of which most entries are not 0 are dense, as those of a matrix are."""
+    texts = ["heat pump of the", "old wall of the"] * 30
+    model = TextBonsai(word_ngrams={1: 1.0, 2: 0.5}).fit(texts, [["heating"], ["walls"]] * 30)
+    assert model.suggest("a wall", 1)[0][0] == "walls"
 
 
 def test_any_number_of_threads_gives_the_same_file(records, tmp_path):

@@ -48,7 +48,7 @@ class TrainingRows(NamedTuple):
             some = (ptr, indices[entries], values[entries], width)
         else:
             some = self.rows[rows]
-        some, n_entries = _by_density(some)
+        some, n_entries = by_density(some)
         return self._replace(rows=some, n_rows=len(rows), n_entries=n_entries)
 
 
@@ -60,7 +60,7 @@ def training_rows(X: Any, estimator: str) -> TrainingRows:
     """X of `fit`: dense if half of its entries or more are not 0, otherwise CSR, whatever it comes as."""
     reference = _Reference()
     X = _checked(reference, X, estimator, reset=True)
-    rows, n_entries = _by_density(_as_core_rows(X))
+    rows, n_entries = by_density(_as_core_rows(X))
     names = getattr(reference, "feature_names_in_", None)
     return TrainingRows(rows, X.shape[0], X.shape[1], n_entries, names)
 
@@ -83,7 +83,7 @@ def _as_core_rows(X: Any) -> CoreRows:
     return _canonical(sp.csr_array(X)) if is_sparse(X) else as_float32(X)
 
 
-def _by_density(rows: CoreRows) -> tuple[CoreRows, int]:
+def by_density(rows: CoreRows) -> tuple[CoreRows, int]:
     """The rows as dense array or as CSR, whichever fits them, and the number of their non-zeros."""
     if isinstance(rows, tuple):
         indptr, indices, values, width = rows
@@ -271,7 +271,7 @@ def label_vectors(matrix: Any, n_labels: int) -> CoreRows:
     entries = vectors.data if is_sparse(vectors) else vectors
     if not (np.abs(entries) <= _FLOAT32_MAX).all():
         raise ValueError("representation holds NaN, infinite values, or values beyond the range of float32")
-    rows, _ = _by_density(_as_core_rows(vectors))
+    rows, _ = by_density(_as_core_rows(vectors))
     if not isinstance(rows, tuple):
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
         return (rows / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)

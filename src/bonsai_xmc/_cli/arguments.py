@@ -177,6 +177,12 @@ TEXT_PARAMETERS: dict[str, _Parameter] = {
     "sublinear_tf": _Parameter(_TEXTS, bool, "1 + log(tf) instead of tf"),
     "smooth_idf": _Parameter(_TEXTS, bool, "smooth document frequencies"),
     "power": _Parameter(_TEXTS, float, "raise the values of features to this power"),
+    "max_ngrams": _Parameter(
+        _TEXTS,
+        _Number(int, auto="auto", none=None),
+        "maximum number of features in a block of n-grams, those that tell most about the labels; auto: 2 "
+        "for each row, at least 20,000",
+    ),
 }
 
 

@@ -47,6 +47,7 @@ def model_of(pipeline: Any) -> tuple[FittedModel, dict[str, Any]]:
     if isinstance(vectorizer, TextVectorizer):
         params = vectorizer.get_params()
         params.pop("n_jobs")
+        params["max_ngrams"] = None
         text = vectorizer.fitted_
     elif type(vectorizer) is TfidfVectorizer:
         params = _params(vectorizer, fitted.strategy.normalize)
@@ -93,6 +94,7 @@ def _params(vectorizer: TfidfVectorizer, normalized: bool) -> dict[str, Any]:
         "sublinear_tf": given["sublinear_tf"],
         "smooth_idf": given["smooth_idf"],
         "power": 1.0,
+        "max_ngrams": None,
     }
 
 
