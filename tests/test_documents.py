@@ -103,6 +103,24 @@ def test_formats_without_fields(tmp_path, kind, ends):
     assert ids == (["a1", "a2"] if kind == "libmultilabel" else [None, None])
 
 
+def test_variants_of_formats_without_fields(tmp_path):
+    path = write(tmp_path / "annif.tsv", f"{BRICK}\thttp://x/3 http://x/17\n{PUMP}\thttps://x/4\n")
+    documents = read_documents(path)
+    assert documents.kind == "annif"
+    assert [d.labels for d in documents] == [["http://x/3", "http://x/17"], ["https://x/4"]]
+    path = write(tmp_path / "train.txt", f"E11 E12\t{BRICK}\nE13\t{PUMP}\nE14\n")
+    documents = read_documents(path, format="libmultilabel")
+    assert [(d.text, d.labels) for d in documents] == [(BRICK, ["E11", "E12"]), (PUMP, ["E13"])]
+    assert "1 row without the cells labels and text: left out (line 3)" in documents.problems.report()[0]
+
+
+def test_a_table_without_a_header(tmp_path):
+    """Its first row is not taken for the names of columns in silence."""
+    path = write(tmp_path / "docs.tsv", f"{BRICK}\ta b\n{PUMP}\tc\n")
+    with pytest.raises(ValueError, match=r"which field holds the labels\? There are 'Old brick houses"):
+        read_documents(path)
+
+
 def test_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

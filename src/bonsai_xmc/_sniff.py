@@ -12,9 +12,9 @@ empty          nothing
 jsonl          a JSON object on each line
 json           a JSON array of objects
 csv, tsv       a table whose first line names the columns
-annif          ``text<TAB><uri> <uri>``
+annif          ``text<TAB><uri> <uri>``, with or without the angle brackets
 pecos          ``id,id<TAB>text``, ids being integers
-libmultilabel  ``id<TAB>label label<TAB>text``
+libmultilabel  ``id<TAB>label label<TAB>text``, or without ids
 fasttext       ``__label__x __label__y text``
 parquet        a file of Apache Parquet
 =============  =============================================================================================
@@ -38,7 +38,8 @@ _EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "ts
 KNOWN_EXTENSIONS = (*_EXTENSIONS, ".json", ".parquet", ".txt", ".npz", ".npy", ".svm", ".bonsai", *_PACKED)
 
 _FASTTEXT = re.compile(rb"^\s*__label__", re.MULTILINE)
-_URIS = re.compile(rb"\s*<[^<>\s]+>(\s+<[^<>\s]+>)*\s*")
+_URI = rb"(<[^<>\s]+>|\w+://\S+)"
+_URIS = re.compile(rb"\s*" + _URI + rb"(\s+" + _URI + rb")*\s*")
 _IDS = re.compile(rb"\d+(::[\d.eE+-]+)?(,\d+(::[\d.eE+-]+)?)*")
 _FEATURES = re.compile(rb"\s*([\d,]+\s+)?\d+:[-+\d.eE]+(\s+\d+:[-+\d.eE]+)*\s*")
 _COLUMN_NAMES = frozenset(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
 from bonsai_xmc import _targets
 from bonsai_xmc._estimator import Bonsai
@@ -24,6 +25,7 @@ from bonsai_xmc._targets import Labels
 from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
+from bonsai_xmc._text.selection import is_selected, label_scores, most_ngrams
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
 
 Array = npt.NDArray[Any]
@@ -155,6 +157,7 @@ class _Sample:
 
     columns: list[list[Any]]  # texts of all rows, by field
     labels: sp.csr_array
+    every: Labels  # all labels of the rows that train
     n_training: int
     blocks: dict[tuple[Any, ...], sp.csr_array]  # TF-IDF of unit rows, as far as it was needed
 
@@ -205,7 +208,8 @@ class _Search:
             (np.ones(len(taken.indices), np.float32), taken.indices, taken.indptr),
             shape=(n_rows, labels.n_labels),
         )
-        sample = _Sample(columns, matrix, n_training, {})
+        every = labels.take(chosen[:n_training])
+        sample = _Sample(columns, matrix, every, n_training, {})
         entries = self._matrix(sample, self.default()).nnz * n_training / n_rows
         known = np.flatnonzero(np.asarray(matrix[:n_training].sum(axis=0)).ravel())
         wanted = max(_FEWEST_LABELS, int(_WORK / max(1, entries)))
@@ -294,8 +298,18 @@ class _Search:
             options = replace(self._options, power=power)
             _, matrix = FittedText.fit([columns], plan, options, self._threads, rows=True)
             assert matrix is not None
-            sample.blocks[key] = matrix
+            sample.blocks[key] = self._selected(sample, block, matrix)
         return sample.blocks[key]
+
+    def _selected(self, sample: _Sample, block: Block, X: sp.csr_array) -> sp.csr_array:
+        """The n-grams of the joined text that `fit` would select, by the rows that train."""
+        most = most_ngrams(self._params["max_ngrams"], sample.n_training)
+        joined = block.text == self._fields
+        if most is None or not joined or not is_selected(block) or X.shape[1] <= most:
+            return X
+        scores = label_scores(X[: sample.n_training], sample.every)
+        best = np.sort(np.argsort(-scores, kind="stable")[:most])
+        return sp.csr_array(normalize(X[:, best], copy=False))
 
 
 # How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,

@@ -130,14 +130,19 @@ def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    """Ids may be left out: the first line tells."""
+    names: tuple[str, ...] = ()
     for number, line in lines_of(file, problems):
         if not line.strip():
             continue
-        cells = line.split("\t", 2)
-        if len(cells) == 3:
-            yield number, {"id": cells[0], "labels": cells[1].split(), "text": cells[2]}
+        names = names or (("labels", "text") if line.count("\t") == 1 else ("id", "labels", "text"))
+        cells = line.split("\t", len(names) - 1)
+        if len(cells) == len(names):
+            record: dict[str, Any] = dict(zip(names, cells, strict=True))
+            yield number, {**record, "labels": record["labels"].split()}
             continue
-        problems.add(number, "without the cells id, labels and text: left out", f"{len(cells)} cells, not 3")
+        what = f"without the cells {', '.join(names[:-1])} and text: left out"
+        problems.add(number, what, f"{len(cells)} cells, not {len(names)}")
         yield number, None
 
 
