@@ -1,4 +1,4 @@
-"""The estimator: parameters, and the verbs that scikit-learn's users know. Each does one call and a check."""
+"""The estimator: its parameters, and the methods that scikit-learn users know. No algorithm is here."""
 
 import os
 from typing import Any, Self
@@ -26,10 +26,12 @@ Array = npt.NDArray[Any]
 
 
 class Bonsai(ClassifierMixin, BaseEstimator):
-    """Extreme multi-label classifier: shallow label trees with linear classifiers at their nodes.
+    """Extreme multi-label classifier: label trees, one-vs-rest linear classifiers, or a blend of both.
 
-    Labels are represented by vectors and clustered into shallow, wide, unbalanced trees; each node gets one
-    linear classifier for each child or label; prediction is a beam search, averaged over the trees [1]_.
+    Trees [1]_: labels are represented by vectors and clustered into shallow, wide, unbalanced trees; each
+    node has one linear classifier for each child or label; prediction is a beam search, averaged over the
+    trees. One-vs-rest: each label has one linear classifier, trained on all rows. By default `fit` chooses
+    what is most accurate on held-out rows; see `classifiers`.
 
     Parameters
     ----------
@@ -37,28 +39,28 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors
         of your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
     n_trees : "auto" or int ≥ 1, default="auto"
-        Trees in the forest, each from other k-means seeds. "auto": 3, as in the paper.
+        Number of trees, each clustered with another seed. "auto": 3, as in the paper.
     branching_factor : int ≥ 2, default=100
-        K, the most children that a node is split into. The paper uses 100.
+        K, the maximum number of children of a node. The paper uses 100.
     max_leaf_size : int ≥ 1, optional
         Nodes with at most this many labels are not split. Default: `branching_factor`, as in the paper.
     max_depth : "auto", int ≥ 1 or None, default="auto"
         Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all. None: split until
-        `max_leaf_size`. "auto": 3 levels, but leaves of 100 × `max_leaf_size` labels or more are split on.
-        The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
+        `max_leaf_size`. "auto": 3 levels, but leaves of 100 × `max_leaf_size` labels or more are split
+        further. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
     balanced : bool, default=False
-        Whether the children of a node get equally many labels (up to one). False in the paper; true in
-        Parabel.
+        Whether the children of a node get equal numbers of labels, which differ by at most one. False in the
+        paper, true in Parabel.
     tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
-        Use this tree (or these) instead of clustering. Each label with a row needs its place; others are left
-        out. Where tree and Y both have names, names decide.
+        Use this tree (or these) instead of clustering. It must hold every label that has a training row;
+        other labels are left out. If the tree and Y both have names, labels are matched by name.
     kmeans_tol : float ≥ 0, default=1e-4
-        Clustering stops when the mean similarity gains less. The paper's value.
+        k-means stops when the mean similarity improves by less. The paper's value.
     kmeans_max_iter : int ≥ 1, default=10
-        Most iterations of k-means. The paper sets no limit; between 10 and 100, accuracy on rows held out
-        from EURLEX57K and TIBKAT differed by less than it does between seeds.
+        Maximum number of k-means iterations. The paper sets no limit; between 10 and 100, accuracy on
+        EURLEX57K and TIBKAT differed by less than it does between seeds.
     kmeans_init : {"random", "k-means++"}, default="random"
-        First centres: random labels as in the paper, or spread out (its footnote finds no difference).
+        Initial centres: random labels, as in the paper, or k-means++ (its footnote finds no difference).
     C : "auto" or float > 0, default="auto"
         Weight of the losses in ½‖w‖² + C Σ loss. "auto": 1, as in the paper; where `classifiers` are chosen
         on held-out rows, 1, 0.3 or 0.1 for one-vs-rest, whichever is most accurate there.
@@ -67,87 +69,91 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     solver : {"dual", "newton"}, default="dual"
         Dual coordinate descent, or the primal trust-region Newton method that the paper names.
     tol : float > 0, default=0.1
-        Tolerance of the solver; 0.1 is the original implementation's.
+        Tolerance of the solver; 0.1 as in the original implementation.
     max_iter : int ≥ 1, default=20
-        Most passes over a node's rows ("dual") or Newton steps; 20 is the original implementation's.
+        Maximum number of passes over a node's rows ("dual") or of Newton steps; 20 as in the original
+        implementation.
     prune : "auto" or float ≥ 0, default="auto"
         Weights |w| ≤ prune are dropped. "auto": 0.05 for one-vs-rest, 0.1 for leaf classifiers. The paper
-        uses 0.1 for trees and 0.01 for DiSMEC. Dense rows such as embeddings spread their weights and need
-        less.
+        uses 0.1 for trees and 0.01 for DiSMEC. Classifiers of dense rows, such as embeddings, have many small
+        weights and need a smaller value.
     bias : "auto", "learn" or float, default="auto"
-        Learn each classifier's bias as the weight of a constant feature 1, or hold it at a number. "auto"
-        learns it at the nodes of trees, and holds it at −1 for one-vs-rest, which is as accurate and much
-        faster, but for labels of more than 2 % of the rows and for dense rows. Never pruned.
+        Learn each classifier's bias as the weight of a constant feature 1, or fix it at a number. "auto"
+        learns it at the nodes of trees. For one-vs-rest, it is fixed at −1, which is as accurate and much
+        faster, but learnt for dense rows and for labels of more than 2 % of the rows. Never pruned.
     classifiers : {"auto", "leaf", "one_vs_rest", "blend"}, default="auto"
-        What labels are ranked by: classifiers trained on the rows of a leaf, as in the paper; one for each
-        label, trained against all rows (better where rows say much and labels are complete, and for rare
-        labels); or both. "auto" trains them on an eighth of the rows, and takes what is most accurate on
-        others (``strategy_.evidence``). It takes "leaf" where X is dense, or labels × entries of X are so
-        many that one-vs-rest would take long, and "one_vs_rest" below 1,000 rows and above 50,000 labels.
+        The classifiers that rank labels: "leaf", trained on the rows of a leaf, as in the paper;
+        "one_vs_rest", one for each label, trained on all rows (better where rows are informative and label
+        sets complete, and for rare labels); or "blend", both. "auto" trains both on a part of the rows, and
+        takes what is most accurate on others (``strategy_.evidence``). Without this comparison it takes
+        "leaf" if X is dense or labels × entries of X are more than 10¹², as one-vs-rest would take long, and
+        "one_vs_rest" below 1,000 rows and above 50,000 labels.
     search : {"auto", "exact", "index", "beam"}, default="auto"
-        With one-vs-rest: score all labels, those that an inverted index over the classifiers finds, or those
-        of the leaves that a beam search of trees ends in. "auto" takes "exact" up to 50,000 labels, and
-        "index" beyond unless X is dense. Leaf classifiers are always found by beam search; a blend scores all
-        labels by one-vs-rest, and the 32 best of a beam search by leaf classifiers, too.
+        With one-vs-rest, the labels that are scored: all ("exact"), the candidates of an inverted index over
+        the classifiers ("index"), or the labels of the leaves that a beam search in trees reaches ("beam").
+        "auto": "exact" up to 50,000 labels and for dense X, otherwise "index". Leaf classifiers are always
+        found by beam search; a blend scores all labels by one-vs-rest, and the 32 best of a beam search by
+        leaf classifiers, too.
     path_weight : "auto" or float ≥ 0, default="auto"
-        With one-vs-rest and beam search: weight of the log score of the path beside the label's own. "auto":
-        0.
+        With one-vs-rest and beam search: weight of the path's log score, which is added to that of the label.
+        "auto": 0.
     tail_exponent : "auto" or float ≥ 0, default="auto"
         With one-vs-rest: the C of a label with n rows is multiplied by (m / n) to this power, m being the
-        mean over labels, so that rare labels cost more. Needs sparse X, the squared hinge loss, the dual
-        solver, and a bias of "auto" or at most −1. "auto": 0.25 where that holds, 0 elsewhere.
+        mean over labels, so that errors on rare labels cost more. Needs sparse X, the squared hinge loss,
+        the dual solver, and a bias of "auto" or at most −1. "auto": 0.25 where that holds, 0 elsewhere.
     blend_weight : "auto" or float in (0, 1), default="auto"
-        With both: w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate on
-        held-out rows; 0.3 below 1,000 rows.
+        With "blend": w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate
+        on held-out rows; 0.3 below 1,000 rows.
     logit_adjustment : "auto" or float ≥ 0, default="auto"
-        With one-vs-rest or both: scores are multiplied by n to the power of minus this, n being the rows of
-        the label, so that rare labels rank higher (a post-hoc logit adjustment [2]_). "auto": what is most
-        accurate on held-out rows, else 0.
+        With "one_vs_rest" or "blend": scores are divided by n to this power, n being the number of training
+        rows of the label, so that rare labels rank higher (a post-hoc logit adjustment [2]_). "auto": what is
+        most accurate on held-out rows, or 0 if these are not compared.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam_size : "auto", int ≥ 1 or None, default="auto"
-        Nodes that a row follows at each level; None follows all (exact, slow). "auto": 10, as in the paper.
+        Nodes that beam search keeps at each level; None keeps all (exact, slow). "auto": 10, as in the paper.
     n_probe : "auto", int ≥ 1 or None, default="auto"
         With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
-        slow). "auto": 16 + 4 for each label that is asked for, which finds 99 % of them.
+        slow). "auto": 16 + 4 k for the k best labels, which finds 99 % of what exact search finds.
     max_labels : int ≥ 1, default=100
-        Labels that `predict_proba`, `decision_function` and `predict` return for each row at most.
+        Maximum number of labels that `predict_proba`, `decision_function` and `predict` return for a row.
     threshold : "auto" or float in [0, 1], default="auto"
         Labels with at least this score are predicted by `predict`. "auto": the one with the best micro-F1 on
-        rows that are held out of a second, smaller training at the end of `fit` (`threshold_`). A number, 0.5
-        for one, saves that time: up to a fifth of training. Rankings do not depend on it.
+        rows that are held out of a second, smaller training at the end of `fit` (`threshold_`). A number,
+        such as 0.5, saves that time: up to a fifth of training. Rankings do not depend on it.
     random_state : int, RandomState, Generator or None, default=0
         Seed of clustering and of the order of rows. Equal data, parameters and seed give the same model file,
-        byte for byte, whatever `n_jobs`. None draws a fresh one.
+        byte for byte, whatever `n_jobs`. None: a random seed.
     n_jobs : int, optional
         Threads; None or -1 for all that the process may use.
     verbose : int, default=0
-        1 writes a line for each phase to standard error, and shows a bar on a terminal. Whatever it is,
-        `logging` gets a record for each phase, of the logger "bonsai_xmc".
+        1 writes a line for each phase to standard error, and shows a progress bar on a terminal. The logger
+        "bonsai_xmc" gets a record for each phase in any case.
 
     Attributes
     ----------
     fitted_ : FittedModel
-        The trained model, an immutable object; `fit` sets it as its last step. All others are read from it.
+        The trained model, an immutable object; `fit` sets it as its last step. All other attributes are
+        read from it.
     classes_ : array of shape (n_labels,)
         Label names or integers as in the lists of labels, in sorted order; 0 … n_labels − 1 for a matrix.
     trees_ : list of LabelTree
-        The trees, to look at and to export; none if all labels are scored by one-vs-rest classifiers.
+        The trees, to inspect and to export; empty if the model has none.
     strategy_ : Strategy
-        How the model was trained: every parameter of training with its concrete value, the reason, and the
-        evidence from held-out rows.
+        How the model was trained: the value that each parameter was resolved to, the reason, and the evidence
+        from held-out rows.
     classifiers_, search_ : str
-        What `classifiers` and `search` came to.
+        The values that `classifiers` and `search` were resolved to.
     threshold_ : float
-        What ``threshold="auto"`` stands for.
+        The threshold that ``threshold="auto"`` uses.
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
-        Training rows of each label.
+        Number of training rows of each label.
     n_rows_fit_ : int
-        Training rows.
+        Number of training rows.
     n_features_in_ : int
-        Features.
+        Number of features.
     feature_names_in_ : array of shape (n_features,)
         Their names, if X was a data frame with names.
     seed_ : int
@@ -240,9 +246,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """A named setting; any parameter can be given to change it.
+        """An estimator with the parameters of a preset; keyword arguments override them.
 
-        The members of the paper's family: ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (pass
+        The methods of the paper: ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (pass
         ``max_depth=2`` for the paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two
         balanced children, leaves of at most 100 labels), ``"balanced"`` (100 balanced children), ``"dismec"``
         (no tree: one-vs-rest over all labels, with a learnt bias).
@@ -258,7 +264,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return cls(**(PRESETS[name] | overrides))
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
-        """Learn from rows X and their label sets y, called Y elsewhere (scikit-learn passes it by this name).
+        """Learn from rows X and their label sets y (called Y elsewhere; scikit-learn passes it as `y`).
 
         A call that fails or is interrupted leaves the estimator as it was.
 
@@ -268,15 +274,17 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             Any format, any real dtype. Rows of which half of the entries or more are not 0, such as
             embeddings, are handled as dense.
         y : sparse or dense 0/1 matrix of shape (n_rows, n_labels), data frame of one, or lists of labels
-            Lists hold label names (strings) or integers; either are keys, not columns. Labels without any row
-            are allowed and never predicted; so are rows without labels. scikit-learn's own tools refuse lists
-            of lists in places: give `GridSearchCV` a splitter (``cv=KFold(5)``), or sets instead of lists.
-            `cross_val_predict` needs a matrix, as each fold would know other labels.
+            Lists hold label names (strings) or integers; both are keys, not column numbers. Labels without
+            rows are allowed, and never predicted; rows without labels are allowed, too. Some tools of
+            scikit-learn do not accept lists of lists: give `GridSearchCV` a splitter (``cv=KFold(5)``), or
+            sets instead of lists. `cross_val_predict` needs a matrix, as the folds would have different
+            labels.
         sample_weight : array-like of shape (n_rows,), optional
-            Weighs the losses and the label vectors. Rows of weight 0 are left out.
+            Weights of the rows in the losses and in the label vectors. Rows of weight 0 are left out.
         progress : callable, optional
-            Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase, done
-            and total in any unit, a total of 0 not being known yet. What it raises ends the call.
+            Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
+            `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
+            that it raises ends the call.
         """
         params = self.get_params(deep=False)
         check_params(params)
@@ -314,7 +322,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return self
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
-        """X of `fit` as rows, and what texts are turned into rows by, if X holds texts."""
+        """X of `fit` as rows, and the fitted vectorizer if X holds texts."""
         return _inputs.training_rows(X, type(self).__name__), None
 
     def _rows(self, X: Any, fitted: FittedModel) -> _inputs.CoreRows:
@@ -336,14 +344,14 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         X : as in `fit`, with the same features
         k : int ≥ 1, default=5
         exact : bool, default=False
-            Score all labels, whatever `search_`, `beam_size` and `n_probe` are.
+            Score all labels, independent of `search_`, `beam_size` and `n_probe`.
         progress : callable, optional
             As in `fit`; the phase is "predict".
 
         Returns
         -------
         ids : int32 array of shape (n_rows, k)
-            Places in `classes_`, which are columns of Y if that was a matrix; −1 where there are fewer
+            Indices into `classes_`, which are columns of Y if that was a matrix; −1 where there are fewer
             candidates, as for a row without features, or fewer labels than k.
         scores : float32 array of shape (n_rows, k)
             As in `predict_proba`; 0 where there are fewer candidates.
@@ -406,8 +414,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> sp.csr_array:
         """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
 
-        Not probabilities, whatever scikit-learn calls the method: uncalibrated scores exp(−loss) of a
-        label's classifier, or with trees the mean over these of the product along the path.
+        Not probabilities, in spite of the method's name, but uncalibrated scores: exp(−loss) of a label's
+        classifier; with trees, the mean over the trees of the product along the path; with a blend, the
+        weighted mean of both. The logit adjustment comes last.
         """
         ids, scores = self._ranked(X, self._max_labels())
         return self._sparse(ids, np.exp(scores))
@@ -448,7 +457,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
-        """Bytes that training on X and Y will need at its peak, and that the model will take, roughly."""
+        """Rough estimates, in bytes, of the peak memory of training on X and Y, and of the model's size."""
         params = self.get_params(deep=False)
         check_params(params)
         problem = self._problem(self._read(X, Phases(None))[0], Y)
@@ -479,15 +488,15 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         path : path
         mmap : {True, False, "sealed"}, default=True
             True maps the weights: loading takes milliseconds, and processes that load the same file share its
-            memory. This relies on the file: replace it by renaming another one to its name, as `save` does,
-            and whoever has the old one keeps it. Overwriting it in place (``cp new.bonsai model.bonsai``)
-            changes the scores of every process that has it mapped, and truncating it ends them by a signal.
-            False reads the file into memory of this process, which nothing outside can change. "sealed"
-            reads it into memory that nothing can change any more, and that processes forked from this one
-            share: for services with many workers (Linux).
+            memory. The file must not change: replace it by renaming a new file to its name, as `save` does;
+            processes that have mapped the old file keep it. Overwriting it in place (``cp new.bonsai
+            model.bonsai``) changes the scores of every process that has mapped it, and truncating it kills
+            them by a signal. False reads the file into memory of this process, which no other process can
+            change. "sealed" reads it into immutable memory that processes forked from this one share: for
+            services with many workers (Linux).
         verify : bool, default=False
-            Check everything: checksums, and every index. Without, a damaged file may give wrong scores, but
-            never a crash.
+            Check all checksums, and every index. Otherwise a damaged file may give wrong scores, but never a
+            crash.
 
         Examples
         --------
@@ -516,7 +525,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def _text_params(cls, fitted: FittedModel) -> dict[str, Any]:
         return {}
 
-    # --- what `fit` found out ---
+    # --- attributes of the fitted model ---
 
     @property
     def classes_(self) -> Array:

@@ -1,8 +1,7 @@
-"""Held-out evidence: which C, blend weight and logit adjustment rank the labels of unseen rows best.
+"""Model selection on held-out rows: which C, blend weight and logit adjustment rank labels best.
 
-Models of a part of the rows score rows that they have not seen. Every combination of the three numbers is
-then a matter of arithmetic, without further training. The objective and the findings behind it are in
-docs/default.md.
+Models trained on a part of the rows score held-out rows. Every combination of blend weight and logit
+adjustment is then evaluated without further training. The objective, and why, is in docs/default.md.
 """
 
 from collections.abc import Sequence
@@ -70,7 +69,7 @@ def split(n_rows: int, seed: int) -> Split:
 
 
 def price_of_blend(n_labels: int, n_entries: int) -> float:
-    """Points that a blend must be better than either model alone, for so many labels and entries of X."""
+    """Points by which a blend must be better than either model alone, given the size of the data."""
     return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL)
 
 
@@ -224,7 +223,7 @@ class Trials:
     def accept(self, trend: Array | None = None) -> bool:
         """Whether the settings that were added last are better even if this is added to their measures.
 
-        `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less matters C.
+        `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
         """
         assert self._next is not None
         C, measures = self._next

@@ -45,7 +45,7 @@ def core_model(
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """All that `fit` found out.
+    """The result of `fit`.
 
     `dataclasses.replace` gives a changed copy; the large parts are shared.
     """
@@ -59,9 +59,9 @@ class FittedModel:
     id_base: int | None  # of the ids in the text file that it was trained on, if it was
     strategy: Strategy  # how it was trained
     given: Mapping[str, Any]  # training parameters as the user gave them, in JSON's types
-    threshold: float  # what threshold="auto" stands for
+    threshold: float  # the one that threshold="auto" uses
     provenance: Provenance
-    text: FittedText | None = None  # what texts are turned into rows by
+    text: FittedText | None = None  # the vectorizer of a TextBonsai
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
 
     @property
@@ -79,7 +79,7 @@ class FittedModel:
         return not self.named and not np.array_equal(self.classes, np.arange(self.n_labels))
 
     def trees(self) -> list[LabelTree]:
-        """The label trees; none where one-vs-rest classifiers score all labels."""
+        """The label trees; empty if the model has none."""
         if self.core.trees is None:
             return []
         names: Any = self.classes if self.named else list(map(str, self.classes)) if self.keyed else None

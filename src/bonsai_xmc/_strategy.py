@@ -23,7 +23,7 @@ FREQUENT_SHARE = 0.02
 # Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
 USUAL_BLEND_WEIGHT = 0.3
 
-# What `classifiers` and `search` can come to, and the sections of the model that they need.
+# The values that `classifiers` and `search` can be resolved to, and the sections of the model that they need.
 STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("leaf", "beam"): ("trees",),
     ("one_vs_rest", "exact"): ("one_vs_rest",),
@@ -132,9 +132,9 @@ def trials(params: Mapping[str, Any], facts: Facts) -> Trials | None:
 
 
 def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None = None) -> Strategy:
-    """The strategy for these data. Values that were given and would be ignored are an error.
+    """The strategy for these data. Given values that would have no effect are an error.
 
-    `evidence` is what held-out rows say, where `trials` asks for it.
+    `evidence` is the choice on held-out rows, where `trials` asks for one.
     """
     classifiers, search, reason = _choose(params, facts, evidence)
     one_vs_rest = classifiers != "leaf"
@@ -184,7 +184,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
 
 
 def beam_size(given: Any, n_trees: int, search: str) -> int:
-    """Nodes that a row follows at each level; 0 for all."""
+    """Nodes that beam search keeps at each level; 0 for all."""
     if is_auto(given):
         return 10
     check("beam_size", given)
@@ -293,7 +293,7 @@ def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reaso
             raise ValueError(
                 f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
                 'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both, '
-                'or classifiers="one_vs_rest", search="beam" for one-vs-rest behind trees'
+                'or classifiers="one_vs_rest", search="beam" for one-vs-rest on candidates of trees'
             )
         beam_size(params["beam_size"], 0, search)
     elif params["tree"] is not None and clusters:

@@ -1,4 +1,4 @@
-"""The label tree as an object to look at, to exchange and to supply: flat arrays behind a small interface."""
+"""Label trees, to inspect, to export and to pass to `fit`: flat arrays behind a small interface."""
 
 import json
 import os
@@ -29,11 +29,11 @@ class LabelTree:
     child_ptr : array of int, shape (n_nodes + 1,)
         ``children[child_ptr[v]:child_ptr[v + 1]]`` belongs to node ``v``.
     children : array of int
-        Node numbers (of inner nodes) and label ids (of leaves).
+        Node indices (of inner nodes) and label ids (of leaves).
     is_leaf : array of bool, shape (n_nodes,)
         Which nodes are leaves.
     names : sequence of str or mapping from id to str, optional
-        The labels' names; names of labels that the tree does not hold do no harm.
+        The labels' names; names of labels that the tree does not hold are allowed.
 
     Raises
     ------
@@ -223,7 +223,7 @@ class LabelTree:
         return bool(self._leaf[self._check_node(node)])
 
     def children(self, node: int) -> npt.NDArray[np.int32]:
-        """Numbers of the nodes right below a node; none below a leaf."""
+        """Indices of the child nodes of a node; empty for a leaf."""
         node = self._check_node(node)
         return self._children[self._ptr[node] : self._ptr[node] if self._leaf[node] else self._ptr[node + 1]]
 
@@ -260,7 +260,7 @@ class LabelTree:
     def to_json(self, path: PathLike | None = None, indent: int | None = None) -> str:
         """The tree of `to_dict` as JSON text, also written to the file `path` if one is given.
 
-        With `indent` each node has a line of its own, indented by so many spaces for each level.
+        With `indent` each node has a line of its own, indented by this many spaces for each level.
 
         Examples
         --------
@@ -335,8 +335,8 @@ class LabelTree:
     def from_nested(cls, tree: Any, names: Names | None = None) -> "LabelTree":
         """A tree from nested lists: a list of labels is a leaf, a list of lists an inner node.
 
-        Labels are ids or names. The id of a name is its place in `names`, or without it in the sorted list of
-        all names that the tree holds.
+        Labels are ids or names. The id of a name is its index in `names` or, without `names`, in the sorted
+        list of all names that the tree holds.
 
         Examples
         --------
@@ -400,7 +400,7 @@ def trees_of(arrays: Mapping[str, Array], names: Names | None = None) -> list[La
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node:
-    """A node of a `LabelTree`, as a view: it costs nothing to make and follows its tree."""
+    """A node of a `LabelTree`: a view, which is cheap to create."""
 
     tree: LabelTree = field(hash=False)
     id: int
@@ -412,13 +412,13 @@ class Node:
 
     @property
     def parent(self) -> "Node | None":
-        """The node above; none above the root."""
+        """The parent node; None for the root."""
         parent = int(self.tree.parents[self.id])
         return None if parent < 0 else Node(self.tree, parent)
 
     @property
     def children(self) -> "list[Node]":
-        """The nodes right below; none below a leaf."""
+        """The child nodes; empty for a leaf."""
         return [Node(self.tree, child) for child in self.tree.children(self.id).tolist()]
 
     @property
@@ -447,7 +447,7 @@ class Node:
 
 
 class Nodes(Sequence[Node]):
-    """The nodes of a tree in the order of their numbers."""
+    """The nodes of a tree, by index."""
 
     def __init__(self, tree: LabelTree) -> None:
         self._tree = tree

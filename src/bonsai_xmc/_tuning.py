@@ -1,4 +1,4 @@
-"""Models of a part of the rows, and what they say about rows that they have not seen."""
+"""The choice of the default model: candidates trained on a part of the rows, compared on held-out rows."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""The command line ``bonsai``: options become calls, no more. A module for each command.
+"""The command line ``bonsai``: translates options into calls. A module for each command.
 
-Standard output holds results alone, standard error progress, warnings and at most one ``bonsai: error: …``.
+Results go to standard output; progress, warnings and at most one ``bonsai: error: …`` to standard error.
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away.
 """
 

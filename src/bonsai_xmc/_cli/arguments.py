@@ -293,7 +293,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
 def _add_info(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("model", metavar="MODEL", help="model file; -: standard input")
-    add("--verify", action="store_true", help="check the checksums of all data")
+    add("--verify", action="store_true", help="check all checksums and the contents")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
 
 
@@ -310,8 +310,8 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     )
     add("--max-body", type=int, metavar="N", help="maximum size of a request in bytes (default: 10000000)")
     add("--max-texts", type=int, metavar="N", help="maximum number of texts in a request (default: 1000)")
-    add("--max-requests", type=int, metavar="N", help="requests under way in a process (default: 512)")
-    add("--timeout", type=float, metavar="X", help="seconds for a request (default: 30)")
+    add("--max-requests", type=int, metavar="N", help="requests in progress in a process (default: 512)")
+    add("--timeout", type=float, metavar="X", help="time limit of a request in seconds (default: 30)")
     _add_parameter(command, "n_jobs", "all, shared by the processes")
 
 
@@ -352,17 +352,17 @@ def _add_fields(group: Any, labels: bool = True) -> None:
         "--text",
         type=_fields,
         metavar="FIELD,…",
-        help="fields that hold texts; weights of their own as title=0.7,abstract (default: those that look "
-        "like it, or those of the model)",
+        help="fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected, "
+        "or those of the model)",
     )
     if labels:
         add("--labels", dest="label_field", metavar="FIELD", help="field that holds the labels")
         add(
             "--label-separator",
             metavar="TEXT",
-            help="what stands between labels in a string; space; none (default: found out)",
+            help="separator of labels in a string, or one of the words space, none (default: detected)",
         )
-    add("--strict", action="store_true", help="end at the first faulty row instead of reporting it")
+    add("--strict", action="store_true", help="stop with an error at the first faulty row")
 
 
 def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: bool = True) -> None:

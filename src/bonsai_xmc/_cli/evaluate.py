@@ -77,7 +77,7 @@ def _with_model(
 def _with_texts(
     args: argparse.Namespace, model: TextBonsai, inputs: Inputs
 ) -> tuple[Any, Any, Any, dict[str, float]]:
-    """The same for a model of texts. True labels that training never saw are not counted, but told."""
+    """The same for a model of texts. True labels that are not in training are left out, with a warning."""
     if args.labels is not None:
         raise ValueError("documents hold their labels themselves, so LABELS must not be given")
     truth: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Documents, as the commands read them: which argument is a file, and faults that are told at the end."""
+"""Documents, as the commands read them: which argument is a file; faulty rows are reported at the end."""
 
 import argparse
 import os
@@ -42,7 +42,7 @@ def is_file(argument: str) -> bool:
         return True
     if "/" in argument or argument.lower().endswith(KNOWN_EXTENSIONS):
         raise FileNotFoundError(
-            f"there is no file {argument!r}; if it is a text, hand it over by standard input: "
+            f"there is no file {argument!r}; if it is a text, pass it on standard input: "
             "echo TEXT | bonsai predict MODEL -"
         )
     return False
@@ -78,6 +78,6 @@ def texts_of(chunk: list[Document], model: TextBonsai) -> list[Any]:
 
 
 def report(documents: Documents) -> None:
-    """Tell the faults of a file that has been read."""
+    """Report the faulty rows of a file that has been read."""
     for line in documents.problems.report():
         print(f"bonsai: warning: {line}", file=sys.stderr)

@@ -63,8 +63,9 @@ def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Ite
 
     It is written beside `path` under a temporary name, synced, looked at by `check` (which gets that name and
     may raise) and renamed. After any failure, an interrupt too, the temporary file is gone and an older file
-    at `path` untouched; who has that one mapped keeps it. The new file has the old one's mode, and its owner
-    where this process may set it. What processes that were killed left in the folder is removed.
+    at `path` untouched; processes that have mapped that one keep it. The new file has the old one's
+    mode, and its owner where this process may set it. What processes that were killed left in the folder is
+    removed.
     """
     target = check_writable(path)
     remove_abandoned(os.path.dirname(target))
@@ -130,7 +131,7 @@ def remove_abandoned(folder: str) -> None:
     """Remove the temporary files of writers that no longer live.
 
     A writer holds a lock on its file from the moment the file has a name that lasts; the system gives the
-    lock up with the process, however that ends. So a file whose lock can be had has no writer.
+    lock up with the process, however that ends. So a file whose lock can be acquired has no writer.
     """
     with contextlib.suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
         for name in os.listdir(folder):

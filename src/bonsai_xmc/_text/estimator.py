@@ -48,15 +48,15 @@ class _Labelled(NamedTuple):
 class TextBonsai(Bonsai):
     """Extreme multi-label classifier of texts: `TextVectorizer` and `Bonsai` in one estimator and one file.
 
-    Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters of the
-    texts are those of `TextVectorizer`, all others those of `Bonsai`. So are the methods, with texts in place
-    of matrices.
+    Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
+    texts are those of `TextVectorizer`, all others are those of `Bonsai`. The methods are those of `Bonsai`,
+    with texts instead of matrices.
 
     Parameters
     ----------
     fields : None, list of str, dict or "auto", default=None
-        None: each row is a string. A list names the text fields of the records; of these, the title counts
-        most: the field that is called so, or else the first. A dict gives weights. See `TextVectorizer`.
+        None: each row is a string. A list names the text fields of the records; the title (the field of that
+        name, otherwise the first) also has blocks of its own. A dict gives weights. See `TextVectorizer`.
         "auto" takes the fields that hold texts, and searches for their weights, those of word bigrams and
         character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
@@ -186,8 +186,9 @@ class TextBonsai(Bonsai):
     def from_pipeline(cls, pipeline: Any) -> Self:
         """A fitted ``Pipeline`` of a `TfidfVectorizer` or `TextVectorizer` and a `Bonsai` as one model.
 
-        It predicts what the pipeline predicts, and `save` writes one file, without pickle. A ValueError tells
-        which option of the vectorizer has no counterpart here: a tokenizer of your own, say.
+        It predicts what the pipeline predicts, and `save` writes one file, without pickle. Raises ValueError,
+        naming the option, if an option of the vectorizer has no counterpart here, such as a tokenizer of your
+        own.
 
         Examples
         --------
@@ -206,7 +207,7 @@ class TextBonsai(Bonsai):
         return model
 
     def suggest(self, X: Any, k: int = 5) -> list[Any]:
-        """The k best labels of each text as (label, score), best first; of one text, just its list."""
+        """The k best labels of each text as (label, score), best first; for a single text, its list alone."""
         if isinstance(X, str | Mapping):
             return self.top_k_labels([X], k)[0]
         return self.top_k_labels(X, k)
@@ -225,12 +226,12 @@ class TextBonsai(Bonsai):
 
     @property
     def label_names_(self) -> list[str]:
-        """Names of the labels, in the order of `classes_`; a label without a name stands for itself."""
+        """Names of the labels, in the order of `classes_`; the label itself where it has no name."""
         names = self._text().label_names or [""] * len(self.classes_)
         return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
 
     def set_label_names(self, names: Mapping[Any, str]) -> Self:
-        """Give names to labels of the fitted model, which `save` writes with it; labels stay the keys.
+        """Give names to labels of the fitted model; `save` writes them with it. `classes_` does not change.
 
         Parameters
         ----------

@@ -19,39 +19,40 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     A *block* is a TF-IDF matrix of its own, with rows of unit length: words, word n-grams of one order, or
     character n-grams, of one field or of all fields joined. Blocks are multiplied by their weights and put
     side by side, and the rows are given unit length again. Terms, their order and their weights equal those
-    of scikit-learn's `TfidfVectorizer` with the same options; what is a letter and what is lower case is as
-    in Unicode 14.0.
+    of scikit-learn's `TfidfVectorizer` with the same options; letters and lower case are those of Unicode
+    14.0.
 
     Parameters
     ----------
     fields : None, list of str, or dict, default=None
         None: each row is a string. Otherwise each row is a record (a dict, or a row of a data frame; a plain
-        string stands for the first field), and `fields` names its texts. They are joined to one text, and
-        each may have blocks of its own besides. A dict gives their weight, 0 for none:
+        string stands for the first field), and `fields` names its texts. These are joined into one text; in
+        addition, each may have blocks of its own. A dict gives their weight, 0 for none:
         ``{"title": 1.0, "abstract": 0}``. That weight is shared by words (× 0.3) and character 5-grams
-        (× 0.7); a dict in its place says it all: ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``.
-        In a list, the title (the field that is called so, or else the first) has the weight 1, others 0.
+        (× 0.7); a dict instead of the weight sets the n-grams: ``{"title": {"word_ngrams": {1: 0.5}},
+        "abstract": 0}``. In a list, the title (the field of that name, otherwise the first) has the weight 1,
+        others 0.
     word_ngrams : dict, int or None, default=1
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
         n stands for orders 1 to n with weight 1.
     char_ngrams : dict, int or None, default=None
-        Likewise its character n-grams: ``{5: 0.6}``. They are many: words of long texts are enough on most
-        data.
+        Likewise its character n-grams: ``{5: 0.6}``. There are many of them; for long texts, words are enough
+        on most data.
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
         ("char").
     min_df, max_df : int or float, default=2 and 1.0
         Terms in fewer or more documents are left out. An integer is a number of documents, a float a share.
     max_features : int or None, default=None
-        Only so many terms in each block, those that occur most often.
+        Maximum number of terms in each block; those that occur most often are kept.
     lowercase : bool, default=True
     min_word_length : int, default=2
         Words are runs of letters, digits and underscores of at least this length.
     sublinear_tf : bool, default=True
         1 + log(tf) instead of tf.
     smooth_idf : bool, default=True
-        Document frequencies are counted as if one more document had every term.
+        Document frequencies are counted as if one more document contained every term.
     power : float, default=1.0
         Values are raised to this power before rows are given unit length: above 1, rare terms count more.
     n_jobs : int or None, default=None
@@ -152,7 +153,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         return [(b.name, size, b.weight) for b, size in zip(self.fitted_.plan.blocks, sizes, strict=True)]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns: terms, behind ``field__analyzer__`` where there is more than one block."""
+        """Names of the columns: terms, after the prefix ``field__analyzer__`` if there are several blocks."""
         check_is_fitted(self)
         blocks = self.fitted_.plan.blocks
         names: list[str] = []

@@ -1,7 +1,7 @@
 """omikuji's Python interface, version 0.5, over `Bonsai`: ``from bonsai_xmc.compat import omikuji``.
 
 Programs keep their calls: hyper-parameters, training from a file, saving to a folder, prediction of one row
-as pairs. What each hyper-parameter becomes is said at `HyperParam`. Differences:
+as pairs. What each hyper-parameter becomes is listed in `HyperParam`. Differences:
 
 - Models are folders with files of our format. Those that omikuji wrote are not read.
 - Wrong input that ends the process in omikuji (no rows, a single feature index that is too large, a beam of

@@ -65,7 +65,7 @@ def make_xmc(
     """Generate a data set: a long tail of labels in a hierarchy, rows that mix their labels' words.
 
     Labels form groups, groups themes, themes areas, all of uneven sizes; labels of a group occur together.
-    Each label, group, theme and area has words of its own, which rows use beside words that say nothing.
+    Each label, group, theme and area has words of its own; rows also contain uninformative words.
     Label frequencies are lognormal: about half of the labels have one row where the mean is five. X holds
     TF-IDF weights in unit rows. A good linear classifier puts a right label first in about 70 to 90 of 100
     rows. ``benchmarks/generator.py`` compares the result with real data.
@@ -81,12 +81,12 @@ def make_xmc(
     features_per_row, labels_per_row : float, optional
         Mean numbers of entries, instead of those of `shape`.
     random_state : int, Generator or None
-        Equal numbers give equal data.
+        The same seed gives the same data.
 
     Returns
     -------
     Dataset
-        `label_names` and `feature_names` are None. Each label has a training row, unless rows are few.
+        `label_names` and `feature_names` are None. Each label has a training row if there are enough rows.
 
     Examples
     --------

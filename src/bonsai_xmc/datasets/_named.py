@@ -40,8 +40,8 @@ def find(name: str, root: PathLike | None = None) -> Path:
     ----------
     name : str
         "eurlex57k", "tibkat-core", "tate", "delicious", "bibtex", or a data set of the paper: "eurlex-4k",
-        "wiki10-31k", "wikilshtc-325k", "wikipedia-500k", "amazon-670k", "amazon-3m". Upper and lower case are
-        the same.
+        "wiki10-31k", "wikilshtc-325k", "wikipedia-500k", "amazon-670k", "amazon-3m". Case is
+        ignored.
     root : path, optional
         The folder that holds the folders of the data sets. Default: the environment variable ``BONSAI_DATA``,
         else ``bonsai-xmc`` in the user's data folder (``$XDG_DATA_HOME``, else ``~/.local/share``).
@@ -92,7 +92,7 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     and labels that occur only in the test part of a text set are left out.
 
     Nothing is downloaded. For a data set that is missing, the error says where it comes from and what to do
-    with its files. Those of the paper are compared with ``datasets.PAPER``; a difference is a warning.
+    with its files. Data sets of the paper are compared with ``datasets.PAPER``; a difference gives a warning.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     Returns
     -------
     Dataset
-        Labels without a known name have their id for one; names that several labels share end in the id.
+        Labels without a known name are named by their id; the id is appended to names that labels share.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path
         the names of the concepts lies beside them (``EURLEX57K.json``, ``eurovoc_en.json`` or
         ``eurovoc_concepts.jsonl``), labels get names.
     folder : path, optional
-        Where to write; made if it is not there. Default: where :func:`load` looks.
+        Where to write; created if missing. Default: where :func:`load` looks.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path
     ...     (here / "published" / part).mkdir(parents=True)
     ...     for name in ("a.json", "b.json"):
     ...         _ = (here / "published" / part / name).write_text(json.dumps(text))
-    >>> with warnings.catch_warnings(action="ignore"):  # this is not the whole of it
+    >>> with warnings.catch_warnings(action="ignore"):  # the data set is not complete
     ...     _ = datasets.prepare("eurlex57k", here / "published", here / "eurlex57k")
     >>> datasets.load("eurlex57k", root=here).feature_names
     ['fish', 'law']

@@ -77,11 +77,11 @@ def load_xc(
 ) -> tuple[csr_array, csr_array]:
     """Read rows with their labels.
 
-    Understood are
+    Supported are
 
     - one file of the Extreme Classification Repository: a header ``rows features labels``, then a line
       ``l1,l2 f:v f:v`` for each row (nothing before the first blank = no labels);
-    - its split files, features in `path` and `labels` in the other: a header ``rows columns``, then a line
+    - its split files, features in `path` and labels in `labels`: a header ``rows columns``, then a line
       ``id:value id:value`` for each row, the value of a label being 1;
     - svmlight: lines as in the first case without a header, ``# comments`` allowed, empty lines skipped;
     - a pair of ``.npz`` files written by :func:`scipy.sparse.save_npz`;
@@ -101,13 +101,13 @@ def load_xc(
         What the text is; "auto" looks at its first line. ``.npz`` files are recognised by their content.
     base : {"auto", 0, 1}
         Id of the first feature in text. "auto": 0 where there is a header. An svmlight file has none: 0 if
-        the id 0 occurs, 1 if `n_features` occurs as an id; otherwise nothing can tell, and it is an error.
+        the id 0 occurs, 1 if `n_features` occurs as an id; otherwise it is unknown, which is an error.
     label_base : {0, 1}
         Id of the first label in text.
     n_features, n_labels : int, optional
         Columns that the file must have, so that a test file agrees with a training file. An svmlight file,
-        which does not say how many there are, gets as many. Default: as the header says, in svmlight the
-        largest id that occurs.
+        which does not state its number of columns, gets this one. Default: that of the header; in svmlight,
+        from the largest id that occurs.
     split : str
         Which part of a folder: "trn" or "tst", or another name that its files have.
 
@@ -120,7 +120,7 @@ def load_xc(
     Raises
     ------
     ValueError
-        For what cannot be read; the message holds file, line, column and what is wrong.
+        If a file cannot be read; the message names file, line, column and error.
 
     Examples
     --------

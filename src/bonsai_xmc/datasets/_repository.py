@@ -54,7 +54,7 @@ class PaperSet(NamedTuple):
     archives : tuple of str
         Folders that the published archives unpack to.
     stem : str
-        Begin of the file names in the older archives: ``stem_train.txt``, ``stem_test.txt``.
+        Beginning of the file names in the older archives: ``stem_train.txt``, ``stem_test.txt``.
     """
 
     name: str
@@ -75,7 +75,7 @@ class PaperSet(NamedTuple):
         return PROPENSITY[self.name]
 
     def differences(self, found: Statistics) -> list[str]:
-        """What a data set has otherwise than Table 1, in words; empty if it is the paper's.
+        """Differences between a data set and Table 1, in words; empty if there are none.
 
         Examples
         --------
@@ -130,7 +130,7 @@ PAPER = _sets(
 
 
 def statistics(data: Dataset) -> Statistics:
-    """Count what Table 1 of the paper shows.
+    """The statistics of Table 1 of the paper, for any data set.
 
     Parameters
     ----------

@@ -63,8 +63,8 @@ def make_texts(
 ) -> TextDataset:
     """Generate short texts about everyday themes, with up to 1,260 labels such as "bonsai pruning".
 
-    Label frequencies follow Zipf's law; labels of the same subject come together, those of the same theme
-    often. A text mixes words of its labels with words that mean nothing, and a few texts miss their subject.
+    Label frequencies follow Zipf's law; labels of the same subject occur together, those of the same theme
+    often. A text mixes words of its labels with uninformative words, and a few texts are about other labels.
     A good linear classifier puts a right label first in 70 to 90 of 100 texts.
 
     Parameters
@@ -74,7 +74,7 @@ def make_texts(
     n_labels : int, optional
         How many labels to use; default all. Whole subjects are left out first.
     random_state : int, Generator or None
-        Equal numbers give equal data.
+        The same seed gives the same data.
 
     Returns
     -------

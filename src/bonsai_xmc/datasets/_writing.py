@@ -29,9 +29,9 @@ def save_xc(
 ) -> None:
     """Write rows with their labels in a form that :func:`load_xc` reads back exactly.
 
-    Values are written as the shortest decimals that give the same float32. Each file is complete or not
-    there at all: it is written beside its place, flushed to the disk and renamed. Equal data give equal
-    bytes.
+    Values are written as the shortest decimals that give the same float32. Each file is written
+    atomically: to a temporary file in the same folder, which is flushed to the disk and renamed. Equal data
+    give equal bytes.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def save_xc(
     Y : sparse matrix or array-like, shape (rows, n_labels)
         0 and 1.
     labels : path, optional
-        Where labels go in a file of their own: `path` and `labels` become split files, or an ``.npz`` pair if
-        both names end so.
+        A separate file for the labels: `path` and `labels` become split files, or an ``.npz`` pair if both
+        names end in ``.npz``.
     format : {"auto", "xc", "svmlight"}
         Form of a single file; "auto" is "xc".
     base, label_base : {0, 1}

@@ -16,7 +16,7 @@ CC@k       share of the distinct true labels of the test set that some row has c
 =========  =================================================================================================
 
 As in scikit-learn, the true labels come first, then the predictions, and `sample_weight` weights the rows.
-A ranking with fewer than k labels misses at the ranks that it leaves empty. A quotient whose denominator is 0
+A ranking of fewer than k labels counts as wrong at the remaining ranks. A quotient whose denominator is 0
 (no true label anywhere) is 0. `evaluate` reports percent, as papers do; the single functions and the scorers
 return fractions, as scikit-learn's metrics do.
 

@@ -1,4 +1,4 @@
-"""The metrics themselves: functions of predictions held against the truth, and of k."""
+"""The definitions of the metrics: functions of predictions with their true labels, and of k."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ TAIL_ROWS = 5
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions held against the truth: all that any metric at k ≤ the given largest k needs."""
+    """Predictions with the true labels: all that any metric needs, for k up to the largest one asked for."""
 
     predicted: Ranked
     hits: Ranked

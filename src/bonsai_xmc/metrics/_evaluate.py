@@ -56,8 +56,9 @@ def evaluate(
     inv_propensity : array (L,), optional
         Inverse propensities to use instead of those from `Y_train`.
     classes : sequence of L labels, optional
-        What the columns stand for (`model.classes_`). Needed where labels in lists meet columns or label ids.
-        True labels that are not among them are labels that nobody can predict: they count as missed.
+        The labels of the columns (`model.classes_`). Needed if one argument has lists of labels and another
+        has columns or label ids. True labels that are not among them cannot be predicted: they count as
+        missed.
     sample_weight : array (n,), optional
         Weight of each row. C and CC count the rows of positive weight.
 
@@ -239,7 +240,7 @@ def coverage_at_k(
     classes: Any = None,
     sample_weight: Any = None,
 ) -> float:
-    """C@k as a quotient, which exceeds 1 where many wrong labels are predicted.
+    """C@k as a ratio, which exceeds 1 if many wrong labels are predicted.
 
     >>> import numpy as np
     >>> from bonsai_xmc import metrics

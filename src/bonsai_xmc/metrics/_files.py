@@ -33,11 +33,11 @@ class PredictionFile(NamedTuple):
 
 
 def read_predictions(path: PathLike, k: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Label ids and scores from a prediction file, each (n, width), best first, filled up with -1 and 0.
+    """Label ids and scores from a prediction file, each (n, width), best first, padded with -1 and 0.
 
-    The format is that of `write_predictions`. Rows are ranked by descending score, equal scores as they come
-    in the file: files whose rows are sorted by label id are read correctly, too. The width is that of the
-    longest row, at most `k`. A malformed line is a ValueError with file, line number and fault.
+    The format is that of `write_predictions`. Rows are ranked by descending score, ties in the order of the
+    file: files whose rows are sorted by label id are read correctly, too. The width is that of the
+    longest row, at most `k`. A malformed line raises ValueError, which names file, line and error.
 
     >>> import pathlib, tempfile
     >>> from bonsai_xmc import metrics
@@ -66,7 +66,7 @@ def parse(path: PathLike) -> PredictionFile:
 
 
 def parse_lines(file: BinaryIO, name: str) -> PredictionFile:
-    """`name` is what error messages call the file."""
+    """`name` is the file's name in error messages."""
     header = _HEADER.fullmatch(file.readline().strip())
     if header is None or int(header[2]) > np.iinfo(np.int32).max:
         raise ValueError(f"{name}, line 1: the header must be 'N L', the numbers of rows and of labels")

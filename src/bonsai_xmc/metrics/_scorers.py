@@ -78,7 +78,7 @@ def precision_scorer(k: int = 1) -> Scorer:
 
     Scorers take Y in any form that `Bonsai.fit` takes, and work on an estimator with `top_k`, also at the end
     of a Pipeline or inside a search. For Y as lists of labels, scikit-learn needs a splitter, as in
-    ``GridSearchCV(…, cv=KFold(5))``: with a number it looks at the labels itself, and refuses lists.
+    ``GridSearchCV(…, cv=KFold(5))``: given an integer, it inspects the labels, and rejects lists.
 
     >>> from bonsai_xmc import metrics
     >>> scorer = metrics.precision_scorer(3)
@@ -89,7 +89,7 @@ def precision_scorer(k: int = 1) -> Scorer:
 
 
 def ndcg_scorer(k: int = 5) -> Scorer:
-    """Scorer as `precision_scorer`, for nDCG@k.
+    """Like `precision_scorer`, for nDCG@k.
 
     >>> from bonsai_xmc import metrics
     >>> metrics.ndcg_scorer(3).metric
@@ -99,7 +99,7 @@ def ndcg_scorer(k: int = 5) -> Scorer:
 
 
 def psp_scorer(k: int = 5, A: float = 0.55, B: float = 1.5) -> Scorer:
-    """Scorer as `precision_scorer`, for PSP@k with the propensities of the rows that were fitted on.
+    """Like `precision_scorer`, for PSP@k with propensities from the training rows of the estimator.
 
     >>> from bonsai_xmc import metrics
     >>> metrics.psp_scorer(1, *metrics.PROPENSITY["amazon-670k"]).A

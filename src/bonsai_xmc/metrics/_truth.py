@@ -35,8 +35,7 @@ class Columns:
     """Which column a label has: its place in `classes`; labels that are not there follow.
 
     Labels in lists are names or integers, as `Bonsai.fit` takes them; so are the columns of a data frame that
-    have names. Other matrices and arrays of label ids speak of columns. Only `classes` can tie the two
-    together.
+    have names. Other matrices and arrays of label ids refer to columns. Only `classes` connects the two.
     """
 
     def __init__(self, classes: Any = None) -> None:
@@ -90,7 +89,7 @@ class Aligned(NamedTuple):
 
 
 def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes: Any) -> Aligned:
-    """The k best predictions and the labels that they are held against."""
+    """The k best predictions and the true labels."""
     check_order(Y_true, predictions)
     columns = Columns(column_names(Y_true) if classes is None else classes)
     listed = {

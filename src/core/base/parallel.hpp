@@ -13,7 +13,7 @@
 
 namespace bonsai {
 
-// Thrown out of `Pool::run` after somebody set `Control::stop`.
+// Thrown by `Pool::run` after `Control::stop` was set.
 struct Interrupted : std::exception {
     const char* what() const noexcept override { return "interrupted"; }
 };
@@ -51,7 +51,8 @@ class ProgressShare {
 };
 
 // To be called by every thread when it starts. The first exception of a thread needs thread-local memory of
-// the C++ runtime; where that cannot be had at that moment, the process ends. This takes it in advance.
+// the C++ runtime; if that cannot be allocated at that moment, the process ends. This allocates it
+// in advance.
 void prepare_for_exceptions();
 
 class Pool {

@@ -1,5 +1,5 @@
-// Random numbers whose sequence is part of the product: the same seed gives the same model everywhere, so
-// nothing here depends on the standard library's distributions or on the order in which threads run.
+// Random numbers. The same seed gives the same sequence everywhere: nothing here depends on the standard
+// library's distributions or on the order in which threads run.
 #pragma once
 
 #include <cstddef>

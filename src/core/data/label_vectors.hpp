@@ -1,4 +1,4 @@
-// Label vectors: what the trees are clustered from.
+// Label vectors (label representations): clustering them gives the trees.
 #pragma once
 
 #include "base/parallel.hpp"

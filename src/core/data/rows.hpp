@@ -8,8 +8,8 @@
 
 namespace bonsai {
 
-// Borrowed rows in one of two layouts: CSR (ptr, index, value), or dense and row-major. Whoever makes a view
-// has proven every index in range, and keeps the arrays alive.
+// Borrowed rows in one of two layouts: CSR (ptr, index, value), or dense and row-major. The creator of a view
+// guarantees that every index is in range, and keeps the arrays alive.
 struct RowsView {
     size_t n_rows = 0;
     size_t n_features = 0;

@@ -33,8 +33,8 @@ struct SingletonFeatures {
 // row by row, and their entries are in singletons(). A dense source has none.
 class Slice {
   public:
-    // Buffers of one worker, of the size of the whole feature space, reused from slice to slice. Of no
-    // further use after an exception.
+    // Buffers of one worker, of the size of the whole feature space, reused from slice to slice. Not
+    // to be reused after an exception.
     struct Scratch {
         std::vector<uint32_t> local;  // feature -> local number + 1, 0 between calls
     };

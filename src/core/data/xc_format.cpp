@@ -37,7 +37,7 @@ std::string quote(const char* first, const char* last) {
     return out + (last - first > kLongest ? "…'" : "'");
 }
 
-/// One line, and the place for complaints about it.
+/// One line, and its place for error messages.
 struct Line {
     int64_t number = 0;  // from 1
     const char* begin = nullptr;
@@ -54,7 +54,7 @@ struct Line {
     bool blank() const { return std::all_of(begin, end, is_blank); }
 };
 
-/// Cuts the text into lines: LF or CRLF, the last one may lack it; a UTF-8 byte order mark is passed over.
+/// Cuts the text into lines: LF or CRLF, the last one may lack it; a UTF-8 byte order mark is skipped.
 class Lines {
   public:
     explicit Lines(std::string_view text) : next_(text.data()), end_(text.data() + text.size()) {

@@ -46,7 +46,7 @@ enum class Entries {
 /// blank.
 TextData parse_xc(std::string_view text, const TextOptions& options);
 
-/// No header, lines `l1,l2 f:v f:v # comment`; empty lines and comment lines are no rows.
+/// No header, lines `l1,l2 f:v f:v # comment`; empty lines and comment lines are skipped.
 TextData parse_svmlight(std::string_view text, const TextOptions& options);
 
 /// Header `rows columns`, then one line `id:value id:value` a row. `what` names an id in messages

@@ -1,4 +1,4 @@
-// The kernels that everything is built from, and the choice among their builds at run time.
+// The table of kernels. There is one build of it for each instruction set, chosen at run time.
 //
 // A panel is B weight vectors side by side, feature-major: w[feature * B + lane], B a multiple of 16 up
 // to 64. Visiting a non-zero of a row is then one broadcast and B / 16 fused multiply-adds on contiguous
@@ -43,7 +43,7 @@ struct DualPass {
     float* w;            // n_features x B
     float* bias;         // B
     float* alpha;        // n_rows x B
-    // B each. They go on from what they hold: the caller sets them to 0 before a pass.
+    // B each. Accumulated over the parts of a pass: the caller sets them to 0 before it.
     float* gradient_max;  // largest and smallest projected gradient, 0 included
     float* gradient_min;
     float* alpha_sum;  // squared hinge only: sum of y_i alpha_i
@@ -54,7 +54,7 @@ inline constexpr size_t kLanePairs = kMaxLanes / 2;
 
 // A scan of sparse rows with int16 values against kMaxLanes classifiers with int8 weights. A word of the
 // panel holds two weights with their signs: 256 * (lane l + kLanePairs) + (lane l). The upper weight is read
-// as the whole word, and so is off by the lower one / 256.
+// as the whole word, so its error is the lower weight / 256.
 struct QuantisedScan {
     const int64_t* ptr;  // n_rows + 1
     const int32_t* index;
@@ -136,8 +136,8 @@ struct Kernels {
                                 const float* bias, float* out);
 };
 
-// The best build for this machine; the environment variable BONSAI_ISA=portable|avx2|avx512|avx512vnni
-// chooses one. To be called once at the boundary: the core is handed the kernels that it uses. Throws
+// The best build for this machine, unless the environment variable BONSAI_ISA=portable|avx2|avx512|avx512vnni
+// names another one. To be called once, by the bindings: the core is passed the kernels that it uses. Throws
 // std::invalid_argument if the name is unknown, or if this machine cannot run the build.
 const Kernels& kernels();
 // By name; "" is the best one.

@@ -1,4 +1,4 @@
-// The scan for margin violations of one-vs-rest training, and the way of its weights into lists.
+// The scan for margin violations of one-vs-rest training, and the extraction of weights as sparse lists.
 // Included by table.inl inside an anonymous namespace.
 
 // round(a * b / 2^15)

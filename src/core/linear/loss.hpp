@@ -1,4 +1,5 @@
-// The losses that classifiers are trained with, and that prediction turns margins into scores by.
+// The loss functions. Each also has a dual update (kernels/dual.inl), derivatives (linear/newton.cpp) and a
+// score for prediction (predict/scores.hpp).
 #pragma once
 
 #include <algorithm>

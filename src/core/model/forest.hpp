@@ -15,7 +15,8 @@ namespace bonsai {
 
 inline constexpr uint32_t kAbsent = ~uint32_t{0};
 
-// All trees, one after the other; nodes numbered through. T trees, N nodes, C children, B blocks.
+// All trees, one after the other; nodes are numbered consecutively over all trees. T trees, N nodes, C
+// children, B blocks.
 struct ForestArrays {
     std::span<const int64_t> tree_ptr;    // T + 1: first node of each tree
     std::span<const int64_t> child_ptr;   // N + 1: first child of each node
@@ -76,7 +77,7 @@ struct OwnedForest {
                    std::span<const uint8_t> child, std::span<const StoredWeight> weight);
 };
 
-// Immutable. Nodes of all trees are numbered through, as in the arrays.
+// Immutable. Nodes are numbered consecutively over all trees, as in the arrays.
 class Forest {
   public:
     // What training made; nothing is checked. `routing_only`: leaves have no classifiers, the trees only lead

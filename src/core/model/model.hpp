@@ -12,7 +12,7 @@
 
 namespace bonsai {
 
-// How the scores of trees and one-vs-rest classifiers make one.
+// How the scores of trees and one-vs-rest classifiers are combined.
 struct Blend {
     float weight = 0;                       // of the trees, from 0 to below 1; 0: they only find candidates
     std::vector<float> label_offsets = {};  // added to the log score of each label, at most 0; empty: none

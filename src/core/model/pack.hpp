@@ -20,7 +20,7 @@ struct PackedNode {
 // `features` translates their features into those of X.
 PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes);
 
-// Classifiers and blocks; to which node the blocks belong (block_ptr) is for the caller to say.
+// Appends classifiers and blocks; the caller sets block_ptr, the node that each block belongs to.
 void append(OwnedForest& forest, const OwnedForest& part);
 
 }  // namespace bonsai

@@ -22,7 +22,7 @@ namespace {
 // Groups of 64 labels in a window. Labels that need further rounds are regrouped within their window, so that
 // scans are shared by many; and a window's active sets are in memory at the same time.
 constexpr size_t kWindowGroups = 64;
-// The preparation of the rows takes about one part in so many of the whole work.
+// The preparation of the rows takes about 1 / kPreparation of the other work.
 constexpr uint64_t kPreparation = 20;
 
 // The part of a label's work that is done after a round, as measured: the third round, the first with all

@@ -31,7 +31,7 @@ class Batch {
     // Rounded up.
     size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
 
-    // Of the entries of a row.
+    // The features and values of a row's entries.
     const uint32_t* features(const Row& row) const { return feature_.data() + row.first; }
     const int16_t* values(const Row& row) const { return value_.data() + row.first; }
 

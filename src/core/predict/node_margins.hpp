@@ -43,7 +43,7 @@ class NodeMargins {
 
     // Floats that the margins of a visit take.
     size_t width(const Visit& visit) const { return padded_lanes(forest_.n_children(visit.node)); }
-    // Forgets all margins, and has room for so many floats.
+    // Discards all margins, and makes room for this many floats.
     void reset(size_t n_floats);
     // Computes the margins of those visits that request them; returns whether any does.
     bool compute(std::span<Visit> visits);

@@ -1,4 +1,4 @@
-// What all rankings of labels share.
+// The interface of a ranking, which each search strategy implements, and what rankings share.
 #pragma once
 
 #include <algorithm>

@@ -28,12 +28,12 @@ class Scores {
         const float gap = 1.0f - margin, slack = gap > 0.0f ? gap : 0.0f;
         return path - slack * slack;
     }
-    // Of all margins up to `largest`, however logarithms are rounded.
+    // An upper bound of the scores of all margins up to `largest`, however logarithms are rounded.
     float upper_bound(float path, float largest) const {
         const float score = of(path, largest);
         return score + rounding(score);
     }
-    // No margin below this one scores `threshold`.
+    // The score of every margin below this one is below `threshold`.
     float lowest_margin(float path, float threshold) const {
         const float own = threshold - path - rounding(threshold) - rounding(path);
         if (own >= 0) return -kLowest;

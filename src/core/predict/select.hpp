@@ -11,8 +11,8 @@
 
 namespace bonsai {
 
-// Keeps the k best items that are added: `a < b` says that a is better, `score` is a member. The same items
-// in whatever order they come, if no two are equal.
+// Keeps the k best items that are added: `a < b` says that a is better, `score` is a member. The order of
+// adding does not matter, if no two items are equal.
 template <class Item>
 class TopK {
   public:
@@ -51,7 +51,8 @@ class TopK {
     std::span<const Item> items() const { return items_; }
 
   private:
-    // A margin that at least k of a first block reach: of the largest of every 16th, k do.
+    // A margin that at least k of the first block reach: the k-th largest of 16 maxima, each over every 16th
+    // margin.
     float lowest_of_k(std::span<const float> margins) const {
         float largest[kLaneStep];
         if (k_ > kLaneStep || margins.size() < kLaneStep) return kLowest;

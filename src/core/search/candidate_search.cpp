@@ -186,7 +186,7 @@ void CandidateSearch::rank_blocks(size_t n_probe) {
     for (size_t i = 0; i < n; ++i) blocks_.push_back(static_cast<uint32_t>(ranked_[i]));
 }
 
-// A lock that cannot be had at once, as in a process forked while another thread held it, is not waited for.
+// Does not wait for a lock that is not free, as in a process that was forked while another thread held it.
 std::unique_ptr<CandidateSearch> SearchCache::take(const LabelIndex& index) {
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && !unused_.empty()) {
         auto search = std::move(unused_.back());

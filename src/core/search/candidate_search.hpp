@@ -14,9 +14,9 @@
 namespace bonsai {
 
 // Score at a time (JASS; Lin and Trotman, "Anytime ranking for impact-ordered indexes", ICTIR 2015): of all
-// products of a row's values with weights, the largest are added up, as many as a budget allows. That is a
-// lower quality of score, but of every label; the blocks with the largest sums are then to be scored exactly.
-// One for each worker.
+// products of a row's values with weights, the largest are added up, as many as a budget allows. This
+// gives a rough score of every label; the caller then scores the blocks with the largest sums exactly. One
+// object for each worker.
 class CandidateSearch {
   public:
     explicit CandidateSearch(const LabelIndex& index);
@@ -25,7 +25,7 @@ class CandidateSearch {
     // in no order. The row has distinct features below n_features, and the values times `unit`.
     std::span<const uint32_t> find_blocks(std::span<const uint32_t> features, std::span<const int16_t> values,
                                           float unit, size_t n_probe);
-    // Of the last row.
+    // The number of postings that were added for the last row.
     size_t n_postings() const { return n_postings_; }
 
   private:

@@ -95,11 +95,11 @@ class LabelIndex {
         const auto begin = static_cast<size_t>(a_.list_ptr[feature]);
         return PostingList(a_.postings.subspan(begin, static_cast<size_t>(a_.list_ptr[feature + 1]) - begin));
     }
-    // Of what the biases differ by from the most common one; as if of a feature that has the value 1.
+    // The differences of the biases from the most common one, as weights of a feature that has the value 1.
     PostingList biases() const { return list(n_features()); }
     const float* levels() const { return a_.levels.data(); }
 
-    // Of searches of this index; may be used by several threads at once.
+    // A cache of searches of this index; may be used by several threads at once.
     SearchCache& searches() const { return *searches_; }
 
     // Checks the words too: positions in range, postings ascending, headers that fit them.
@@ -113,8 +113,8 @@ class LabelIndex {
     std::shared_ptr<SearchCache> searches_;
 };
 
-// Of a forest that is one leaf. Each classifier has postings of its largest weights, which hold three
-// quarters of its squared norm. Throws std::invalid_argument if there are more than kMaxPositions
+// The index over a forest that is one leaf. Each classifier has postings of its largest weights, which hold
+// three quarters of its squared norm. Throws std::invalid_argument if there are more than kMaxPositions
 // classifiers.
 OwnedLabelIndex build_label_index(const Forest& one_vs_rest, Pool& pool);
 

@@ -1,4 +1,4 @@
-// What the documents of a fit hold, block by block, once they are all read.
+// The term counts of all documents of a fit, block by block.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class FieldWords {
     void merge(const std::vector<double>& min_df, Pool& pool);
     // Document frequencies of the n-grams of order n.
     const std::vector<uint32_t>& df(size_t n) { return n == 1 ? stream.df() : levels_[n - 2].df; }
-    // Taken away: words and keys of n-grams.
+    // Moves out the words and the keys of n-grams.
     FieldTerms take_terms();
     std::unique_ptr<BlockCounts> block(uint32_t min_n, uint32_t max_n) const;
 

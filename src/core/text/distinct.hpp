@@ -20,7 +20,7 @@ struct Count {
 template <class Key>
 class Distinct {
   public:
-    // Forgets everything. `n_keys`: at most so many will be added.
+    // Begins a new document. `n_keys`: the maximum number of keys that will be added.
     void begin(size_t n_keys) {
         items_.clear();
         size_t n = 64;

@@ -1,4 +1,4 @@
-// Some documents' texts, and how they are shared out among workers.
+// The texts of some documents, and how they are divided among workers.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline size_t n_documents(const Documents& documents) {
     return documents.empty() ? 0 : documents[0].size();
 }
 
-// Ranges of consecutive documents with about so many bytes each. They do not depend on the number of threads.
+// Ranges of consecutive documents of about `bytes` bytes each. They do not depend on the number of threads.
 inline std::vector<Range> split(const Documents& documents, size_t bytes) {
     std::vector<Range> ranges;
     size_t begin = 0, sum = 0;

@@ -1,5 +1,5 @@
-// n-grams of words as pairs of numbers: an n-gram is an (n-1)-gram and the word behind it. Strings are not
-// touched.
+// Word n-grams as pairs of numbers (ids): an n-gram is an (n-1)-gram and the word after it. Strings are not
+// needed.
 #pragma once
 
 #include <cstddef>

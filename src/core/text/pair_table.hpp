@@ -1,4 +1,4 @@
-// Pairs of 32-bit numbers and what is known of them: how often each came, and a number of its own.
+// A hash table of pairs of 32-bit numbers: the count of each pair, and its number, an id.
 #pragma once
 
 #include <cstdint>

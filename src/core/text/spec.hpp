@@ -28,7 +28,7 @@ struct BlockSpec {
     uint32_t max_n;
     Frequency min_df;       // terms in fewer documents are left out
     Frequency max_df;       // and so are those in more
-    uint64_t max_features;  // only so many terms, those that occur most often; 0: all
+    uint64_t max_features;  // maximum number of terms, those that occur most often; 0: all
     bool sublinear_tf;      // 1 + log(tf) instead of tf
     bool smooth_idf;        // as if one more document had every term
     double power;           // values are raised to it before rows are given unit length
@@ -42,7 +42,7 @@ struct TextSpec {
     std::vector<BlockSpec> blocks;
 };
 
-// Throws std::invalid_argument unless every number makes sense.
+// Throws std::invalid_argument unless all values are valid.
 void check(const TextSpec& spec);
 
 }  // namespace bonsai::text

@@ -1,4 +1,4 @@
-// Strings and their numbers, both ways. Numbers count up from 0 in the order in which strings come.
+// Strings and their numbers (ids), both ways. Numbers count up from 0 in the order in which strings come.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The terms of a field's documents in the order of the text, as numbers. Each worker numbers terms by itself,
-// so that none waits for another; `merge` gives them common numbers.
+// The terms of a field's documents in the order of the text, as numbers (ids). Each worker numbers terms by
+// itself, so that none waits for another; `merge` gives them common numbers.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +55,13 @@ class TermStream {
 
     // Ends the reading. All workers' terms get common numbers.
     void merge(Pool& pool);
-    // Then, if wanted: terms in fewer than `min_df` documents are given up, the others numbered anew, sorted
-    // by their code points.
+    // Then, if wanted: drops terms in fewer than `min_df` documents, and renumbers the others, sorted by code
+    // points.
     void sort(double min_df, Pool& pool);
 
     // After merging:
-    const std::vector<Segment>& segments() const { return segments_; }  // kNone: given up
-    // May be taken away.
+    const std::vector<Segment>& segments() const { return segments_; }  // kNone: dropped
+    // May be moved from.
     StringTable& terms() { return terms_; }
     std::vector<uint32_t>& df() { return df_; }
 

@@ -23,8 +23,8 @@ double sublinear(uint32_t n) {
 
 using Counts = std::vector<Count<uint32_t>>;
 
-// By column, digit by digit: a row of n entries takes n steps a digit, where comparing takes n log n and
-// guesses wrong half of the time.
+// A radix sort: a row of n entries takes n steps per digit, whereas a comparison sort takes n log n, and half
+// of its branches are mispredicted.
 void sort_by_column(Counts& counts, size_t n_columns, Counts& buffer) {
     constexpr size_t kFewToCompare = 48;
     constexpr unsigned kMostBits = 9;

@@ -51,7 +51,7 @@ void for_each_word(std::string_view text, size_t min_length, Fn&& fn) {
     }
 }
 
-// What stands between white space (str.split).
+// The spans between white space, as by str.split.
 template <class Fn>
 void for_each_span(std::string_view text, Fn&& fn) {
     const char* p = text.data();

@@ -1,5 +1,5 @@
-// Code points of one version of Unicode, whatever library or Python runs: what is a letter or digit, what is
-// white space, what is the lower case. As Python has them: `\w` of its `re`, `str.isspace`, `str.lower`.
+// Character properties of one fixed version of Unicode, independent of the Python that runs: letters and
+// digits, white space, lower case. As Python has them: `\w` of its `re`, `str.isspace`, `str.lower`.
 #pragma once
 
 #include <cstddef>

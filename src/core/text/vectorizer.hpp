@@ -14,7 +14,7 @@ namespace bonsai::text {
 
 class Vectorizer {
   public:
-    // Throws std::invalid_argument if the vocabulary does not hold together.
+    // Throws std::invalid_argument if the vocabulary is inconsistent.
     explicit Vectorizer(Vocabulary vocabulary);
 
     SparseRows transform(const Documents& documents, Pool& pool) const;

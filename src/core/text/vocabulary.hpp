@@ -32,7 +32,7 @@ struct Vocabulary {
     std::vector<BlockTerms> blocks = {};
 };
 
-// Throws std::invalid_argument unless everything fits together: for arrays that come from a file.
+// Throws std::invalid_argument if the arrays, which may come from a file, are inconsistent.
 void check(const Vocabulary& vocabulary);
 
 // The columns of a block's terms, in the order in which scikit-learn sorts them: as strings whose words are
@@ -43,19 +43,19 @@ struct Columns {
 };
 Columns number_columns(const BlockSpec& block, const FieldTerms& field, const BlockTerms& terms);
 
-// All names of a block's features, one behind another, and where each ends.
+// All names of a block's features, concatenated, and where each ends.
 struct Names {
     std::string bytes;
     std::vector<int64_t> ends;
 };
 Names feature_names(const Vocabulary& vocabulary, size_t block);
 
-// Gives up words and n-grams that are neither a feature nor part of one.
+// Drops words and n-grams that are neither a feature nor part of one.
 void drop_unused(Vocabulary& vocabulary);
 
-// Strings and n-grams as a file holds them: strings one behind another with where each begins and the last
-// ends; for each (n-1)-gram where its n-grams begin, and their last words. Reading throws
-// std::invalid_argument if that is not what the arrays are.
+// Strings and n-grams as a file stores them: the strings concatenated, with the offset of each and of the
+// end; for each (n-1)-gram, where its n-grams begin, and their last words. Reading throws
+// std::invalid_argument if the arrays are not of this form.
 struct StringArrays {
     std::vector<uint8_t> bytes;
     std::vector<int64_t> ptr;

@@ -13,8 +13,8 @@
 
 namespace bonsai {
 
-// A leaf costs its labels times its rows, and clustering can leave one with a good part of all labels. From
-// this many times max_leaf_size on, `split_oversized` splits it whatever its depth.
+// A leaf costs its labels times its rows, and clustering can leave a large part of all labels in one. From
+// this many times max_leaf_size on, `split_oversized` splits it at any depth.
 inline constexpr size_t kOversizedFactor = 100;
 
 struct TreeParams {

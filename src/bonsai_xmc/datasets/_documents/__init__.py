@@ -46,12 +46,12 @@ class Options(NamedTuple):
 
 
 class Documents:
-    """The documents of a file; `read_documents` says how to get one. They can be iterated over once.
+    """The documents of a file, from `read_documents`. They can be iterated over once.
 
     Attributes
     ----------
     name, kind : str
-        What messages call the file, and its format.
+        The name of the file in messages, and its format.
     fields : tuple of str
         The fields that hold texts; empty where documents are plain strings.
     label_field : str or None
@@ -177,21 +177,21 @@ def read_documents(
         LibMultiLabel or fastText, or Parquet (needs pyarrow); text in UTF-8, which may be compressed by gzip,
         bzip2 or xz. "-": standard input.
     text : str or list of str, optional
-        The fields that hold texts; one string may name several, with commas between. Default: those that look
-        like it, the title first. Formats without fields need none.
+        The fields that hold texts; one string may name several, with commas between. Default: guessed
+        from the first rows, the title first. Formats without fields need none.
     labels : str, optional
         The field that holds the labels. Default: the one with a usual name ("labels", "subjects", …), or the
         only one that holds lists.
     format : {"auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", \
 "parquet", "lines"}
-        "auto" looks at the content and at the name. "lines": a text on each line, no labels.
+        "auto" detects it by content and name. "lines": a text on each line, no labels.
     label_separator : str, default="auto"
-        What stands between labels where a string holds several: a separator, "space" for any blanks, "none"
-        for one label only. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does.
+        The separator of labels in a string that holds several, "space" for any white space, or "none" for a
+        single label. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does.
     complete : bool, default=True
-        Leave out rows without text or labels. False: all rows are there, and labels are not needed.
+        Leave out rows without text or labels. False: keep all rows; labels are not needed.
     strict : bool, default=False
-        The first fault is a ValueError. Otherwise faults are counted in `problems`.
+        Raise ValueError at the first faulty row. Otherwise faults are counted in `problems`.
 
     Examples
     --------
