@@ -140,7 +140,24 @@ def qualities(omikuji, folder):
     return results
 
 
+def trained_models(omikuji, folder):
+    """Models in folders, one of them densified, and the predictions of each for all rows."""
+    train = os.path.join(folder, "train.txt")
+    rows = [pairs for _, pairs in rows_of(train)]
+    results = {}
+    for name, values in {**SETTINGS, "dense": {"min_branch_size": 10}}.items():
+        model = omikuji.Model.train_on_data(train, param_of(omikuji, **values))
+        if name == "dense":
+            model.densify_weights(0.0)
+        model.save(os.path.join(folder, name))
+        results[name] = [model.predict(pairs, top_k=5) for pairs in rows]
+    return results
+
+
 if __name__ == "__main__":
     import omikuji as peer
 
+    if sys.argv[2:] == ["models"]:
+        print(json.dumps(trained_models(peer, sys.argv[1])))
+        sys.exit()
     print(json.dumps({"calls": calls(peer, sys.argv[1]), "qualities": qualities(peer, sys.argv[1])}))

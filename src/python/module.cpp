@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
     m.def("available_threads", bonsai::available_threads, "The number of threads that this process may use.");
     bonsai::bind_dataset(m);
     bonsai::bind_model(m);
+    bonsai::bind_packing(m);
     bonsai::bind_text(m);
     bonsai::bind_training(m);
     bonsai::bind_xc_format(m);

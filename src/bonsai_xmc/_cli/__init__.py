@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bonsai_xmc._progress import ProgressBar
 
-from . import data, demo, evaluate, experiment, info, predict, serve, train
+from . import data, demo, evaluate, experiment, import_, info, predict, serve, train
 from .arguments import make_parser
 
 _COMMANDS = {
@@ -22,6 +22,7 @@ _COMMANDS = {
     "info": info.run,
     "data": data.run,
     "experiment": experiment.run,
+    "import": import_.run,
     "serve": serve.run,
     "demo": demo.run,
 }

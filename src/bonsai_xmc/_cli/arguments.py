@@ -200,6 +200,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("info", "describe a model", _add_info),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
+        ("import", "convert a model of omikuji 0.5", _add_import),
         ("serve", "serve models of texts over HTTP, with a page to try them", _add_serve),
         ("demo", "train, evaluate and predict on generated texts", lambda command: None),
     ):
@@ -295,6 +296,14 @@ def _add_info(command: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="model file; -: standard input")
     add("--verify", action="store_true", help="check all checksums and the contents")
     add("--tree", action="store_true", help="show the levels of the trees; with --json all nodes")
+
+
+def _add_import(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="FOLDER", help="folder that omikuji wrote, with settings.json and tree0.cbor")
+    add("-o", "--output", metavar="MODEL", required=True, help="model file to write; -: standard output")
+    add("--n-labels", type=int, metavar="N", help="number of labels (default: the largest label + 1)")
+    add("--label-names", metavar="FILE", help="names of the labels, one on each line")
 
 
 def _add_serve(command: argparse.ArgumentParser) -> None:

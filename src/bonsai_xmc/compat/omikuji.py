@@ -3,7 +3,7 @@
 Programs keep their calls: hyper-parameters, training from a file, saving to a folder, prediction of one row
 as pairs. What each hyper-parameter becomes is listed in `HyperParam`. Differences:
 
-- Models are folders with files of our format. Those that omikuji wrote are not read.
+- Models are folders with files of our format. Those that omikuji wrote are read, their weights in 8 bits.
 - Wrong input that ends the process in omikuji (no rows, a single feature index that is too large, a beam of
   size 0) raises an exception here.
 - A row without any feature gets no labels; omikuji ranks the labels by the biases of their classifiers.
@@ -40,6 +40,7 @@ from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, FormatError, datasets
 from bonsai_xmc.compat import _omikuji_trees as _trees
+from bonsai_xmc.compat._omikuji_files import is_omikuji, load_omikuji
 
 __version__ = "0.5.2"  # the version whose interface this is
 __all__ = ["LossType", "Model"]
@@ -214,11 +215,13 @@ class Model:
 
     @classmethod
     def load(cls, path: str) -> "Model":
-        """A model from a folder that `save` wrote."""
+        """A model from a folder that `save` wrote, here or in omikuji 0.5."""
         files = _part_files(path)
-        if not files:
-            raise RuntimeError(f"Failed to load model from {path}: {_why_none(path)}")
         try:
+            if is_omikuji(path):
+                return cls([load_omikuji(path)])
+            if not files:
+                raise ValueError("it holds no model" if os.path.isdir(path) else "there is no such folder")
             return cls([Bonsai.load(file) for file in files])
         except (OSError, FormatError, ValueError) as error:
             raise RuntimeError(f"Failed to load model from {path}: {error}") from error
@@ -307,12 +310,6 @@ def _threads(n_threads: int | None) -> int | None:
 
 def _part_files(path: str) -> list[str]:
     return sorted(glob.glob(os.path.join(glob.escape(path), _PART.format("*"))), key=lambda p: (len(p), p))
-
-
-def _why_none(path: str) -> str:
-    if os.path.exists(os.path.join(path, "settings.json")):
-        return "omikuji wrote it"
-    return "it holds no model" if os.path.isdir(path) else "there is no such folder"
 
 
 def _settings(model: Bonsai) -> tuple[Any, ...]:

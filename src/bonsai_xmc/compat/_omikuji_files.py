@@ -1,0 +1,328 @@
+"""Models that omikuji 0.5 wrote: a folder with ``settings.json`` and a CBOR file for each tree.
+
+A tree is nested: {"Branch": {"weights", "children"}} or {"Leaf": {"weights", "labels"}}. Weights are a matrix
+with a row for each feature and one more, the bias, and a column for each child or label: sparse by rows, or
+dense after `densify_weights`.
+"""
+
+import json
+import os
+import re
+import struct
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import Bonsai, FormatError, _core
+
+Array = npt.NDArray[Any]
+
+_LOSSES = {"Hinge": "squared_hinge", "Log": "logistic"}
+_PARTS = ("bias", "scale", "shift", "buckets", "records")
+
+
+def is_omikuji(path: str) -> bool:
+    """Whether a path is a folder that omikuji wrote."""
+    return os.path.isfile(os.path.join(path, "settings.json"))
+
+
+def load_omikuji(path: str, n_labels: int | None = None, names: list[str] | None = None) -> Bonsai:
+    """A model with omikuji's trees and weights, the latter in 8 bits.
+
+    Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. What omikuji does not
+    store is not known: the frequency of labels counts as 1.
+    """
+    n_features, loss = _settings(path)
+    trees = [_read_tree(file) for file in _tree_files(path)]
+    found = 1 + max(int(labels.max()) for tree in trees for labels in tree.labels())
+    total = len(names) if names is not None else n_labels or found
+    if total < found:
+        raise ValueError(f"{path} has the label {found - 1:,}, but only {total:,} labels are given")
+    forest = _core.Forest(_arrays(trees, n_features, path), n_features, total, False)
+    core = _core.Model(forest, None, loss, True)
+    return _estimator(core, trees, n_features, total, loss, names)
+
+
+def _estimator(
+    core: _core.Model,
+    trees: list["_Tree"],
+    n_features: int,
+    n_labels: int,
+    loss: str,
+    names: list[str] | None,
+) -> Bonsai:
+    model = Bonsai(classifiers="leaf", loss=loss, n_trees=len(trees), threshold=0.5, n_jobs=1)
+    model.fit([[1.0, 0.0], [0.0, 1.0]], [[0], [1]])  # for what does not depend on the trees
+    counts = np.zeros(n_labels, np.int64)
+    for tree in trees:
+        for labels in tree.labels():
+            counts[labels] = 1
+    classes: Any = np.arange(n_labels)
+    if names is not None:
+        if len(set(names)) < len(names):
+            raise ValueError("two labels have the same name; names must differ")
+        classes = np.empty(n_labels, dtype=object)
+        classes[:] = names
+    fitted = model.fitted_
+    model.fitted_ = replace(
+        fitted,
+        core=core,
+        classes=classes,
+        label_counts=counts,
+        n_rows=1,
+        n_features=n_features,
+        strategy=replace(fitted.strategy, reason="trained by omikuji"),
+        timings={},
+    )
+    model.n_jobs = None
+    return model
+
+
+def _settings(path: str) -> tuple[int, str]:
+    source = os.path.join(path, "settings.json")
+    with open(source, encoding="utf-8") as file:
+        try:
+            settings = json.load(file)
+            n_features, loss = int(settings["n_features"]), _LOSSES[settings["classifier_loss_type"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{source} is not that of a model of omikuji 0.5: {error!r}") from error
+    if not 0 < n_features < 2**31:
+        raise FormatError(f"{source}: n_features is {n_features}")
+    return n_features, loss
+
+
+def _tree_files(path: str) -> list[str]:
+    numbers = [
+        int(found[1]) for name in os.listdir(path) if (found := re.fullmatch(r"tree(\d+)\.cbor", name))
+    ]
+    if not numbers:
+        raise FormatError(f"{path} has no file tree0.cbor")
+    return [os.path.join(path, f"tree{number}.cbor") for number in sorted(numbers)]
+
+
+@dataclass
+class _Node:
+    weights: Any
+    children: list["_Node"]
+    labels: Array | None
+
+
+@dataclass
+class _Tree:
+    root: _Node
+    source: str
+
+    def nodes(self) -> list[_Node]:
+        """Level by level, so that children come after their parents."""
+        found, queue = [], deque([self.root])
+        while queue:
+            node = queue.popleft()
+            found.append(node)
+            queue.extend(node.children)
+        return found
+
+    def labels(self) -> list[Array]:
+        return [node.labels for node in self.nodes() if node.labels is not None]
+
+
+def _read_tree(source: str) -> _Tree:
+    with open(source, "rb") as file:
+        data = file.read()
+    try:
+        value, end = _decode(data, 0)
+        if end != len(data):
+            raise ValueError(f"{len(data) - end} bytes follow the tree")
+        return _Tree(_node(value), source)
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
+        raise FormatError(f"{source} is not a tree of omikuji 0.5, or damaged: {error!r:.200}") from error
+
+
+def _node(value: Any) -> _Node:
+    ((kind, content),) = value.items()
+    if kind == "Leaf":
+        labels = np.array(content["labels"], np.int64)
+        if labels.ndim != 1 or not len(labels) or labels.min() < 0 or labels.max() >= 2**31:
+            raise ValueError("the labels of a leaf are wrong")
+        return _Node(content["weights"], [], labels)
+    if kind != "Branch" or not content["children"]:
+        raise ValueError(f"a node is a {kind}")
+    return _Node(content["weights"], [_node(child) for child in content["children"]], None)
+
+
+def _arrays(trees: list[_Tree], n_features: int, path: str) -> dict[str, Array]:
+    """The arrays of a forest."""
+    tree_ptr, child_ptr, block_ptr = [0], [0], [0]
+    bucket_ptr, record_ptr = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
+    children: list[Array] = []
+    is_leaf: list[bool] = []
+    parts: dict[str, list[Array]] = {name: [] for name in _PARTS}
+    for tree in trees:
+        nodes = tree.nodes()
+        following = 1  # number of the next node that is a child
+        for node in nodes:
+            order = None
+            if node.labels is None:
+                children.append(np.arange(following, following + len(node.children)))
+                following += len(node.children)
+            else:
+                order = np.argsort(node.labels, kind="stable")
+                children.append(node.labels[order])
+            try:
+                packed = _packed(node.weights, len(children[-1]), n_features, order)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise FormatError(
+                    f"{tree.source}: the weights of a node are wrong: {error!r:.200}"
+                ) from error
+            is_leaf.append(node.labels is not None)
+            child_ptr.append(child_ptr[-1] + len(children[-1]))
+            block_ptr.append(block_ptr[-1] + len(packed["shift"]))
+            for ends, name in ((bucket_ptr, "bucket_ptr"), (record_ptr, "record_ptr")):
+                ends.append(packed[name][1:] + ends[-1][-1] if len(packed[name]) > 1 else ends[-1][:0])
+                if not len(ends[-1]):
+                    ends.pop()
+            for name in _PARTS:
+                parts[name].append(packed[name])
+        tree_ptr.append(len(is_leaf))
+    return {
+        "tree_ptr": np.array(tree_ptr, np.int64),
+        "child_ptr": np.array(child_ptr, np.int64),
+        "children": np.concatenate(children).astype(np.int32),
+        "is_leaf": np.array(is_leaf, np.uint8),
+        "bias": np.concatenate(parts["bias"]),
+        "scale": np.concatenate(parts["scale"]),
+        "block_ptr": np.array(block_ptr, np.int64),
+        "bucket_ptr": np.concatenate(bucket_ptr),
+        "record_ptr": np.concatenate(record_ptr),
+        "shift": np.concatenate(parts["shift"]),
+        "buckets": np.concatenate(parts["buckets"]),
+        "records": np.concatenate(parts["records"]),
+    }
+
+
+def _packed(weights: Any, n_classes: int, n_features: int, order: Array | None) -> dict[str, Array]:
+    """A node's classifiers, in the order of its children; the last row of the matrix holds the biases."""
+    feature, cls, value, shape = _entries(weights)
+    if shape != (n_features + 1, n_classes):
+        raise ValueError(f"a matrix of {shape[0]} × {shape[1]}, but {n_features + 1} × {n_classes} is needed")
+    if len(feature) and not (0 <= feature.min() <= feature.max() <= n_features):
+        raise ValueError("a feature is out of range")
+    if len(cls) and not (0 <= cls.min() <= cls.max() < n_classes):
+        raise ValueError("a column is out of range")
+    if order is not None:
+        place = np.empty(n_classes, np.int64)
+        place[order] = np.arange(n_classes)
+        cls = place[cls]
+    bias = np.zeros(n_classes, np.float32)
+    last = feature == n_features
+    bias[cls[last]] = value[last]
+    feature, cls, value = feature[~last], cls[~last], value[~last]
+    sorting = np.lexsort((feature, cls))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(cls, minlength=n_classes))]).astype(np.int64)
+    return _core.pack_node(
+        bias, ptr, feature[sorting].astype(np.uint32), value[sorting].astype(np.float32), n_features
+    )
+
+
+def _entries(weights: Any) -> tuple[Array, Array, Array, tuple[int, int]]:
+    """(row, column, value) of each entry that is not 0, and the shape."""
+    ((kind, content),) = weights.items()
+    if kind == "Dense":
+        n_rows, n_columns = content["dim"]
+        dense = np.array(content["data"], np.float32).reshape(n_rows, n_columns)
+        rows, columns = np.nonzero(dense)
+        return rows, columns, dense[rows, columns], (n_rows, n_columns)
+    rows, columns = np.array(content["outer_inds"], np.int64), np.array(content["inner_inds"], np.int64)
+    ptr, values = np.array(content["indptr"], np.int64), np.array(content["data"], np.float32)
+    if len(ptr) != len(rows) + 1 or ptr[0] != 0 or ptr[-1] != len(columns) or (np.diff(ptr) < 0).any():
+        raise ValueError("the rows of a matrix do not fit together")
+    if len(columns) != len(values):
+        raise ValueError("a matrix has other numbers of columns and values")
+    return np.repeat(rows, np.diff(ptr)), columns, values, (content["outer_dim"], content["inner_dim"])
+
+
+# --- CBOR, as far as trees need it ---
+
+
+def _decode(data: bytes, at: int) -> tuple[Any, int]:
+    """The value that begins at a place, and where it ends."""
+    head = data[at]
+    major, low = head >> 5, head & 31
+    if major == 7:
+        return _simple(data, at, low)
+    size, at = _length(data, at + 1, low)
+    if major == 0:
+        return size, at
+    if major == 3:
+        text = data[at : at + size].decode()
+        if at + size > len(data):
+            raise ValueError("truncated")
+        return text, at + size
+    if size > len(data):
+        raise ValueError("truncated")
+    if major == 4:
+        return _list(data, at, size)
+    if major == 5:
+        result = {}
+        for _ in range(size):
+            key, at = _decode(data, at)
+            result[key], at = _decode(data, at)
+        return result, at
+    raise ValueError(f"an unknown kind of value, {major}")
+
+
+def _length(data: bytes, at: int, low: int) -> tuple[int, int]:
+    if low < 24:
+        return low, at
+    if low > 27:
+        raise ValueError("a value of unknown length")
+    n = 1 << (low - 24)
+    if at + n > len(data):
+        raise ValueError("truncated")
+    return int.from_bytes(data[at : at + n], "big"), at + n
+
+
+def _simple(data: bytes, at: int, low: int) -> tuple[Any, int]:
+    if low in (25, 26, 27):
+        kind, n = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}[low]
+        return struct.unpack_from(kind, data, at + 1)[0], at + 1 + n
+    if low in (20, 21, 22):
+        return (False, True, None)[low - 20], at + 1
+    raise ValueError(f"an unknown simple value, {low}")
+
+
+def _list(data: bytes, at: int, size: int) -> tuple[Any, int]:
+    """Long lists are of numbers, most of them alike, and are read in runs."""
+    result: list[Any] = []
+    while len(result) < size:
+        head = data[at]
+        if head == 0xFA and size - len(result) > 16:
+            floats, at = _floats(data, at, size - len(result))
+            result += floats
+        elif head < 24:
+            result.append(head)
+            at += 1
+        elif head == 24:
+            result.append(data[at + 1])
+            at += 2
+        elif head == 25:
+            result.append(data[at + 1] << 8 | data[at + 2])
+            at += 3
+        else:
+            value, at = _decode(data, at)
+            result.append(value)
+    return result, at
+
+
+def _floats(data: bytes, at: int, most: int) -> tuple[list[float], int]:
+    """The run of 32-bit floats that begins at a place."""
+    n = min(most, (len(data) - at) // 5)
+    items = np.frombuffer(data, np.uint8, 5 * n, at).reshape(n, 5)
+    other = np.flatnonzero(items[:, 0] != 0xFA)
+    n = int(other[0]) if len(other) else n
+    if n == 0:
+        raise ValueError("truncated")
+    values = np.ascontiguousarray(items[:n, 1:]).view(">f4").ravel()
+    return values.tolist(), at + 5 * n
