@@ -16,7 +16,7 @@ from test_compat_omikuji import N_FEATURES, N_LABELS, PEERS, write_data
 
 
 def cbor(value):
-    """CBOR of dicts, lists, text, integers and floats; floats have 16 bits where that is exact, as omikuji's."""
+    """CBOR of dicts, lists, text, integers and floats, which have 16 bits where that is exact."""
 
     def head(major, n):
         for low, kind in ((24, "B"), (25, ">H"), (26, ">I"), (27, ">Q")):
@@ -182,7 +182,7 @@ def test_damaged_trees_are_refused(tmp_path, data):
         (lambda folder: folder.mkdir(), [], "has no settings.json"),
         (lambda folder: write_model(folder, [], N), [], "no file tree0.cbor"),
         (lambda folder: write_model(folder, [], N, "Other"), [], "omikuji 0.5"),
-        (lambda folder: write_model(folder, [LEAF], N), ["--n-labels", "3"], "has the label 6, but only 3 labels"),
+        (lambda folder: write_model(folder, [LEAF], N), ["--n-labels", "3"], "has the label 6, but only 3"),
     ],
 )  # fmt: skip
 def test_wrong_usage(tmp_path, capsys, make, options, message):
