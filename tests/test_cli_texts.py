@@ -299,6 +299,24 @@ def test_another_field_of_labels(bonsai, model, tmp_path, records):
     assert json.loads(bonsai(*line))["P@1"] == 100
 
 
+def test_a_model_of_lists_reads_labels_in_strings(bonsai, model, tmp_path, records):
+    rows = [f"{r['title']},{r['abstract']},{';'.join(r['subjects'])}\n" for r in records]
+    (tmp_path / "dev.csv").write_text("title,abstract,subjects\n" + "".join(rows))
+    result = json.loads(bonsai("evaluate", model, tmp_path / "dev.csv", "--json"))
+    assert result["P@1"] == 100 and result["R@3"] == 100
+    assert bonsai.error == ""
+
+
+def test_files_that_are_no_text(bonsai, model, tmp_path, cli_folder):
+    (tmp_path / "x.bin").write_bytes(bytes(range(256)) * 8)
+    assert "x.bin is not a text file: it holds NUL bytes" in error(
+        bonsai, "predict", model, tmp_path / "x.bin"
+    )
+    assert "not a file of documents" in error(bonsai, "predict", model, model)
+    assert "not a file of documents" in error(bonsai, "predict", model, cli_folder / "X.npz")
+    assert "is a model, not a file of rows" in error(bonsai, "train", model, "-o", tmp_path / "m")
+
+
 def test_info(bonsai, model):
     out = bonsai("info", model)
     assert "title+abstract word 1" in out

@@ -94,7 +94,7 @@ def _with_texts(
     total = sum(map(len, truth))
     if total > Y.nnz:
         print(
-            f"bonsai: warning: {args.data}: {total - Y.nnz:,} of {total:,} true labels "
+            f"bonsai: warning: {inputs.name(args.data)}: {total - Y.nnz:,} of {total:,} true labels "
             f"({100 * (total - Y.nnz) / total:.1f} %) do not occur in training; the figures leave them out",
             file=sys.stderr,
         )

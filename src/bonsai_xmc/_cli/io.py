@@ -45,6 +45,10 @@ class Inputs:
                 with contextlib.suppress(OSError, ValueError):
                     yield from (str(file) for file in find_part(Path(path), part) if file is not None)
 
+    def name(self, path: str) -> str:
+        """What messages call an input."""
+        return _STANDARD_INPUT if path == STANDARD else path
+
     def kind(self, path: str) -> str:
         """What an input is, as `_sniff` says; of a file, only the beginning is read."""
         return sniff(self.beginning(path), path)

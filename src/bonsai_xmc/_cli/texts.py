@@ -12,6 +12,7 @@ from bonsai_xmc._sniff import DOCUMENTS, KNOWN_EXTENSIONS
 from bonsai_xmc.datasets import Document, Documents
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
+from bonsai_xmc.datasets._documents.fields import LIST
 
 from .io import STANDARD, Inputs
 
@@ -27,7 +28,9 @@ def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
         return True
     if os.path.isdir(args.data):
         return False
-    return inputs.kind(args.data) in DOCUMENTS or _begins_with_words(inputs.beginning(args.data))
+    kind = inputs.kind(args.data)
+    prose = kind in ("xc", "svmlight") and _begins_with_words(inputs.beginning(args.data))
+    return kind in DOCUMENTS or prose
 
 
 def _begins_with_words(beginning: bytes) -> bool:
@@ -59,6 +62,8 @@ def of_model(
     source = text.source
     labels = getattr(args, "label_field", None) or source.get("labels")
     separator = getattr(args, "label_separator", None) or source.get("separator", "auto")
+    if separator == LIST:  # the training file had lists, which need none; another one may have strings
+        separator = "auto"
     documents = inputs.documents(
         args.data, format, DocumentOptions(fields, labels, separator, complete, args.strict)
     )

@@ -242,6 +242,8 @@ def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: b
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError(f"{name} is text in UTF-16; convert it to UTF-8")
     kind = sniff(beginning, name, columns)
+    if kind not in ("parquet", "npz", "npy", "model") and b"\0" in beginning:
+        raise ValueError(f"{name} is not a text file: it holds NUL bytes")
     if kind == "empty" or (kind not in DOCUMENTS and not complete and not _is_numeric(kind, beginning)):
         kind = "lines"
     if kind not in FORMATS:
