@@ -393,10 +393,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def top_k_labels(self, X: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
         """The k best labels of each row as (label, score), best first; labels as in `classes_`."""
         ids, scores = self.top_k(X, k)
-        labels = self.classes_.tolist()
+        labels = self.classes_[ids].tolist()  # of these alone: there may be a million others
         return [
-            [(labels[i], s) for i, s in zip(row, row_scores, strict=True) if i >= 0]
-            for row, row_scores in zip(ids.tolist(), scores.tolist(), strict=True)
+            [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
+            for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
         ]
 
     def decision_function(self, X: Any) -> sp.csr_array:
