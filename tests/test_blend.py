@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bonsai_xmc import Bonsai, _evidence, datasets
-from bonsai_xmc._strategy import Facts, trials
+from bonsai_xmc import Bonsai, _model_selection, datasets
+from bonsai_xmc._strategy import Facts, search_space
 from helpers import says
 
 BLEND = {"classifiers": "blend", "C": 1.0, "branching_factor": 8, "threshold": 0.5}
@@ -101,11 +101,11 @@ MANY = Facts(n_rows=5000, n_features=500, n_entries=50_000, n_labels=300, dense=
 
 
 def tried(facts=MANY, **params):
-    return trials(Bonsai(**params).get_params(deep=False), facts)
+    return search_space(Bonsai(**params).get_params(deep=False), facts)
 
 
 def test_what_is_tried():
-    assert tried() == (_evidence.COSTS, _evidence.WEIGHTS, _evidence.ADJUSTMENTS)
+    assert tried() == (_model_selection.COSTS, _model_selection.WEIGHTS, _model_selection.ADJUSTMENTS)
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
     assert 0.0 not in tried(n_trees=5).weights  # trees were asked for

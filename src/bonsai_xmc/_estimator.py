@@ -16,7 +16,7 @@ from bonsai_xmc._inputs import TrainingRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._store import format as _format
-from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, trials
+from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, search_space
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
@@ -292,7 +292,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         rows, text = self._read(X, phases)
         problem = self._problem(rows, y, sample_weight)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
-        evidence, tried = None, trials(params, problem.facts)
+        evidence, tried = None, search_space(params, problem.facts)
         if tried is not None:
             evidence = gather(problem, params, tried, seed, threads, phases)
         strategy = resolve(params, problem.facts, evidence)
@@ -461,7 +461,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         params = self.get_params(deep=False)
         check_params(params)
         problem = self._problem(self._read(X, Phases(None))[0], Y)
-        if trials(params, problem.facts) is not None:  # it may come to both kinds of classifiers
+        if search_space(params, problem.facts) is not None:  # it may come to both kinds of classifiers
             params["classifiers"] = "blend"
         return _memory.estimate(problem, resolve(params, problem.facts), threads_of(self.n_jobs))
 

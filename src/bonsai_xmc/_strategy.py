@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bonsai_xmc import _evidence
-from bonsai_xmc._evidence import Evidence
+from bonsai_xmc import _model_selection
+from bonsai_xmc._model_selection import Evidence
 from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
@@ -97,7 +97,7 @@ class Strategy:
     evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
 
 
-class Trials(NamedTuple):
+class SearchSpace(NamedTuple):
     """What is to be chosen on held-out rows, the usual value first where it matters."""
 
     costs: tuple[float, ...]
@@ -105,12 +105,12 @@ class Trials(NamedTuple):
     adjustments: tuple[float, ...]
 
 
-def trials(params: Mapping[str, Any], facts: Facts) -> Trials | None:
+def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     """What to try on held-out rows; None where all is given, or follows from the size of the data."""
     classifiers = params["classifiers"]
     if classifiers == "auto" and not is_auto(params["blend_weight"]):
         classifiers = "blend"
-    if classifiers not in ("auto", "blend") or facts.n_rows < _evidence.MIN_ROWS:
+    if classifiers not in ("auto", "blend") or facts.n_rows < _model_selection.MIN_ROWS:
         return None
     if classifiers == "auto" and _by_size(params, facts) is not None:
         return None
@@ -118,13 +118,13 @@ def trials(params: Mapping[str, Any], facts: Facts) -> Trials | None:
     needs_one_vs_rest = classifiers == "blend" or params["search"] == "exact" or _one_vs_rest_params(params)
     weights = tuple(
         weight
-        for weight in _evidence.WEIGHTS
+        for weight in _model_selection.WEIGHTS
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
-    tried = Trials(
-        _evidence.COSTS if is_auto(params["C"]) else (float(params["C"]),),
+    tried = SearchSpace(
+        _model_selection.COSTS if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
-        _evidence.ADJUSTMENTS
+        _model_selection.ADJUSTMENTS
         if is_auto(params["logit_adjustment"])
         else (float(params["logit_adjustment"]),),
     )
@@ -134,7 +134,7 @@ def trials(params: Mapping[str, Any], facts: Facts) -> Trials | None:
 def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None = None) -> Strategy:
     """The strategy for these data. Given values that would have no effect are an error.
 
-    `evidence` is the choice on held-out rows, where `trials` asks for one.
+    `evidence` is the choice on held-out rows, where `search_space` asks for one.
     """
     classifiers, search, reason = _choose(params, facts, evidence)
     one_vs_rest = classifiers != "leaf"
@@ -142,7 +142,9 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
     bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
-    found = evidence.setting if evidence is not None and one_vs_rest else _evidence.Setting(1.0, 0.0, 0.0)
+    found = (
+        evidence.setting if evidence is not None and one_vs_rest else _model_selection.Setting(1.0, 0.0, 0.0)
+    )
     blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
     given_tree = params["tree"] is not None
@@ -269,8 +271,8 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
     affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
     if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
         return "one_vs_rest", affordable
-    if facts.n_rows < _evidence.MIN_ROWS:
-        few = f"{facts.n_rows:,} rows are too few to choose by (at least {_evidence.MIN_ROWS:,})"
+    if facts.n_rows < _model_selection.MIN_ROWS:
+        few = f"{facts.n_rows:,} rows are too few to choose by (at least {_model_selection.MIN_ROWS:,})"
         return "one_vs_rest", f"{affordable}; {few}"
     return None
 

@@ -7,65 +7,65 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc import _core, _evidence
-from bonsai_xmc._evidence import Candidates, Evidence, HeldOut, Ranked
+from bonsai_xmc import _core, _model_selection
+from bonsai_xmc._model_selection import Candidates, Evidence, HeldOut, Ranked
 from bonsai_xmc._progress import Phases
-from bonsai_xmc._strategy import Trials, beam_size, resolve
+from bonsai_xmc._strategy import SearchSpace, beam_size, resolve
 from bonsai_xmc._training import Problem, train
 
 
 def gather(
-    problem: Problem, params: Mapping[str, Any], trials: Trials, seed: int, threads: int, phases: Phases
+    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, threads: int, phases: Phases
 ) -> Evidence | None:
-    """The best of the trials on held-out rows; None where these, or the others, have no labels.
+    """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
     is better on few rows may not be on many: a C other than the first must be better by extrapolation, too.
     """
     with phases.together("held-out rows"):
-        return _gather(problem, params, trials, seed, threads, phases)
+        return _gather(problem, params, space, seed, threads, phases)
 
 
 def _gather(
-    problem: Problem, params: Mapping[str, Any], trials: Trials, seed: int, threads: int, phases: Phases
+    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, threads: int, phases: Phases
 ) -> Evidence | None:
-    split = _evidence.split(problem.rows.n_rows, seed)
+    split = _model_selection.split(problem.rows.n_rows, seed)
     part, held_out = problem.take(split.training), HeldOut(problem.labels, split.held_out, problem.weights)
     half = problem.take(split.half)
     if not len(half.labels.indices) or not len(held_out.truth.indices):
         return None
     rows = problem.rows.take(split.held_out).rows
     fixed = {"classifiers": "blend", "search": "auto", "blend_weight": 0.5, "logit_adjustment": 0.0}
-    strategy = resolve({**params, **fixed, "C": trials.costs[0]}, part.facts)
+    strategy = resolve({**params, **fixed, "C": space.costs[0]}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
 
     def ranked(trees: _core.Forest | None, one_vs_rest: _core.Forest | None) -> Ranked:
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)
-        k = min(_evidence.CANDIDATES, model.n_labels)
+        k = min(_model_selection.CANDIDATES, model.n_labels)
         options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
         return Ranked(*phases.run("predict", model.top_k, rows, k, threads=threads, **options))
 
     @cache
     def of_half(C: float) -> Any:
         model, _ = train(half, replace(one_vs_rest, C=C), seed, threads, phases)
-        return _evidence.alone(held_out, ranked(None, model.one_vs_rest))
+        return _model_selection.alone(held_out, ranked(None, model.one_vs_rest))
 
-    usual = trials.costs[0]
+    usual = space.costs[0]
     model, _ = train(part, strategy, seed, threads, phases)
     of_trees, found = ranked(model.trees, None), {usual: ranked(None, model.one_vs_rest)}
-    price = _evidence.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
-    search = _evidence.Trials(held_out, trials.weights, trials.adjustments, price)
+    price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
+    search = _model_selection.Trials(held_out, space.weights, space.adjustments, price)
     search.add(usual, Candidates(held_out, found[usual], of_trees))
     search.accept()
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
-    for C in trials.costs[1:]:
+    for C in space.costs[1:]:
         model, _ = train(part, replace(one_vs_rest, C=C), seed, threads, phases)
         found[C] = ranked(None, model.one_vs_rest)
         if not search.add(C, Candidates(held_out, found[C], of_trees)):
             break
         # The effect of C depends on the number of rows, about linearly in its logarithm.
-        effect = _evidence.alone(held_out, found[C]) - _evidence.alone(held_out, found[usual])
+        effect = _model_selection.alone(held_out, found[C]) - _model_selection.alone(held_out, found[usual])
         if not search.accept(doublings * (effect - (of_half(C) - of_half(usual)))):
             break
     return search.evidence(len(split.training))

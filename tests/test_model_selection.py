@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import _evidence, metrics
-from bonsai_xmc._evidence import Candidates, HeldOut, Ranked, Setting, Trials
+from bonsai_xmc import _model_selection, metrics
+from bonsai_xmc._model_selection import Candidates, HeldOut, Ranked, Setting, Trials
 from bonsai_xmc._targets import labels_of
 
 
@@ -16,7 +16,7 @@ def test_splits_are_disjoint_and_bounded():
         (80_000, 10_000, 16_000),
         (900_000, 100_000, 20_000),
     ):
-        split = _evidence.split(n_rows, 7)
+        split = _model_selection.split(n_rows, 7)
         assert (len(split.training), len(split.held_out)) == (training, held_out)
         assert not np.intersect1d(split.training, split.held_out).size
         assert len(split.half) == training // 2 and np.isin(split.half, split.training).all()
@@ -26,7 +26,7 @@ def test_splits_are_disjoint_and_bounded():
 
 
 def test_a_split_follows_from_the_seed():
-    first, again, other = (_evidence.split(5000, seed) for seed in (3, 3, 2**64 - 1))
+    first, again, other = (_model_selection.split(5000, seed) for seed in (3, 3, 2**64 - 1))
     assert np.array_equal(first.training, again.training) and np.array_equal(first.held_out, again.held_out)
     assert len(np.intersect1d(first.training, other.training)) < 0.5 * len(first.training)
 
@@ -79,9 +79,9 @@ def test_measures_are_those_of_the_blended_ranking(seed):
                 ids[i, : len(best[:5])] = best[:5]
             found = metrics.evaluate(Y[rows], ids, Y_train=Y)
             if 0 < weight < 1:
-                assert grid[w, a] == pytest.approx([found[m] for m in _evidence.MEASURES])
+                assert grid[w, a] == pytest.approx([found[m] for m in _model_selection.MEASURES])
             else:
-                assert (grid[w, a] >= np.array([found[m] for m in _evidence.MEASURES]) - 1e-9).all()
+                assert (grid[w, a] >= np.array([found[m] for m in _model_selection.MEASURES]) - 1e-9).all()
 
 
 def test_weights_of_rows_count():
@@ -106,15 +106,17 @@ def test_ties_go_to_the_better_rank_of_one_vs_rest():
 
 def test_counts_leave_held_out_rows_out():
     labels = labels_of(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]))
-    assert _evidence.remaining_counts(labels, np.array([1])).tolist() == pytest.approx([2 * 4 / 3, 4 / 3])
-    assert _evidence.remaining_counts(labels, np.array([1, 3])).tolist() == pytest.approx([4, 1])
+    assert _model_selection.remaining_counts(labels, np.array([1])).tolist() == pytest.approx(
+        [2 * 4 / 3, 4 / 3]
+    )
+    assert _model_selection.remaining_counts(labels, np.array([1, 3])).tolist() == pytest.approx([4, 1])
 
 
 def test_soft_minimum_by_hand():
-    assert _evidence.soft_minimum(np.array([[0.5, 0.5, 0.5, 0.5]])) == pytest.approx([0.5])
+    assert _model_selection.soft_minimum(np.array([[0.5, 0.5, 0.5, 0.5]])) == pytest.approx([0.5])
     by_hand = -np.log((np.exp(10) + 3 * np.exp(-100)) / 4) / 10
-    assert _evidence.soft_minimum(np.array([-1.0, 10, 10, 10])) == pytest.approx(by_hand)
-    assert np.isfinite(_evidence.soft_minimum(np.array([-1e4, 1e4, 0, 0])))
+    assert _model_selection.soft_minimum(np.array([-1.0, 10, 10, 10])) == pytest.approx(by_hand)
+    assert np.isfinite(_model_selection.soft_minimum(np.array([-1e4, 1e4, 0, 0])))
 
 
 def test_what_ranks_better_gets_the_weight():
@@ -130,7 +132,7 @@ def test_what_ranks_better_gets_the_weight():
     right = Ranked(ids, np.where(ids >= 0, -0.1, -np.inf).astype(np.float32))
 
     def chosen(*trials):
-        search = Trials(held_out, _evidence.WEIGHTS, _evidence.ADJUSTMENTS)
+        search = Trials(held_out, _model_selection.WEIGHTS, _model_selection.ADJUSTMENTS)
         better = [search.add(C, Candidates(held_out, *models)) and search.accept() for C, models in trials]
         return search.evidence(200), better
 
@@ -151,12 +153,17 @@ def test_a_blend_must_be_worth_its_price():
     candidates = Candidates(held_out, ranked(rng, len(rows), 40, 8), ranked(rng, len(rows), 40, 8))
 
     def weight(price):
-        search = Trials(held_out, _evidence.WEIGHTS, (0.0,), price)
+        search = Trials(held_out, _model_selection.WEIGHTS, (0.0,), price)
         assert search.add(1.0, candidates) and search.accept()
         return search.evidence(200).setting.blend_weight
 
     assert 0 < weight(0.0) < 1 and weight(100.0) in (0, 1)
-    assert _evidence.price_of_blend(1000, 1000) < 1e-4 < _evidence.price_of_blend(10**6, 10**9) <= 0.1
+    assert (
+        _model_selection.price_of_blend(1000, 1000)
+        < 1e-4
+        < _model_selection.price_of_blend(10**6, 10**9)
+        <= 0.1
+    )
 
 
 def test_a_trend_can_speak_against_a_C():
@@ -177,7 +184,7 @@ def test_a_trend_can_speak_against_a_C():
     usual, trees, better = right_in(0.4), right_in(0.1), right_in(0.6)
 
     def accepted(trend):
-        search = Trials(held_out, _evidence.WEIGHTS, _evidence.ADJUSTMENTS)
+        search = Trials(held_out, _model_selection.WEIGHTS, _model_selection.ADJUSTMENTS)
         assert search.add(1.0, Candidates(held_out, usual, trees)) and search.accept()
         assert search.add(0.3, Candidates(held_out, better, trees))
         accepted = search.accept(np.full(4, trend))
@@ -185,5 +192,5 @@ def test_a_trend_can_speak_against_a_C():
         assert (0.3 if accepted else 1.0) == chosen.C
         return accepted
 
-    lead = _evidence.alone(held_out, better) - _evidence.alone(held_out, usual)
+    lead = _model_selection.alone(held_out, better) - _model_selection.alone(held_out, usual)
     assert lead.min() > 1 and accepted(0.0) and accepted(5.0) and not accepted(-lead.max())
