@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench wheels test-annif clean
+.PHONY: demo test pytest cpptest lint format sanitize bench wheels test-annif docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -54,6 +54,14 @@ test-annif:
 	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
 	  '.[annif]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
 	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
+
+# The documentation as a site in build/site, with its own tools; warnings are errors, and pages load nothing from elsewhere.
+docs:
+	$(PYTHON) -m venv build/docs
+	build/docs/bin/python -m pip install --quiet --upgrade pip
+	build/docs/bin/python -m pip install --quiet --group docs
+	build/docs/bin/mkdocs build --quiet
+	! grep -rlE '(src|rel="stylesheet" href)="https?://' build/site --include=*.html
 
 # Wheels in dist/, for 3.11 and for 3.12 and later, tested in new environments without a compiler (takes minutes).
 wheels: $(VENV)/.installed

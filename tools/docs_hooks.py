@@ -1,0 +1,9 @@
+"""Hooks of `mkdocs`: links that lead out of docs/, to sources for one, become plain text."""
+
+import re
+
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    return _OUTSIDE.sub(r"\1", markdown)
