@@ -9,6 +9,7 @@
 #include "python/bindings.hpp"
 
 NB_MODULE(_core, m) {
+    bonsai::prepare_for_exceptions();  // of the thread that imports
     m.def(
         "isa", [] { return std::string(bonsai::kernels().name); },
         "The instruction set that calls use: the best of this machine, or what BONSAI_ISA says.");

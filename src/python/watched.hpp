@@ -22,27 +22,35 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
     Control control;
     std::mutex mutex;
     std::condition_variable finished;
-    bool done = false;
+    bool done = false, refused = false;
     std::exception_ptr error;
+    const auto end = [&] {
+        const std::lock_guard lock(mutex);
+        done = true;
+        finished.notify_all();
+    };
     const auto work = [&] {
-        prepare_for_exceptions();
         try {
             Pool pool(threads, control);
             fn(pool);
         } catch (...) {
             error = std::current_exception();
         }
-        const std::lock_guard lock(mutex);
-        done = true;
-        finished.notify_all();
+        end();
     };
+    prepare_for_exceptions();
     {
         const nanobind::gil_scoped_release unlock;
         std::thread driver;
         try {
-            driver = std::thread(work);
+            driver = std::thread([&] {
+                if (prepare_new_thread()) return work();
+                refused = true;
+                end();
+            });
         } catch (const std::exception&) {
-            work();  // no thread to be had: unwatched is better than not at all
+            refused = true;
+            done = true;
         }
         std::unique_lock lock(mutex);
         std::exception_ptr python_error;
@@ -59,6 +67,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
         }
         lock.unlock();
         if (driver.joinable()) driver.join();
+        if (refused) work();  // no thread to be had: unwatched is better than not at all
         if (python_error) error = python_error;
     }
     if (error) std::rethrow_exception(error);

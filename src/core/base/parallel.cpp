@@ -3,15 +3,39 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <cstdlib>
 #ifdef __linux__
 #include <sched.h>
 #endif
 
 namespace bonsai {
+namespace {
+
+// The compiler must not remove the calls whose results it sees go here.
+void keep(const void* result) {
+    static std::atomic<const void*> sink;
+    sink.store(result, std::memory_order_relaxed);
+}
+
+}  // namespace
 
 void prepare_for_exceptions() {
-    static std::atomic<const void*> sink;  // the compiler must not remove the call
-    sink.store(abi::__cxa_get_globals(), std::memory_order_relaxed);
+    keep(abi::__cxa_get_globals());
+}
+
+bool prepare_new_thread() {
+    // Thread-local blocks of libraries are allocated when they are first touched, and glibc ends the process
+    // where that fails. They are small (32 bytes in libstdc++, 4 in ours). What is freed here stays with this
+    // thread, which takes it again for them: no other thread can come in between.
+    constexpr size_t smallest = 24, step = 16, n = 16;
+    void* blocks[n];
+    size_t found = 0;
+    while (found < n && (blocks[found] = std::malloc(smallest + found / 2 * step)) != nullptr)
+        keep(blocks[found++]);
+    for (size_t i = 0; i < found; ++i) std::free(blocks[i]);
+    if (found < n) return false;
+    prepare_for_exceptions();
+    return true;
 }
 
 Pool::Pool(unsigned threads, Control& control) : control_(control) {
@@ -90,7 +114,7 @@ void Pool::run_task(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned wor
 }
 
 void Pool::work(unsigned worker) {
-    prepare_for_exceptions();
+    if (!prepare_new_thread()) return;
     current_worker() = worker;
     std::unique_lock lock(mutex_);
     while (true) {

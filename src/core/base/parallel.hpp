@@ -50,10 +50,13 @@ class ProgressShare {
     uint64_t reported_ = 0;
 };
 
-// To be called by every thread when it starts. The first exception of a thread needs thread-local memory of
-// the C++ runtime; if that cannot be allocated at that moment, the process ends. This allocates it
-// in advance.
+// The first exception of a thread needs thread-local memory of the C++ runtime. If allocating it fails at
+// that moment, the process terminates. This allocates it in advance.
 void prepare_for_exceptions();
+
+// What each new thread does first. Returns whether it has all the memory that it needs. If not, it must end,
+// without touching thread-local variables or throwing, and leave the work to others.
+bool prepare_new_thread();
 
 class Pool {
   public:
