@@ -109,6 +109,7 @@ def test_what_is_tried():
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
     assert 0.0 not in tried(n_trees=5).weights  # trees were asked for
+    assert 0.0 not in tried(beam_size=20).weights
     assert 1.0 not in tried(tail_exponent=0.5).weights  # one-vs-rest was
     assert 1.0 not in tried(search="exact").weights
     weights = tried(classifiers="blend").weights
@@ -137,3 +138,5 @@ def test_what_does_not_fit(data):
             Bonsai(classifiers="blend", search=search).fit(X, Y)
     with says('logit_adjustment needs search="exact" or "beam", but search is "index"'):
         Bonsai(search="index", logit_adjustment=0.5).fit(X, Y)
+    with says('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it'):
+        Bonsai(path_weight=0.5).fit(X, Y)

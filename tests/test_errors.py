@@ -168,6 +168,7 @@ def test_weights_that_leave_no_label(blocks):
     [
         (0, "k is 0, but must be at least 1"),
         (-3, "k is -3, but must be at least 1"),
+        (2**40, "k is 1099511627776, but must be at most 2³¹ − 1"),
         (2.0, "k is 2.0, but must be an integer"),
         ("5", "k is '5', but must be an integer"),
         (None, "k is None, but must be an integer"),

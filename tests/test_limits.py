@@ -25,7 +25,8 @@ os.chmod(folder.name, 0o777)
 path = os.path.join(folder.name, "m")
 
 def fit(kind):
-    assert np.array_equal(model(kind).fit(data.X_train, data.Y_train).top_k(data.X_test, 50)[0], expected[kind])
+    found = model(kind).fit(data.X_train, data.Y_train).top_k(data.X_test, 50)[0]
+    assert np.array_equal(found, expected[kind])
 def predict(kind):
     found = fitted[kind].set_params(n_jobs=4).top_k(many, 50)[0]
     assert np.array_equal(found[-200:], expected[kind])

@@ -368,6 +368,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError(f"k is {k!r}, but must be an integer")
         if k < 1:
             raise ValueError(f"k is {k}, but must be at least 1")
+        if k >= 2**31:
+            raise ValueError(f"k is {k}, but must be at most 2³¹ − 1")
         beam = beam_size(self.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
         probes = n_probe(self.n_probe, fitted.strategy.search, int(k), fitted.n_labels)
         threads = threads_of(self.n_jobs)

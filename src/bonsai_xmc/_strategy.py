@@ -114,7 +114,9 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         return None
     if classifiers == "auto" and _by_size(params, facts) is not None:
         return None
-    needs_trees = classifiers == "blend" or bool(_tree_params(params))
+    if _positive(params["path_weight"]):
+        raise ValueError('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it')
+    needs_trees = classifiers == "blend" or bool(_tree_params(params)) or not is_auto(params["beam_size"])
     needs_one_vs_rest = classifiers == "blend" or params["search"] == "exact" or _one_vs_rest_params(params)
     weights = tuple(
         weight
