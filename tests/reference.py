@@ -175,6 +175,23 @@ def kmeans(V, K, rng, tol=1e-4, max_iter=100, init="random", balanced=False) -> 
     return Clustering(np.unique(cluster, return_inverse=True)[1], objectives)
 
 
+def bounded_kmeans(V, K, largest, key, *kmeans_params) -> np.ndarray:
+    """The cluster of each row; what has more than `largest` rows is split again, its parts come last."""
+    cluster = kmeans(V, K, Rng(key), *kmeans_params).cluster.astype(np.int64)
+    c = 0
+    while c <= cluster.max():
+        members = np.flatnonzero(cluster == c)
+        n, first = len(members), cluster.max() + 1
+        if n > largest:
+            k = min(max(-(-n * K // len(V)), 2), K)
+            parts = kmeans(V[members], k, Rng(derive(key, c)), *kmeans_params).cluster
+            if parts.max() == 0:  # equal rows
+                parts = np.arange(n) * -(-n // largest) // n
+            cluster[members] = first + parts
+        c += 1
+    return np.unique(cluster, return_inverse=True)[1]
+
+
 @dataclass(eq=False)
 class Node:
     labels: np.ndarray  # ascending, of the whole subtree
@@ -202,7 +219,7 @@ def tree_key(seed: int, t: int) -> int:
 
 def build_tree(
     V, labels, key, branching=100, max_leaf=None, max_depth=None, balanced=False,
-    kmeans_tol=1e-4, kmeans_max_iter=100, kmeans_init="random",
+    kmeans_tol=1e-4, kmeans_max_iter=100, kmeans_init="random", bounded=False,
 ) -> Node:  # fmt: skip
     """V: one row for each label id; labels: those that have a training row."""
     max_leaf = branching if max_leaf is None else max_leaf
@@ -213,9 +230,10 @@ def build_tree(
         overfull = max_depth != 1 and len(node.labels) >= 100 * max_leaf
         if len(node.labels) <= max_leaf or (last and not overfull):
             continue
-        rng = Rng(derive(node.key, CLUSTERING))
+        largest = 4 * max(max_leaf, -(-len(node.labels) // branching)) if bounded else len(node.labels)
         kmeans_params = kmeans_tol, kmeans_max_iter, kmeans_init, balanced
-        cluster, _ = kmeans(V[node.labels], branching, rng, *kmeans_params)
+        key = derive(node.key, CLUSTERING)
+        cluster = bounded_kmeans(V[node.labels], branching, largest, key, *kmeans_params)
         n_clusters = cluster.max() + 1
         if n_clusters <= 1:
             continue

@@ -212,6 +212,8 @@ def test_kmeans_leaves_no_row_behind(dense, n):
         {"branching": 2, "max_leaf": 5, "balanced": True},
         {"branching": 6, "kmeans_init": "k-means++", "kmeans_tol": 1e-3, "kmeans_max_iter": 3},
         {"branching": 200},
+        {"branching": 5, "max_leaf": 2, "bounded": True},
+        {"branching": 3, "max_leaf": 1, "max_depth": 3, "bounded": True, "kmeans_max_iter": 2},
     ],
 )
 def test_trees(params, dense):
@@ -229,6 +231,7 @@ def test_trees(params, dense):
     core_params |= {
         "max_depth": params.get("max_depth", 0),
         "split_oversized": params.get("max_depth", 0) > 1,
+        "bounded": params.get("bounded", False),
     }
     trees = _core.build_trees(as_vectors(V, dense), labels.astype(np.uint32), 3, core_params, 99, 2).arrays()
     assert len(trees) == 3
@@ -236,6 +239,28 @@ def test_trees(params, dense):
         root = reference.build_tree(np.float64(V), labels, reference.tree_key(99, t), **params)
         for part, expected in zip(flat, reference.flatten(root), strict=True):
             assert part.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_large_clusters_are_split_at_the_same_level(dense):
+    """Most labels are nearly alike: k-means leaves them together. Equal ones are cut."""
+    rng = np.random.default_rng(5)
+    V = np.vstack([np.eye(40)[:20] + 0.01, np.ones((200, 40)) + rng.random((200, 40)), np.ones((180, 40))])
+    V = (V / np.linalg.norm(V, axis=1, keepdims=True)).astype(np.float32)
+    labels, sizes = np.arange(400), {}
+    for bounded in (False, True):
+        params = kmeans_params(10) | {"max_leaf_size": 5, "max_depth": 2, "split_oversized": False}
+        params |= {"bounded": bounded}
+        (flat,) = _core.build_trees(as_vectors(V, dense), labels.astype(np.uint32), 1, params, 7, 2).arrays()
+        root = reference.build_tree(
+            np.float64(V), labels, reference.tree_key(7, 0), 10, 5, 2, bounded=bounded
+        )
+        for part, expected in zip(flat, reference.flatten(root), strict=True):
+            assert part.tolist() == expected.tolist()
+        sizes[bounded] = np.diff(flat[0])[1:]
+    assert sizes[False].max() > 180 and len(sizes[False]) <= 10
+    assert sizes[True].max() <= 160 and 10 < len(sizes[True]) <= 40
+    assert sizes[True].sum() == 400
 
 
 # --- solvers ---
@@ -380,6 +405,7 @@ def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, 
         "max_leaf_size": branching,
         "max_depth": 0,
         "split_oversized": False,
+        "bounded": False,
     }
     present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
     trees = _core.build_trees(vectors, present, n_trees, tree_params, seed, 1)

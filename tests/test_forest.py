@@ -167,9 +167,9 @@ def test_presets_are_the_papers_settings():
         "beam_size": "auto",
     }
     expected = {
-        "bonsai-i": {"representation": "input", "max_depth": "auto"},
-        "bonsai-o": {"representation": "output", "max_depth": "auto"},
-        "bonsai-io": {"representation": "joint", "max_depth": "auto"},
+        "bonsai-i": {"representation": "input", "max_depth": "auto", "balanced": False},
+        "bonsai-o": {"representation": "output", "max_depth": "auto", "balanced": False},
+        "bonsai-io": {"representation": "joint", "max_depth": "auto", "balanced": False},
         "parabel": {
             "representation": "input",
             "branching_factor": 2,

@@ -1,6 +1,5 @@
 """Search by an index over one-vs-rest classifiers: against the reference, from exact to fast, in files."""
 
-import json
 import re
 
 import numpy as np
@@ -169,16 +168,6 @@ def test_saved_and_loaded(model, data, tmp_path):
     assert all(np.array_equal(file.arrays[f"index.{name}"], arrays[name]) for name in arrays)
 
 
-def test_a_file_without_n_probe_takes_auto(model, tmp_path):
-    path = tmp_path / "model.bonsai"
-    model.save(path)
-    file = container.read(path, mmap=False)
-    changed = json.loads(file.metadata["model"])
-    del changed["prediction"]["n_probe"]
-    container.write(path, file.arrays, file.metadata | {"model": json.dumps(changed)}, file.requires)
-    assert Bonsai.load(path).n_probe == "auto"
-
-
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
@@ -253,7 +242,7 @@ def test_probes_grow_with_k():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"classifiers": "leaf", "search": "index"}, 'search="index" needs classifiers="one_vs_rest"'),
+        ({"classifiers": "leaf", "search": "index"}, 'search="index" needs one-vs-rest classifiers'),
         ({"search": "index", "beam_size": 3}, "an index finds the labels that it scores"),
         ({"search": "index", "n_trees": 3}, "n_trees=3 would have no effect: this model has no trees"),
         ({"search": "exact", "n_probe": 3}, "n_probe is 3, but this model has no index to search"),

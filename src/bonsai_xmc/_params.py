@@ -12,9 +12,9 @@ from sklearn.utils import check_random_state
 from bonsai_xmc import _core
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "bonsai-i": {"classifiers": "leaf"},
-    "bonsai-o": {"classifiers": "leaf", "representation": "output"},
-    "bonsai-io": {"classifiers": "leaf", "representation": "joint"},
+    "bonsai-i": {"classifiers": "leaf", "balanced": False},
+    "bonsai-o": {"classifiers": "leaf", "representation": "output", "balanced": False},
+    "bonsai-io": {"classifiers": "leaf", "representation": "joint", "balanced": False},
     "parabel": {
         "classifiers": "leaf",
         "branching_factor": 2,
@@ -75,7 +75,7 @@ def _flag() -> Rule:
 def _or(word: Any, rule: Rule) -> Rule:
     holds, text = rule
     same = lambda v: v is None if word is None else isinstance(v, str) and v == word
-    joint = ", " if text.startswith(("None", "'learn'")) else " or "
+    joint = ", " if text.startswith(("None", "True", "'learn'")) else " or "
     return lambda v: same(v) or holds(v), f"{word!r}{joint}{text}"
 
 
@@ -92,7 +92,7 @@ RULES: Mapping[str, Rule] = {
     "branching_factor": _integer(2),
     "max_leaf_size": _or(None, _integer(1)),
     "max_depth": _or("auto", _or(None, _integer(1))),
-    "balanced": _flag(),
+    "balanced": _or("auto", _flag()),
     "kmeans_tol": _from_to(0, _LARGE),
     "kmeans_max_iter": _integer(1),
     "kmeans_init": _one_of("random", "k-means++"),

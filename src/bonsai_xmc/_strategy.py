@@ -39,7 +39,7 @@ _CLUSTERING: Mapping[str, Any] = {
     "branching_factor": 100,
     "max_leaf_size": None,
     "max_depth": "auto",
-    "balanced": False,
+    "balanced": "auto",
     "kmeans_tol": 1e-4,
     "kmeans_max_iter": 10,
     "kmeans_init": "random",
@@ -94,6 +94,7 @@ class Strategy:
     logit_adjustment: float  # scores are multiplied by (rows of the label)^−this
     normalize: bool
     reason: str  # why `classifiers` and `search` are what they are
+    bounded: bool = False  # large clusters are split again at the same level
     evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
 
 
@@ -162,7 +163,8 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
         max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
         max_depth=None if max_depth is None else int(_or(max_depth, 3)),
         split_oversized=is_auto(max_depth),
-        balanced=bool(params["balanced"]),
+        balanced=bool(_or(params["balanced"], False)),
+        bounded=is_auto(params["balanced"]),
         kmeans_tol=float(params["kmeans_tol"]),
         kmeans_max_iter=int(params["kmeans_max_iter"]),
         kmeans_init=params["kmeans_init"],

@@ -222,6 +222,7 @@ def _trees(
         "max_leaf_size": strategy.max_leaf_size,
         "max_depth": strategy.max_depth or 0,
         "split_oversized": strategy.split_oversized,
+        "bounded": strategy.bounded,
     }
     n_trees = max(1, strategy.n_trees)
     return phases.run("trees", _core.build_trees, vectors, present, n_trees, params, seed, threads)

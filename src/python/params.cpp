@@ -116,6 +116,7 @@ TreeParams tree_params(const nb::dict& params, uint64_t seed) {
             .max_leaf_size = read.integer<uint32_t>("max_leaf_size", 1),
             .max_depth = read.integer<uint32_t>("max_depth", 0),
             .split_oversized = read.flag("split_oversized"),
+            .bounded = read.flag("bounded"),
             .seed = seed};
 }
 

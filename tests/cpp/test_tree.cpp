@@ -177,6 +177,7 @@ void test_depth_limit() {
                            .max_leaf_size = max_leaf_size,
                            .max_depth = max_depth,
                            .split_oversized = split_oversized,
+                           .bounded = false,
                            .seed = 8};
         const Tree tree = build_trees(rows.view(), labels, 1, p, kernels_named(""), pool)[0];
         validate_tree(tree.view(), 900);
@@ -248,8 +249,12 @@ void test_trees() {
     for (const unsigned threads : {1u, 2u, 5u}) {
         Control control;
         Pool pool(threads, control);
-        const TreeParams p{
-            .kmeans = params(3), .max_leaf_size = 4, .max_depth = 0, .split_oversized = true, .seed = 8};
+        const TreeParams p{.kmeans = params(3),
+                           .max_leaf_size = 4,
+                           .max_depth = 0,
+                           .split_oversized = true,
+                           .bounded = false,
+                           .seed = 8};
         auto built = build_trees(rows.view(), labels, 3, p, kernels_named(""), pool);
         CHECK(control.done == 3 * labels.size());
         CHECK(built[0].children != built[2].children);

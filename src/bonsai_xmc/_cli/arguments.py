@@ -54,7 +54,9 @@ PARAMETERS: dict[str, _Parameter] = {
         "maximum number of levels, 1 for a single leaf; none: no maximum; auto: 3, but very large leaves are "
         "split further",
     ),
-    "balanced": _Parameter(_TREES, bool, "clusters of equal size"),
+    "balanced": _Parameter(
+        _TREES, bool, "clusters of equal size, or plain k-means; auto: large clusters are split again"
+    ),
     "tree": _Parameter(_TREES, str, "JSON file with a tree to use instead of clustering", "FILE"),
     "kmeans_tol": _Parameter(_TREES, float, "k-means stops when the mean similarity improves by less"),
     "kmeans_max_iter": _Parameter(_TREES, int, "maximum number of k-means iterations"),
@@ -419,7 +421,7 @@ def _add_parameter(command: Any, name: str, default: Any) -> None:
     kind: dict[str, Any] = {"type": parameter.kind, "metavar": metavar}
     if parameter.kind is bool:
         kind = {"action": argparse.BooleanOptionalAction}
-        default = "yes" if default else "no"
+        default = default if isinstance(default, str) else "yes" if default else "no"
     elif isinstance(parameter.kind, tuple):
         kind = {"choices": parameter.kind}
     elif metavar is None:

@@ -13,7 +13,7 @@ from bonsai_xmc._text.blocks import params_to_json
 # Says nothing about a model that has no trees.
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
-    "split_oversized", "balanced", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_C",
+    "split_oversized", "balanced", "bounded", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_C",
     "node_prune", "node_bias", "path_weight", "blend_weight",
 }  # fmt: skip
 

@@ -103,7 +103,7 @@ class TextBonsai(Bonsai):
         branching_factor: int = 100,
         max_leaf_size: int | None = None,
         max_depth: int | str | None = "auto",
-        balanced: bool = False,
+        balanced: bool | str = "auto",
         tree: Any = None,
         kmeans_tol: float = 1e-4,
         kmeans_max_iter: int = 10,

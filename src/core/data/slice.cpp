@@ -230,7 +230,7 @@ SortedSlice::SortedSlice(const RowsView& source, std::span<const uint32_t> ids, 
     if (source.is_dense()) {
         n_features_ = source.n_features;
         dense_ = source.dense;
-        row_ids_.assign(ids.begin(), ids.end());
+        for (const uint32_t i : ids) row_ids_.push_back(source.row_ids ? source.row_ids[i] : i);
         return;
     }
     ptr_.reserve(ids.size() + 1);

@@ -4,6 +4,7 @@
 
 #include "base/random.hpp"
 #include "data/slice.hpp"
+#include "tree/bounded_clusters.hpp"
 
 namespace bonsai {
 namespace {
@@ -24,8 +25,10 @@ bool must_split(const OpenNode& node, size_t depth, const TreeParams& params) {
 // `vectors` are those of the node's labels.
 void split(const SortedSlice& vectors, OpenNode& node, const TreeParams& params, const Kernels& kernels,
            Pool& pool) {
-    node.partition =
-        partition_rows(vectors.rows(), params.kmeans, Rng(derive(node.key, kForClustering)), kernels, pool);
+    const size_t n = node.labels.size(), mean = (n + params.kmeans.k - 1) / params.kmeans.k;
+    const size_t largest = params.bounded ? kLargestCluster * std::max(params.max_leaf_size, mean) : n;
+    node.partition = partition_bounded(vectors.rows(), params.kmeans, largest,
+                                       derive(node.key, kForClustering), kernels, pool);
     // Where all vectors are equal, for example, there is one cluster: the node stays a leaf of this size.
     if (node.partition.n_clusters < 2) node.partition = {};
 }

@@ -17,11 +17,15 @@ namespace bonsai {
 // this many times max_leaf_size on, `split_oversized` splits it at any depth.
 inline constexpr size_t kOversizedFactor = 100;
 
+// A cluster of `bounded` trees has at most this many times the mean size, or this many times max_leaf_size.
+inline constexpr size_t kLargestCluster = 4;
+
 struct TreeParams {
     KMeansParams kmeans;
     size_t max_leaf_size;  /// nodes with at most this many labels are not split
     size_t max_depth;      /// levels of nodes, the root is level 1; 0: no limit
     bool split_oversized;  /// max_depth does not hold for oversized leaves
+    bool bounded;          /// clusters that are too large are split again, at the same level
     uint64_t seed;
 };
 

@@ -1,0 +1,68 @@
+#include "tree/bounded_clusters.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/random.hpp"
+#include "data/slice.hpp"
+
+namespace bonsai {
+namespace {
+
+class BoundedClusters {
+  public:
+    BoundedClusters(const RowsView& rows, const KMeansParams& params, size_t largest, uint64_t key,
+                    const Kernels& kernels, Pool& pool)
+        : rows_(rows), params_(params), largest_(largest), key_(key), kernels_(kernels), pool_(pool) {}
+
+    Partition run() {
+        Partition result = partition_rows(rows_, params_, Rng(key_), kernels_, pool_);
+        clusters_.resize(result.n_clusters);
+        for (uint32_t row = 0; row < rows_.n_rows; ++row) clusters_[result.cluster[row]].push_back(row);
+        // The parts of a cluster come last: they have their turn, too.
+        for (size_t c = 0; c < clusters_.size(); ++c)
+            if (clusters_[c].size() > largest_) split(c);
+        result.n_clusters = 0;
+        for (const Cluster& cluster : clusters_) {
+            for (const uint32_t row : cluster) result.cluster[row] = static_cast<uint32_t>(result.n_clusters);
+            result.n_clusters += !cluster.empty();
+        }
+        return result;
+    }
+
+  private:
+    using Cluster = std::vector<uint32_t>;  // rows, ascending; empty once it has been split
+
+    void split(size_t c) {
+        const Cluster whole = std::exchange(clusters_[c], {});
+        const size_t n = whole.size(), first = clusters_.size();
+        KMeansParams params = params_;
+        params.k = std::clamp<size_t>((n * params_.k + rows_.n_rows - 1) / rows_.n_rows, 2, params_.k);
+        Partition parts = partition_rows(SortedSlice(rows_, whole, pool_).rows(), params,
+                                         Rng(derive(key_, c)), kernels_, pool_);
+        if (parts.n_clusters < 2) {
+            parts.n_clusters = (n + largest_ - 1) / largest_;
+            for (size_t i = 0; i < n; ++i) parts.cluster[i] = static_cast<uint32_t>(i * parts.n_clusters / n);
+        }
+        clusters_.resize(first + parts.n_clusters);
+        for (size_t i = 0; i < n; ++i) clusters_[first + parts.cluster[i]].push_back(whole[i]);
+    }
+
+    const RowsView rows_;
+    const KMeansParams& params_;
+    const size_t largest_;
+    const uint64_t key_;
+    const Kernels& kernels_;
+    Pool& pool_;
+    std::vector<Cluster> clusters_;
+};
+
+}  // namespace
+
+Partition partition_bounded(const RowsView& rows, const KMeansParams& params, size_t largest, uint64_t key,
+                            const Kernels& kernels, Pool& pool) {
+    return BoundedClusters(rows, params, largest, key, kernels, pool).run();
+}
+
+}  // namespace bonsai
