@@ -364,6 +364,14 @@ def changed(name, **values):
     return change
 
 
+def resolved(**values):
+    def change(arrays, metadata):
+        params = json.loads(metadata["params"])
+        metadata["params"] = json.dumps(params | {"resolved": params["resolved"] | values})
+
+    return change
+
+
 def texts(name, characters, ptr):
     return lambda arrays, metadata: arrays.update({name: characters, f"{name}_ptr": ptr})
 
@@ -424,6 +432,10 @@ def test_files_that_are_not_there(tmp_path):
         changed("params", given={"C": 0}),
         changed("params", given={"tree": [[0]]}),
         changed("params", resolved={}),
+        resolved(C=-5.0),
+        resolved(max_iter=0),
+        resolved(solver="other"),
+        resolved(n_trees=-1),
         lambda arrays, metadata: arrays.pop("labels.counts"),
         lambda arrays, metadata: arrays.update({"labels.counts": np.zeros(3, np.int64)}),
         lambda arrays, metadata: arrays.update({"labels.counts": np.full(12, -1)}),

@@ -33,6 +33,8 @@ _OF_PREDICTION = (
     *("classifiers", "search", "loss", "normalize"),
     *("path_weight", "blend_weight", "logit_adjustment"),
 )
+# Values of a strategy that the parameters of the estimator do not take.
+_UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0}
 _EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
 
 
@@ -270,6 +272,9 @@ def _unpacked(arrays: dict[str, Array], name: str, n: int) -> Array:
 def _strategy(params: dict[str, Any], model: dict[str, Any]) -> Strategy:
     """As `params` has it; what prediction depends on comes from `model`."""
     strategy = _typed(Strategy, params["resolved"])
+    for name in RULES.keys() & vars(strategy).keys():
+        if getattr(strategy, name) != _UNUSED.get(name):
+            check(name, getattr(strategy, name))
     _number(model, "path_weight", 0.0, 1e9)
     _number(model, "blend_weight", 0.0, 1.0)
     _number(model, "logit_adjustment", 0.0, 10.0)
