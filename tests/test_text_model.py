@@ -329,10 +329,48 @@ def test_strings_and_small_data(records):
     assert few.blocks_[0][0] == "title+abstract word 1"
 
 
+def test_labels_that_tell_nothing(records, tmp_path):
+    """Where held-out rows have no label that training has, there is nothing to judge by."""
+    labels = [[f"label {i}"] for i in range(len(records[0]))]
+    model = TextBonsai(fields="auto", min_df=1, threshold=0.5).fit(records[0], labels)
+    assert model.tuning_ == {}
+    model.save(tmp_path / "m.bonsai")
+
+
+def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
+    """What is better on the first rows must be better on others, too."""
+    from bonsai_xmc._text import tuning
+
+    rows, labels = records[0] * 3, records[1] * 3
+    monkeypatch.setattr(tuning, "_TRAINING_ROWS", 100)
+    monkeypatch.setattr(tuning, "_JUDGING_ROWS", 40)
+    monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the default, on other rows"))
+    model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
+    assert not any(entry["kept"] for entry in model.tuning_["tried"])
+    assert not any("word 2" in name for name, _, _ in model.blocks_)
+    monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the best, on other rows"))
+    model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
+    assert [entry["settings"] for entry in model.tuning_["tried"] if entry["kept"]]
+    assert any("word 2" in name for name, _, _ in model.blocks_)
+
+
+def _judge_by(*good):
+    """A judge that likes settings with these words."""
+
+    def judge(self, sample, settings, what):
+        liked = any(words in what for words in good)
+        self.tried.append({"settings": what, "nDCG@5": 100.0 * liked, "kept": False})
+        return np.full(10, float(liked))
+
+    return judge
+
+
 def test_searches_that_cannot_be(records):
     with pytest.raises(ValueError, match=r"fields\['abstract'\] is 1, but another weight is 'auto'"):
         TextBonsai(fields={"title": "auto", "abstract": 1}).fit(*records)
     with pytest.raises(ValueError, match=r"X has 120 rows, but Y has 119"):
         TextBonsai(fields="auto").fit(records[0], records[1][:-1])
+    with pytest.raises(ValueError, match=r"word_ngrams is 2, but .* searches for it; leave it at 1"):
+        TextBonsai(fields="auto", word_ngrams=2).fit(*records)
     with pytest.raises(ValueError, match=r"fields is 'auto', but must be"):
         TextVectorizer(fields="auto").fit(records[0])

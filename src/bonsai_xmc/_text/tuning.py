@@ -7,6 +7,7 @@ sample are vectorised once; a candidate weighs their blocks. A value is kept onl
 than chance would explain, and in the end the winner must beat the default on a second sample.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 
 from bonsai_xmc import _targets
@@ -44,6 +46,8 @@ _DEPTH = 5  # nDCG at this
 # A value is kept if its gain is so many standard errors of the paired difference above 0.
 _SURE = 1.0
 
+# Parameters that the search sets itself.
+_SEARCHED = {"word_ngrams": 1, "char_ngrams": None}
 _SAMPLE = 200  # rows that tell which fields hold texts
 _FEW_FIELDS = 6  # fields that may have words of their own
 _SHORT = 400  # characters: joined texts of this mean length may have character n-grams
@@ -131,9 +135,14 @@ def tune(
     labels = _targets.labels_of(y)
     if labels.n_rows != len(rows):
         raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
+    for name, usual in _SEARCHED.items():
+        if params[name] != usual:
+            raise ValueError(
+                f"{name} is {params[name]!r}, but fields='auto' searches for it; leave it at {usual!r}"
+            )
     seed = seed_of(params["random_state"])
     order = shuffled(len(rows), seed)
-    search = _Search(params, tuple(names), progress)
+    search = _Search({**params, "random_state": seed}, tuple(names), progress)
     first = search.sample(rows, labels, order)
     if first is None:
         return None
@@ -146,7 +155,8 @@ def tune(
         checked = search.judge(second, best, "the best, on other rows")
         if checked.mean() < again.mean():
             best = default
-            search.tried[-1]["kept"] = False
+            for entry in search.tried:
+                entry["kept"] = False
     LOG.info("tuning: %s", best.describe())
     return Tuned(best, search.tried, first.n_training, first.n_rows - first.n_training, first.n_labels)
 
@@ -214,7 +224,8 @@ class _Search:
         known = np.flatnonzero(np.asarray(matrix[:n_training].sum(axis=0)).ravel())
         wanted = max(_FEWEST_LABELS, int(_WORK / max(1, entries)))
         known = known[np.sort(shuffled(len(known), _LABEL_SEED)[:wanted])]
-        return replace(sample, labels=matrix[:, known].tocsr()) if len(known) else None
+        some = matrix[:, known].tocsr()
+        return replace(sample, labels=some) if some[n_training:].nnz else None
 
     def climb(self, sample: _Sample, start: Settings, score: Array) -> Settings:
         """Coordinate search: passes over the settings until none improves, or the budget is spent."""
@@ -267,7 +278,9 @@ class _Search:
         n = sample.n_training
         given = {name: self._params[name] for name in _TRAINING_PARAMS}
         model = Bonsai(**given, **_CANDIDATE, n_jobs=self._params["n_jobs"])
-        model.fit(X[:n], sample.labels[:n])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is a comparison, not the model
+            model.fit(X[:n], sample.labels[:n])
         ids, _ = model.top_k(X[n:], _DEPTH)
         scores = _ndcg(ids, sample.labels[n:])
         self.tried.append({"settings": what, "nDCG@5": round(100 * float(scores.mean()), 2), "kept": False})
