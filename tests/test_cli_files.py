@@ -310,7 +310,12 @@ def test_every_compression(bonsai, tmp_path, folder):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"PK\x03\x04", "not a file of scipy.sparse.save_npz"), (b"\x93NUMPY", "numpy.save")],
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04", "not a file of scipy.sparse.save_npz"),
+        (b"PK\x05\x06" + bytes(18), "not a file of scipy.sparse.save_npz"),
+        (b"\x93NUMPY", "numpy.save"),
+    ],
 )
 def test_files_that_hold_nothing(bonsai, tmp_path, content, message):
     (tmp_path / "rows").write_bytes(content)

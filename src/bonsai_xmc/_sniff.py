@@ -71,7 +71,12 @@ def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
     """The kind of a file; see the table above. `columns`: those that a table would have."""
     if not beginning:
         return "empty"
-    for magic, kind in ((b"PK\x03\x04", "npz"), (b"\x93NUMPY", "npy"), (b"PAR1", "parquet")):
+    for magic, kind in (
+        (b"PK\x03\x04", "npz"),
+        (b"PK\x05\x06", "npz"),  # an archive without files
+        (b"\x93NUMPY", "npy"),
+        (b"PAR1", "parquet"),
+    ):
         if beginning.startswith(magic):
             return kind
     # safetensors: the length of a JSON object, then the object; no such text begins with a brace
