@@ -317,6 +317,26 @@ def test_files_that_are_no_text(bonsai, model, tmp_path, cli_folder):
     assert "is a model, not a file of rows" in error(bonsai, "train", model, "-o", tmp_path / "m")
 
 
+def test_evaluation_of_predictions(bonsai, model, faulty, tmp_path):
+    """The figures of a model and those of its predictions are the same, rows with faults or not."""
+    for data in ("dev.jsonl", faulty):
+        bonsai("predict", model, data, "-k", 3, "-o", tmp_path / "out.jsonl.gz")
+        known = json.loads(bonsai("evaluate", tmp_path / "out.jsonl.gz", data, "--json", "-k", 1, 3))
+        expected = json.loads(bonsai("evaluate", model, data, "--json", "-k", 1, 3))
+        assert known == pytest.approx({name: expected[name] for name in known})
+        assert known.keys() >= {"P@1", "nDCG@3", "R@3"}
+
+
+def test_predictions_that_cannot_be_evaluated(bonsai, model, tmp_path):
+    bonsai("predict", model, "lines.txt", "-o", tmp_path / "out.jsonl")
+    message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl")
+    assert "has no predictions for line 4 of dev.jsonl; are they those of another file?" in message
+    assert "line 1: not a prediction" in error(bonsai, "evaluate", "dev.jsonl", "dev.jsonl")
+    message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl", "--exact")
+    assert "--exact needs a model, but" in message
+    assert "--train is for matrices" in error(bonsai, "evaluate", model, "dev.jsonl", "--train", "dev.jsonl")
+
+
 def test_info(bonsai, model):
     out = bonsai("info", model)
     assert "title+abstract word 1" in out

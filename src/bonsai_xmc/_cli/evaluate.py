@@ -16,7 +16,7 @@ from bonsai_xmc._targets import over_classes
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 
-from . import models
+from . import evaluate_texts, models
 from .io import Inputs
 from .texts import of_model, texts_of
 
@@ -25,6 +25,8 @@ _CUTOFFS = (1, 3, 5)
 
 def run(args: argparse.Namespace) -> None:
     inputs = Inputs(args.model, args.data, args.labels, args.train)
+    if not os.path.isdir(args.model) and inputs.kind(args.model) == "jsonl":
+        return _show(args, evaluate_texts.evaluate(args, inputs, args.k or list(_CUTOFFS)))
     found: dict[str, float] = {}
     if _holds_predictions(args, inputs):
         predictions, Y, Y_train = _with_predictions(args, inputs)
@@ -37,6 +39,10 @@ def run(args: argparse.Namespace) -> None:
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
     result = metrics.evaluate(Y, predictions, Y_train, _cutoffs(args, Y.shape[1]), **options) | found
+    _show(args, result)
+
+
+def _show(args: argparse.Namespace, result: dict[str, float]) -> None:
     print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
 
 
@@ -78,6 +84,8 @@ def _with_texts(
     args: argparse.Namespace, model: TextBonsai, inputs: Inputs
 ) -> tuple[Any, Any, Any, dict[str, float]]:
     """The same for a model of texts. True labels that are not in training are left out, with a warning."""
+    if args.train is not None:
+        raise ValueError("--train is for matrices; a model of texts knows how frequent its labels are")
     if args.labels is not None:
         raise ValueError("documents hold their labels themselves, so LABELS must not be given")
     truth: list[list[str]] = []

@@ -1,0 +1,52 @@
+"""``bonsai evaluate`` of predictions in JSON lines, as ``bonsai predict`` writes them for documents."""
+
+import argparse
+import json
+from typing import Any
+
+from bonsai_xmc import metrics
+from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents import Options as DocumentOptions
+
+from .io import Inputs
+from .texts import report
+
+
+def evaluate(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> dict[str, float]:
+    """The metrics that need no training labels. Rows belong together by their lines."""
+    for name in ("train", "exact", "dataset", "propensity", "by_frequency"):
+        if getattr(args, name):
+            raise ValueError(f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions")
+    predicted = _predictions(inputs, args.model)
+    options = DocumentOptions(
+        tuple(args.text or ()), args.label_field, args.label_separator or "auto", True, args.strict
+    )
+    documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
+    truth, ranked = [], []
+    for document in documents:
+        if document.line not in predicted:
+            raise ValueError(
+                f"{inputs.name(args.model)} has no predictions for line {document.line} of "
+                f"{documents.name}; are they those of another file?"
+            )
+        truth.append(document.labels)
+        ranked.append(predicted[document.line])
+    report(documents)
+    if not truth:
+        raise ValueError(f"{documents.name} holds no document with text and labels")
+    return metrics.evaluate(truth, ranked, k=cutoffs)
+
+
+def _predictions(inputs: Inputs, path: str) -> dict[int, list[str]]:
+    """Labels, best first, by the line of their document."""
+    found: dict[int, list[str]] = {}
+    for number, line in enumerate(inputs.source(path).data.decode().splitlines(), 1):
+        try:
+            row: Any = json.loads(line)
+            found[int(row["line"])] = [str(entry["label"]) for entry in row["labels"]]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(
+                f"{inputs.name(path)}, line {number}: not a prediction as `bonsai predict` writes it "
+                f'({{"line": 1, "labels": [{{"label": …, "score": …}}]}})'
+            ) from error
+    return found
