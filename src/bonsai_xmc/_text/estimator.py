@@ -67,7 +67,7 @@ class TextBonsai(Bonsai):
     max_ngrams : "auto", int or None, default="auto"
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
         that tell most about the labels, by their co-occurrence. "auto": 2 for each row, at least 20,000.
-        Saves most of the time that n-grams take, at equal accuracy.
+        Saves most of the time that n-grams take. None keeps all of them.
     representation, n_trees, …, verbose
         See `Bonsai`.
 
