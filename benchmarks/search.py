@@ -7,8 +7,8 @@
 All searches use the same classifiers, trained once, in the order of the leaves of the first tree. A name of
 `datasets.SHAPES`, optionally with a factor, means generated data; other names are real data sets (see
 BONSAI_DATA in CONTRIBUTING.md). "found" is the share of the k best labels of exact search. One thread.
-Batches are all rows at once; a single row is a call of its own. Both are repeated three times, and the
-fastest one of a batch or of a row counts: other work on the machine disturbs that least.
+Batches are all rows at once; a single row is a call of its own. Both are measured in CPU time, and repeated
+three times; the fastest one counts: other work on the machine disturbs that least.
 """
 
 import argparse
@@ -67,13 +67,13 @@ def measure(data: Any, n_rows: int, n_single: int, k: int, probes: list[int], th
     for name, model, number, exact in cases:
         ids, seconds, latencies = None, np.inf, np.full(len(singles), np.inf)
         for _ in range(REPEATS):
-            begin = time.perf_counter()
+            begin = time.process_time()
             ids = top_k(model, rows, k, number, exact)
-            seconds = min(seconds, time.perf_counter() - begin)
+            seconds = min(seconds, time.process_time() - begin)
             for i, row in enumerate(singles):
-                begin = time.perf_counter()
+                begin = time.process_time()
                 top_k(model, row, k, number, exact)
-                latencies[i] = min(latencies[i], time.perf_counter() - begin)
+                latencies[i] = min(latencies[i], time.process_time() - begin)
         best = ids if best is None else best
         scores = metrics.evaluate(Y, ids, Y_train=data.Y_train)
         found = np.mean([len(set(a) & set(b)) for a, b in zip(ids, best, strict=True)]) / k
