@@ -300,6 +300,19 @@ def test_dropped_rows_do_not_decide_between_dense_and_sparse(used_are_dense):
     assert saved(Bonsai(classifiers="leaf", random_state=0).fit(X, Y, sample_weight=used)) == alone
 
 
+def test_parts_of_rows_are_trained_as_all_rows_are():
+    """Rows that are just sparse: some of the folds that choose the default and the threshold are not."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1200, 20)).astype(np.float32)
+    X[:, 1:] *= rng.random((1200, 19)) < np.where(np.arange(1200) % 2, 0.735, 0.19)[:, None]
+    Y = (rng.random((1200, 4)) < 0.4).astype(np.int8)
+    assert 0.48 < np.count_nonzero(X) / X.size < DENSE_FROM
+    for seed in range(8):
+        model = Bonsai(random_state=seed, n_jobs=1).fit(X, Y)
+        assert model.strategy_.tail_exponent > 0
+        assert model.top_k(X, 2)[0].min() >= 0
+
+
 # --- repeatability ---
 
 CONFIGURATIONS = [

@@ -40,16 +40,21 @@ class TrainingRows(NamedTuple):
         return not isinstance(self.rows, tuple)
 
     def take(self, rows: Array) -> "TrainingRows":
-        """These rows, in this order, in the form that `fit` gives to them alone."""
+        """These rows, in this order. They stay dense or sparse: parts of X are trained as X is."""
         some: CoreRows
         if isinstance(self.rows, tuple):
             indptr, indices, values, width = self.rows
             ptr, entries = select(indptr, rows)
             some = (ptr, indices[entries], values[entries], width)
+            n_entries = len(entries)
         else:
             some = self.rows[rows]
-        some, n_entries = by_density(some)
+            n_entries = int(np.count_nonzero(some))
         return self._replace(rows=some, n_rows=len(rows), n_entries=n_entries)
+
+    def by_density(self) -> "TrainingRows":
+        """The same rows as `fit` would take them: dense or sparse."""
+        return self._replace(rows=by_density(self.rows)[0])
 
 
 class _Reference(BaseEstimator):

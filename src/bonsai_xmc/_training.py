@@ -79,7 +79,7 @@ def make_problem(
         )
     if weights is not None and not weights.all():
         used = np.flatnonzero(weights)
-        rows, labels, weights = rows.take(used), labels.take(used), weights[used]
+        rows, labels, weights = rows.take(used).by_density(), labels.take(used), weights[used]
     if weights is not None and (weights == 1).all():
         weights = None
     problem = Problem(rows, labels, weights, representation, tree)
