@@ -294,6 +294,20 @@ def test_clients_that_go_away_or_send_nonsense(server, folder):
     assert server.post("/predict", {"texts": folder[1][:1]})["results"][0]
 
 
+def test_answers_do_not_wait_for_acknowledgements(server):
+    """Of an answer in two parts, the second one would come 40 ms later."""
+    times = []
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        for _ in range(20):
+            begin = time.perf_counter()
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n")
+            received = b""
+            while b'{"status":"ok"}' not in received:
+                received += client.recv(4096)
+            times.append(time.perf_counter() - begin)
+    assert min(times) < 0.03
+
+
 def test_requests_at_the_same_time_are_batched(server, folder, model):
     texts = folder[1][:40]
     answers = {}
