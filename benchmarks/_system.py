@@ -152,8 +152,11 @@ def _ours_system(name: str) -> System:
 def _estimator(name: str, **options: Any) -> Any:
     from bonsai_xmc import Bonsai
 
+    # No peer chooses a threshold for `predict`, nor do versions before format 3.
+    if name == "one-vs-rest":
+        return Bonsai(classifiers="one_vs_rest", threshold=0.5, **options)
     if name != "default":
-        return Bonsai.preset(name, **options)
+        return Bonsai.preset(name, threshold=0.5, **options)
     try:  # versions before format 3, which `before_after` may run: the default model was a preset
         return Bonsai.preset("best", **options)
     except ValueError:
@@ -397,6 +400,7 @@ def _napkinxc_system(options: dict[str, Any]) -> System:
 
 SYSTEMS = {
     "ours": _ours_system("default"),
+    "ours-one-vs-rest": _ours_system("one-vs-rest"),
     "ours-trees": _ours_system("bonsai-i"),
     "omikuji": System(_train_omikuji, _omikuji),
     "pecos": System(_train_pecos, _pecos),

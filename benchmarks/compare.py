@@ -1,6 +1,7 @@
 """Comparison with omikuji, PECOS (XR-Linear) and napkinXC: same matrices, same threads, alternating runs.
 
-"ours" is the default model, `Bonsai()`; "ours-trees" is three trees, `Bonsai.preset("bonsai-i")`.
+"ours" is the default model, `Bonsai()`; "ours-one-vs-rest" and "ours-trees" (three trees,
+`Bonsai.preset("bonsai-i")`) choose nothing on held-out rows, as the peers do not.
 
     python -m benchmarks.compare                                 # everything; several hours on two cores
     python -m benchmarks.compare --quick                         # eurlex57k, ours three times, omikuji once
@@ -56,7 +57,7 @@ PACKAGES = {
     "napkinxc": ("napkinxc==0.7.2",),
 }
 ROWS = {
-    "ours": ("ours", "ours-trees"),
+    "ours": ("ours", "ours-one-vs-rest", "ours-trees"),
     "omikuji": ("omikuji",),
     "pecos": ("pecos",),
     "napkinxc": ("napkinxc", "napkinxc-l2"),

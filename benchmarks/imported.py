@@ -14,7 +14,6 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-import omikuji
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai
@@ -33,6 +32,8 @@ def main() -> None:
         list(zip(row.indices.tolist(), row.data.tolist(), strict=True))
         for row in (X[[i]] for i in range(N_ROWS))
     ]
+    import omikuji
+
     theirs = omikuji.Model.load(str(MODEL))
     theirs.init_prediction_thread_pool(1)
     begin = time.process_time()

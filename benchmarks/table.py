@@ -22,7 +22,7 @@ TITLES = {
     "tibkat-core": "**TIBKAT core**: 41,902 training rows, 6,980 dev rows, 24,473 labels",
 }
 NAMES = {
-    "default": "bonsai-xmc, default",
+    "one-vs-rest": "bonsai-xmc, one-vs-rest",
     "bonsai-i": "bonsai-xmc, three trees (`bonsai-i`)",
     "bonsai-o": "`bonsai-o`",
     "bonsai-io": "`bonsai-io`",
@@ -33,9 +33,9 @@ NAMES = {
     "napkinxc": "napkinXC 0.7.2, logistic",
     "napkinxc-l2": "napkinXC 0.7.2, squared hinge",
 }
-README_SYSTEMS = ("default", "bonsai-i", "omikuji", "pecos")
+README_SYSTEMS = ("one-vs-rest", "bonsai-i", "omikuji", "pecos")
 README_COLUMNS = ("P@1", "P@5", "PSP@5", "train s", "rows/s", "model MB")
-IN_COMPARE = {"default": "ours", "bonsai-i": "ours-trees"}
+IN_COMPARE = {"one-vs-rest": "ours-one-vs-rest", "bonsai-i": "ours-trees"}
 COSTS = {
     "train s": ("training, s", "{:.1f}"),
     "peak MB": ("peak memory, MB", "{:,.0f}"),

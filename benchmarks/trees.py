@@ -69,7 +69,7 @@ def main() -> None:
     for name in args.data:
         data = generated(name) or datasets.load(name)
         table = []
-        for kind, balanced in (("plain", False), ("bounded", "auto")):
+        for kind, balanced in (("plain", False), ("bounded", "bounded")):
             found = [measure(data, balanced, seed, args.rows, args.single) for seed in args.seeds]
             mean = np.mean(found, axis=0)
             digits = [0, 0, 0, 0, 0, 1, 0, 2, 2, 2, 2, 2]

@@ -49,6 +49,14 @@ def test_what_auto_comes_to(facts, params, expected):
     assert {name: getattr(found, name) for name in expected} == expected
 
 
+def test_large_clusters_are_split_where_there_are_many_labels():
+    trees = {"classifiers": "leaf"}
+    assert strategy(HUGE).bounded and not strategy(**trees).bounded
+    assert strategy(**trees, balanced="bounded").bounded and not strategy(HUGE, balanced=False).bounded
+    assert strategy(HUGE, balanced=True).balanced and not strategy(HUGE, balanced=True).bounded
+    assert not strategy(**trees, balanced="bounded").balanced
+
+
 def test_the_reason_names_the_numbers():
     assert "300 labels × 20,000 entries of X" in strategy(FEW).reason
     assert "999 rows are too few to choose by" in strategy(FEW).reason

@@ -48,11 +48,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all. None: split until
         `max_leaf_size`. "auto": 3 levels, but leaves of 100 × `max_leaf_size` labels or more are split
         further. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
-    balanced : "auto" or bool, default="auto"
+    balanced : "auto", "bounded" or bool, default="auto"
         Whether the children of a node get equal numbers of labels, which differ by at most one. False: plain
-        k-means, as in the paper; true in Parabel. "auto": k-means, but a cluster of more than four times the
-        mean size, and of 4 × `max_leaf_size`, is split again at the same level, so that no leaf dominates
-        the time.
+        k-means, as in the paper; true in Parabel. "bounded": k-means, but a cluster of more than four times
+        the mean size, and of 4 × `max_leaf_size`, is split again at the same level, so that no leaf dominates
+        the time. "auto": "bounded" for more than 50,000 labels, else False.
     tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
         Use this tree (or these) instead of clustering. It must hold every label that has a training row;
         other labels are left out. If the tree and Y both have names, labels are matched by name.

@@ -29,7 +29,7 @@ MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 _K = 5
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
-_PRICE_OF_BLEND, _SMALL = 0.02, 1e10
+_PRICE_OF_BLEND, _SMALL = 0.1, 1e10
 
 
 class Split(NamedTuple):

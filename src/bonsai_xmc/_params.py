@@ -92,7 +92,7 @@ RULES: Mapping[str, Rule] = {
     "branching_factor": _integer(2),
     "max_leaf_size": _or(None, _integer(1)),
     "max_depth": _or("auto", _or(None, _integer(1))),
-    "balanced": _or("auto", _flag()),
+    "balanced": _or("auto", _or("bounded", _flag())),
     "kmeans_tol": _from_to(0, _LARGE),
     "kmeans_max_iter": _integer(1),
     "kmeans_init": _one_of("random", "k-means++"),

@@ -163,8 +163,8 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
         max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
         max_depth=None if max_depth is None else int(_or(max_depth, 3)),
         split_oversized=is_auto(max_depth),
-        balanced=bool(_or(params["balanced"], False)),
-        bounded=is_auto(params["balanced"]),
+        balanced=not isinstance(params["balanced"], str) and bool(params["balanced"]),
+        bounded=_bounded(params["balanced"], facts),
         kmeans_tol=float(params["kmeans_tol"]),
         kmeans_max_iter=int(params["kmeans_max_iter"]),
         kmeans_init=params["kmeans_init"],
@@ -352,6 +352,11 @@ def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -
     if not is_auto(given):
         return float(given)
     return 0.25 if one_vs_rest and problem is None else 0.0
+
+
+def _bounded(balanced: Any, facts: Facts) -> bool:
+    """Whether large clusters are split again: with many labels, or if asked for."""
+    return isinstance(balanced, str) and (balanced == "bounded" or facts.n_labels > MAX_EXACT_LABELS)
 
 
 def _n_trees(params: Mapping[str, Any]) -> int:

@@ -55,7 +55,9 @@ PARAMETERS: dict[str, _Parameter] = {
         "split further",
     ),
     "balanced": _Parameter(
-        _TREES, bool, "clusters of equal size, or plain k-means; auto: large clusters are split again"
+        _TREES,
+        bool,
+        "clusters of equal size, or plain k-means; auto: large clusters are split again above 50,000 labels",
     ),
     "tree": _Parameter(_TREES, str, "JSON file with a tree to use instead of clustering", "FILE"),
     "kmeans_tol": _Parameter(_TREES, float, "k-means stops when the mean similarity improves by less"),
