@@ -252,7 +252,7 @@ def test_every_parameter_has_wrong_values_here():
         ({"threshold": 2}, "threshold is 2, but must be 'auto' or a number from 0 to 1"),
         ({"C": 0}, "C is 0, but must be 'auto' or a number from 1e-09 to 1e+09"),
         ({"prune": -1}, "prune is -1, but must be 'auto' or a number from 0 to 1e+09"),
-        ({"balanced": "no"}, "balanced is 'no', but must be 'auto', True or False"),
+        ({"balanced": "no"}, "balanced is 'no', but must be 'auto', 'bounded', True or False"),
         ({"n_jobs": 0}, "n_jobs is 0, but must be None or an integer from −1,024 to 1,024 other than 0"),
         ({"random_state": -1}, "random_state is -1, but a seed lies from 0 to 2⁶⁴ − 1"),
         ({"random_state": "lucky"}, "'lucky' cannot be used to seed"),

@@ -75,7 +75,7 @@ def _flag() -> Rule:
 def _or(word: Any, rule: Rule) -> Rule:
     holds, text = rule
     same = lambda v: v is None if word is None else isinstance(v, str) and v == word
-    joint = ", " if text.startswith(("None", "True", "'learn'")) else " or "
+    joint = ", " if text.startswith(("None", "True", "'bounded'", "'learn'")) else " or "
     return lambda v: same(v) or holds(v), f"{word!r}{joint}{text}"
 
 
