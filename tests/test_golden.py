@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 
 FOLDER = Path(__file__).parent / "golden" / "v3"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.bonsai"))
@@ -52,3 +52,18 @@ def test_golden_files(name, mmap, tmp_path):
     assert all(isinstance(tree, LabelTree) for tree in model.trees_)
     model.save(tmp_path / "again")  # it can be saved, and is still the same model
     np.testing.assert_array_equal(Bonsai.load(tmp_path / "again").top_k(X, 4)[0], ids)
+
+
+TEXT_SHA256 = "764894dc71516295afb671746922c3a219f8656e3bf762ebb1c7fba8f57facd6"
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_golden_model_of_texts(mmap):
+    path = FOLDER.with_name("v3_text") / "text.bonsai"
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == TEXT_SHA256
+    expected = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    model = TextBonsai.load(path, mmap=mmap, verify=True)
+    assert list(model.label_names_) == expected["names"]
+    for row, known in zip(model.suggest(expected["queries"], k=3), expected["suggested"], strict=True):
+        assert [label for label, _ in row] == [label for label, _ in known]
+        np.testing.assert_allclose([s for _, s in row], [s for _, s in known], rtol=1e-5, atol=1e-7)
