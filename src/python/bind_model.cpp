@@ -97,6 +97,22 @@ nb::tuple weights_of(const Forest& forest, size_t node) {
                           to_numpy(std::move(values)));
 }
 
+// One classifier: (feature, integer weight) for each weight, scale and bias.
+nb::tuple classifier_of(const Forest& forest, size_t child) {
+    std::vector<uint32_t> features;
+    std::vector<int8_t> weights;
+    const auto classifier = forest.classifier(child);
+    {
+        const nb::gil_scoped_release unlock;
+        forest.for_each_weight_of(classifier, [&](size_t feature, int8_t weight) {
+            features.push_back(static_cast<uint32_t>(feature));
+            weights.push_back(weight);
+        });
+    }
+    return nb::make_tuple(to_numpy(std::move(features)), to_numpy(std::move(weights)), classifier.scale,
+                          classifier.bias);
+}
+
 nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size, bool exact, size_t n_probe,
                    float path_weight, unsigned threads, const nb::object& progress) {
     const RowsIn rows(x, "X");
@@ -150,6 +166,11 @@ void bind_model(nb::module_& m) {
              nb::sig("def weights(self, node: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], "
                      "NDArray[numpy.float32]]"),
              "(child, feature, value) of each weight of a node.")
+        .def("classifier", &classifier_of, "child"_a,
+             nb::sig("def classifier(self, child: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.int8], "
+                     "float, float]"),
+             "The classifier of a child, numbered as in the array `children`: features, their integer "
+             "weights, scale and bias.")
         .def("verify", &Forest::verify, nb::call_guard<nb::gil_scoped_release>(),
              "Check every offset, feature, child and weight; ValueError if one is not as it must be.")
         .def("__deepcopy__", &self_of, "memo"_a)

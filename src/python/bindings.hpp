@@ -9,6 +9,7 @@ void bind_dataset(nanobind::module_& m);
 void bind_text(nanobind::module_& m);
 void bind_training(nanobind::module_& m);
 void bind_model(nanobind::module_& m);
+void bind_reasons(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
 void bind_xc_format(nanobind::module_& m);
 

@@ -70,6 +70,20 @@ size_t Forest::max_choices(size_t beam_size) const {
     return all;
 }
 
+Forest::Classifier Forest::classifier(size_t child) const {
+    if (child >= a_.children.size()) throw std::invalid_argument("the forest has no such child");
+    const auto after =
+        std::upper_bound(a_.child_ptr.begin(), a_.child_ptr.end(), static_cast<int64_t>(child));
+    const auto node = static_cast<size_t>(after - a_.child_ptr.begin()) - 1;
+    if (routing_only_ && a_.is_leaf[node])
+        throw std::invalid_argument("leaves of these trees have no classifiers");
+    const size_t at = child - static_cast<size_t>(a_.child_ptr[node]);
+    return {.block = static_cast<size_t>(a_.block_ptr[node]) + at / kBlockChildren,
+            .lane = at % kBlockChildren,
+            .scale = a_.scale[child],
+            .bias = a_.bias[child]};
+}
+
 void Forest::check_structure() const {
     const size_t nodes = a_.is_leaf.size(), children = a_.children.size(), blocks = a_.shift.size();
     constexpr size_t most = std::numeric_limits<int32_t>::max();

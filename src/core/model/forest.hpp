@@ -118,6 +118,26 @@ class Forest {
         return {part(a_.buckets, a_.bucket_ptr), part(a_.records, a_.record_ptr), a_.shift[b]};
     }
 
+    // Where the classifier of a child is stored, children being numbered over all nodes. Throws
+    // std::invalid_argument if there is none.
+    struct Classifier {
+        size_t block;
+        size_t lane;  // child of the block
+        float scale;
+        float bias;
+    };
+    Classifier classifier(size_t child) const;
+    // fn(feature, weight) for each weight of a child's classifier; linear in the size of its block.
+    template <class Fn>
+    void for_each_weight_of(const Classifier& classifier, Fn&& fn) const {
+        block(classifier.block).for_each_feature([&](size_t feature, const FeatureWeights& found) {
+            if (feature >= n_features_) return;
+            found.for_each([&](size_t c, StoredWeight weight) {
+                if (c == classifier.lane) fn(feature, weight);
+            });
+        });
+    }
+
     // fn(child, feature, value) for each weight of a node; children are counted from the node's first. What a
     // damaged file claims beyond the node's children and the features is left out.
     template <class Fn>

@@ -34,7 +34,7 @@ Visit BeamSearch::visit(size_t node, size_t row, float score) const {
             .state = forest_.arrays().is_leaf[node] ? Visit::Margins::unknown : Visit::Margins::requested};
 }
 
-void BeamSearch::run() {
+void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
     const size_t n_rows = batch_.size();
     visits_.clear();
     visits_ptr_.assign(1, 0);
@@ -45,7 +45,8 @@ void BeamSearch::run() {
         visits_ptr_.push_back(visits_.size());
     }
     next_.resize(n_rows);
-    while (true) {
+    for (uint32_t level = 0;; ++level) {
+        if (after_level) after_level(level);
         size_t n = 0;
         for (const Visit& v : visits_) n += v.state == Visit::Margins::requested ? margins_.width(v) : 0;
         margins_.reset(n);

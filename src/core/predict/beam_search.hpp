@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,9 @@ class BeamSearch {
     // Rows of a batch, at most, for the memory of their visits and margins.
     size_t max_rows() const;
 
-    // Finds the leaves of all rows of the batch. Nothing is known about their labels yet.
-    void run();
+    // Finds the leaves of all rows of the batch. Nothing is known about their labels yet. `after_level`, if
+    // any, is called with the level of the nodes that rows visit, for the roots, too.
+    void run(const std::function<void(uint32_t)>& after_level = {});
 
     // The leaves that a row ends in, by tree. A row without features has none.
     std::span<Visit> visits(size_t row) {
