@@ -62,11 +62,26 @@ class FittedModel:
     threshold: float  # the one that threshold="auto" uses
     provenance: Provenance
     text: FittedText | None = None  # the vectorizer of a TextBonsai
+    # A label that was made of several has their classifiers. Slots are the labels as the core knows them.
+    slots: Array | None = None  # int32, not descending: the label of each slot; None: slots are labels
+    slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
 
     @property
     def n_labels(self) -> int:
         return len(self.classes)
+
+    @property
+    def n_slots(self) -> int:
+        return self.core.n_labels
+
+    @property
+    def label_of_slot(self) -> Array:
+        return np.arange(self.n_slots, dtype=np.int32) if self.slots is None else self.slots
+
+    @property
+    def counts_of_slots(self) -> Array:
+        return self.label_counts if self.slot_counts is None else self.slot_counts
 
     @property
     def named(self) -> bool:

@@ -1,17 +1,21 @@
 // Classifiers that something else has trained, packed as those of our own training are.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels/kernels.hpp"
+#include "model/edit.hpp"
 #include "model/pack.hpp"
 #include "python/arrays.hpp"
 #include "python/bindings.hpp"
+#include "python/watched.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -33,6 +37,14 @@ void check(std::span<const float> bias, std::span<const int64_t> ptr, std::span<
     for (const auto& numbers : {bias, value})
         for (const float number : numbers)
             if (!std::isfinite(number)) throw std::invalid_argument("a weight or a bias is not finite");
+}
+
+// What reading the children of each node needs; the rest is checked with the whole forest.
+void check_nodes(const OwnedForest& forest) {
+    const auto& ptr = forest.child_ptr;
+    if (ptr.size() != forest.is_leaf.size() + 1 || ptr.front() != 0 ||
+        !std::is_sorted(ptr.begin(), ptr.end()) || ptr.back() != static_cast<int64_t>(forest.children.size()))
+        throw std::invalid_argument("child_ptr does not span the children");
 }
 
 // The classifiers of one node: weights ptr[c] … ptr[c + 1] are those of the c-th, by ascending feature.
@@ -70,6 +82,30 @@ nb::dict pack_node(In<float> bias, In<int64_t> ptr, In<uint32_t> feature, In<flo
     return result;
 }
 
+template <class T>
+void copy_to(std::vector<T>& to, const nb::dict& arrays, const char* name) {
+    const auto values = span(cast_array<In<T>>(arrays[name], name));
+    to.assign(values.begin(), values.end());
+}
+
+std::shared_ptr<Forest> assembled(const nb::dict& structure, const nb::list& sources, In<uint32_t> source,
+                                  In<int64_t> child, size_t n_labels, bool routing_only, unsigned threads) {
+    std::vector<const Forest*> forests;
+    for (const nb::handle forest : sources) forests.push_back(nb::cast<const Forest*>(forest));
+    if (forests.empty()) throw std::invalid_argument("there must be at least one source");
+    auto made = std::make_shared<OwnedForest>();
+    copy_to(made->tree_ptr, structure, "tree_ptr");
+    copy_to(made->child_ptr, structure, "child_ptr");
+    copy_to(made->children, structure, "children");
+    copy_to(made->is_leaf, structure, "is_leaf");
+    check_nodes(*made);
+    run_watched(threads, nb::none(), [&](Pool& pool) {
+        assemble(*made, {forests, span(source), span(child)}, routing_only, pool);
+    });
+    const nb::gil_scoped_release unlock;
+    return std::make_shared<Forest>(made->arrays(), forests[0]->n_features(), n_labels, routing_only, made);
+}
+
 }  // namespace
 
 void bind_packing(nb::module_& m) {
@@ -77,6 +113,12 @@ void bind_packing(nb::module_& m) {
           "value"_a.noconvert(), "n_features"_a,
           "The arrays of one node for `Forest`: classifiers quantised to 8 bits. Weights ptr[c] … ptr[c + 1] "
           "are those of classifier c, by ascending feature.");
+    m.def("assemble_forest", assembled, "structure"_a, "sources"_a, "source"_a.noconvert(),
+          "child"_a.noconvert(), "n_labels"_a, "routing_only"_a, "threads"_a,
+          "A forest with the tree_ptr, child_ptr, children and is_leaf of `structure`. The classifier of its "
+          "c-th child is that of child child[c] of the forest sources[source[c]], with the same stored "
+          "weights, "
+          "so that its margins stay the same bits.");
 }
 
 }  // namespace bonsai

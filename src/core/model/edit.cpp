@@ -1,0 +1,220 @@
+#include "model/edit.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "model/pack.hpp"
+
+namespace bonsai {
+namespace {
+
+// A classifier as it is stored: a column of a block.
+struct Column {
+    uint32_t source;
+    size_t block;  // of the source
+    uint8_t place;
+    uint8_t target;  // its place in the new block
+    bool operator<(const Column& other) const {
+        return source != other.source ? source < other.source : block < other.block;
+    }
+};
+
+// Finds the block of each child of a forest.
+class BlockOfChild {
+  public:
+    explicit BlockOfChild(const Forest& forest) : a_(forest.arrays()), hint_(0) {}
+
+    // (block, place within it). Children that follow one another are mostly of the same node.
+    std::pair<size_t, uint8_t> operator()(int64_t child) {
+        if (child < a_.child_ptr[hint_] || child >= a_.child_ptr[hint_ + 1]) {
+            const auto after = std::upper_bound(a_.child_ptr.begin(), a_.child_ptr.end(), child);
+            hint_ = static_cast<size_t>(after - a_.child_ptr.begin()) - 1;
+        }
+        const auto at = static_cast<size_t>(child - a_.child_ptr[hint_]);
+        const int64_t block = a_.block_ptr[hint_] + static_cast<int64_t>(at / kBlockChildren);
+        if (block >= a_.block_ptr[hint_ + 1])
+            throw std::invalid_argument("a child of a routing-only leaf has no classifier to take");
+        return {static_cast<size_t>(block), static_cast<uint8_t>(at % kBlockChildren)};
+    }
+    // Of the last child that was asked for: how many children its block has.
+    size_t n_children(size_t block) const {
+        const auto n = static_cast<size_t>(a_.child_ptr[hint_ + 1] - a_.child_ptr[hint_]);
+        return std::min(kBlockChildren,
+                        n - (block - static_cast<size_t>(a_.block_ptr[hint_])) * kBlockChildren);
+    }
+
+  private:
+    const ForestArrays& a_;
+    size_t hint_;
+};
+
+// Packs blocks of the new forest, one at a time. One for each worker.
+class BlockAssembler {
+  public:
+    BlockAssembler(const Origins& origins, size_t n_features) : origins_(origins), next_(n_features, 0) {}
+
+    // The block of children first … first + n of the new forest.
+    OwnedForest assemble(size_t first, size_t n) {
+        OwnedForest part;
+        part.bucket_ptr = part.record_ptr = {0};
+        if (!find_columns(first, n)) {
+            gather();
+            part.add_block(features_, ptr_, child_, weight_);
+            return part;
+        }
+        const Forest& source = *origins_.sources[columns_[0].source];
+        const ForestArrays& a = source.arrays();
+        const size_t b = columns_[0].block;
+        const auto copy = [b](auto& to, auto from, std::span<const int64_t> ptr) {
+            const auto bytes =
+                from.subspan(static_cast<size_t>(ptr[b]), static_cast<size_t>(ptr[b + 1] - ptr[b]));
+            to.assign(bytes.begin(), bytes.end());
+        };
+        copy(part.buckets, a.buckets, a.bucket_ptr);
+        copy(part.records, a.records, a.record_ptr);
+        part.shift = {a.shift[b]};
+        part.bucket_ptr.push_back(static_cast<int64_t>(part.buckets.size()));
+        part.record_ptr.push_back(static_cast<int64_t>(part.records.size()));
+        return part;
+    }
+
+  private:
+    // columns_ = where the children come from; returns whether they are exactly a block of a source.
+    bool find_columns(size_t first, size_t n) {
+        columns_.clear();
+        bool same = true;
+        size_t n_children = 0;
+        std::vector<BlockOfChild> blocks;
+        for (const Forest* source : origins_.sources) blocks.emplace_back(*source);
+        for (size_t c = 0; c < n; ++c) {
+            const uint32_t source = origins_.source[first + c];
+            const auto [block, place] = blocks[source](origins_.child[first + c]);
+            if (c == 0) n_children = blocks[source].n_children(block);
+            columns_.push_back({source, block, place, static_cast<uint8_t>(c)});
+            same = same && place == c && source == columns_[0].source && block == columns_[0].block;
+        }
+        std::stable_sort(columns_.begin(), columns_.end());
+        return same && n_children == n;
+    }
+
+    // features_, ptr_, child_, weight_ = the weights of all columns, by feature and child. Sources may be
+    // mapped memory that somebody changes: they are read once, and a child that a feature has twice is left
+    // out.
+    void gather() {
+        found_.clear();
+        features_.clear();
+        for_each_weight([&](uint32_t feature, uint8_t child, StoredWeight weight) {
+            if (next_[feature]++ == 0) features_.push_back(feature);
+            found_.push_back({feature, child, weight});
+        });
+        std::sort(features_.begin(), features_.end());
+        size_t end = 0;
+        for (const uint32_t f : features_) end += std::exchange(next_[f], static_cast<uint32_t>(end));
+        sorted_.resize(found_.size());
+        for (const Found& w : found_) sorted_[next_[w.feature]++] = w;
+        ptr_.assign(1, 0);
+        child_.clear();
+        weight_.clear();
+        auto begin = sorted_.begin();
+        for (const uint32_t f : features_) {
+            const auto after = sorted_.begin() + next_[f];
+            next_[f] = 0;
+            std::sort(begin, after, [](const Found& a, const Found& b) { return a.child < b.child; });
+            for (auto w = begin; w != after; ++w) {
+                if (w != begin && w->child == child_.back()) continue;
+                child_.push_back(w->child);
+                weight_.push_back(w->weight);
+            }
+            ptr_.push_back(static_cast<uint32_t>(child_.size()));
+            begin = after;
+        }
+    }
+
+    // fn(feature, place in the new block, weight)
+    template <class Fn>
+    void for_each_weight(Fn&& fn) {
+        for (size_t begin = 0, end; begin < columns_.size(); begin = end) {
+            uint8_t target[kBlockChildren];
+            std::fill_n(target, kBlockChildren, kNowhere);
+            for (end = begin; end < columns_.size() && !(columns_[begin] < columns_[end]); ++end)
+                target[columns_[end].place] = columns_[end].target;
+            const PackedBlock block = origins_.sources[columns_[begin].source]->block(columns_[begin].block);
+            block.for_each_feature([&](size_t feature, const FeatureWeights& found) {
+                if (feature >= next_.size()) return;  // a damaged file
+                found.for_each([&](size_t c, StoredWeight weight) {
+                    if (target[c] != kNowhere && weight != 0)
+                        fn(static_cast<uint32_t>(feature), target[c], weight);
+                });
+            });
+        }
+    }
+
+    static constexpr uint8_t kNowhere = 255;
+    struct Found {
+        uint32_t feature;
+        uint8_t child;
+        StoredWeight weight;
+    };
+
+    const Origins& origins_;
+    std::vector<uint32_t> next_;   // of each feature: 0 between blocks
+    std::vector<Column> columns_;  // by source and block
+    std::vector<Found> found_, sorted_;
+    std::vector<uint32_t> features_, ptr_;
+    std::vector<uint8_t> child_;
+    std::vector<StoredWeight> weight_;
+};
+
+void check(const OwnedForest& forest, const Origins& origins) {
+    if (origins.source.size() != forest.children.size() || origins.child.size() != forest.children.size())
+        throw std::invalid_argument("there is not one origin for each child");
+    for (size_t c = 0; c < forest.children.size(); ++c)
+        if (origins.source[c] >= origins.sources.size() || origins.child[c] < 0 ||
+            static_cast<size_t>(origins.child[c]) >=
+                origins.sources[origins.source[c]]->arrays().children.size())
+            throw std::invalid_argument("an origin names a classifier that does not exist");
+    for (const Forest* source : origins.sources)
+        if (source->n_features() != origins.sources[0]->n_features())
+            throw std::invalid_argument("the forests have different numbers of features");
+}
+
+}  // namespace
+
+void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Pool& pool) {
+    check(forest, origins);
+    struct Block {
+        size_t first, n;
+    };
+    std::vector<Block> blocks;
+    forest.block_ptr.assign(1, 0);
+    for (size_t v = 0; v < forest.is_leaf.size(); ++v) {
+        const auto end = static_cast<size_t>(forest.child_ptr[v + 1]);
+        if (!routing_only || !forest.is_leaf[v])
+            for (auto from = static_cast<size_t>(forest.child_ptr[v]); from < end; from += kBlockChildren)
+                blocks.push_back({from, std::min(kBlockChildren, end - from)});
+        forest.block_ptr.push_back(static_cast<int64_t>(blocks.size()));
+    }
+    for (size_t c = 0; c < forest.children.size(); ++c) {
+        const ForestArrays& from = origins.sources[origins.source[c]]->arrays();
+        forest.bias.push_back(from.bias[static_cast<size_t>(origins.child[c])]);
+        forest.scale.push_back(from.scale[static_cast<size_t>(origins.child[c])]);
+    }
+    std::vector<OwnedForest> parts(blocks.size());
+    std::vector<std::unique_ptr<BlockAssembler>> workers(pool.threads());
+    pool.run(blocks.size(), [&](size_t b, unsigned worker) {
+        auto& assembler = workers[worker];
+        if (!assembler)
+            assembler = std::make_unique<BlockAssembler>(origins, origins.sources[0]->n_features());
+        parts[b] = assembler->assemble(blocks[b].first, blocks[b].n);
+    });
+    forest.bucket_ptr = forest.record_ptr = {0};
+    for (OwnedForest& part : parts) {
+        append(forest, part);
+        part = {};
+    }
+}
+
+}  // namespace bonsai

@@ -1,0 +1,26 @@
+// A forest made of the classifiers of other forests, without quantising them again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/parallel.hpp"
+#include "model/forest.hpp"
+
+namespace bonsai {
+
+// Where each child of a new forest comes from: entry `child` of the children of one of the sources. Its bias,
+// scale and stored weights are taken as they are, so that its margins stay the same bits.
+struct Origins {
+    std::span<const Forest* const> sources;
+    std::span<const uint32_t> source;
+    std::span<const int64_t> child;
+};
+
+// Fills in the classifiers of a forest whose structure (tree_ptr, child_ptr, children, is_leaf) is set.
+// `routing_only`: leaves get none. Blocks that are those of a source are copied; the others are packed again.
+// Throws std::invalid_argument if an origin does not exist, or has no classifier where one is needed.
+void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Pool& pool);
+
+}  // namespace bonsai
