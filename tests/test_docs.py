@@ -245,13 +245,14 @@ def test_the_model_file_is_documented(named, tmp_path):
     texts = TextBonsai(word_ngrams=2, char_ngrams={3: 1.0}, min_df=1).fit(
         ["red brick", "old wall"], [["a"], ["b"]]
     )
+    texts.calibrate(["red brick", "old wall"], [["a"], ["b"]])
     texts.set_label_names({"a": "bricks"}).save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
-    sections = {"trees", "one_vs_rest", "labels", "features", "calibration", "index", "labels.texts"}
+    sections = {"trees", "one_vs_rest", "labels", "features", "index", "labels.texts"}
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 
@@ -263,7 +264,7 @@ def keys_of(path):
     for letter, before in (("T", "fields"), ("N", "ngrams"), ("B", "blocks"), ("I", "df")):
         keys = {re.sub(rf"\b{before}\.\d+", f"{before}.{letter}", key) for key in keys}
     keys |= file.metadata.keys()
-    for name in {"model", "provenance", "text"} & file.metadata.keys():
+    for name in {"model", "provenance", "text", "calibration"} & file.metadata.keys():
         keys |= json.loads(file.metadata[name]).keys()
     return keys | json.loads(file.metadata["params"]).keys()
 

@@ -1,5 +1,6 @@
-"""The threshold that `fit` chooses on held-out rows, and the samples of labels that it is measured on."""
+"""Thresholds: the one that `fit` chooses, the samples that it is measured on, and `choose_threshold`."""
 
+import copy
 import logging
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from bonsai_xmc import Bonsai, _holdout, datasets
-from bonsai_xmc._holdout import FALLBACK, Judged, _best_threshold
+from bonsai_xmc import Bonsai, _holdout, _thresholds, datasets
+from bonsai_xmc._holdout import _best_threshold
 from bonsai_xmc._label_samples import sample_labels, sample_subtrees
 from bonsai_xmc._targets import labels_of
+from bonsai_xmc._thresholds import FALLBACK, Judged
 from bonsai_xmc._tree import LabelTree
+from helpers import says
 
 
 def micro_f1(model, X, Y, threshold):
@@ -234,3 +237,90 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     n_part = sample.labels.n_labels
     found = dense(*part.top_k(arrays, n_part, **options), n_part)[:, : len(sample.original)]
     np.testing.assert_allclose(np.exp(found), np.exp(full), atol=0.02)
+
+
+# --- choose_threshold ---
+
+
+def f1_at_k(model, X, truth, k, threshold):
+    """By the definition, row by row."""
+    ids, scores = model.top_k(X, k)
+    total = 0.0
+    for row, values, true in zip(ids, scores, truth, strict=True):
+        taken = {i for i, score in zip(row.tolist(), values, strict=True) if i >= 0 and score >= threshold}
+        total += 2 * len(taken & true) / (len(taken) + len(true)) if taken or true else 0.0
+    return total / len(truth)
+
+
+@pytest.mark.parametrize("calibrated", [None, "one", "frequency"])
+@pytest.mark.parametrize("objective", ["micro_f1", "f1_at_5", "f1_at_2", ("precision", 0.6)])
+def test_no_threshold_is_better(fitted, generated, objective, calibrated):
+    model = copy.copy(fitted)
+    X, Y = generated.X_test, generated.Y_test
+    if calibrated:
+        model.calibrate(X, Y, groups=None if calibrated == "one" else calibrated)
+    truth = [set(row.indices.tolist()) for row in sp.csr_array(Y)]
+    chosen = model.choose_threshold(X, Y, objective)
+    proba = model.predict_proba(X)
+    candidates = np.unique(proba.data)
+
+    def value(threshold):
+        if objective == "micro_f1":
+            return micro_f1(model, X, Y, float(threshold))
+        if isinstance(objective, str):
+            return f1_at_k(model, X, truth, int(objective[-1]), threshold)
+        taken = model.set_params(threshold=float(threshold)).predict(X)
+        return taken.multiply(Y).nnz / taken.nnz
+
+    if isinstance(objective, str):
+        best = max(value(t) for t in candidates[:: max(1, len(candidates) // 200)])
+        assert value(chosen) >= 0.996 * best > 0
+    else:
+        assert value(chosen) >= 0.6
+        lower = candidates[candidates < chosen]
+        assert all(value(t) < 0.6 for t in lower[:: max(1, len(lower) // 100)])
+    assert model.threshold_ == model.fitted_.threshold  # nothing has changed
+
+
+def test_thresholds_by_hand():
+    ids = np.array([[0, 1], [2, -1]])
+    scores = np.array([[0.8, 0.2], [0.4, 0.0]], np.float32)
+    right = np.array([[True, False], [True, False]])
+    sizes = np.array([1, 2])
+    choose = lambda objective: _thresholds.choose(
+        ids, scores, right, sizes, _thresholds.objective_of(objective)
+    )
+    assert 0.2 < choose("micro_f1") <= 0.4
+    assert 0.2 < choose("f1_at_2") <= 0.4
+    assert choose(("precision", 1.0)) == choose("f1_at_2")
+    assert choose(("precision", 0.5)) <= 0.2
+    curve = _thresholds.mean_f1(
+        np.array([0, 0, 1]), scores[[0, 0, 1], [0, 1, 0]], right[[0, 0, 1], [0, 1, 0]], sizes
+    )
+    assert curve.values.tolist() == pytest.approx([1 / 2, (1 + 2 / 3) / 2, (2 / 3 + 2 / 3) / 2])
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("f1", "objective is 'f1'"),
+        ("f1_at_0", "objective is 'f1_at_0'"),
+        (("recall", 0.5), "objective is ('recall', 0.5)"),
+        (("precision", 0), "the wanted precision is 0"),
+        (("precision", "high"), "the wanted precision is 'high'"),
+        (None, "objective is None"),
+    ],
+)
+def test_unknown_objectives(fitted, generated, objective, message):
+    with says(message):
+        fitted.choose_threshold(generated.X_test, generated.Y_test, objective)
+
+
+def test_what_cannot_be_reached(fitted, generated):
+    X, Y = generated.X_test, generated.Y_test
+    wrong = sp.csr_array(Y.shape, dtype=np.int8)
+    for objective in ("micro_f1", "f1_at_5"):
+        with says("none of the predictions is right"):
+            fitted.choose_threshold(X, wrong, objective)
+    with says("no threshold gives a precision of 0.5 on these rows; the highest is 0"):
+        fitted.choose_threshold(X, wrong, ("precision", 0.5))

@@ -1,6 +1,8 @@
 """The estimator: its parameters, and the methods that scikit-learn users know. No algorithm is here."""
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -9,15 +11,16 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc import _core, _inputs, _memory, _targets
+from bonsai_xmc import _calibration, _core, _inputs, _memory, _targets, _thresholds
 from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
-from bonsai_xmc._holdout import FALLBACK, choose_threshold
+from bonsai_xmc._holdout import choose_threshold
 from bonsai_xmc._inputs import TrainingRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._store import format as _format
 from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, search_space
 from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._thresholds import FALLBACK
 from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
 from bonsai_xmc._tuning import gather
@@ -148,6 +151,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         The values that `classifiers` and `search` were resolved to.
     threshold_ : float
         The threshold that ``threshold="auto"`` uses.
+    calibration_ : dict or None
+        Method, groups and number of rows of `calibrate`, and the expected calibration error of the five best
+        labels before and after, measured by halves of the rows; None before.
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
@@ -359,7 +365,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             As in `predict_proba`; 0 where there are fewer candidates.
         """
         ids, scores = self._ranked(X, k, exact, progress)
-        return ids, np.exp(scores)
+        return ids, self.fitted_.scores(ids, scores)
 
     def _ranked(
         self, X: Any, k: int, exact: bool = False, progress: Progress | None = None
@@ -418,12 +424,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> sp.csr_array:
         """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
 
-        Not probabilities, in spite of the method's name, but uncalibrated scores: exp(−loss) of a label's
-        classifier; with trees, the mean over the trees of the product along the path; with a blend, the
-        weighted mean of both. The logit adjustment comes last.
+        Before `calibrate` they are not probabilities, in spite of the method's name, but exp(−loss) of a
+        label's classifier; with trees, the mean over the trees of the product along the path; with a blend,
+        the weighted mean of both. The logit adjustment comes last. After `calibrate`, each estimates the
+        probability that the label is right.
         """
         ids, scores = self._ranked(X, self._max_labels())
-        return self._sparse(ids, np.exp(scores))
+        return self._sparse(ids, self.fitted_.scores(ids, scores))
 
     def predict(self, X: Any) -> sp.csr_array:
         """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row."""
@@ -436,6 +443,88 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         )
         result.eliminate_zeros()
         return result
+
+    def calibrate(self, X: Any, Y: Any, *, method: str = "isotonic", groups: str | None = None) -> Self:
+        """Make scores say how often labels with such a score are right; rankings do not change.
+
+        On rows that the model was not trained on. Of the ten best labels of each, those that are right are
+        learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated scores: a
+        threshold that was given as a number is compared with these, and `threshold_` is chosen again for
+        micro-F1. Calling it again starts from the raw scores; `fit` forgets it. `calibration_` says what
+        it brought.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`
+            Rows and their labels; labels that the model does not have are ignored. Some thousand rows are
+            better than some hundred.
+        method : {"isotonic", "platt"}, default="isotonic"
+            scikit-learn's isotonic regression, or its logistic regression on the log score, which needs fewer
+            rows, but fits less well.
+        groups : None or "frequency", default=None
+            One map for all labels, or one for each of head, torso and tail labels, as
+            ``metrics.evaluate(by_frequency=True)`` defines them. Rare labels are often right more seldom than
+            their score says. Labels are still ranked by their raw scores, so that a label of one group may
+            have a lower score than a label of another group that is ranked below it.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import Bonsai, datasets
+        >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+        >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+        >>> before = model.top_k(data.X_test, 5)[0]
+        >>> found = model.calibrate(data.X_test, data.Y_test).calibration_
+        >>> found["error_after"] < found["error_before"]
+        True
+        >>> bool((model.top_k(data.X_test, 5)[0] == before).all())
+        True
+        """
+        _calibration.check_options(method, groups)
+        fitted = self._require_fitted()
+        ids, log_scores, right, sizes = self._judged(X, Y)
+        learnt = _calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
+        scores = learnt.scores(ids, log_scores, fitted.label_counts)
+        threshold = _thresholds.choose(ids, scores, right, sizes, ("micro_f1", 0))
+        self.fitted_ = replace(fitted, calibration=learnt, threshold=threshold)
+        return self
+
+    def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
+        """The best threshold of `predict` for an objective, on rows that the model was not trained on.
+
+        Changes nothing: ``model.set_params(threshold=model.choose_threshold(X, Y))`` uses it.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`
+            Rows and their labels; labels that the model does not have count as missed.
+        objective : "micro_f1", "f1_at_5" or ("precision", p), default="micro_f1"
+            "micro_f1": F1 of all predictions of `predict`. "f1_at_5", and the like for other numbers: mean
+            over rows of F1, of at most five labels a row, as Annif computes it. ("precision", 0.8): the
+            lowest threshold with which at least 80 % of all predictions are right.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import Bonsai, datasets
+        >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+        >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+        >>> careful = model.choose_threshold(data.X_test, data.Y_test, ("precision", 0.9))
+        >>> careful > model.choose_threshold(data.X_test, data.Y_test, "micro_f1")
+        True
+        """
+        wanted = _thresholds.objective_of(objective)
+        ids, log_scores, right, sizes = self._judged(X, Y)
+        return _thresholds.choose(ids, self.fitted_.scores(ids, log_scores), right, sizes, wanted)
+
+    def _judged(self, X: Any, Y: Any) -> tuple[Array, Array, Array, Array]:
+        """The `max_labels` best labels of each row: ids, log scores, whether each is right; and the number of
+        true labels of each row, whether the model has them or not."""
+        fitted = self._require_fitted()
+        Y = list(Y) if isinstance(Y, Iterator) else Y
+        ids, log_scores = self._ranked(X, self._max_labels())
+        truth = _targets.over_classes(Y, fitted.classes)
+        _targets.check_rows(len(ids), truth.shape[0])
+        right = _targets.is_true(truth, ids)
+        return ids, log_scores, right, np.diff(_targets.labels_of(Y).indptr)
 
     def _max_labels(self) -> int:
         check("max_labels", self.max_labels)
@@ -452,10 +541,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """P@1: the share of rows whose best label is right."""
         ids, _ = self.top_k(X, 1)
         truth = _targets.over_classes(y, self.classes_)
-        if truth.shape[0] != len(ids):
-            raise ValueError(
-                f"X has {len(ids):,} rows, but Y has {truth.shape[0]:,}; they must be equally many"
-            )
+        _targets.check_rows(len(ids), truth.shape[0])
         rows, _ = np.nonzero(ids >= 0)
         best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
         return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
@@ -554,6 +640,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     @property
     def threshold_(self) -> float:
         return self._require_fitted().threshold
+
+    @property
+    def calibration_(self) -> dict[str, Any] | None:
+        fitted = self._require_fitted()
+        return None if fitted.calibration is None else fitted.calibration.to_arrays()[0]
 
     @property
     def n_iter_(self) -> int:

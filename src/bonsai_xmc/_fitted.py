@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._tree import LabelTree, trees_of
@@ -65,6 +66,7 @@ class FittedModel:
     # A label that was made of several has their classifiers. Slots are the labels as the core knows them.
     slots: Array | None = None  # int32, not descending: the label of each slot; None: slots are labels
     slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
+    calibration: Calibration | None = None  # of its scores, if they are calibrated
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
 
     @property
@@ -92,6 +94,12 @@ class FittedModel:
     def keyed(self) -> bool:
         """Whether labels are integers other than 0, 1, …, that is, more than columns of a matrix."""
         return not self.named and not np.array_equal(self.classes, np.arange(self.n_labels))
+
+    def scores(self, ids: Array, log_scores: Array) -> Array:
+        """The scores that users see, of labels as the core has ranked them; 0 for the id −1."""
+        if self.calibration is None:
+            return np.exp(log_scores)
+        return self.calibration.scores(ids, log_scores, self.label_counts)
 
     def trees(self) -> list[LabelTree]:
         """The label trees; empty if the model has none."""

@@ -17,12 +17,11 @@ from bonsai_xmc._progress import LOG, Phases
 from bonsai_xmc._random import shuffled
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._targets import Labels
+from bonsai_xmc._thresholds import FALLBACK, Judged, micro_f1, steadiest
 from bonsai_xmc._training import Problem, train, train_sample
 from bonsai_xmc._tree import trees_of
 
 Array = npt.NDArray[Any]
-
-FALLBACK = 0.5  # the threshold where nothing can be measured
 
 # Labels × entries of X up to which training takes a moment.
 _SMALL = 1e8
@@ -37,8 +36,6 @@ _FEWEST_LABELS = 128
 _TREE_SHARE = 1 / 5
 # Labels of a row whose scores are compared: no sensible threshold takes more.
 _DEPTH = 32
-# F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
-_CLOSE = 0.998
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,6 @@ class Split:
 
     training: Array
     judging: Array
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Predictions of held-out rows: for each its score, whether it is right, and its weight."""
-
-    scores: Array
-    right: Array
-    weights: Array
-    positives: float  # weight of all true labels, found or not
 
 
 def choose_threshold(
@@ -174,41 +161,15 @@ def _joined(parts: list[Judged]) -> Judged:
 
 
 def _best_threshold(judged: Judged) -> float:
-    order = np.argsort(-judged.scores, kind="stable")
-    scores, weights = judged.scores[order], judged.weights[order]
-    right = np.cumsum(weights * judged.right[order])
-    f1 = 2 * right / (np.cumsum(weights) + judged.positives)
-    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # of each group of equal scores
-    scores, f1 = scores[last], f1[last]
-    if not len(f1) or f1.max() <= 0:
+    curve = micro_f1(judged)
+    threshold = steadiest(curve)
+    if threshold is None:
         return FALLBACK
-    # A threshold takes all scores down to it: it may lie anywhere above the next lower score.
-    below = np.append(scores[1:], scores[-1] / 2)
-    close = np.flatnonzero(f1 >= _CLOSE * f1.max())
-    threshold = _between(below[close].min(), scores[close].max())
-    if _f1_at(scores, f1, threshold) < _CLOSE**2 * f1.max():  # two hills: the higher one
-        best = int(f1.argmax())
-        threshold = _between(below[best], scores[best])
     LOG.info(
         "threshold %g: micro-F1 %.4f on held-out rows, %.4f with %g",
         threshold,
-        _f1_at(scores, f1, threshold),
-        _f1_at(scores, f1, FALLBACK),
+        curve.at(threshold),
+        curve.at(FALLBACK),
         FALLBACK,
     )
     return threshold
-
-
-def _f1_at(scores: Array, f1: Array, threshold: float) -> float:
-    place = int(np.searchsorted(-scores, -threshold, side="right")) - 1
-    return float(f1[place]) if place >= 0 else 0.0
-
-
-def _between(low: float, high: float) -> float:
-    """The geometric middle, with no more digits than it needs to lie above `low` and not above `high`."""
-    middle = float(np.sqrt(max(low, 1e-300) * high))
-    for digits in range(2, 17):
-        rounded = float(f"{middle:.{digits}g}")
-        if low < rounded <= high:
-            return rounded
-    return float(high)

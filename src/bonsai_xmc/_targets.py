@@ -106,6 +106,19 @@ def over_classes(Y: Any, classes: Array) -> sp.csr_array:
     return sp.csr_array((np.ones(known.sum(), np.int8), (rows[known], columns[known])), shape=shape)
 
 
+def check_rows(n_rows: int, n_labelled: int) -> None:
+    """X and Y of an evaluation belong together."""
+    if n_rows != n_labelled:
+        raise ValueError(f"X has {n_rows:,} rows, but Y has {n_labelled:,}; they must be equally many")
+
+
+def is_true(truth: sp.csr_array, ids: Array) -> Array:
+    """Whether each of the ranked labels of each row is a true one; False for the id −1."""
+    rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    keys = rows * np.int64(truth.shape[1]) + truth.indices
+    return np.isin(np.arange(len(ids))[:, None] * np.int64(truth.shape[1]) + ids, keys) & (ids >= 0)
+
+
 def row_weights(sample_weight: Any, n_rows: int) -> Array | None:
     """Weights of the rows as float32, if there are any."""
     if sample_weight is None:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 from bonsai_xmc._progress import ProgressBar
 
-from . import data, demo, evaluate, experiment, import_, info, predict, serve, train
+from . import calibrate, data, demo, evaluate, experiment, import_, info, predict, serve, train
 from .arguments import make_parser
 
 _COMMANDS = {
     "train": train.run,
     "predict": predict.run,
     "evaluate": evaluate.run,
+    "calibrate": calibrate.run,
     "info": info.run,
     "data": data.run,
     "experiment": experiment.run,

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bonsai_xmc import TextBonsai, __version__
+from bonsai_xmc._calibration import METHODS
 from bonsai_xmc._params import PRESETS
 from bonsai_xmc.datasets._documents import FORMATS
 
+from .calibrate import objective
 from .predict_texts import OUTPUT_FORMATS
 
 _KINDS = {"int": "N", "float": "X"}  # what stands for a value in the help
@@ -201,6 +203,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("train", "train a model and write it to a file", _add_train),
         ("predict", "predict the best labels of each row", _add_predict),
         ("evaluate", "evaluate a model, or predictions, on rows whose labels are known", _add_evaluate),
+        ("calibrate", "calibrate the scores of a model, and choose its threshold", _add_calibrate),
         ("info", "describe a model", _add_info),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
@@ -267,6 +270,12 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         help="with a model of texts (default: table for a text and on a terminal, otherwise by the name of "
         "OUT: .jsonl, .tsv, or .txt for scores as of the Extreme Classification Repository)",
     )
+    add(
+        "--threshold",
+        type=_Number(float, auto="auto"),
+        metavar="X|auto",
+        help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
+    )
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
 
@@ -292,6 +301,34 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         metavar=("A", "B"),
         help="propensity parameters (default: 0.55 1.5)",
     )
+    _add_prediction_parameters(command)
+
+
+def _add_calibrate(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file; -: standard input")
+    _add_rows(command, "DEV", "dev")
+    add("-o", "--output", metavar="OUT", required=True, help="model file to write; -: standard output")
+    add(
+        "--method",
+        choices=(*METHODS, "none"),
+        default="isotonic",
+        help="isotonic regression, or logistic regression of the log score; none: choose the threshold alone "
+        "(default: isotonic)",
+    )
+    add(
+        "--groups",
+        choices=("none", "frequency"),
+        default="none",
+        help="one map for all labels, or one for each of head, torso and tail labels (default: none)",
+    )
+    add(
+        "--threshold",
+        type=objective,
+        metavar="micro_f1|f1_at_5|precision=X",
+        help="what the threshold of the model is chosen for (default: micro_f1)",
+    )
+    _add_fields(command.add_argument_group(_TEXTS))
     _add_prediction_parameters(command)
 
 

@@ -28,6 +28,7 @@ class Predicted(NamedTuple):
     documents: list[Document]
     ids: Any
     scores: Any
+    selected: bool  # by a threshold
 
 
 def run(args: argparse.Namespace, model: TextBonsai, inputs: Inputs) -> None:
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace, model: TextBonsai, inputs: Inputs) -> None:
 
 
 def _predict(args: argparse.Namespace, model: TextBonsai, chunk: list[Document], k: int) -> Predicted:
-    return Predicted(chunk, *models.top_k(args, model, texts_of(chunk, model), k))
+    ids, scores = models.top_k(args, model, texts_of(chunk, model), k)
+    return Predicted(chunk, ids, scores, args.threshold is not None)
 
 
 def _format(args: argparse.Namespace, a_file: bool) -> str:
@@ -78,7 +80,8 @@ def _table_lines(predicted: Iterator[Predicted], model: TextBonsai, a_file: bool
             if a_file:
                 yield _heading(document)[: columns - 1]
             if not found:
-                yield "  no label: none of its words is known"
+                known = "no score reaches the threshold" if part.selected else "none of its words is known"
+                yield f"  no label: {known}"
             width = max((len(labels[i]) for i, _ in found), default=0)
             for i, score in found:
                 name = names[i] if names is not None else ""

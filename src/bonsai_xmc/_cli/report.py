@@ -41,6 +41,7 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "search": model.search_,
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
+        "calibration": model.calibration_,
         "strategy": strategy_of(model),
         "params": _given(model),
     }
@@ -97,7 +98,20 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("labels", labels),
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
+        *calibration_of(report["calibration"]),
     ]
+
+
+def calibration_of(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How scores were calibrated, and what that brought; nothing if they were not."""
+    if found is None:
+        return []
+    maps = "one map for all labels" if found["groups"] is None else "maps for head, torso and tail labels"
+    rows = [("calibrated", f"{found['method']}, {maps}, learnt from {found['n_rows']:,} rows")]
+    if found["error_after"] is not None:
+        before, after = (100 * found[name] for name in ("error_before", "error_after"))
+        rows.append(("", f"calibration error of the five best labels: {after:.2f} %, before {before:.2f} %"))
+    return rows
 
 
 def tuning_of(report: dict[str, Any]) -> list[tuple[str, str]]:

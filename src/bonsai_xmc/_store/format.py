@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
 from bonsai_xmc._strategy import STRATEGIES, Strategy
@@ -24,8 +25,8 @@ from .files import PathLike
 
 Array = npt.NDArray[Any]
 
-SECTIONS = ("trees", "one_vs_rest", "index", "labels", "features", "text")
-_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "text")
+SECTIONS = ("trees", "one_vs_rest", "index", "labels", "features", "text", "calibration")
+_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "text", "calibration")
 
 _INT32_MAX = 2**31 - 1
 # What prediction depends on: `model` and `params` both have it, and agree.
@@ -114,6 +115,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     if fitted.text is not None:
         metadata["text"], terms = fitted.text.to_arrays()
         arrays |= {f"text.{name}": array for name, array in terms.items()}
+    if fitted.calibration is not None:
+        metadata["calibration"], maps = fitted.calibration.to_arrays()
+        arrays |= {f"calibration.{name}": array for name, array in maps.items()}
     return arrays, {
         name: json.dumps(part, sort_keys=True, allow_nan=False) for name, part in metadata.items()
     }
@@ -173,6 +177,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         threshold=_number(model, "threshold", 0.0, 1.0),
         provenance=_typed(Provenance, provenance),
         text=_text(file, n_features, n_labels),
+        calibration=_calibration(file),
     )
     if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
         raise ValueError("its seed or its number of iterations is out of range")
@@ -195,6 +200,11 @@ def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
     if len(text.label_names) not in (0, n_labels):
         raise ValueError(f"it has {len(text.label_names)} names of labels, but {n_labels} labels")
     return text
+
+
+def _calibration(file: ModelFile) -> Calibration | None:
+    maps = _section(file, "calibration")
+    return Calibration.from_arrays(_object(file, "calibration"), maps) if maps else None
 
 
 def _core_model(

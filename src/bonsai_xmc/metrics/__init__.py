@@ -37,12 +37,14 @@ from ._evaluate import (
 )
 from ._files import read_predictions, write_predictions
 from ._propensity import PROPENSITY, inverse_propensity
+from ._reliability import Reliability, reliability
 from ._scorers import ndcg_scorer, precision_scorer, psp_scorer
 from ._table import format_table
 
 __all__ = [
     "PROPENSITY",
     "TAIL_ROWS",
+    "Reliability",
     "correct_coverage_at_k",
     "coverage_at_k",
     "evaluate",
@@ -57,5 +59,6 @@ __all__ = [
     "psp_scorer",
     "read_predictions",
     "recall_at_k",
+    "reliability",
     "write_predictions",
 ]

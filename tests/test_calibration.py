@@ -1,0 +1,400 @@
+"""Calibrated scores: rankings stay, maps are scikit-learn's, files hold them, every way out applies them."""
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from bonsai_xmc import Bonsai, FormatError, TextBonsai, datasets, metrics
+from bonsai_xmc._calibration import DEPTH, Calibration, learn
+from bonsai_xmc._server.served import Served
+from bonsai_xmc._store import container
+from helpers import error_of, says
+
+KINDS = {
+    "leaf": {"classifiers": "leaf", "branching_factor": 6},
+    "narrow beam": {"classifiers": "leaf", "branching_factor": 6, "beam_size": 1},
+    "one_vs_rest": {"classifiers": "one_vs_rest"},
+    "index": {"classifiers": "one_vs_rest", "search": "index", "n_probe": 1},
+    "beam": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6},
+    "path": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6, "path_weight": 1.0},
+    "blend": {"classifiers": "blend", "branching_factor": 6, "logit_adjustment": 0.1},
+    "logistic": {"classifiers": "one_vs_rest", "loss": "logistic", "tail_exponent": 0},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, generated):
+    """A model of each kind, not to be changed."""
+    return Bonsai(threshold=0.3, n_jobs=1, **KINDS[request.param]).fit(generated.X_train, generated.Y_train)
+
+
+@pytest.fixture(scope="module")
+def plain(generated):
+    return Bonsai(classifiers="one_vs_rest").fit(generated.X_train, generated.Y_train)
+
+
+def calibrated(model, data, **options):
+    return copy.copy(model).calibrate(data.X_test, data.Y_test, **options)
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_rankings_do_not_change(model, generated, method):
+    """Over all kinds of models; with one map, sorting by the scores gives the same order, too."""
+    X = generated.X_test
+    ids, raw = model.top_k(X, 60)
+    after = calibrated(model, generated, method=method)
+    now, scores = after.top_k(X, 60)
+    np.testing.assert_array_equal(now, ids)
+    np.testing.assert_array_equal(after.top_k(X, 3)[1], scores[:, :3])
+    assert scores.dtype == np.float32 and not np.array_equal(scores, raw)
+    assert ((scores > 0) == (ids >= 0)).all() and (scores <= 1).all()
+    assert (np.diff(scores, axis=1)[ids[:, 1:] >= 0] < 0).all()
+    proba, decision = after.predict_proba(X).toarray(), after.decision_function(X)
+    order = np.argsort(-proba, axis=1)
+    np.testing.assert_array_equal(np.where(ids >= 0, order, -1), ids)
+    assert (decision != model.decision_function(X)).nnz == 0
+    if model.search_ != "exact":
+        np.testing.assert_array_equal(after.top_k(X, exact=True)[0], model.top_k(X, exact=True)[0])
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_groups_rank_by_the_raw_score(model, generated, method):
+    X = generated.X_test
+    after = calibrated(model, generated, method=method, groups="frequency")
+    ids, scores = after.top_k(X, 20)
+    np.testing.assert_array_equal(ids, model.top_k(X, 20)[0])
+    assert ((scores > 0) == (ids >= 0)).all()
+    group = after.fitted_.calibration._group(after.label_counts_)
+    for number in range(3):
+        for row, values in zip(group[ids], np.where(ids >= 0, scores, -1), strict=True):
+            of_group = values[(row == number) & (values >= 0)]
+            assert (np.diff(of_group) <= 0).all()
+
+
+def test_groups_are_those_of_the_metrics(plain, generated):
+    from bonsai_xmc.metrics._definitions import frequency_groups
+
+    after = calibrated(plain, generated, groups="frequency").fitted_
+    expected = frequency_groups(plain.label_counts_)
+    ours = after.calibration._group(plain.label_counts_)
+    boundary = plain.label_counts_ == after.calibration.head_rows  # equally frequent ones belong together
+    np.testing.assert_array_equal(ours[~boundary], expected[~boundary])
+    assert (ours[boundary] == 0).all()
+
+
+@pytest.mark.parametrize("groups", [None, "frequency"])
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_maps_are_those_of_scikit_learn(plain, generated, method, groups):
+    """Pair by pair, in a plain loop over the groups."""
+    X, Y = generated.X_test, generated.Y_test.toarray()
+    ids, log_scores = plain._ranked(X, DEPTH)
+    scores = calibrated(plain, generated, method=method, groups=groups).top_k(X, DEPTH)[1]
+    right = np.take_along_axis(Y, ids, axis=1) > 0
+    calibration = calibrated(plain, generated, method=method, groups=groups).fitted_.calibration
+    group = calibration._group(plain.label_counts_)[ids] if groups else np.zeros(ids.shape)
+    for number in np.unique(group):
+        of = (group == number) & (ids >= 0)
+        learnt = of if right[of].sum() >= 20 else ids >= 0
+        x, y = log_scores[learnt].astype(np.float64), right[learnt]
+        if method == "isotonic":
+            regression = IsotonicRegression(out_of_bounds="clip").fit(x, y)
+            expected = regression.predict(log_scores[of].astype(np.float64))
+        else:
+            regression = LogisticRegression(C=100).fit(x[:, None], y)
+            expected = regression.predict_proba(log_scores[of].astype(np.float64)[:, None])[:, 1]
+        np.testing.assert_allclose(scores[of], np.clip(expected, 1e-6, 1), rtol=1e-4, atol=1e-6)
+
+
+def test_scores_tell_how_often_labels_are_right():
+    """On rows that neither training nor calibration has seen."""
+    data = datasets.make_xmc(
+        n_rows=1500, n_test=1200, n_features=400, n_labels=80, features_per_row=12, labels_per_row=2.5
+    )
+    model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+    learn_on, test = slice(0, 600), slice(600, None)
+
+    def error():
+        return metrics.reliability(data.Y_test[test], *model.top_k(data.X_test[test], 5)).error
+
+    before = error()
+    for method in ("isotonic", "platt"):
+        model.calibrate(data.X_test[learn_on], data.Y_test[learn_on], method=method)
+        assert error() < 0.5 * before
+        found = model.calibration_
+        assert found["error_before"] == pytest.approx(before, abs=0.03)
+        assert found["error_after"] == pytest.approx(error(), abs=0.03)
+        assert (found["method"], found["groups"], found["n_rows"]) == (method, None, 600)
+
+
+def test_the_threshold_follows(plain, generated):
+    X, Y = generated.X_test, generated.Y_test
+    after = calibrated(plain, generated)
+    assert after.threshold_ == after.choose_threshold(X, Y) != plain.threshold_
+    scores = after.predict_proba(X)
+    assert after.predict(X).nnz == (scores.data >= after.threshold_).sum()
+    after.set_params(threshold=0.9)
+    assert after.predict(X).nnz == (scores.data >= 0.9).sum()
+
+
+def test_again_and_fit(plain, generated):
+    once = calibrated(plain, generated)
+    twice = copy.copy(once).calibrate(generated.X_test, generated.Y_test)
+    np.testing.assert_array_equal(once.top_k(generated.X_test)[1], twice.top_k(generated.X_test)[1])
+    assert plain.calibration_ is None
+    assert clone(once).fit(generated.X_train, generated.Y_train).calibration_ is None
+
+
+@pytest.mark.parametrize("groups", [None, "frequency"])
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_files_hold_it(plain, generated, tmp_path, method, groups):
+    after = calibrated(plain, generated, method=method, groups=groups)
+    paths = [tmp_path / name for name in ("a.bonsai", "b.bonsai")]
+    after.save(paths[0])
+    copy.copy(plain).set_params(n_jobs=3).calibrate(
+        generated.X_test, generated.Y_test, method=method, groups=groups
+    ).save(paths[1])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert "calibration" in container.read(paths[0]).requires
+    expected = after.top_k(generated.X_test)[1]
+    for other in (Bonsai.load(paths[0], verify=True), pickle.loads(pickle.dumps(after))):
+        np.testing.assert_array_equal(other.top_k(generated.X_test)[1], expected)
+        assert other.calibration_ == after.calibration_ and other.threshold_ == after.threshold_
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d, a: d.update(method="magic"), "unknown method"),
+        (lambda d, a: d.update(groups="colour"), "unknown groups"),
+        (lambda d, a: d.update(tail_rows=7), "other tail labels"),
+        (lambda d, a: d.update(head_rows=-1), "head_rows"),
+        (lambda d, a: d.update(n_rows=True), "n_rows"),
+        (lambda d, a: d.update(error_after=2), "no numbers from 0 to 1"),
+        (lambda d, a: d.pop("n_rows"), "n_rows"),
+        (lambda d, a: a.update(maps=a["maps"].astype(np.float32)), "malformed"),
+        (lambda d, a: a.update(maps=a["maps"][:, :1].copy()), "malformed"),
+        (lambda d, a: a.update(map_ptr=a["map_ptr"][:1]), "do not fit"),
+        (lambda d, a: a.update(map_ptr=a["map_ptr"] + 1), "do not fit"),
+        (lambda d, a: a.update(maps=a["maps"][::-1].copy()), "does not increase"),
+        (lambda d, a: a.update(maps=a["maps"] + [0, 1]), "does not increase"),
+        (lambda d, a: a.update(maps=a["maps"] * np.nan), "not finite"),
+        (lambda d, a: d.update(method="platt"), "does not increase"),
+        (lambda d, a: a.pop("maps"), "maps"),
+    ],
+)
+def test_damaged_maps(plain, generated, tmp_path, change, message):
+    path = tmp_path / "model.bonsai"
+    calibrated(plain, generated).save(path)
+    file = container.read(path, mmap=False)
+    description = json.loads(file.metadata["calibration"])
+    arrays = {
+        name.removeprefix("calibration."): a
+        for name, a in file.arrays.items()
+        if name.startswith("calibration.")
+    }
+    change(description, arrays)
+    others = {name: a for name, a in file.arrays.items() if not name.startswith("calibration.")}
+    metadata = file.metadata | {"calibration": json.dumps(description)}
+    container.write(path, others | {f"calibration.{n}": a for n, a in arrays.items()}, metadata, ["labels"])
+    with says(message, FormatError):
+        Bonsai.load(path)
+
+
+def test_bad_input(plain, generated):
+    X, Y = generated.X_test, generated.Y_test
+    with says("method is 'magic'"):
+        plain.calibrate(X, Y, method="magic")
+    with says("groups is 'colour'"):
+        plain.calibrate(X, Y, groups="colour")
+    with says("X has 150 rows, but Y has 149"):
+        plain.calibrate(X, Y[:149])
+    with says("none of the predictions is right"):
+        plain.calibrate(X, Y * 0)
+    assert plain.calibration_ is None
+    ids, log_scores = np.array([[0], [1]]), np.array([[-0.1], [-2.0]])
+    with says("all predictions are right"):
+        learn(ids, log_scores, np.ones((2, 1), bool), np.ones(2), "platt", None)
+    with says("right less often"):
+        learn(ids, log_scores, np.array([[False], [True]]), np.ones(2), "platt", None)
+
+
+def test_labels_as_lists_and_generators(generated):
+    names = np.array([f"label {i}" for i in range(60)], dtype=object)
+    lists = lambda Y: [names[row.nonzero()[0]].tolist() for row in Y.toarray()]
+    train, test = lists(generated.Y_train), lists(generated.Y_test)
+    model = Bonsai(classifiers="one_vs_rest").fit(generated.X_train, train)
+    a = copy.copy(model).calibrate(generated.X_test, test)
+    b = copy.copy(model).calibrate(generated.X_test, (row for row in test))
+    unknown = copy.copy(model).calibrate(generated.X_test, [[*row, "never seen"] for row in test])
+    assert a.threshold_ == b.threshold_ >= unknown.threshold_  # which counts as missed
+    scores = [m.top_k(generated.X_test)[1] for m in (a, b, unknown)]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_few_rows(blocks):
+    X, Y = blocks(n_labels=6)
+    model = Bonsai(classifiers="one_vs_rest").fit(X, Y)
+    assert model.calibrate(X[:1], Y[:1]).calibration_["error_after"] is None
+    assert model.calibrate(X[:2], Y[:2], groups="frequency").calibration_["error_after"] is not None
+    empty = X[:3] * 0
+    with says("none of the predictions is right"):
+        model.calibrate(empty, Y[:3])
+
+
+# --- texts, the command line, the server ---
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return datasets.make_texts(300, n_test=120, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("calibrate")
+    lines = (
+        json.dumps({"text": text, "labels": labels})
+        for text, labels in zip(texts.texts_test, texts.labels_test, strict=True)
+    )
+    (path / "dev.jsonl").write_text("\n".join(lines))
+    TextBonsai(classifiers="one_vs_rest").fit(texts.texts_train, texts.labels_train).save(path / "raw.bonsai")
+    return path
+
+
+def test_of_texts_from_python_the_command_line_and_the_server(texts, folder, bonsai):
+    model = TextBonsai.load(folder / "raw.bonsai")
+    raw = model.suggest(texts.texts_test, 5)
+    ours = model.calibrate(texts.texts_test, texts.labels_test).suggest(texts.texts_test, 5)
+    assert [[label for label, _ in row] for row in raw] == [[label for label, _ in row] for row in ours]
+    out = bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", "out.bonsai")
+    assert "calibrated  isotonic, one map for all labels, learnt from 120 rows" in out
+    error = model.calibration_["error_after"]
+    assert f"calibration error of the five best labels: {100 * error:.2f} %, before" in out
+    assert f"threshold   {model.threshold_:g}, for micro_f1" in out
+    assert TextBonsai.load(folder / "out.bonsai").suggest(texts.texts_test, 5) == ours
+    lines = bonsai("predict", "out.bonsai", "dev.jsonl", "--json").splitlines()
+    told = [[(e["label"], e["score"]) for e in json.loads(line)["labels"]] for line in lines]
+    assert told == [[(label, round(score, 6)) for label, score in row] for row in ours]
+    served = Served.load(str(folder / "out.bonsai"), 1)
+    assert [[score for _, score in row] for row in served.rank(texts.texts_test, 5)] == [
+        [score for _, score in row] for row in ours
+    ]
+    assert "calibrated" in bonsai("info", "out.bonsai")
+    assert json.loads(bonsai("info", "out.bonsai", "--json"))["calibration"] == model.calibration_
+
+
+def test_options_of_the_command(texts, folder, bonsai):
+    assert bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", "p.bonsai", "--method", "platt", "-q") == ""
+    line = ["calibrate", "raw.bonsai", "dev.jsonl", "-o", "g.bonsai", "--groups", "frequency", "--json"]
+    found = json.loads(bonsai(*line, "--threshold", "precision=0.6"))
+    model = TextBonsai.load(folder / "g.bonsai")
+    X, Y = texts.texts_test, texts.labels_test
+    assert found["calibration"]["groups"] == "frequency"
+    assert found["threshold"] == model.threshold == model.choose_threshold(X, Y, ("precision", 0.6))
+    out = bonsai("calibrate", "g.bonsai", "dev.jsonl", "-o", "t.bonsai", "--method", "none",
+                 "--threshold", "f1_at_5")  # fmt: skip
+    again = TextBonsai.load(folder / "t.bonsai")
+    assert again.calibration_ == model.calibration_
+    assert again.threshold == model.choose_threshold(X, Y, "f1_at_5")
+    assert "for f1_at_5" in out
+    assert "--groups needs" in error_of(
+        bonsai, "calibrate", "raw.bonsai", "dev.jsonl", "-o", "x", "--method", "none", "--groups", "frequency"
+    )
+    assert "objective is 'f1'" in error_of(
+        bonsai, "calibrate", "raw.bonsai", "dev.jsonl", "-o", "x", "--threshold", "f1"
+    )
+    assert "is the input" in error_of(bonsai, "calibrate", "raw.bonsai", "dev.jsonl", "-o", "raw.bonsai")
+
+
+@pytest.mark.parametrize("groups", ["none", "frequency"])
+def test_predict_with_a_threshold(folder, bonsai, texts, groups):
+    bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", f"{groups}.bonsai", "--groups", groups)
+    model = TextBonsai.load(folder / f"{groups}.bonsai")
+    for threshold, least in (("auto", model.threshold_), ("0.5", 0.5)):
+        lines = bonsai(
+            "predict", f"{groups}.bonsai", "dev.jsonl", "--json", "-k", "40", "--threshold", threshold
+        )
+        told = [{e["label"] for e in json.loads(line)["labels"]} for line in lines.splitlines()]
+        model.set_params(threshold=least)
+        assert told == [{model.classes_[i] for i in row.indices} for row in model.predict(texts.texts_test)]
+    assert "no score reaches the threshold" in bonsai(
+        "predict", f"{groups}.bonsai", texts.texts_test[0], "--threshold", "1"
+    )
+    assert "threshold is 3.0" in error_of(
+        bonsai, "predict", f"{groups}.bonsai", texts.texts_test[0], "--threshold", "3"
+    )
+
+
+def test_of_matrices_from_the_command_line(cli_folder, monkeypatch, tmp_path, cli_data):
+    from bonsai_xmc import _cli
+
+    out = tmp_path / "out.bonsai"
+    line = ["calibrate", cli_folder / "model.bonsai", cli_folder / "test.txt", "-o", out, "-q"]
+    assert _cli.main([str(part) for part in line]) == 0
+    model = Bonsai.load(cli_folder / "model.bonsai").calibrate(cli_data.X_test, cli_data.Y_test)
+    np.testing.assert_array_equal(Bonsai.load(out).top_k(cli_data.X_test)[1], model.top_k(cli_data.X_test)[1])
+
+
+# --- reliability ---
+
+
+def plain_error(scores, right, n_bins):
+    """By the definition, bin by bin."""
+    total = 0.0
+    for b in range(n_bins):
+        inside = [
+            (s, r)
+            for s, r in zip(scores, right, strict=True)
+            if b / n_bins <= s < (b + 1) / n_bins or (b == n_bins - 1 and s == 1)
+        ]
+        if inside:
+            mean = sum(s for s, _ in inside) / len(inside)
+            share = sum(r for _, r in inside) / len(inside)
+            total += len(inside) * abs(mean - share)
+    return total / len(scores)
+
+
+@given(st.lists(st.tuples(st.integers(0, 64), st.booleans()), min_size=1, max_size=30), st.integers(0, 4))
+def test_error_against_its_definition(pairs, power):
+    scores, right = [s / 64 for s, _ in pairs], [r for _, r in pairs]
+    Y = np.array([[r, not r] for r in right], dtype=int)
+    ids = np.zeros((len(pairs), 1), dtype=int)
+    found = metrics.reliability(Y, ids, np.array(scores)[:, None], k=1, n_bins=2**power)
+    assert found.error == pytest.approx(plain_error(scores, right, 2**power))
+    assert found.count.sum() == len(pairs)
+
+
+def test_reliability_by_hand():
+    Y, ids = np.array([[1, 1, 0], [0, 0, 1]]), np.array([[0, 2], [2, -1]])
+    found = metrics.reliability(Y, ids, np.array([[0.9, 0.2], [0.95, 0.0]]), k=2, n_bins=10)
+    assert found.score.tolist() == pytest.approx([0.2, 0.925])
+    assert found.right.tolist() == [0.0, 1.0] and found.count.tolist() == [1, 2]
+    assert found.error == pytest.approx((0.2 + 0.1 + 0.05) / 3)
+
+
+def test_reliability_of_bad_input():
+    Y, ids = np.array([[1, 0]]), np.array([[0]])
+    for scores, message in (([[0.5, 0.1]], "ids have shape"), ([[1.5]], "from 0 to 1"), ([[np.nan]], "0 to")):
+        with says(message):
+            metrics.reliability(Y, ids, np.array(scores), k=1)
+    with says("n_bins must be at least 1"):
+        metrics.reliability(Y, ids, np.array([[0.5]]), k=1, n_bins=0)
+    with says("no prediction to measure"):
+        metrics.reliability(Y, np.array([[-1]]), np.array([[0.0]]), k=1)
+
+
+def test_a_flat_map_leaves_the_order_to_the_last_digit():
+    one = Calibration("isotonic", (np.array([[-1.0, 0.5]]),), 0, 1, None, None)
+    ids = np.array([[4, 1, 3, -1]])
+    scores = one.scores(ids, np.array([[-0.1, -0.1, -3.0, -np.inf]], np.float32), np.ones(5))
+    assert np.argsort(-scores[0]).tolist() == [0, 1, 2, 3]
+    assert scores[0, :3] == pytest.approx(0.5, abs=1e-6) and scores[0, 3] == 0
