@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bonsai_xmc import datasets, metrics
     from bonsai_xmc._estimator import Bonsai
+    from bonsai_xmc._explain.objects import Explanation, WhyNot
     from bonsai_xmc._fitted import VERSION as __version__
     from bonsai_xmc._store.container import FormatError
     from bonsai_xmc._text.estimator import TextBonsai
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bonsai",
+    "Explanation",
     "FormatError",
     "LabelTree",
     "TextBonsai",
     "TextVectorizer",
+    "WhyNot",
     "__version__",
     "datasets",
     "metrics",
@@ -27,10 +30,12 @@ __all__ = [
 # of Annif, do not pay for NumPy, SciPy and scikit-learn.
 _MODULES = {
     "Bonsai": "_estimator",
+    "Explanation": "_explain.objects",
     "FormatError": "_store.container",
     "LabelTree": "_tree",
     "TextBonsai": "_text.estimator",
     "TextVectorizer": "_text.vectorizer",
+    "WhyNot": "_explain.objects",
 }
 
 

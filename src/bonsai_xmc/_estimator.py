@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from bonsai_xmc._thresholds import FALLBACK
 from bonsai_xmc._training import Problem, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
 from bonsai_xmc._tuning import gather
+
+if TYPE_CHECKING:
+    from bonsai_xmc._explain.objects import Explanation, WhyNot
 
 Array = npt.NDArray[Any]
 
@@ -536,6 +539,60 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         result = sp.csr_array((values[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
         result.sort_indices()
         return result
+
+    def explain(self, x: Any, label: Any) -> "Explanation":
+        """Why a row has its score for a label: the features that push it up or down, by name.
+
+        Parameters
+        ----------
+        x : one row, as a vector or a matrix of one row (`TextBonsai`: a text or a record)
+        label : str or int
+            As in `classes_`; of a `TextBonsai` also the label's name.
+
+        Returns
+        -------
+        Explanation
+            ``print`` shows a table, notebooks show HTML; `to_dict`, `to_html`. The integer products of its
+            decisions add up to each classifier's integer margin, exactly.
+
+        Examples
+        --------
+        >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+        >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
+        >>> why = Bonsai().fit(X, Y).explain([0, 0, 2], "blue")
+        >>> why.rank, [(effect.name, effect.effect > 0) for effect in why.effects]
+        (1, [('feature 2', True)])
+        >>> own = why.one_vs_rest
+        >>> own.integer_margin == sum(contribution.product for contribution in own.contributions)
+        True
+        """
+        from bonsai_xmc._explain.verbs import explain
+
+        return explain(self, x, label)
+
+    def why_not(self, x: Any, label: Any, *, n_ahead: int = 3) -> "WhyNot":
+        """Why a row does not get a label: its rank among all labels, and who is ahead by which features.
+
+        For a label that beam search loses, also the node where it falls out, its score there and the lowest
+        score that was kept.
+
+        Parameters
+        ----------
+        x, label : as in `explain`
+        n_ahead : int ≥ 0, default=3
+            Labels ahead of it to compare with, the best ones.
+
+        Examples
+        --------
+        >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+        >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
+        >>> answer = Bonsai().fit(X, Y).why_not([0, 0, 2], "red")
+        >>> answer.rank, answer.ahead[0].label
+        (2, 'blue')
+        """
+        from bonsai_xmc._explain.verbs import why_not
+
+        return why_not(self, x, label, n_ahead)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """P@1: the share of rows whose best label is right."""

@@ -160,6 +160,22 @@ struct TextTransform {
         run_watched(threads, nb::none(), [&](Pool& pool) { rows = text::join(parts, pool); });
         return to_tuple(std::move(rows));
     }
+
+    nb::tuple places(const std::vector<nb::list>& columns) const {
+        if (columns.empty() || columns[0].size() != 1)
+            throw std::invalid_argument("places are found in one document");
+        std::vector<uint32_t> parts[4];
+        for_each_part(columns, sources, 1, [&](const text::Documents& documents, Pool&) {
+            for (const text::Place& place : vectorizer.places(documents, 0)) {
+                parts[0].push_back(place.column);
+                parts[1].push_back(place.field);
+                parts[2].push_back(place.begin);
+                parts[3].push_back(place.end);
+            }
+        });
+        return nb::make_tuple(to_numpy(std::move(parts[0])), to_numpy(std::move(parts[1])),
+                              to_numpy(std::move(parts[2])), to_numpy(std::move(parts[3])));
+    }
 };
 
 std::string field_key(size_t field, const std::string& what) {
@@ -307,6 +323,10 @@ void bind_text(nb::module_& m) {
             "arrays", [](const TextTransform& t) { return arrays_of(t.vectorizer.vocabulary()); },
             "All terms, as a file holds them.")
         .def("transform", &TextTransform::transform, "columns"_a, "threads"_a, "(indptr, indices, values)")
+        .def(
+            "places", &TextTransform::places, "columns"_a,
+            "(feature, text, begin, end) of each occurrence of a feature in one document: code points of the "
+            "joined text.")
         .def("names", &names, "block"_a, "(bytes of the block's feature names, where each ends)")
         .def_prop_ro("block_sizes", &block_sizes)
         .def_prop_ro("n_features", [](const TextTransform& t) { return t.vectorizer.n_features(); })

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any
@@ -154,6 +155,17 @@ class FittedText:
         text, ends = self.core.names(block)
         begins = [0, *ends.tolist()]
         return [text[b:e].decode() for b, e in pairwise(begins)]
+
+    def feature_name(self, block: int, feature: int) -> str:
+        """Of one feature, counted from the first of its block."""
+        text, ends = self._packed_names[block]
+        begin = int(ends[feature - 1]) if feature > 0 else 0
+        return bytes(text[begin : int(ends[feature])]).decode()
+
+    @cached_property
+    def _packed_names(self) -> list[tuple[bytes, np.ndarray]]:
+        """The names of each block's features and where each ends, kept once they have been asked for."""
+        return [self.core.names(block) for block in range(len(self.plan.blocks))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FittedText.from_arrays, self.to_arrays()

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/parallel.hpp"
@@ -12,12 +13,23 @@
 
 namespace bonsai::text {
 
+// Where a feature occurs in the text of a field: code points of the text as it was given.
+struct Place {
+    uint32_t column;  // over all blocks
+    uint32_t field;
+    uint32_t begin;
+    uint32_t end;
+};
+
 class Vectorizer {
   public:
     // Throws std::invalid_argument if the vocabulary is inconsistent.
     explicit Vectorizer(Vocabulary vocabulary);
 
     SparseRows transform(const Documents& documents, Pool& pool) const;
+
+    // All occurrences of features in one document, block by block.
+    std::vector<Place> places(const Documents& documents, size_t document) const;
 
     const Vocabulary& vocabulary() const { return vocabulary_; }
     size_t n_features() const { return n_features_; }

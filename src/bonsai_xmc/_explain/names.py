@@ -1,0 +1,81 @@
+"""Labels and features by name."""
+
+import difflib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bonsai_xmc._fitted import FittedModel
+
+_MOST_COMPARED = 100_000  # labels that a misspelt name is compared with
+
+
+class FeatureName(NamedTuple):
+    name: str
+    field: str
+    kind: str
+
+
+def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
+    """Of these columns; of a model of texts, by block."""
+    if fitted.text is None:
+        names = fitted.feature_names
+        return [
+            FeatureName(f"feature {f}" if names is None else str(names[f]), "", "feature")
+            for f in np.asarray(features).tolist()
+        ]
+    text = fitted.text
+    begins = np.cumsum([0, *text.core.block_sizes])
+    found = []
+    for feature in np.asarray(features).tolist():
+        number = int(np.searchsorted(begins, feature, side="right")) - 1
+        block = text.plan.blocks[number]
+        name = text.feature_name(number, feature - int(begins[number]))
+        kind = "characters" if block.analyzer != "word" else "words" if " " in name else "word"
+        found.append(FeatureName(name, "+".join(block.text), kind))
+    return found
+
+
+def label_id(fitted: FittedModel, label: Any) -> int:
+    """Where a label is in `classes_`: by the label itself, or by its name; ValueError if there is none."""
+    classes = fitted.classes
+    if fitted.named:
+        found = np.flatnonzero(classes == label) if isinstance(label, str) else np.zeros(0, int)
+    else:
+        key = _integer(label)
+        found = np.zeros(0, int) if key is None else np.flatnonzero(classes == key)
+    if not len(found) and fitted.text is not None and isinstance(label, str):
+        names = fitted.text.label_names
+        found = np.flatnonzero([name == label for name in names])
+        if len(found) > 1:
+            some = ", ".join(repr(classes[i]) for i in found[:3])
+            raise ValueError(f"{len(found)} labels have the name {label!r}: {some}; give the label itself")
+    if not len(found):
+        raise ValueError(f"the model has no label {label!r}{_hint(fitted, label)}")
+    return int(found[0])
+
+
+def _integer(label: Any) -> int | None:
+    if isinstance(label, str):
+        return int(label) if label.isascii() and label.isdigit() else None
+    if isinstance(label, int | np.integer) and not isinstance(label, bool):
+        return int(label)
+    return None
+
+
+def _hint(fitted: FittedModel, label: Any) -> str:
+    if not isinstance(label, str) or fitted.n_labels > _MOST_COMPARED:
+        return ""
+    names = list(map(str, fitted.classes))
+    if fitted.text is not None:
+        names += filter(None, fitted.text.label_names)
+    by_lower: dict[str, str] = {}
+    for name in names:
+        by_lower.setdefault(name.lower(), name)
+    close = difflib.get_close_matches(label.lower(), by_lower, n=3)
+    return f"; there is {' and '.join(repr(by_lower[c]) for c in close)}" if close else ""
+
+
+def label_name(fitted: FittedModel, label: int) -> str:
+    names = () if fitted.text is None else fitted.text.label_names
+    return (names[label] if names else "") or str(fitted.classes[label])

@@ -1,0 +1,94 @@
+"""The way from the root of each tree to a label, and where a beam search leaves it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bonsai_xmc import _core
+from bonsai_xmc._explain.names import label_name
+from bonsai_xmc._explain.objects import Dropped
+from bonsai_xmc._fitted import FittedModel
+
+_SHOWN = 3  # labels that stand for a cluster
+
+
+class Edge(NamedTuple):
+    """A child of a node. Numbers of nodes and children count over all trees, as the core has them."""
+
+    child: int
+    node: int
+    to: int | None  # node that it leads to; None: the label itself
+
+
+class Forest:
+    """The structure of the trees, for one label at a time."""
+
+    def __init__(self, core: _core.Forest) -> None:
+        arrays: Mapping[str, Any] = core.arrays()
+        self.core = core
+        self.tree_ptr, self.child_ptr = arrays["tree_ptr"], arrays["child_ptr"]
+        self.children, self.is_leaf = arrays["children"], arrays["is_leaf"]
+
+    def path(self, tree: int, label: int) -> list[Edge]:
+        """From the root to the label; empty if the tree does not hold it."""
+        root, end = int(self.tree_ptr[tree]), int(self.tree_ptr[tree + 1])
+        first, last = int(self.child_ptr[root]), int(self.child_ptr[end])
+        children = self.children[first:last]
+        below_leaf = np.repeat(self.is_leaf[root:end].astype(bool), np.diff(self.child_ptr[root : end + 1]))
+        at = np.flatnonzero((children == label) & below_leaf)
+        if not len(at):
+            return []
+        edges = [self._edge(first + int(at[0]), None)]
+        while edges[-1].node != root:
+            node = edges[-1].node
+            at = np.flatnonzero((children == node - root) & ~below_leaf)
+            edges.append(self._edge(first + int(at[0]), node))
+        return edges[::-1]
+
+    def _edge(self, child: int, to: int | None) -> Edge:
+        return Edge(child, int(np.searchsorted(self.child_ptr, child, side="right")) - 1, to)
+
+    def labels(self, node: int) -> list[int]:
+        """All labels below a node."""
+        tree = int(np.searchsorted(self.tree_ptr, node, side="right")) - 1
+        root, found, nodes = int(self.tree_ptr[tree]), [], [node]
+        while nodes:
+            at = nodes.pop()
+            children = self.children[self.child_ptr[at] : self.child_ptr[at + 1]].tolist()
+            if self.is_leaf[at]:
+                found += children
+            else:
+                nodes += [root + child for child in children]
+        return found
+
+
+def cluster_name(fitted: FittedModel, labels: list[int]) -> str:
+    """The labels with most training rows, and how many others."""
+    often = sorted(labels, key=lambda label: (-int(fitted.label_counts[label]), label))[:_SHOWN]
+    more = len(labels) - len(often)
+    return ", ".join(label_name(fitted, label) for label in often) + (f" and {more:,} more" if more else "")
+
+
+class Kept:
+    """The nodes that a search keeps at each level."""
+
+    def __init__(self, reasons: _core.Reasons, beam: int) -> None:
+        self._levels: list[dict[int, float]] = []
+        for level, node, score in zip(*(part.tolist() for part in reasons.search(beam)), strict=True):
+            while len(self._levels) <= level:
+                self._levels.append({})
+            self._levels[level][node] = score
+
+    def dropped(self, forest: Forest, tree: int, nodes: list[tuple[int, float]]) -> Dropped | None:
+        """Where the search leaves a path of (node, log score of the path to it) below the root."""
+        root, end = int(forest.tree_ptr[tree]), int(forest.tree_ptr[tree + 1])
+        for level, (node, score) in enumerate(nodes, 1):
+            kept = self._levels[level] if level < len(self._levels) else {}
+            if node in kept:
+                continue
+            before = self._levels[level - 1] if level <= len(self._levels) else {}
+            new = [kept[n] for n in kept if root <= n < end and n not in before]  # leaves stay
+            lowest = float(np.exp(min(new))) if new else 0.0
+            return Dropped(level, node - root, float(np.exp(score)), lowest, len(new))
+        return None

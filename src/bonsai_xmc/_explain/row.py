@@ -1,0 +1,237 @@
+"""One row of a model, and the explanation of each of its labels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonsai_xmc import _core
+from bonsai_xmc._explain.names import FeatureName, feature_names, label_name
+from bonsai_xmc._explain.objects import Contribution, Decision, Effect, Explanation, TreePath
+from bonsai_xmc._explain.paths import Edge, Forest, Kept, cluster_name
+from bonsai_xmc._explain.scores import FROM_TREES, Weights, log_score, steps_of, weights_of
+from bonsai_xmc._explain.texts import TextPlaces, highlighted, places_of
+from bonsai_xmc._strategy import beam_size
+from bonsai_xmc._text.records import columns_of
+
+if TYPE_CHECKING:
+    from bonsai_xmc._estimator import Bonsai
+
+Array = Any
+
+
+class NoClassifier(ValueError):
+    """A label that the model never predicts."""
+
+
+class ExplainedRow:
+    """What a model says about one row. Labels are given by their place in `classes_`."""
+
+    def __init__(self, model: "Bonsai", X: Any) -> None:
+        self.model, self.X = model, X
+        self.fitted = model._require_fitted()
+        self.core = self.fitted.core
+        self.rows = model._rows(X, self.fitted)
+        self.reasons = _core.Reasons(self.core, self.rows)
+        self.weights: Weights = weights_of(self.fitted)
+        strategy = self.fitted.strategy
+        self.beam = beam_size(model.beam_size, strategy.n_trees, strategy.search)
+        self.forest = None if self.core.trees is None else Forest(self.core.trees)
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """The labels that the model's own search finds, best first, up to `max_labels`."""
+        ids = self.model.top_k(self.X, self.model._max_labels())[0][0]
+        return [int(i) for i in ids if i >= 0]
+
+    @cached_property
+    def names(self) -> list[FeatureName]:
+        """Of the row's features."""
+        return feature_names(self.fitted, self.reasons.features)
+
+    @cached_property
+    def kept(self) -> Kept:
+        return Kept(self.reasons, self.beam)
+
+    @cached_property
+    def from_trees(self) -> set[int]:
+        """The labels that a blend scores by its trees."""
+        core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
+        k = min(FROM_TREES, self.fitted.n_labels)
+        ids, _ = core.top_k(
+            self.rows, k, beam_size=self.beam, exact=False, n_probe=0, path_weight=0.0, threads=1
+        )
+        return set(ids[0].tolist())
+
+    @cached_property
+    def texts(self) -> tuple[TextPlaces, ...]:
+        text = self.fitted.text
+        if text is None:
+            return ()
+        return places_of(text, next(columns_of(self.X, text.plan.fields, complete=False)))
+
+    def explain(self, label: int) -> Explanation:
+        """Raises NoClassifier for a label that the model never predicts."""
+        own, paths = self._own(label), self._paths(label)
+        if own is None and not any(path.decisions for path in paths):
+            raise NoClassifier(
+                f"the label {label_name(self.fitted, label)!r} has no classifier: no training row has it, so "
+                "that the model never predicts it"
+            )
+        rank = self.ids.index(label) + 1 if label in self.ids else None
+        found = rank is not None or self._is_found(own, paths)
+        if not found:  # what an exhaustive search would say
+            paths = tuple(replace(path, counts=True) for path in paths)
+        steps = steps_of(self.fitted, label, own, paths, exhaustive=not found)
+        leaves = [path.decisions[-1].margin for path in paths if path.decisions]
+        effects = self._effects(own, paths)
+        return Explanation(
+            label=self.fitted.classes[label] if self.fitted.named else int(self.fitted.classes[label]),
+            name=label_name(self.fitted, label),
+            score=steps[-1].value,
+            rank=rank,
+            margin=own.margin if own is not None else float(np.mean(leaves)),
+            found=found,
+            one_vs_rest=own,
+            paths=paths,
+            effects=effects,
+            steps=steps,
+            notes=tuple(self._notes(own, paths, found)),
+            texts=highlighted(self.texts, effects),
+        )
+
+    def _own(self, label: int) -> Decision | None:
+        forest = self.core.one_vs_rest
+        if forest is None:
+            return None
+        at = np.flatnonzero(forest.arrays()["children"] == label)
+        if not len(at):
+            return None
+        about = label_name(self.fitted, label)
+        return self._decision(forest, int(at[0]), 0.0, about)[0]
+
+    def _paths(self, label: int) -> tuple[TreePath, ...]:
+        if self.forest is None:
+            return ()
+        paths = (self._path(tree, label) for tree in range(self.forest.core.n_trees))
+        return tuple(path for path in paths if path is not None)
+
+    def _path(self, tree: int, label: int) -> TreePath | None:
+        assert self.forest is not None
+        edges = self.forest.path(tree, label)
+        if not edges:
+            return None
+        root = int(self.forest.tree_ptr[tree])
+        score, decisions, nodes = 0.0, [], []
+        for level, edge in enumerate(edges):
+            if edge.to is None and self.forest.core.routing_only:
+                break
+            decision, score = self._decision(self.forest.core, edge.child, score, self._about(edge, label))
+            to = None if edge.to is None else edge.to - root
+            decisions.append(replace(decision, tree=tree, node=edge.node - root, level=level, child=to))
+            if edge.to is not None:
+                nodes.append((edge.to, score))
+        dropped = self.kept.dropped(self.forest, tree, nodes)
+        counts = dropped is None and len(self.reasons.features) > 0
+        if self.fitted.strategy.classifiers == "blend":
+            counts = counts and label in self.from_trees
+        return TreePath(tree, tuple(decisions), float(np.exp(score)), counts, dropped)
+
+    def _about(self, edge: Edge, label: int) -> str:
+        assert self.forest is not None
+        if edge.to is None:
+            return label_name(self.fitted, label)
+        return cluster_name(self.fitted, self.forest.labels(edge.to))
+
+    def _decision(self, forest: _core.Forest, child: int, path: float, about: str) -> tuple[Decision, float]:
+        """With the log score of the path through it."""
+        weights, total, scale, bias, margin, score = self.reasons.decide(forest, child, path)
+        own = float(np.exp(log_score(self.core.loss, margin)))
+        contributions = self._contributions(weights, scale)
+        unit = self.reasons.unit
+        decision = Decision(
+            None, None, None, None, about, contributions, total, unit, scale, bias, margin, own
+        )
+        return decision, score
+
+    def _contributions(self, weights: Array, scale: float) -> tuple[Contribution, ...]:
+        values = self.reasons.values
+        products = weights.astype(np.int64) * values
+        some = np.flatnonzero(products)
+        some = some[np.lexsort((some, -np.abs(products[some])))]
+        unit, all_of_them = self.reasons.unit, max(1, int(np.abs(products).sum()))
+        return tuple(
+            Contribution(
+                feature=int(self.reasons.features[i]),
+                name=self.names[i].name,
+                field=self.names[i].field,
+                kind=self.names[i].kind,
+                value=float(values[i]) * unit,
+                quantised=int(values[i]),
+                weight=int(weights[i]),
+                product=int(products[i]),
+                effect=float(products[i]) * unit * scale,
+                share=float(products[i]) / all_of_them,
+            )
+            for i in some.tolist()
+        )
+
+    def _effects(self, own: Decision | None, paths: Sequence[TreePath]) -> tuple[Effect, ...]:
+        """A summary over the classifiers that play a part."""
+        sums: dict[int, float] = {}
+        first: dict[int, Contribution] = {}
+
+        def add(contributions: Iterable[Contribution], factor: float) -> None:
+            for c in contributions:
+                first.setdefault(c.feature, c)
+                sums[c.feature] = sums.get(c.feature, 0.0) + factor * c.effect
+
+        if own is not None:
+            add(own.contributions, self.weights.own)
+        for path in paths:
+            if self.weights.trees > 0 and path.counts:
+                for decision in path.decisions:
+                    add(decision.contributions, self.weights.trees / self.fitted.strategy.n_trees)
+        whole = sum(map(abs, sums.values())) or 1.0
+        order = sorted(sums, key=lambda feature: (-abs(sums[feature]), feature))
+        return tuple(
+            Effect(f, first[f].name, first[f].field, first[f].kind, sums[f], sums[f] / whole) for f in order
+        )
+
+    def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool:
+        """Whether the model's own search scores the label."""
+        strategy = self.fitted.strategy
+        if not len(self.reasons.features):
+            return False
+        if (strategy.classifiers, strategy.search) == ("one_vs_rest", "index"):
+            return False  # all that it finds is ranked; how far below the best ones it looked is not known
+        if strategy.search == "beam":
+            return any(path.dropped is None for path in paths)
+        return own is not None
+
+    def _notes(self, own: Decision | None, paths: Sequence[TreePath], found: bool) -> Iterable[str]:
+        if not len(self.reasons.features):
+            yield "the row has no feature that the model knows: it gets no labels"
+        elif not found:
+            best = f"is not among the {self.model._max_labels()} best labels that the index finds"
+            how = (
+                best if self.fitted.strategy.search == "index" else "is not found by the model's beam search"
+            )
+            yield f"the label {how}; its score is that of an exhaustive search"
+        if own is not None and not own.contributions and len(self.reasons.features):
+            yield "the label's classifier has a weight for none of the row's features: the bias alone counts"
+        for path in paths:
+            if path.dropped is not None:
+                yield dropped_sentence(path)
+
+
+def dropped_sentence(path: TreePath) -> str:
+    d = path.dropped
+    assert d is not None
+    about = path.decisions[d.level - 1].about
+    return (
+        f"tree {path.tree + 1}: beam search left the path at level {d.level}, node {d.node} ({about}): its "
+        f"score {d.score:.3g} is below {d.lowest_kept:.3g}, the lowest of {d.kept} nodes kept"
+    )

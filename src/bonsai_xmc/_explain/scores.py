@@ -1,0 +1,107 @@
+"""From margins to the score, step by step: what is computed, and what results."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bonsai_xmc._explain.objects import Decision, ScoreStep, TreePath
+from bonsai_xmc._fitted import FittedModel
+
+FROM_TREES = 32  # labels of a row that a blend scores by its trees
+
+
+def log_score(loss: str, margin: float) -> float:
+    """Minus the loss."""
+    if loss == "logistic":
+        return float(min(margin, 0.0) - np.log1p(np.exp(-abs(margin))))
+    return -(max(0.0, 1.0 - margin) ** 2)
+
+
+def mean_path(paths: Sequence[TreePath], n_trees: int) -> float:
+    """Of all trees; paths that do not count are 0."""
+    return sum(path.score for path in paths if path.counts) / n_trees
+
+
+class Weights(NamedTuple):
+    """What the parts of a score weigh."""
+
+    own: float  # of the one-vs-rest score
+    trees: float  # of the mean over the trees; 0: they only find labels
+    path: float  # exponent of the mean over the trees, a factor
+
+
+def weights_of(fitted: FittedModel) -> Weights:
+    strategy = fitted.strategy
+    if strategy.classifiers == "leaf":
+        return Weights(0.0, 1.0, 0.0)
+    if strategy.classifiers == "blend":
+        return Weights(1 - fitted.core.blend_weight, fitted.core.blend_weight, 0.0)
+    return Weights(1.0, 0.0, strategy.path_weight if strategy.search == "beam" else 0.0)
+
+
+def steps_of(
+    fitted: FittedModel, label: int, own: Decision | None, paths: Sequence[TreePath], exhaustive: bool
+) -> tuple[ScoreStep, ...]:
+    """All steps; the last value is the score. What a model adds after its own score comes at the end."""
+    weights, n_trees = weights_of(fitted), fitted.strategy.n_trees
+    steps: list[ScoreStep] = []
+    value = 0.0
+    if own is not None:
+        steps += _own(fitted, own)
+        value = weights.own * own.score
+    if weights.trees > 0:
+        steps += _trees(paths, n_trees)
+        mean = mean_path(paths, n_trees)
+        value += weights.trees * mean
+        if own is not None:
+            formula = f"{weights.own:g} × one-vs-rest + {weights.trees:g} × trees"
+            steps.append(ScoreStep(f"blend = {formula}", value))
+    elif weights.path > 0 and not exhaustive:
+        steps += _trees(paths, n_trees)
+        value *= mean_path(paths, n_trees) ** weights.path
+        steps.append(ScoreStep(f"one-vs-rest × trees^{weights.path:g}", value))
+    if own is not None and fitted.strategy.logit_adjustment > 0:
+        n, power = max(1, int(fitted.label_counts[label])), fitted.strategy.logit_adjustment
+        value *= float(np.exp(np.asarray(fitted.core.label_offsets)[label]))
+        steps.append(ScoreStep(f"logit adjustment: × {n:,}^−{power:g}, for {n:,} training rows", value))
+    if fitted.calibration is not None:
+        log = np.log(np.array([[max(value, 1e-300)]]))
+        value = float(fitted.scores(np.array([[label]]), log)[0, 0])
+        steps.append(ScoreStep(f"calibration: {fitted.calibration.method} map", value))
+    return tuple(steps)
+
+
+def _own(fitted: FittedModel, own: Decision) -> list[ScoreStep]:
+    return [
+        ScoreStep(
+            f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}",
+            own.margin,
+        ),
+        ScoreStep(f"one-vs-rest = {loss_formula(fitted.core.loss)}", own.score),
+    ]
+
+
+def loss_formula(loss: str) -> str:
+    return "1 / (1 + exp(−margin))" if loss == "logistic" else "exp(−max(0, 1 − margin)²)"
+
+
+def signed(number: float) -> str:
+    return f"{'−' if number < 0 else '+'} {abs(number):.4g}"
+
+
+def _trees(paths: Sequence[TreePath], n_trees: int) -> list[ScoreStep]:
+    """A tree whose path was left counts 0."""
+    steps = []
+    for path in paths:
+        factors = " × ".join(f"{decision.score:.3g}" for decision in path.decisions)
+        reason = ""
+        if not path.counts:
+            left = f"its label is not among the {FROM_TREES} best of the trees"
+            reason = f", but {'the search leaves it' if path.dropped else left}: 0"
+        steps.append(
+            ScoreStep(f"tree {path.tree + 1} = {factors}{reason}", path.score if path.counts else 0.0)
+        )
+    if n_trees > 1:
+        steps.append(ScoreStep(f"trees = sum / {n_trees}", mean_path(paths, n_trees)))
+    return steps

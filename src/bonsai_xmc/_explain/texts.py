@@ -1,0 +1,87 @@
+"""Where the features of a row are in its texts."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from bonsai_xmc._explain.objects import Effect, Segment, TextOf
+from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._text.records import Columns
+
+
+class TextPlaces(NamedTuple):
+    """A text, and where features occur in it: (feature, begin, end)."""
+
+    field: str
+    text: str
+    places: list[tuple[int, int, int]]
+
+
+def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
+    """Of one document: a column for each field. What is joined is told apart again."""
+    texts = [column[0] or "" for column in columns]
+    found: list[list[tuple[int, int, int]]] = [[] for _ in texts]
+    begins = [_begins(texts, source) for source in text.plan.sources()]
+    for feature, number, begin, end in zip(
+        *(part.tolist() for part in text.core.places(columns)), strict=True
+    ):
+        for column, first in begins[number]:
+            # A piece that goes across two fields is in each of them.
+            low, high = max(begin - first, 0), min(end - first, len(texts[column]))
+            if low < high:
+                found[column].append((feature, low, high))
+    fields = text.plan.fields or ("",)
+    return tuple(map(TextPlaces, fields, texts, found))
+
+
+def _begins(texts: Sequence[str], source: Sequence[int]) -> list[tuple[int, int]]:
+    """(column, where it begins in the joined text) of columns that are not empty, a space between them."""
+    begins, at = [], 0
+    for column in source:
+        if texts[column]:
+            begins.append((column, at))
+            at += len(texts[column]) + 1
+    return begins
+
+
+def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple[TextOf, ...]:
+    """The parts of each text with the sum of the effects there.
+
+    A feature's effect is divided among its occurrences: what is repeated is not counted twice.
+    """
+    effect_of = {effect.feature: effect for effect in effects}
+    times: dict[int, int] = {}
+    for text in texts:
+        for feature, _, _ in text.places:
+            times[feature] = times.get(feature, 0) + 1
+    result = []
+    for text in texts:
+        pieces = [
+            (begin, end, effect_of[f].effect / times[f], effect_of[f].kind)
+            for f, begin, end in text.places
+            if f in effect_of
+        ]
+        result.append(TextOf(text.field, text.text, tuple(_segments(pieces))))
+    return tuple(result)
+
+
+def _segments(pieces: Sequence[tuple[int, int, float, str]]) -> list[Segment]:
+    """Pieces that may overlap as segments that do not."""
+    borders = sorted({border for piece in pieces for border in piece[:2]})
+    starting: dict[int, list[tuple[int, int, float, str]]] = {}
+    for piece in pieces:
+        starting.setdefault(piece[0], []).append(piece)
+    active: list[tuple[int, int, float, str]] = []
+    segments: list[Segment] = []
+    for begin, end in pairwise(borders):
+        active = [piece for piece in active if piece[1] > begin] + starting.get(begin, [])
+        if not active:
+            continue
+        effect = sum(piece[2] for piece in active)
+        kind = max(active, key=lambda piece: (abs(piece[2]), piece[3]))[3]
+        last = segments[-1] if segments else None
+        if last and last.end == begin and last.kind == kind and abs(last.effect - effect) < 1e-12:
+            segments[-1] = Segment(last.begin, end, effect, kind)
+        else:
+            segments.append(Segment(begin, end, effect, kind))
+    return segments

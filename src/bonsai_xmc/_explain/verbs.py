@@ -1,0 +1,47 @@
+"""What `Bonsai.explain` and `Bonsai.why_not` do."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonsai_xmc._explain.names import label_id
+from bonsai_xmc._explain.objects import Explanation, WhyNot
+from bonsai_xmc._explain.row import ExplainedRow
+from bonsai_xmc._explain.why_not import why_not as _why_not
+from bonsai_xmc._inputs import is_sparse
+
+if TYPE_CHECKING:
+    from bonsai_xmc._estimator import Bonsai
+
+
+def explained_row(model: "Bonsai", x: Any) -> ExplainedRow:
+    """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
+    return ExplainedRow(model, _one_row(x, model._require_fitted().text is not None))
+
+
+def explain(model: "Bonsai", x: Any, label: Any) -> Explanation:
+    row = explained_row(model, x)
+    return row.explain(label_id(row.fitted, label))
+
+
+def why_not(model: "Bonsai", x: Any, label: Any, n_ahead: int) -> WhyNot:
+    if not isinstance(n_ahead, int | np.integer) or isinstance(n_ahead, bool) or n_ahead < 0:
+        raise ValueError(f"n_ahead is {n_ahead!r}, but must be an integer of at least 0")
+    row = explained_row(model, x)
+    return _why_not(row, label_id(row.fitted, label), int(n_ahead))
+
+
+def _one_row(x: Any, of_texts: bool) -> Any:
+    if of_texts:
+        X = [x] if isinstance(x, str | Mapping) else x
+    elif is_sparse(x) or hasattr(x, "iloc"):
+        X = x.reshape(1, -1) if x.ndim == 1 and is_sparse(x) else x
+    else:
+        X = np.asarray(x)
+        X = X[None] if X.ndim == 1 else X
+    n_rows = X.shape[0] if hasattr(X, "shape") else len(X) if hasattr(X, "__len__") else None
+    if n_rows != 1:
+        what = "a text or a record" if of_texts else "a row, as X[[17]]"
+        raise ValueError(f"x must be one row, but it has {n_rows}: give {what}")
+    return X

@@ -1,0 +1,103 @@
+"""Why a label is not predicted: its rank among all labels, who is ahead, and where a search has lost it."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bonsai_xmc._explain.names import label_name
+from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
+from bonsai_xmc._explain.row import ExplainedRow, NoClassifier, dropped_sentence
+from bonsai_xmc._strategy import is_auto
+
+
+def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
+    """For a label by its place in `classes_`, and the n best labels that are ahead of it."""
+    fitted, name = row.fitted, label_name(row.fitted, label)
+    key = fitted.classes[label] if fitted.named else int(fitted.classes[label])
+    ids, scores = (part[0] for part in row.model.top_k(row.X, fitted.n_labels, exact=True))
+    ranked = ids[ids >= 0]
+    try:
+        explanation = row.explain(label)
+    except NoClassifier as error:
+        return WhyNot(key, name, "no classifier", (str(error),), None, len(ranked), 0.0, (), None)
+    if not len(ranked):
+        return WhyNot(key, name, "no features", explanation.notes, None, 0, 0.0, (), explanation)
+    at = np.flatnonzero(ranked == label)
+    rank = int(at[0]) + 1 if len(at) else None
+    score = float(scores[at[0]]) if len(at) else 0.0
+    # Those that the model itself predicts first: they are ahead, whether by their score or because the search
+    # has found them.
+    before = row.ids[: explanation.rank - 1] if explanation.rank is not None else row.ids
+    ahead = tuple(_ahead(row, other, explanation) for other in before[:n_ahead])
+    reason = _reason(row, explanation)
+    sentences = tuple(_sentences(row, explanation, reason, rank, len(ranked), score))
+    return WhyNot(key, name, reason, sentences, rank, len(ranked), score, ahead, explanation)
+
+
+def _ahead(row: ExplainedRow, label: int, explanation: Explanation) -> Ahead:
+    other = row.explain(label)
+    assert other.rank is not None
+    return Ahead(
+        other.label, other.name, other.rank, other.score, other.margin, _differences(explanation, other)
+    )
+
+
+def _differences(explanation: Explanation, other: Explanation) -> tuple[Difference, ...]:
+    ours, theirs = ({e.feature: e for e in one.effects} for one in (explanation, other))
+    found = []
+    for feature in ours.keys() | theirs.keys():
+        any_of_them = theirs.get(feature) or ours[feature]
+        own, others = (side[feature].effect if feature in side else 0.0 for side in (ours, theirs))
+        found.append(
+            Difference(
+                feature, any_of_them.name, any_of_them.field, any_of_them.kind, own, others, others - own
+            )
+        )
+    return tuple(sorted(found, key=lambda d: (-abs(d.difference), d.feature)))
+
+
+def threshold_of(row: ExplainedRow) -> float:
+    model = row.model
+    return float(row.fitted.threshold if is_auto(model.threshold) else model.threshold)
+
+
+def _reason(row: ExplainedRow, explanation: Explanation) -> str:
+    if explanation.rank is not None:
+        return "predicted" if explanation.score >= threshold_of(row) else "threshold"
+    if not explanation.found:
+        return row.fitted.strategy.search  # "beam" or "index"
+    return "rank"
+
+
+def _sentences(
+    row: ExplainedRow, explanation: Explanation, reason: str, rank: int | None, n_ranked: int, score: float
+) -> Iterable[str]:
+    name, most = explanation.name, row.model._max_labels()
+    if rank is not None:
+        yield f"{name!r} is number {rank:,} of {n_ranked:,} labels in an exhaustive search, score {score:.3g}"
+    else:
+        yield f"{name!r} has no score, even in an exhaustive search"
+    if explanation.rank is not None and explanation.rank != rank:
+        yield f"the model's own search ranks it as number {explanation.rank:,}, score {explanation.score:.3g}"
+    if reason == "threshold":
+        yield (
+            f"predict leaves it out: its score {explanation.score:.3g} is below the threshold "
+            f"{threshold_of(row):.3g}"
+        )
+    elif reason == "predicted":
+        yield (
+            f"predict returns it: its score {explanation.score:.3g} is not below the threshold "
+            f"{threshold_of(row):.3g}"
+        )
+    elif reason == "rank":
+        yield f"it is left out: max_labels is {most}, and so many labels are ahead of it"
+    elif reason == "index":
+        yield f"the index does not give it among the {most} best labels (max_labels)"
+        if rank is not None and rank <= most:
+            yield "the index has not proposed its classifier: with a larger n_probe it would be found"
+    elif reason == "beam":
+        yield from _left(explanation)
+
+
+def _left(explanation: Explanation) -> Sequence[str]:
+    return [dropped_sentence(path) for path in explanation.paths if path.dropped is not None]
