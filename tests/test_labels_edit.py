@@ -185,7 +185,7 @@ def test_wrong_edits_are_refused(one_vs_rest):
         edit_labels(model.fitted_, keys=[None] * 310)
     with says("the new labels are not all different"):
         edit_labels(model.fitted_, new=NewClassifiers([1, 1], weights, ones, ones))
-    with says("the label 'a' is a name, but the model's labels are integers"):
+    with says("the label 'a' is a name, but others are integers"):
         edit_labels(model.fitted_, new=NewClassifiers(["a", "b"], weights, ones, ones))
     with says("the weights have the shape (1, 70), but there are 2 new labels and 70 features"):
         edit_labels(model.fitted_, new=NewClassifiers([1, 2], weights[[0]], ones, ones))

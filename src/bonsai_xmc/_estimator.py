@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc import _calibration, _core, _inputs, _memory, _targets, _thresholds
+from bonsai_xmc import _calibration, _core, _inputs, _labels, _memory, _targets, _thresholds
 from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._holdout import choose_threshold
 from bonsai_xmc._inputs import TrainingRows
@@ -145,6 +145,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         read from it.
     classes_ : array of shape (n_labels,)
         Label names or integers as in the lists of labels, in sorted order; 0 … n_labels − 1 for a matrix.
+        Names that `rename`, `merge` and `learn` have changed or added are not sorted.
     trees_ : list of LabelTree
         The trees, to inspect and to export; empty if the model has none.
     strategy_ : Strategy
@@ -346,7 +347,14 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return make_problem(rows, labels, weights, self.representation, self.tree)
 
     def top_k(
-        self, X: Any, k: int = 5, *, exact: bool = False, progress: Progress | None = None
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        exact: bool = False,
+        restrict: Any = None,
+        exclude: Any = None,
+        progress: Progress | None = None,
     ) -> tuple[Array, Array]:
         """The k best labels of each row, best first.
 
@@ -356,6 +364,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         k : int ≥ 1, default=5
         exact : bool, default=False
             Score all labels, independent of `search_`, `beam_size` and `n_probe`.
+        restrict, exclude : iterable of labels, or array of bool of shape (n_labels,), optional
+            Find only these labels (a language, a department, what is in stock), and not those. Labels that
+            the model does not have are ignored. The search has no other candidates: a beam, say, is spent on
+            nodes with such labels. With ``exact=True``, and wherever all labels are scored, this equals
+            filtering a ranking of all labels.
         progress : callable, optional
             As in `fit`; the phase is "predict".
 
@@ -367,11 +380,17 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         scores : float32 array of shape (n_rows, k)
             As in `predict_proba`; 0 where there are fewer candidates.
         """
-        ids, scores = self._ranked(X, k, exact, progress)
+        ids, scores = self._ranked(X, k, exact, restrict, exclude, progress)
         return ids, self.fitted_.scores(ids, scores)
 
     def _ranked(
-        self, X: Any, k: int, exact: bool = False, progress: Progress | None = None
+        self,
+        X: Any,
+        k: int,
+        exact: bool = False,
+        restrict: Any = None,
+        exclude: Any = None,
+        progress: Progress | None = None,
     ) -> tuple[Array, Array]:
         """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
         fitted = self._require_fitted()
@@ -387,9 +406,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         n_labels = fitted.n_labels
-        ids, scores = fitted.core.top_k(
+        ids, scores = fitted.top_k(
             rows,
             min(int(k), n_labels),
+            allowed=_labels.allowed_labels(fitted, restrict, exclude),
             beam_size=0 if exact else beam,
             exact=bool(exact),
             n_probe=probes,
@@ -403,44 +423,53 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             scores = np.pad(scores, more, constant_values=-np.inf)
         return ids, scores
 
-    def top_k_labels(self, X: Any, k: int = 5) -> list[list[tuple[Any, float]]]:
-        """The k best labels of each row as (label, score), best first; labels as in `classes_`."""
-        ids, scores = self.top_k(X, k)
+    def top_k_labels(
+        self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None
+    ) -> list[list[tuple[Any, float]]]:
+        """The k best labels of each row as (label, score), best first; labels as in `classes_`.
+
+        `restrict` and `exclude` as in `top_k`.
+        """
+        ids, scores = self.top_k(X, k, restrict=restrict, exclude=exclude)
         labels = self.classes_[ids].tolist()  # of these alone: there may be a million others
         return [
             [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
             for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
         ]
 
-    def decision_function(self, X: Any) -> sp.csr_array:
+    def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
         """Ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         1 / (1 − log score), from just above 0 to 1, in the order of `top_k`: higher is better, absent is
         worst, and labels of equal score, which `top_k` ranks by their margins, differ in the last digit.
+        `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, self._max_labels())
+        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
         values = 1.0 / (1.0 - scores.astype(np.float64))
         for rank in range(1, values.shape[1]):
             np.minimum(values[:, rank], np.nextafter(values[:, rank - 1], 0), out=values[:, rank])
         return self._sparse(ids, values)
 
-    def predict_proba(self, X: Any) -> sp.csr_array:
+    def predict_proba(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
         """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         Before `calibrate` they are not probabilities, in spite of the method's name, but exp(−loss) of a
         label's classifier; with trees, the mean over the trees of the product along the path; with a blend,
         the weighted mean of both. The logit adjustment comes last. After `calibrate`, each estimates the
-        probability that the label is right.
+        probability that the label is right. `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, self._max_labels())
+        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
         return self._sparse(ids, self.fitted_.scores(ids, scores))
 
-    def predict(self, X: Any) -> sp.csr_array:
-        """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row."""
+    def predict(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+        """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row.
+
+        `restrict` and `exclude` as in `top_k`.
+        """
         fitted = self._require_fitted()
         check("threshold", self.threshold)
         threshold = fitted.threshold if is_auto(self.threshold) else self.threshold
-        scores = self.predict_proba(X)
+        scores = self.predict_proba(X, restrict=restrict, exclude=exclude)
         result = sp.csr_array(
             ((scores.data >= threshold).astype(np.int8), scores.indices, scores.indptr), shape=scores.shape
         )
@@ -602,6 +631,81 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         rows, _ = np.nonzero(ids >= 0)
         best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
         return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
+
+    # --- labels that change ---
+
+    def drop(self, labels: Any) -> Self:
+        """A model without these labels.
+
+        This model does not change; nothing is trained again, and the scores of all other labels stay as they
+        are. Names keep their order in `classes_`; integers ascend.
+
+        Parameters
+        ----------
+        labels : iterable of labels as in `classes_`
+
+        Returns
+        -------
+        A fitted estimator with the parameters of this one.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["red", "blue"]])
+        >>> model.drop(["blue"]).classes_.tolist()
+        ['green', 'red']
+        """
+        return self._with(_labels.drop(self._require_fitted(), labels, threads_of(self.n_jobs)))
+
+    def restrict(self, labels: Any) -> Self:
+        """A model of these labels alone: smaller and faster; see `drop`.
+
+        Labels that the model does not have are ignored. For a single prediction,
+        ``top_k(X, restrict=labels)`` finds the same, and copies no weights.
+        """
+        return self._with(_labels.restrict(self._require_fitted(), labels, threads_of(self.n_jobs)))
+
+    def rename(self, names: Any) -> Self:
+        """A model whose labels have other names, or other integers; see `drop`.
+
+        Parameters
+        ----------
+        names : mapping of old to new labels
+            All labels are names, or all are integers, before and after.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]])
+        >>> model.rename({"red": "crimson"}).classes_.tolist()
+        ['green', 'crimson']
+        """
+        return self._with(_labels.rename(self._require_fitted(), names, threads_of(self.n_jobs)))
+
+    def merge(self, labels: Any, into: Any) -> Self:
+        """A model in which several labels are one; see `drop`.
+
+        All of their classifiers stay, and the highest of their scores is the score of the new label. So
+        `predict` gives it to a row exactly if it would give it one of the old ones. Its number of training
+        rows is the sum of theirs, as rows with several of them are not known any more.
+
+        Parameters
+        ----------
+        labels : iterable of labels
+        into : label
+            One of them, another label, which is merged with them, or a new one.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["crimson"]])
+        >>> model.merge(["red", "crimson"], into="red").classes_.tolist()
+        ['red', 'green']
+        """
+        return self._with(_labels.merge(self._require_fitted(), labels, into, threads_of(self.n_jobs)))
+
+    def _with(self, fitted: FittedModel) -> Self:
+        """An estimator with the same parameters and another model."""
+        other = type(self)(**self.get_params(deep=False))
+        other.fitted_ = fitted
+        return other
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
         """Rough estimates, in bytes, of the peak memory of training on X and Y, and of the model's size."""

@@ -19,6 +19,9 @@ Array = npt.NDArray[Any]
 VERSION = version("bonsai-xmc")
 
 
+_KEPT = 8  # restricted models
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a model comes from. Prediction does not depend on it."""
@@ -68,6 +71,7 @@ class FittedModel:
     slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
     calibration: Calibration | None = None  # of its scores, if they are calibrated
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
+    _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)  # what the others tell
 
     @property
     def n_labels(self) -> int:
@@ -102,11 +106,67 @@ class FittedModel:
         return self.calibration.scores(ids, log_scores, self.label_counts)
 
     def trees(self) -> list[LabelTree]:
-        """The label trees; empty if the model has none."""
+        """The label trees; empty if the model has none. A merged label is in several leaves."""
         if self.core.trees is None:
             return []
-        names: Any = self.classes if self.named else list(map(str, self.classes)) if self.keyed else None
+        labels = self.classes if self.slots is None else self.classes[self.slots]
+        known = self.keyed or self.slots is not None
+        names: Any = labels if self.named else list(map(str, labels)) if known else None
         return trees_of(self.core.trees.arrays(), names)
+
+    @property
+    def place(self) -> Mapping[Any, int]:
+        """The index of each label in `classes`."""
+        if "place" not in self._cache:
+            self._cache["place"] = {label: i for i, label in enumerate(self.classes.tolist())}
+        place: dict[Any, int] = self._cache["place"]
+        return place
+
+    def top_k(
+        self, rows: Any, k: int, *, allowed: Array | None = None, **options: Any
+    ) -> tuple[Array, Array]:
+        """(ids, log scores) of the k best labels of each row, k ≤ n_labels; −1 and −∞ where there are fewer.
+
+        `allowed` says which labels may be found. The options are those of the core's `top_k`.
+        """
+        core = self.core if allowed is None else self._restricted(allowed)
+        if self.slots is None:
+            return core.top_k(rows, k, **options)
+        # At worst, the best labels are those of the most slots.
+        sizes = np.sort(np.bincount(self.slots, minlength=self.n_labels))[::-1]
+        ids, scores = core.top_k(rows, min(self.n_slots, int(sizes[:k].sum())), **options)
+        return _best_slots(np.where(ids < 0, -1, self.slots[ids]), scores, k)
+
+    def _restricted(self, allowed: Array) -> _core.Model:
+        """The model for these labels; the last ones are kept."""
+        key = np.packbits(allowed).tobytes()
+        kept: dict[bytes, _core.Model] = self._cache.setdefault("restricted", {})
+        model = kept.pop(key, None)
+        if model is None:
+            model = self.core.restricted(np.ascontiguousarray(allowed[self.label_of_slot], np.uint8))
+        kept[key] = model
+        for oldest in list(kept)[:-_KEPT]:
+            kept.pop(oldest, None)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_cache": {}}
 
     def __deepcopy__(self, memo: Any) -> "FittedModel":
         return self
+
+
+def _best_slots(labels: Array, scores: Array, k: int) -> tuple[Array, Array]:
+    """The k best labels of rankings in which a label may occur several times; the first one counts."""
+    order = np.argsort(labels, axis=1, kind="stable")
+    ascending = np.take_along_axis(labels, order, axis=1)
+    again = np.zeros(labels.shape, bool)
+    again[:, 1:] = ascending[:, 1:] == ascending[:, :-1]
+    repeated = np.empty_like(again)
+    np.put_along_axis(repeated, order, again, axis=1)
+    repeated |= labels < 0
+    first = np.argsort(repeated, axis=1, kind="stable")[:, :k]
+    gone = np.take_along_axis(repeated, first, axis=1)
+    ids = np.where(gone, -1, np.take_along_axis(labels, first, axis=1)).astype(np.int32)
+    best = np.where(gone, -np.inf, np.take_along_axis(scores, first, axis=1)).astype(np.float32)
+    return ids, best

@@ -157,16 +157,17 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
     added = [] if new is None else list(new.labels)
     if len(set(added)) < len(added):
         raise ValueError("the new labels are not all different")
-    for label in (label for label in [*keys, *added] if label is not None):
-        if isinstance(label, str) != fitted.named:
-            raise ValueError(
-                f"the label {label!r} is {'no ' if fitted.named else 'a '}name, but the model's labels "
-                f"{'have names' if fitted.named else 'are integers'}"
-            )
     order = dict.fromkeys([key for key in keys if key is not None] + added)
-    ordered = list(order) if fitted.named else sorted(order)
-    if not ordered:
+    if not order:
         raise ValueError("no label would be left")
+    named = isinstance(next(iter(order)), str)
+    for label in order:
+        if isinstance(label, str) != named:
+            raise ValueError(
+                f"the label {label!r} is {'no' if named else 'a'} name, but others are "
+                f"{'names' if named else 'integers'}; all are names, or all are integers"
+            )
+    ordered = list(order) if named else sorted(order)
     label_of = {key: i for i, key in enumerate(ordered)}
     row_of = {key: i for i, key in enumerate(added)}
 
@@ -203,7 +204,7 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
         slot_counts[: fitted.n_slots][row_of_old >= 0] = own[row_of_old[row_of_old >= 0]]
         slot_counts[fitted.n_slots :] = own[appended]
     return _Plan(
-        classes=_classes(ordered, fitted.named),
+        classes=_classes(ordered, named),
         label_counts=np.minimum(counts, max(fitted.n_rows, int(counts.max(initial=0)) if new else 0)),
         label_of_slot=owner[order_of_slots].astype(np.int32),
         slot_counts=slot_counts[order_of_slots],

@@ -227,6 +227,18 @@ def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
     return rows
 
 
+def label_key(label: Any, place: str) -> str | int:
+    """A single label, a name or an integer, as Python's own type."""
+    if isinstance(label, str):
+        _check_encodable(label, place)
+        return str(label)
+    if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
+        raise ValueError(f"{place}: {label!r} is neither a name (a string) nor an integer")
+    if not 0 <= label <= _INT64_MAX:
+        raise ValueError(f"{place}: the label {label}; integer labels lie from 0 to 2⁶³ − 1")
+    return int(label)
+
+
 def _label(label: Any, row: int, name: str) -> str | int:
     if isinstance(label, str):
         _check_encodable(label, f"{name}[{row}]")

@@ -227,6 +227,15 @@ void bind_model(nb::module_& m) {
             "128 classifiers are scored, 0 for all. path_weight times the log score "
             "of "
             "the path is added where one-vs-rest classifiers stand behind trees.")
+        .def(
+            "restricted",
+            [](const Model& model, In<uint8_t> allowed) {
+                const nb::gil_scoped_release unlock;
+                return std::make_shared<Model>(model, span(allowed));
+            },
+            "allowed"_a.noconvert(), nb::sig("def restricted(self, allowed: NDArray[numpy.uint8]) -> Model"),
+            "The same model for some of its labels, those whose byte is not 0; it shares the weights. For "
+            "prediction alone: its arrays are those of the whole model.")
         .def_prop_ro(
             "trees", [](const Model& model) { return model.shared_trees(); },
             nb::sig("def trees(self) -> Forest | None"))

@@ -25,8 +25,8 @@ from .files import PathLike
 
 Array = npt.NDArray[Any]
 
-SECTIONS = ("trees", "one_vs_rest", "index", "labels", "features", "text", "calibration")
-_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "text", "calibration")
+SECTIONS = ("trees", "one_vs_rest", "index", "labels", "merged", "features", "text", "calibration")
+_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "merged", "text", "calibration")
 
 _INT32_MAX = 2**31 - 1
 # What prediction depends on: `model` and `params` both have it, and agree.
@@ -91,6 +91,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     elif fitted.keyed:
         arrays["labels.keys"] = fitted.classes.astype(np.int64)
     arrays["labels.counts"] = fitted.label_counts.astype(np.int64)
+    if fitted.slots is not None:
+        arrays["merged.labels"] = fitted.slots.astype(np.int32)
+        arrays["merged.counts"] = fitted.counts_of_slots.astype(np.int64)
     if fitted.feature_names is not None:
         arrays |= _packed("features.names", fitted.feature_names)
     strategy = fitted.strategy
@@ -160,12 +163,13 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     n_features = _integer(model, "n_features", 1, _INT32_MAX)
     n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
     classes, counts = _labels(file.arrays, n_labels)
+    slots, slot_counts = _slots(file.arrays, n_labels)
     strategy = _strategy(params, model)
     prediction = model["prediction"]
     for name in PREDICTION:
         check(name, prediction[name])
     fitted = FittedModel(
-        core=_core_model(file, strategy, model, counts),
+        core=_core_model(file, strategy, model, counts if slot_counts is None else slot_counts),
         classes=classes,
         label_counts=counts,
         n_rows=_integer(model, "n_rows", 1, _EXACT_INTEGERS),
@@ -178,6 +182,8 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         provenance=_typed(Provenance, provenance),
         text=_text(file, n_features, n_labels),
         calibration=_calibration(file),
+        slots=slots,
+        slot_counts=slot_counts,
     )
     if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
         raise ValueError("its seed or its number of iterations is out of range")
@@ -260,6 +266,20 @@ def _labels(arrays: dict[str, Array], n_labels: int) -> tuple[Array, Array]:
     else:
         classes = np.arange(n_labels)
     return classes, np.array(counts)
+
+
+def _slots(arrays: dict[str, Array], n_labels: int) -> tuple[Array | None, Array | None]:
+    """The label and the training rows of each slot; None where slots are labels."""
+    if "merged.labels" not in arrays:
+        return None, None
+    labels, counts = np.array(arrays["merged.labels"]), np.array(arrays["merged.counts"])
+    if labels.dtype != np.int32 or labels.ndim != 1 or not len(labels):
+        raise ValueError("the labels of its merged classifiers have a wrong type")
+    if labels[0] != 0 or labels[-1] != n_labels - 1 or not np.isin(np.diff(labels), (0, 1)).all():
+        raise ValueError("the labels of its merged classifiers are not all of its labels, in order")
+    if counts.shape != labels.shape or counts.dtype != np.int64 or counts.min() < 0:
+        raise ValueError("the counts of its merged classifiers do not fit them")
+    return labels, counts
 
 
 def _feature_names(arrays: dict[str, Array], n_features: int) -> Array | None:

@@ -206,11 +206,14 @@ class TextBonsai(Bonsai):
         model.fitted_ = fitted
         return model
 
-    def suggest(self, X: Any, k: int = 5) -> list[Any]:
-        """The k best labels of each text as (label, score), best first; for a single text, its list alone."""
-        if isinstance(X, str | Mapping):
-            return self.top_k_labels([X], k)[0]
-        return self.top_k_labels(X, k)
+    def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
+        """The k best labels of each text as (label, score), best first; for a single text, its list alone.
+
+        `restrict` and `exclude` as in `top_k`.
+        """
+        one = isinstance(X, str | Mapping)
+        found = self.top_k_labels([X] if one else X, k, restrict=restrict, exclude=exclude)
+        return found[0] if one else found
 
     @property
     def blocks_(self) -> list[tuple[str, int, float]]:

@@ -47,6 +47,28 @@ Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, b
     index();
 }
 
+Forest::Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> allowed)
+    : owner_(whole),
+      a_(whole->a_),
+      n_features_(whole->n_features_),
+      n_labels_(whole->n_labels_),
+      routing_only_(whole->routing_only_),
+      position_(whole->position_),
+      allowed_(a_.children.size()),
+      inner_(whole->inner_) {
+    require(allowed.size() == n_labels_, "there is not one mark for each label");
+    for (size_t t = n_trees(); t-- > 0;) {
+        const int64_t root = a_.tree_ptr[t];
+        std::vector<uint8_t> has_label(static_cast<size_t>(a_.tree_ptr[t + 1] - root));
+        for (int64_t v = a_.tree_ptr[t + 1]; v-- > root;)  // children come after their parents
+            for (int64_t c = a_.child_ptr[v]; c < a_.child_ptr[v + 1]; ++c) {
+                const auto child = static_cast<size_t>(a_.children[c]);
+                allowed_[c] = a_.is_leaf[v] ? allowed[child] != 0 : has_label[child];
+                has_label[v - root] |= allowed_[c];
+            }
+    }
+}
+
 void Forest::index() {
     for (size_t t = 0; t < n_trees(); ++t) {
         InnerNodes& inner = inner_.emplace_back();

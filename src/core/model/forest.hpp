@@ -88,6 +88,10 @@ class Forest {
     // changes, so every read of them is checked. `owner` keeps them alive. Throws std::invalid_argument.
     Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only = false,
            std::shared_ptr<const void> owner = nullptr);
+    // The same forest for some of its labels: others are never found, nor are nodes without any of these. It
+    // shares the arrays. `allowed` has a byte for each label, 0 or not. Throws std::invalid_argument if there
+    // are more or fewer.
+    Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> allowed);
     Forest(const Forest&) = delete;
     Forest& operator=(const Forest&) = delete;
 
@@ -96,6 +100,16 @@ class Forest {
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
     bool routing_only() const { return routing_only_; }
+    // Whether some labels are excluded; then which children, numbered over all nodes, are not: bytes, 0 or 1.
+    bool is_restricted() const { return !allowed_.empty(); }
+    const uint8_t* allowed() const { return allowed_.data(); }
+    // Whether a block of a node's children, from the `from`-th on, has one that is not excluded.
+    bool has_allowed(size_t node, size_t from) const {
+        if (allowed_.empty()) return true;
+        const auto begin = allowed_.begin() + a_.child_ptr[node] + static_cast<int64_t>(from);
+        const size_t n = std::min(kBlockChildren, n_children(node) - from);
+        return std::find(begin, begin + static_cast<int64_t>(n), 1) != begin + static_cast<int64_t>(n);
+    }
     size_t n_children(size_t node) const {
         return static_cast<size_t>(a_.child_ptr[node + 1] - a_.child_ptr[node]);
     }
@@ -172,7 +186,8 @@ class Forest {
     size_t n_labels_;
     bool routing_only_;
     std::vector<uint32_t> position_;
-    struct InnerNodes {  // of a tree
+    std::vector<uint8_t> allowed_;  // of each child; empty: all
+    struct InnerNodes {             // of a tree
         size_t children = 0;
         size_t widest = 0;
     };

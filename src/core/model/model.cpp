@@ -41,4 +41,21 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
             "trees and one-vs-rest classifiers differ in their number of labels or features");
 }
 
+namespace {
+
+std::shared_ptr<const Forest> restricted(const std::shared_ptr<const Forest>& forest,
+                                         std::span<const uint8_t> allowed) {
+    return forest ? std::make_shared<const Forest>(forest, allowed) : nullptr;
+}
+
+}  // namespace
+
+Model::Model(const Model& whole, std::span<const uint8_t> allowed)
+    : trees_(restricted(whole.trees_, allowed)),
+      one_vs_rest_(restricted(whole.one_vs_rest_, allowed)),
+      loss_(whole.loss_),
+      normalize_(whole.normalize_),
+      blend_(whole.blend_),
+      index_(whole.index_) {}
+
 }  // namespace bonsai

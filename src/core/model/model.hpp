@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,6 +28,10 @@ class Model {
     // fit each other.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
           bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr);
+
+    // The same model for some of its labels: others are never found, and cost no place in a beam. It shares
+    // the weights. `allowed` has a byte for each label, 0 or not.
+    Model(const Model& whole, std::span<const uint8_t> allowed);
 
     const Forest* trees() const { return trees_.get(); }
     const Forest* one_vs_rest() const { return one_vs_rest_.get(); }

@@ -48,12 +48,13 @@ class NodeMargins {
     // Computes the margins of those visits that request them; returns whether any does.
     bool compute(std::span<Visit> visits);
     // fn(scorer of the block, block, row, score of the path) for each block of each visit, instead of keeping
-    // the margins.
+    // the margins; not for blocks whose children are all excluded.
     template <class Fn>
     void stream(std::span<const Visit> visits, Fn&& fn) {
         chosen_.resize(visits.size());
         for (size_t v = 0; v < visits.size(); ++v) chosen_[v] = static_cast<uint32_t>(v);
         group(visits);
+        std::erase_if(blocks_, [&](const BlockRows& b) { return !forest_.has_allowed(b.node, b.from); });
         loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t i) {
             fn(scorer, block, row, visits[chosen_[by_node_.item(i)]].score);
         });

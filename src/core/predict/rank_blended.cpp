@@ -65,7 +65,7 @@ void BlendedRanking::score_by_one_vs_rest() {
     blocks_.clear();
     const size_t n_labels = one_vs_rest_.children(0).size();
     for (size_t from = 0; !rows_.empty() && from < n_labels; from += kBlockChildren)
-        blocks_.push_back({0, from, 0, rows_});
+        if (one_vs_rest_.has_allowed(0, from)) blocks_.push_back({0, from, 0, rows_});
     loop_.run(one_vs_rest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t) {
         add_block(scorer, row, block.from);
     });

@@ -35,8 +35,9 @@ void IndexedRanking::find_blocks() {
         auto& search = searches_[worker];
         if (!search) search = index_.searches().take(index_);
         const Batch::Row& row = batch_.row(rows_[r]);
-        const auto found = search->find_blocks({batch_.features(row), row.n}, {batch_.values(row), row.n},
-                                               row.unit, n_probe_);
+        const auto found =
+            search->find_blocks({batch_.features(row), row.n}, {batch_.values(row), row.n}, row.unit,
+                                n_probe_, forest_.is_restricted() ? forest_.allowed() : nullptr);
         std::copy(found.begin(), found.end(), probes_.begin() + static_cast<int64_t>(r * n_probe_));
     });
 }

@@ -19,7 +19,8 @@
 namespace bonsai {
 
 // For each row the index chooses n_probe blocks of classifiers; all labels of these are scored. What is found
-// for a row does not depend on the rows beside it.
+// for a row does not depend on the rows beside it. There must be more than n_probe blocks with labels that
+// are not excluded.
 class IndexedRanking : public Ranking {
   public:
     IndexedRanking(const Forest& one_vs_rest, const LabelIndex& index, const Batch& batch,

@@ -19,7 +19,7 @@ void ExactRanking::find_best() {
     blocks_.clear();
     const auto labels = forest_.children(0);
     for (size_t from = 0; !rows_.empty() && from < labels.size(); from += kBlockChildren)
-        blocks_.push_back({0, from, 0, rows_});
+        if (forest_.has_allowed(0, from)) blocks_.push_back({0, from, 0, rows_});
     loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t) {
         best_.add_block(row, scorer, row, labels.subspan(block.from), 0);
     });
@@ -106,7 +106,8 @@ void CandidateRanking::for_each_candidate(std::span<const Visit> leaves, Fn&& fn
     for (const Visit& leaf : leaves)
         for (const int32_t child : trees_.children(leaf.node)) {
             const auto label = static_cast<uint32_t>(child);
-            if (const uint32_t position = one_vs_rest_.position(label); position != kAbsent)
+            if (const uint32_t position = one_vs_rest_.position(label);
+                position != kAbsent && (!one_vs_rest_.is_restricted() || one_vs_rest_.allowed()[position]))
                 fn(label, position, leaf.score);
         }
 }

@@ -15,6 +15,9 @@
 namespace bonsai {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
+// The margin of a child that is excluded, whatever the row is; no other margin is that low. Scores and bounds
+// of it stay finite.
+inline constexpr float kExcluded = -1e15f;
 
 // The log score of a child is that of the path to its node, plus that of its own margin: minus the loss. So
 // it is at most the path's, and does not decrease with the margin.
@@ -40,11 +43,12 @@ class Scores {
         const float margin = loss_ == Loss::logistic ? -std::log(std::expm1(-own)) : 1.0f - std::sqrt(-own);
         return margin - rounding(margin);
     }
-    // fn(child, score) for each of up to 128 margins that is at least `lowest`.
+    // fn(child, score) for each of up to 128 margins that is at least `lowest`, and not of an excluded child.
     template <class Fn>
     void for_each_at_least(float path, std::span<const float> margins, float lowest, Fn&& fn) const {
         uint32_t where[kBlockChildren + kLaneStep];
-        const size_t n = kernels_.find_at_least(margins.data(), margins.size(), lowest, where);
+        const size_t n =
+            kernels_.find_at_least(margins.data(), margins.size(), std::max(lowest, kExcluded / 2), where);
         for (size_t i = 0; i < n; ++i) fn(where[i], of(path, margins[where[i]]));
     }
 

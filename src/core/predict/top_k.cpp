@@ -35,6 +35,15 @@ std::unique_ptr<Ranking> rank_leaves(const Forest& trees, const Batch& batch, co
     return std::make_unique<ForestRanking>(trees, batch, scores, beam_size, k, kernels, pool);
 }
 
+// Blocks of one-vs-rest classifiers that have labels which are not excluded.
+size_t n_allowed_blocks(const Forest& one_vs_rest) {
+    if (!one_vs_rest.is_restricted()) return one_vs_rest.n_blocks(0);
+    size_t n = 0;
+    for (size_t from = 0; from < one_vs_rest.n_children(0); from += kBlockChildren)
+        n += one_vs_rest.has_allowed(0, from);
+    return n;
+}
+
 std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& params, const Batch& batch,
                                       const Scores& scores, const Kernels& kernels, Pool& pool) {
     const Forest *trees = model.trees(), *one_vs_rest = model.one_vs_rest();
@@ -45,7 +54,7 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
                                                   params.k, kernels, pool);
     const bool plain = model.blend_weight() == 0 && model.label_offsets().empty();
     if (plain && model.index() && !params.exact && params.n_probe > 0 &&
-        params.n_probe < one_vs_rest->n_blocks(0))
+        params.n_probe < n_allowed_blocks(*one_vs_rest))
         return std::make_unique<IndexedRanking>(*one_vs_rest, *model.index(), batch, scores, params.n_probe,
                                                 params.k, kernels, pool);
     if (plain) return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);

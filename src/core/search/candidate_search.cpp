@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -46,6 +47,21 @@ int16_t take_largest(int16_t* sums) {
     return best;
 }
 
+// The same of the allowed ones among n; false if there is none.
+bool take_largest_of(int16_t* sums, const uint8_t* allowed, size_t n, int16_t& best) {
+    constexpr int16_t lowest = std::numeric_limits<int16_t>::min();
+    int16_t largest = lowest;
+    uint8_t any = 0;
+    for (size_t c = 0; c < n; ++c) {
+        const int16_t sum = allowed[c] ? sums[c] : lowest;
+        largest = sum > largest ? sum : largest;
+        any |= allowed[c];
+    }
+    std::memset(sums, 0, kBlockChildren * sizeof *sums);
+    best = largest;
+    return any != 0;
+}
+
 int32_t to_product(float magnitude) {
     return static_cast<int32_t>(std::min(magnitude, kLargestSum));
 }
@@ -72,7 +88,7 @@ CandidateSearch::CandidateSearch(const LabelIndex& index)
 
 std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t> features,
                                                        std::span<const int16_t> values, float unit,
-                                                       size_t n_probe) {
+                                                       size_t n_probe, const uint8_t* allowed) {
     queries_.clear();
     for (size_t i = 0; i < features.size(); ++i)
         if (const PostingList list = index_.list(features[i]); list.size() > 0) {
@@ -83,7 +99,7 @@ std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t>
         queries_.push_back({biases, 1.0f, kGroups});
     choose_groups(n_probe * kPostingsPerProbe);
     add_postings();
-    rank_blocks(n_probe);
+    rank_blocks(n_probe, allowed);
     return blocks_;
 }
 
@@ -174,13 +190,22 @@ void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float va
 }
 
 // Sets the sums back to 0, and throws nothing before.
-void CandidateSearch::rank_blocks(size_t n_probe) {
-    const size_t n_blocks = (index_.n_positions() + kBlockChildren - 1) / kBlockChildren;
+void CandidateSearch::rank_blocks(size_t n_probe, const uint8_t* allowed) {
     ranked_.clear();
-    for (size_t b = 0; b < n_blocks; ++b)
-        ranked_.push_back(static_cast<uint64_t>(32768 - take_largest(&sums_[b * kBlockChildren])) << 32 | b);
-    const size_t n = std::min(n_probe, n_blocks);
-    if (n < n_blocks)
+    const auto add = [&](size_t block, int16_t largest) {
+        ranked_.push_back(static_cast<uint64_t>(32768 - largest) << 32 | block);
+    };
+    for (size_t b = 0, from = 0; from < index_.n_positions(); ++b, from += kBlockChildren) {
+        if (!allowed) {
+            add(b, take_largest(&sums_[from]));
+            continue;
+        }
+        int16_t largest;
+        const size_t n = std::min(kBlockChildren, index_.n_positions() - from);
+        if (take_largest_of(&sums_[from], allowed + from, n, largest)) add(b, largest);
+    }
+    const size_t n = std::min(n_probe, ranked_.size());
+    if (n < ranked_.size())
         std::nth_element(ranked_.begin(), ranked_.begin() + static_cast<int64_t>(n), ranked_.end());
     blocks_.clear();
     for (size_t i = 0; i < n; ++i) blocks_.push_back(static_cast<uint32_t>(ranked_[i]));
