@@ -202,6 +202,27 @@ def test_calibration_is_the_last_step(data, groups):
     assert model.explain(data.X_test[[0]], 3).steps[:-1] == raw.steps
 
 
+def test_labels_that_were_changed(explained):
+    """Dropped, renamed and merged labels: the score is that of `top_k`, by the best of the classifiers."""
+    model, X = explained
+    best = model.top_k(X[[0]], 6)[0][0].tolist()
+    gone, renamed, *merged = (int(label) for label in best[:4] if label >= 0)
+    changed = Bonsai(**model.get_params())
+    changed.fitted_ = model.fitted_
+    changed = changed.drop([gone]).rename({renamed: 1000}).merge(merged, 1001)
+    ids, scores = changed.top_k(X[[0]], 5)
+    for rank, (label, score) in enumerate(zip(ids[0].tolist(), scores[0].tolist(), strict=True), 1):
+        if label < 0:
+            continue
+        why = changed.explain(X[[0]], int(changed.classes_[label]))
+        check(why)
+        assert why.score == pytest.approx(score, rel=2e-5) and why.rank == rank
+    assert "made of 2 labels" in changed.explain(X[[0]], 1001).notes[0]
+    with says(f"the model has no label {gone}"):
+        changed.explain(X[[0]], gone)
+    assert changed.why_not(X[[0]], 1001).rank is not None
+
+
 def test_one_row_in_any_form(data):
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(data.X_train, data.Y_train)
     x = data.X_test[[1]]

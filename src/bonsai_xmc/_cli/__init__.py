@@ -12,12 +12,13 @@ from collections.abc import Sequence
 
 from bonsai_xmc._progress import ProgressBar
 
-from . import calibrate, data, demo, evaluate, experiment, import_, info, predict, serve, train
+from . import calibrate, data, demo, evaluate, experiment, explain, import_, info, predict, serve, train
 from .arguments import make_parser
 
 _COMMANDS = {
     "train": train.run,
     "predict": predict.run,
+    "explain": explain.run,
     "evaluate": evaluate.run,
     "calibrate": calibrate.run,
     "info": info.run,

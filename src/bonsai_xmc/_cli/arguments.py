@@ -202,6 +202,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, text, add_options in (
         ("train", "train a model and write it to a file", _add_train),
         ("predict", "predict the best labels of each row", _add_predict),
+        ("explain", "explain why a row gets its labels, and why not others", _add_explain),
         ("evaluate", "evaluate a model, or predictions, on rows whose labels are known", _add_evaluate),
         ("calibrate", "calibrate the scores of a model, and choose its threshold", _add_calibrate),
         ("info", "describe a model", _add_info),
@@ -276,6 +277,32 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         metavar="X|auto",
         help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
+    _add_fields(command.add_argument_group(_TEXTS), labels=False)
+    _add_prediction_parameters(command)
+
+
+def _add_explain(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file; -: standard input")
+    _add_rows(command, "INPUT", "tst", labels=False)
+    add("--row", type=int, metavar="N", help="row of a file, counted from 0 (default: the first)")
+    add(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="explain this label; may be given more than once (default: the -k best)",
+    )
+    add(
+        "--why-not",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="explain why this label is not further ahead, beside the -k best; may be given more than once",
+    )
+    add("-k", type=int, default=3, help="number of labels to explain or to compare with (default: 3)")
+    add("--features", type=int, default=10, metavar="N", help="features in each table (default: 10)")
+    add("--html", metavar="FILE", help="write a page instead of a table; -: standard output")
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
 

@@ -38,21 +38,17 @@ def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
 
 def label_id(fitted: FittedModel, label: Any) -> int:
     """Where a label is in `classes_`: by the label itself, or by its name; ValueError if there is none."""
-    classes = fitted.classes
-    if fitted.named:
-        found = np.flatnonzero(classes == label) if isinstance(label, str) else np.zeros(0, int)
-    else:
-        key = _integer(label)
-        found = np.zeros(0, int) if key is None else np.flatnonzero(classes == key)
-    if not len(found) and fitted.text is not None and isinstance(label, str):
-        names = fitted.text.label_names
-        found = np.flatnonzero([name == label for name in names])
-        if len(found) > 1:
-            some = ", ".join(repr(classes[i]) for i in found[:3])
-            raise ValueError(f"{len(found)} labels have the name {label!r}: {some}; give the label itself")
-    if not len(found):
+    key = label if fitted.named else _integer(label)
+    if isinstance(key, str if fitted.named else int) and key in fitted.place:
+        return fitted.place[key]
+    names = () if fitted.text is None or not isinstance(label, str) else fitted.text.label_names
+    found = [i for i, name in enumerate(names) if name == label]
+    if len(found) > 1:
+        some = ", ".join(repr(fitted.classes[i]) for i in found[:3])
+        raise ValueError(f"{len(found)} labels have the name {label!r}: {some}; give the label itself")
+    if not found:
         raise ValueError(f"the model has no label {label!r}{_hint(fitted, label)}")
-    return int(found[0])
+    return found[0]
 
 
 def _integer(label: Any) -> int | None:

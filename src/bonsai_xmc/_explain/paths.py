@@ -22,7 +22,7 @@ class Edge(NamedTuple):
 
 
 class Forest:
-    """The structure of the trees, for one label at a time."""
+    """The structure of the trees, for one label at a time, as the core has it: a slot."""
 
     def __init__(self, core: _core.Forest) -> None:
         arrays: Mapping[str, Any] = core.arrays()
@@ -30,13 +30,13 @@ class Forest:
         self.tree_ptr, self.child_ptr = arrays["tree_ptr"], arrays["child_ptr"]
         self.children, self.is_leaf = arrays["children"], arrays["is_leaf"]
 
-    def path(self, tree: int, label: int) -> list[Edge]:
+    def path(self, tree: int, slot: int) -> list[Edge]:
         """From the root to the label; empty if the tree does not hold it."""
         root, end = int(self.tree_ptr[tree]), int(self.tree_ptr[tree + 1])
         first, last = int(self.child_ptr[root]), int(self.child_ptr[end])
         children = self.children[first:last]
         below_leaf = np.repeat(self.is_leaf[root:end].astype(bool), np.diff(self.child_ptr[root : end + 1]))
-        at = np.flatnonzero((children == label) & below_leaf)
+        at = np.flatnonzero((children == slot) & below_leaf)
         if not len(at):
             return []
         edges = [self._edge(first + int(at[0]), None)]
@@ -49,8 +49,8 @@ class Forest:
     def _edge(self, child: int, to: int | None) -> Edge:
         return Edge(child, int(np.searchsorted(self.child_ptr, child, side="right")) - 1, to)
 
-    def labels(self, node: int) -> list[int]:
-        """All labels below a node."""
+    def slots(self, node: int) -> list[int]:
+        """All labels below a node, as the core has them."""
         tree = int(np.searchsorted(self.tree_ptr, node, side="right")) - 1
         root, found, nodes = int(self.tree_ptr[tree]), [], [node]
         while nodes:
@@ -63,8 +63,9 @@ class Forest:
         return found
 
 
-def cluster_name(fitted: FittedModel, labels: list[int]) -> str:
+def cluster_name(fitted: FittedModel, slots: list[int]) -> str:
     """The labels with most training rows, and how many others."""
+    labels = set(fitted.label_of_slot[slots].tolist())
     often = sorted(labels, key=lambda label: (-int(fitted.label_counts[label]), label))[:_SHOWN]
     more = len(labels) - len(often)
     return ", ".join(label_name(fitted, label) for label in often) + (f" and {more:,} more" if more else "")

@@ -27,7 +27,7 @@ class NoClassifier(ValueError):
 
 
 class ExplainedRow:
-    """What a model says about one row. Labels are given by their place in `classes_`."""
+    """What a model says about one row. Labels are places in `classes_`; slots are labels of the core."""
 
     def __init__(self, model: "Bonsai", X: Any) -> None:
         self.model, self.X = model, X
@@ -57,9 +57,9 @@ class ExplainedRow:
 
     @cached_property
     def from_trees(self) -> set[int]:
-        """The labels that a blend scores by its trees."""
+        """The slots that a blend scores by its trees."""
         core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
-        k = min(FROM_TREES, self.fitted.n_labels)
+        k = min(FROM_TREES, self.fitted.n_slots)
         ids, _ = core.top_k(
             self.rows, k, beam_size=self.beam, exact=False, n_probe=0, path_weight=0.0, threads=1
         )
@@ -74,17 +74,30 @@ class ExplainedRow:
 
     def explain(self, label: int) -> Explanation:
         """Raises NoClassifier for a label that the model never predicts."""
-        own, paths = self._own(label), self._paths(label)
-        if own is None and not any(path.decisions for path in paths):
+        slots = np.flatnonzero(self.fitted.label_of_slot == label).tolist()
+        answers = [answer for slot in slots if (answer := self._explain(label, slot)) is not None]
+        if not answers:
             raise NoClassifier(
                 f"the label {label_name(self.fitted, label)!r} has no classifier: no training row has it, so "
                 "that the model never predicts it"
             )
+        best = max(answers, key=lambda answer: (answer.found, answer.score))  # as rankings have it
+        if len(answers) == 1:
+            return best
+        merged = f"the label was made of {len(answers)} labels: the best of their classifiers counts"
+        return replace(best, notes=(merged, *best.notes))
+
+    def _explain(self, label: int, slot: int) -> Explanation | None:
+        """One classifier of a label: a merged label has several. None: it has none."""
+        own, paths = self._own(slot), self._paths(slot)
+        if own is None and not any(path.decisions for path in paths):
+            return None
         rank = self.ids.index(label) + 1 if label in self.ids else None
-        found = rank is not None or self._is_found(own, paths)
+        scored = self._is_found(own, paths)
+        found = rank is not None if scored is None else scored
         if not found:  # what an exhaustive search would say
             paths = tuple(replace(path, counts=True) for path in paths)
-        steps = steps_of(self.fitted, label, own, paths, exhaustive=not found)
+        steps = steps_of(self.fitted, slot, own, paths, exhaustive=not found)
         leaves = [path.decisions[-1].margin for path in paths if path.decisions]
         effects = self._effects(own, paths)
         return Explanation(
@@ -102,25 +115,28 @@ class ExplainedRow:
             texts=highlighted(self.texts, effects),
         )
 
-    def _own(self, label: int) -> Decision | None:
+    def _own(self, slot: int) -> Decision | None:
         forest = self.core.one_vs_rest
         if forest is None:
             return None
-        at = np.flatnonzero(forest.arrays()["children"] == label)
+        at = np.flatnonzero(forest.arrays()["children"] == slot)
         if not len(at):
             return None
-        about = label_name(self.fitted, label)
+        about = self._slot_name(slot)
         return self._decision(forest, int(at[0]), 0.0, about)[0]
 
-    def _paths(self, label: int) -> tuple[TreePath, ...]:
+    def _slot_name(self, slot: int) -> str:
+        return label_name(self.fitted, int(self.fitted.label_of_slot[slot]))
+
+    def _paths(self, slot: int) -> tuple[TreePath, ...]:
         if self.forest is None:
             return ()
-        paths = (self._path(tree, label) for tree in range(self.forest.core.n_trees))
+        paths = (self._path(tree, slot) for tree in range(self.forest.core.n_trees))
         return tuple(path for path in paths if path is not None)
 
-    def _path(self, tree: int, label: int) -> TreePath | None:
+    def _path(self, tree: int, slot: int) -> TreePath | None:
         assert self.forest is not None
-        edges = self.forest.path(tree, label)
+        edges = self.forest.path(tree, slot)
         if not edges:
             return None
         root = int(self.forest.tree_ptr[tree])
@@ -128,7 +144,7 @@ class ExplainedRow:
         for level, edge in enumerate(edges):
             if edge.to is None and self.forest.core.routing_only:
                 break
-            decision, score = self._decision(self.forest.core, edge.child, score, self._about(edge, label))
+            decision, score = self._decision(self.forest.core, edge.child, score, self._about(edge, slot))
             to = None if edge.to is None else edge.to - root
             decisions.append(replace(decision, tree=tree, node=edge.node - root, level=level, child=to))
             if edge.to is not None:
@@ -136,14 +152,14 @@ class ExplainedRow:
         dropped = self.kept.dropped(self.forest, tree, nodes)
         counts = dropped is None and len(self.reasons.features) > 0
         if self.fitted.strategy.classifiers == "blend":
-            counts = counts and label in self.from_trees
+            counts = counts and slot in self.from_trees
         return TreePath(tree, tuple(decisions), float(np.exp(score)), counts, dropped)
 
-    def _about(self, edge: Edge, label: int) -> str:
+    def _about(self, edge: Edge, slot: int) -> str:
         assert self.forest is not None
         if edge.to is None:
-            return label_name(self.fitted, label)
-        return cluster_name(self.fitted, self.forest.labels(edge.to))
+            return self._slot_name(slot)
+        return cluster_name(self.fitted, self.forest.slots(edge.to))
 
     def _decision(self, forest: _core.Forest, child: int, path: float, about: str) -> tuple[Decision, float]:
         """With the log score of the path through it."""
@@ -200,13 +216,13 @@ class ExplainedRow:
             Effect(f, first[f].name, first[f].field, first[f].kind, sums[f], sums[f] / whole) for f in order
         )
 
-    def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool:
-        """Whether the model's own search scores the label."""
-        strategy = self.fitted.strategy
+    def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool | None:
+        """Whether the model's own search scores the classifier; None: only its ranking tells."""
         if not len(self.reasons.features):
             return False
-        if (strategy.classifiers, strategy.search) == ("one_vs_rest", "index"):
-            return False  # all that it finds is ranked; how far below the best ones it looked is not known
+        strategy = self.fitted.strategy
+        if strategy.search == "index":
+            return None
         if strategy.search == "beam":
             return any(path.dropped is None for path in paths)
         return own is not None

@@ -41,7 +41,7 @@ def weights_of(fitted: FittedModel) -> Weights:
 
 
 def steps_of(
-    fitted: FittedModel, label: int, own: Decision | None, paths: Sequence[TreePath], exhaustive: bool
+    fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], exhaustive: bool
 ) -> tuple[ScoreStep, ...]:
     """All steps; the last value is the score. What a model adds after its own score comes at the end."""
     weights, n_trees = weights_of(fitted), fitted.strategy.n_trees
@@ -62,12 +62,12 @@ def steps_of(
         value *= mean_path(paths, n_trees) ** weights.path
         steps.append(ScoreStep(f"one-vs-rest × trees^{weights.path:g}", value))
     if own is not None and fitted.strategy.logit_adjustment > 0:
-        n, power = max(1, int(fitted.label_counts[label])), fitted.strategy.logit_adjustment
-        value *= float(np.exp(np.asarray(fitted.core.label_offsets)[label]))
+        n, power = max(1, int(fitted.counts_of_slots[slot])), fitted.strategy.logit_adjustment
+        value *= float(np.exp(np.asarray(fitted.core.label_offsets)[slot]))
         steps.append(ScoreStep(f"logit adjustment: × {n:,}^−{power:g}, for {n:,} training rows", value))
     if fitted.calibration is not None:
         log = np.log(np.array([[max(value, 1e-300)]]))
-        value = float(fitted.scores(np.array([[label]]), log)[0, 0])
+        value = float(fitted.scores(np.array([[fitted.label_of_slot[slot]]]), log)[0, 0])
         steps.append(ScoreStep(f"calibration: {fitted.calibration.method} map", value))
     return tuple(steps)
 
