@@ -12,7 +12,20 @@ from collections.abc import Sequence
 
 from bonsai_xmc._progress import ProgressBar
 
-from . import calibrate, data, demo, evaluate, experiment, explain, import_, info, predict, serve, train
+from . import (
+    calibrate,
+    data,
+    demo,
+    evaluate,
+    experiment,
+    explain,
+    import_,
+    info,
+    labels,
+    predict,
+    serve,
+    train,
+)
 from .arguments import make_parser
 
 _COMMANDS = {
@@ -22,6 +35,7 @@ _COMMANDS = {
     "evaluate": evaluate.run,
     "calibrate": calibrate.run,
     "info": info.run,
+    "labels": labels.run,
     "data": data.run,
     "experiment": experiment.run,
     "import": import_.run,

@@ -13,6 +13,7 @@ from bonsai_xmc.datasets._documents import FORMATS
 from .calibrate import objective
 from .predict_texts import OUTPUT_FORMATS
 
+_LABELS = "LABEL|@FILE"  # what several options take
 _KINDS = {"int": "N", "float": "X"}  # what stands for a value in the help
 
 
@@ -206,6 +207,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("evaluate", "evaluate a model, or predictions, on rows whose labels are known", _add_evaluate),
         ("calibrate", "calibrate the scores of a model, and choose its threshold", _add_calibrate),
         ("info", "describe a model", _add_info),
+        ("labels", "list the labels of a model, or write a model with other labels", _add_labels),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
         ("import", "convert a model of omikuji 0.5", _add_import),
@@ -277,6 +279,8 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         metavar="X|auto",
         help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
+    add("--restrict", nargs="+", metavar=_LABELS, help="find only these labels; @FILE: one on each line")
+    add("--exclude", nargs="+", metavar=_LABELS, help="do not find these labels")
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
 
@@ -305,6 +309,31 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", help="write a page instead of a table; -: standard output")
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
+
+
+def _add_labels(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file; -: standard input")
+    add("-o", "--output", metavar="NEW", help="model file to write; -: standard output")
+    add("--list", action="store_true", help="print label, training rows and name of each label (default)")
+    add("--restrict", nargs="+", metavar=_LABELS, help="keep only these labels; @FILE: one on each line")
+    add("--drop", nargs="+", metavar=_LABELS, help="drop these labels")
+    add(
+        "--rename",
+        nargs="+",
+        action="append",
+        metavar="OLD NEW|@FILE",
+        help="rename a label; may be repeated; @FILE: lines OLD<TAB>NEW",
+    )
+    add(
+        "--merge",
+        nargs="+",
+        action="append",
+        metavar="INTO LABEL|@FILE",
+        help="make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
+        "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge",
+    )
+    _add_parameter(command, "n_jobs", None)
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:

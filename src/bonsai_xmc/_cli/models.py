@@ -10,6 +10,7 @@ from bonsai_xmc._params import check
 from bonsai_xmc.datasets._reading import Expected
 
 from .io import Inputs
+from .label_lists import filters
 
 
 def load(args: argparse.Namespace, inputs: Inputs) -> Bonsai:
@@ -28,7 +29,7 @@ def expected(args: argparse.Namespace, model: Bonsai) -> Expected:
 
 def top_k(args: argparse.Namespace, model: Bonsai, X: Any, k: int, exact: bool = False) -> tuple[Any, Any]:
     """The best labels; with ``--threshold`` those of at least this score."""
-    ids, scores = model.top_k(X, k, exact=exact, progress=args.progress)
+    ids, scores = model.top_k(X, k, exact=exact, progress=args.progress, **filters(args, model))
     least = getattr(args, "threshold", None)
     if least is None:
         return ids, scores

@@ -1,0 +1,123 @@
+"""``bonsai labels``, and ``bonsai predict`` with --restrict and --exclude."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonsai_xmc import Bonsai, TextBonsai
+from helpers import error_of
+
+TEXTS = ["old brick houses", "heat pumps", "heating of houses", "brick walls", "pumps for houses"]
+LABELS = [["bricks"], ["heat"], ["heat", "homes"], ["bricks"], ["pumps"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labels")
+    model = TextBonsai(min_df=1, threshold=0.5, n_jobs=1).fit(TEXTS, LABELS)
+    model.set_label_names({"bricks": "Brick construction"}).save(folder / "texts.bonsai")
+    Bonsai(threshold=0.5, n_jobs=1).fit(np.eye(3), np.eye(3, dtype=int)).save(folder / "matrix.bonsai")
+    (folder / "some.txt").write_text("heat\tHeat\n\nhomes\nnot there\r\n")
+    (folder / "names.tsv").write_text("heat\theating\nbricks\tbrick\n")
+    (folder / "merge.tsv").write_text("all\theat\thomes\tpumps\n")
+    return folder
+
+
+def labels_of(bonsai, *args):
+    return [json.loads(line)["label"] for line in bonsai("labels", *args, "--json").splitlines()]
+
+
+def test_list(bonsai):
+    assert bonsai("labels", "texts.bonsai") == (
+        "bricks\t2\tBrick construction\nheat\t2\nhomes\t1\npumps\t1\n"
+    )
+    assert bonsai("labels", "matrix.bonsai", "--list") == "0\t1\n1\t1\n2\t1\n"
+    assert json.loads(bonsai("labels", "texts.bonsai", "--json").splitlines()[0]) == {
+        "label": "bricks",
+        "name": "Brick construction",
+        "rows": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("edits", "left"),
+    [
+        (["--drop", "heat", "pumps"], ["bricks", "homes"]),
+        (["--restrict", "heat", "pumps"], ["heat", "pumps"]),
+        (["--restrict", "@some.txt"], ["heat", "homes"]),
+        (["--rename", "heat", "warm", "--rename", "pumps", "heat"], ["bricks", "warm", "homes", "heat"]),
+        (["--rename", "@names.tsv"], ["brick", "heating", "homes", "pumps"]),
+        (["--merge", "heat", "homes", "pumps"], ["bricks", "heat"]),
+        (["--merge", "@merge.tsv"], ["bricks", "all"]),
+        (["--drop", "bricks", "--rename", "heat", "warm", "--merge", "warm", "homes"], ["warm", "pumps"]),
+    ],
+)
+def test_edits(bonsai, edits, left):
+    before = Path("texts.bonsai").read_bytes()
+    assert f"{len(left)} labels instead of 4" in bonsai("labels", "texts.bonsai", *edits, "-o", "new.bonsai")
+    assert labels_of(bonsai, "new.bonsai") == left
+    assert Path("texts.bonsai").read_bytes() == before
+    assert "verified" in bonsai("info", "new.bonsai", "--verify")
+
+
+def test_integers(bonsai):
+    bonsai("labels", "matrix.bonsai", "--drop", "1", "--rename", "0", "7", "-o", "new.bonsai")
+    assert labels_of(bonsai, "new.bonsai") == [2, 7]
+    names = ["--rename", "0", "a", "--rename", "1", "b", "--rename", "2", "c"]
+    bonsai("labels", "matrix.bonsai", *names, "-o", "new.bonsai")
+    assert labels_of(bonsai, "new.bonsai") == ["a", "b", "c"]
+
+
+def test_reports(bonsai):
+    report = json.loads(bonsai("labels", "texts.bonsai", "--drop", "heat", "-o", "new.bonsai", "--json"))
+    assert report == {"labels before": 4, "labels": 3, "bytes": Path("new.bonsai").stat().st_size}
+    assert bonsai("labels", "texts.bonsai", "--drop", "heat", "-o", "new.bonsai", "-q") == ""
+
+
+def test_predict(bonsai):
+    def first(*args):
+        text = "heating with heat pumps"
+        return json.loads(bonsai("predict", "texts.bonsai", text, "-k", "1", "--json", *args))["labels"]
+
+    assert first()[0]["label"] == "heat"
+    assert first("--restrict", "bricks", "pumps")[0]["label"] == "pumps"
+    assert first("--restrict", "@some.txt")[0]["label"] == "heat"
+    assert bonsai.error == (
+        "bonsai: warning: --restrict: 1 of 3 labels are not those of the model, such as 'not there'\n"
+    )
+    assert first("--exclude", "heat", "homes")[0]["label"] == "pumps"
+    Path("rows.txt").write_text("2 3\n0:1\n2:1\n")
+    lines = bonsai("predict", "matrix.bonsai", "rows.txt", "-k", "1", "--exclude", "0", "2").splitlines()
+    assert [line[:2] for line in lines[1:]] == ["1:", "1:"]
+
+
+def test_errors_leave_no_file(bonsai):
+    for args, message in [
+        (["--drop", "cold"], "drop: the model has no label 'cold'"),
+        (["--drop", "bricks", "heat", "homes", "pumps"], "drop: no label would be left"),
+        (
+            ["--restrict", "some.txt"],
+            "--restrict: the model has none of the 1 labels, such as 'some.txt'; @some.txt reads a file",
+        ),
+        (["--rename", "heat"], "--rename needs two labels or more, or @FILE, but has heat"),
+        (["--rename", "heat", "a", "b"], "--rename needs an old and a new label, but has heat a b"),
+        (["--rename", "heat", "a", "--rename", "heat", "b"], "--rename: 'heat' is given twice"),
+        (
+            ["--rename", "heat", "homes"],
+            "rename: 2 labels would be 'homes'; merge makes one label of several",
+        ),
+        (["--merge", "heat", "cold"], "merge: the model has no label 'cold'"),
+        (["--drop", "@nowhere"], "nowhere: No such file or directory"),
+    ]:
+        assert error_of(bonsai, "labels", "texts.bonsai", *args, "-o", "none.bonsai") == message
+        assert not Path("none.bonsai").exists()
+    assert "needs a file for the new model" in error_of(bonsai, "labels", "texts.bonsai", "--drop", "heat")
+    assert "nothing to change" in error_of(bonsai, "labels", "texts.bonsai", "-o", "none.bonsai")
+    assert "would be overwritten" in error_of(
+        bonsai, "labels", "texts.bonsai", "--drop", "heat", "-o", "texts.bonsai"
+    )
+    assert "the labels of this model are integers" in error_of(
+        bonsai, "labels", "matrix.bonsai", "--drop", "x", "-o", "none.bonsai"
+    )
