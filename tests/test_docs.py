@@ -252,7 +252,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
-    sections = {"trees", "one_vs_rest", "labels", "features", "index", "labels.texts"}
+    sections = {"trees", "trees_residual", "one_vs_rest", "labels", "features", "index", "labels.texts"}
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 

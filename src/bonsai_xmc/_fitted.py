@@ -44,7 +44,7 @@ def core_model(
     if strategy.logit_adjustment > 0:
         offsets = (-strategy.logit_adjustment * np.log(np.maximum(label_counts, 1))).astype(np.float32)
     options = (strategy.loss, strategy.normalize, strategy.blend_weight, offsets)
-    return _core.Model(trees, one_vs_rest, *options, index=index)
+    return _core.Model(trees, one_vs_rest, *options, index=index, strict_beam=strategy.strict_beam)
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,6 +95,7 @@ class Strategy:
     normalize: bool
     reason: str  # why `classifiers` and `search` are what they are
     bounded: bool = False  # large clusters are split again at the same level
+    strict_beam: bool = False  # leaves compete for the beam, and have no more labels than it has nodes
     evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
 
 

@@ -41,13 +41,13 @@ void borrow(const nb::dict& arrays, const char* name, View& view, nb::list& kept
 }
 
 std::shared_ptr<Forest> forest_from_arrays(const nb::dict& arrays, size_t n_features, size_t n_labels,
-                                           bool routing_only) {
+                                           bool routing_only, std::shared_ptr<Forest> residual) {
     ForestArrays views;
     nb::list kept;
     for_each_array([&](const char* name, auto& view) { borrow(arrays, name, view, kept); }, views);
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
-    return std::make_shared<Forest>(views, n_features, n_labels, routing_only, owner);
+    return std::make_shared<Forest>(views, n_features, n_labels, routing_only, owner, std::move(residual));
 }
 
 std::shared_ptr<LabelIndex> index_from_arrays(const nb::dict& arrays, size_t n_features,
@@ -152,20 +152,22 @@ nb::object self_of(nb::object self, nb::handle) {
 void bind_model(nb::module_& m) {
     nb::class_<Forest>(m, "Forest", "Trees with their classifiers, or one-vs-rest classifiers. Immutable.")
         .def(nb::new_(&forest_from_arrays), "arrays"_a, "n_features"_a, "n_labels"_a,
-             "routing_only"_a = false,
+             "routing_only"_a = false, "residual"_a.none() = nb::none(),
              "From its twelve arrays (docs/format.md). Structure is copied and checked, weights stay where "
-             "they "
-             "are.")
+             "they are. The weights of residual, the same trees, are added.")
         .def_prop_ro("n_features", &Forest::n_features)
         .def_prop_ro("n_labels", &Forest::n_labels)
         .def_prop_ro("n_trees", &Forest::n_trees)
         .def_prop_ro("routing_only", &Forest::routing_only)
+        .def_prop_ro(
+            "residual", [](const Forest& forest) { return forest.residual(); },
+            nb::sig("def residual(self) -> Forest | None"))
         .def("arrays", &arrays_of, nb::sig("def arrays(self) -> dict[str, NDArray]"),
              "Its twelve arrays, as the model file stores them; read-only views.")
         .def("weights", &weights_of, "node"_a,
              nb::sig("def weights(self, node: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], "
                      "NDArray[numpy.float32]]"),
-             "(child, feature, value) of each weight of a node.")
+             "(child, feature, value) of each weight of a node; with a residual, in two parts.")
         .def("classifier", &classifier_of, "child"_a,
              nb::sig("def classifier(self, child: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.int8], "
                      "float, float]"),
@@ -176,8 +178,9 @@ void bind_model(nb::module_& m) {
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
             const auto& forest = nb::cast<const Forest&>(self);
-            return nb::make_tuple(self.type(), nb::make_tuple(arrays_of(self), forest.n_features(),
-                                                              forest.n_labels(), forest.routing_only()));
+            return nb::make_tuple(self.type(),
+                                  nb::make_tuple(arrays_of(self), forest.n_features(), forest.n_labels(),
+                                                 forest.routing_only(), self.attr("residual")));
         });
     nb::class_<LabelIndex>(m, "LabelIndex", "An inverted index over one-vs-rest classifiers. Immutable.")
         .def(
@@ -203,18 +206,20 @@ void bind_model(nb::module_& m) {
         .def(
             nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
                         const std::string& loss, bool normalize, float blend_weight,
-                        const std::optional<In<float>>& label_offsets, std::shared_ptr<LabelIndex> index) {
+                        const std::optional<In<float>>& label_offsets, std::shared_ptr<LabelIndex> index,
+                        bool strict_beam) {
                 const auto offsets = label_offsets ? span(*label_offsets) : std::span<const float>();
                 return std::make_shared<Model>(
                     std::move(trees), std::move(one_vs_rest), loss_named(loss), normalize,
                     Blend{.weight = blend_weight, .label_offsets = {offsets.begin(), offsets.end()}},
-                    std::move(index));
+                    std::move(index), strict_beam);
             }),
             "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a, "blend_weight"_a = 0.0f,
             "label_offsets"_a.noconvert() = nb::none(), "index"_a.none() = nb::none(),
+            "strict_beam"_a = false,
             "blend_weight is that of the trees, above 0 where both rank. label_offsets, none or one for each "
             "label, are added to log scores. index, if any, finds the labels that one-vs-rest classifiers "
-            "rank.")
+            "rank. strict_beam: leaves compete for the beam, and have no more labels than it has nodes.")
         .def(
             "top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "n_probe"_a,
             "path_weight"_a, "threads"_a, "progress"_a = nb::none(),
@@ -247,6 +252,7 @@ void bind_model(nb::module_& m) {
             nb::sig("def index(self) -> LabelIndex | None"))
         .def_prop_ro("loss", [](const Model& model) { return std::string(name_of(model.loss())); })
         .def_prop_ro("normalize", &Model::normalize)
+        .def_prop_ro("strict_beam", &Model::strict_beam)
         .def_prop_ro("blend_weight", &Model::blend_weight)
         .def_prop_ro(
             "label_offsets",
@@ -256,9 +262,10 @@ void bind_model(nb::module_& m) {
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
             return nb::make_tuple(
-                self.type(), nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"), self.attr("loss"),
-                                            self.attr("normalize"), self.attr("blend_weight"),
-                                            self.attr("label_offsets"), self.attr("index")));
+                self.type(),
+                nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"), self.attr("loss"),
+                               self.attr("normalize"), self.attr("blend_weight"), self.attr("label_offsets"),
+                               self.attr("index"), self.attr("strict_beam")));
         });
 }
 

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> None:
     if args.label_names is not None:
         with open(args.label_names, encoding="utf-8") as file:
             names = file.read().removesuffix("\n").split("\n")
-    model = load_omikuji(args.model, args.n_labels, names)
+    model = load_omikuji(args.model, args.n_labels, names, args.quantise)
     before = sum(entry.stat().st_size for entry in os.scandir(args.model) if entry.is_file())
     size = save_model(model, args.output)
     report = {

@@ -25,8 +25,14 @@ from .files import PathLike
 
 Array = npt.NDArray[Any]
 
-SECTIONS = ("trees", "one_vs_rest", "index", "labels", "merged", "features", "text", "calibration")
-_ALWAYS_NEEDED = ("trees", "one_vs_rest", "index", "labels", "merged", "text", "calibration")
+_ALWAYS_NEEDED = (
+    *("trees", "trees_residual", "one_vs_rest", "index"),
+    *("labels", "merged", "text", "calibration"),
+)
+SECTIONS = (*_ALWAYS_NEEDED, "features")
+_STRICT_BEAM = "strict_beam"  # no section, but what a reader must know as well
+# The arrays of a residual; it has the trees and the biases of the forest that it belongs to.
+_RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
 
 _INT32_MAX = 2**31 - 1
 # What prediction depends on: `model` and `params` both have it, and agree.
@@ -43,6 +49,8 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
     """Write a model file that `load` has accepted before it takes its place."""
     arrays, metadata = to_tensors(fitted, prediction)
     requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
+    if fitted.strategy.strict_beam:
+        requires.append(_STRICT_BEAM)
     container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
 
 
@@ -84,6 +92,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         if forest is not None:
             arrays |= {f"{section}.{name}": array for name, array in forest.arrays().items()}
             weights[section] = "int8"
+    if fitted.core.trees is not None and fitted.core.trees.residual is not None:
+        finer = fitted.core.trees.residual.arrays()
+        arrays |= {f"trees_residual.{name}": finer[name] for name in _RESIDUAL}
     if fitted.core.index is not None:
         arrays |= {f"index.{name}": array for name, array in fitted.core.index.arrays().items()}
     if fitted.named:
@@ -153,7 +164,7 @@ def _packed(name: str, texts: Array) -> dict[str, Array]:
 
 def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     """The model and the parameters of prediction; a ValueError or the like if they are not consistent."""
-    unknown = sorted(set(file.requires) - set(SECTIONS))
+    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM})
     if unknown:
         raise FormatError(
             f"{file.source} was made by a newer bonsai-xmc: it needs {unknown[0]!r}, which this version "
@@ -164,7 +175,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
     classes, counts = _labels(file.arrays, n_labels)
     slots, slot_counts = _slots(file.arrays, n_labels)
-    strategy = _strategy(params, model)
+    strategy = _strategy(params, model, file.requires)
     prediction = model["prediction"]
     for name in PREDICTION:
         check(name, prediction[name])
@@ -236,7 +247,10 @@ def _core_model(
     n_features, n_labels = model["n_features"], len(label_counts)
     for section in classifiers:
         routing_only = section == "trees" and strategy.classifiers == "one_vs_rest"
-        forests[section] = _core.Forest(_section(file, section), n_features, n_labels, routing_only)
+        arrays, residual = _section(file, section), _section(file, f"{section}_residual")
+        shape = (n_features, n_labels, routing_only)
+        finer = _core.Forest(arrays | residual, *shape) if residual else None
+        forests[section] = _core.Forest(arrays, *shape, finer)
     index = None
     if "index" in needed:
         n_classifiers = len(file.arrays["one_vs_rest.children"])
@@ -299,7 +313,7 @@ def _unpacked(arrays: dict[str, Array], name: str, n: int) -> Array:
     return texts
 
 
-def _strategy(params: dict[str, Any], model: dict[str, Any]) -> Strategy:
+def _strategy(params: dict[str, Any], model: dict[str, Any], requires: tuple[str, ...]) -> Strategy:
     """As `params` has it; what prediction depends on comes from `model`."""
     strategy = _typed(Strategy, params["resolved"])
     for name in RULES.keys() & vars(strategy).keys():
@@ -308,6 +322,8 @@ def _strategy(params: dict[str, Any], model: dict[str, Any]) -> Strategy:
     _number(model, "path_weight", 0.0, 1e9)
     _number(model, "blend_weight", 0.0, 1.0)
     _number(model, "logit_adjustment", 0.0, 10.0)
+    if strategy.strict_beam != (_STRICT_BEAM in requires):
+        raise ValueError("a strict beam must be required, and nothing else may require it")
     if not isinstance(model["normalize"], bool):
         raise ValueError("normalize is neither true nor false")
     for name in _OF_PREDICTION:

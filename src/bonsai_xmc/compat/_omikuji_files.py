@@ -21,7 +21,6 @@ from bonsai_xmc import Bonsai, FormatError, _core
 Array = npt.NDArray[Any]
 
 _LOSSES = {"Hinge": "squared_hinge", "Log": "logistic"}
-_PARTS = ("bias", "scale", "shift", "buckets", "records")
 
 
 def is_omikuji(path: str) -> bool:
@@ -29,8 +28,13 @@ def is_omikuji(path: str) -> bool:
     return os.path.isfile(os.path.join(path, "settings.json"))
 
 
-def load_omikuji(path: str, n_labels: int | None = None, names: list[str] | None = None) -> Bonsai:
-    """A model with omikuji's trees and weights, the latter in 8 bits.
+def load_omikuji(
+    path: str, n_labels: int | None = None, names: list[str] | None = None, quantise: bool = False
+) -> Bonsai:
+    """A model with omikuji's trees and weights, which predicts as omikuji does.
+
+    A weight is kept as two integers of 8 bits, the second one for the residual that the first one leaves.
+    With `quantise`, only the largest weights of a classifier, one in a hundred, have a second one.
 
     Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. What omikuji does not
     store is not known: the frequency of labels counts as 1.
@@ -41,8 +45,7 @@ def load_omikuji(path: str, n_labels: int | None = None, names: list[str] | None
     total = len(names) if names is not None else n_labels or found
     if total < found:
         raise ValueError(f"{path} has the label {found - 1:,}, but only {total:,} labels are given")
-    forest = _core.Forest(_arrays(trees, n_features, path), n_features, total, False)
-    core = _core.Model(forest, None, loss, True)
+    core = _core.Model(_forest(trees, n_features, total, quantise), None, loss, True, strict_beam=True)
     return _estimator(core, trees, n_features, total, loss, names)
 
 
@@ -74,7 +77,7 @@ def _estimator(
         label_counts=counts,
         n_rows=1,
         n_features=n_features,
-        strategy=replace(fitted.strategy, reason="trained by omikuji"),
+        strategy=replace(fitted.strategy, reason="trained by omikuji", strict_beam=True),
         timings={},
     )
     model.n_jobs = None
@@ -152,17 +155,40 @@ def _node(value: Any) -> _Node:
     return _Node(content["weights"], [_node(child) for child in content["children"]], None)
 
 
-def _arrays(trees: list[_Tree], n_features: int, path: str) -> dict[str, Array]:
-    """The arrays of a forest."""
+class _Blocks:
+    """The packed weights of nodes, one after the other."""
+
+    _OFFSETS = ("bucket_ptr", "record_ptr")
+
+    def __init__(self) -> None:
+        names = ("bias", "scale", *self._OFFSETS, "shift", "buckets", "records")
+        self.parts: dict[str, list[Array]] = {name: [] for name in names}
+        self.ends = dict.fromkeys(self._OFFSETS, 0)
+
+    def add(self, packed: dict[str, Array]) -> None:
+        for name, parts in self.parts.items():
+            part = packed[name]
+            if name in self._OFFSETS:
+                part = part[1:] + self.ends[name]
+                self.ends[name] = int(part[-1]) if len(part) else self.ends[name]
+            parts.append(part)
+
+    def arrays(self) -> dict[str, Array]:
+        first = np.zeros(1, np.int64)
+        return {
+            name: np.concatenate([first, *parts] if name in self._OFFSETS else parts)
+            for name, parts in self.parts.items()
+        }
+
+
+def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) -> _core.Forest:
     tree_ptr, child_ptr, block_ptr = [0], [0], [0]
-    bucket_ptr, record_ptr = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
     children: list[Array] = []
     is_leaf: list[bool] = []
-    parts: dict[str, list[Array]] = {name: [] for name in _PARTS}
+    weights, residual = _Blocks(), _Blocks()
     for tree in trees:
-        nodes = tree.nodes()
         following = 1  # number of the next node that is a child
-        for node in nodes:
+        for node in tree.nodes():
             order = None
             if node.labels is None:
                 children.append(np.arange(following, following + len(node.children)))
@@ -171,7 +197,7 @@ def _arrays(trees: list[_Tree], n_features: int, path: str) -> dict[str, Array]:
                 order = np.argsort(node.labels, kind="stable")
                 children.append(node.labels[order])
             try:
-                packed = _packed(node.weights, len(children[-1]), n_features, order)
+                packed, rest = _packed(node.weights, len(children[-1]), n_features, order, quantise)
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise FormatError(
                     f"{tree.source}: the weights of a node are wrong: {error!r:.200}"
@@ -179,31 +205,29 @@ def _arrays(trees: list[_Tree], n_features: int, path: str) -> dict[str, Array]:
             is_leaf.append(node.labels is not None)
             child_ptr.append(child_ptr[-1] + len(children[-1]))
             block_ptr.append(block_ptr[-1] + len(packed["shift"]))
-            for ends, name in ((bucket_ptr, "bucket_ptr"), (record_ptr, "record_ptr")):
-                ends.append(packed[name][1:] + ends[-1][-1] if len(packed[name]) > 1 else ends[-1][:0])
-                if not len(ends[-1]):
-                    ends.pop()
-            for name in _PARTS:
-                parts[name].append(packed[name])
+            weights.add(packed)
+            residual.add(rest)
         tree_ptr.append(len(is_leaf))
-    return {
+    structure = {
         "tree_ptr": np.array(tree_ptr, np.int64),
         "child_ptr": np.array(child_ptr, np.int64),
         "children": np.concatenate(children).astype(np.int32),
         "is_leaf": np.array(is_leaf, np.uint8),
-        "bias": np.concatenate(parts["bias"]),
-        "scale": np.concatenate(parts["scale"]),
         "block_ptr": np.array(block_ptr, np.int64),
-        "bucket_ptr": np.concatenate(bucket_ptr),
-        "record_ptr": np.concatenate(record_ptr),
-        "shift": np.concatenate(parts["shift"]),
-        "buckets": np.concatenate(parts["buckets"]),
-        "records": np.concatenate(parts["records"]),
     }
+    shape = (n_features, n_labels, False)
+    finer = residual.arrays()
+    second = _core.Forest(structure | finer, *shape) if len(finer["records"]) else None
+    return _core.Forest(structure | weights.arrays(), *shape, residual=second)
 
 
-def _packed(weights: Any, n_classes: int, n_features: int, order: Array | None) -> dict[str, Array]:
-    """A node's classifiers, in the order of its children; the last row of the matrix holds the biases."""
+def _packed(
+    weights: Any, n_classes: int, n_features: int, order: Array | None, quantise: bool
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """A node's classifiers, in the order of its children, and their residual.
+
+    The last row of the matrix holds the biases.
+    """
     feature, cls, value, shape = _entries(weights)
     if shape != (n_features + 1, n_classes):
         raise ValueError(f"a matrix of {shape[0]} × {shape[1]}, but {n_features + 1} × {n_classes} is needed")
@@ -220,10 +244,31 @@ def _packed(weights: Any, n_classes: int, n_features: int, order: Array | None) 
     bias[cls[last]] = value[last]
     feature, cls, value = feature[~last], cls[~last], value[~last]
     sorting = np.lexsort((feature, cls))
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(cls, minlength=n_classes))]).astype(np.int64)
-    return _core.pack_node(
-        bias, ptr, feature[sorting].astype(np.uint32), value[sorting].astype(np.float32), n_features
-    )
+    feature, cls, value = feature[sorting].astype(np.uint32), cls[sorting], value[sorting].astype(np.float32)
+
+    def pack(chosen: Any, values: Array) -> dict[str, Array]:
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(cls[chosen], minlength=n_classes))])
+        return _core.pack_node(bias, ptr.astype(np.int64), feature[chosen], values, n_features)
+
+    limit = _limits(value, cls, n_classes)[cls] if quantise else np.float32(np.inf)
+    rounded = np.clip(value, -limit, limit)
+    packed = pack(slice(None), rounded)
+    outliers = np.abs(value) > limit if quantise else slice(None)
+    scale = packed["scale"][cls]
+    steps = np.rint(np.divide(rounded, scale, where=scale > 0, out=np.zeros_like(value)))
+    return packed, pack(outliers, (value - scale * steps)[outliers])
+
+
+def _limits(value: Array, cls: Array, n_classes: int) -> Array:
+    """For each classifier the magnitude that one in a hundred of its weights exceeds.
+
+    A few weights are many times as large as the others, which would lose most of their precision if the
+    8 bits had to reach that far.
+    """
+    magnitude = np.abs(value)
+    ascending = np.append(np.float32(0), magnitude[np.lexsort((magnitude, cls))])
+    n = np.bincount(cls, minlength=n_classes)
+    return ascending[np.where(n > 0, np.cumsum(n) - n // 100, 0)]
 
 
 def _entries(weights: Any) -> tuple[Array, Array, Array, tuple[int, int]]:

@@ -34,8 +34,12 @@ Forest::Forest(OwnedForest&& made, size_t n_features, size_t n_labels, bool rout
 }
 
 Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only,
-               std::shared_ptr<const void> owner)
-    : owner_(std::move(owner)), n_features_(n_features), n_labels_(n_labels), routing_only_(routing_only) {
+               std::shared_ptr<const void> owner, std::shared_ptr<const Forest> residual)
+    : owner_(std::move(owner)),
+      residual_(std::move(residual)),
+      n_features_(n_features),
+      n_labels_(n_labels),
+      routing_only_(routing_only) {
     a_ = arrays;
     for_each_structure_array(
         [](const char*, auto& view, auto& copy, const auto& given) {
@@ -44,11 +48,13 @@ Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, b
         },
         a_, owned_, arrays);
     check_structure();
+    if (residual_) check_residual();
     index();
 }
 
 Forest::Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> allowed)
     : owner_(whole),
+      residual_(whole->residual_),
       a_(whole->a_),
       n_features_(whole->n_features_),
       n_labels_(whole->n_labels_),
@@ -147,7 +153,16 @@ void Forest::check_tree(size_t tree) const {
     }
 }
 
+void Forest::check_residual() const {
+    const auto& other = residual_->a_;
+    require(residual_->n_features_ == n_features_ && std::ranges::equal(other.tree_ptr, a_.tree_ptr) &&
+                std::ranges::equal(other.child_ptr, a_.child_ptr) &&
+                std::ranges::equal(other.block_ptr, a_.block_ptr),
+            "a residual of other trees");
+}
+
 void Forest::verify() const {
+    if (residual_) residual_->verify();
     for (size_t v = 0; v < a_.is_leaf.size(); ++v) {
         size_t left = n_children(v);
         for (int64_t b = a_.block_ptr[v]; b < a_.block_ptr[v + 1]; ++b) {

@@ -86,8 +86,10 @@ class Forest {
     // What a file or a caller holds. All structure is copied and validated, in time linear in nodes, children
     // and blocks. Only `buckets` and `records` stay where they are; they may be mapped memory that somebody
     // changes, so every read of them is checked. `owner` keeps them alive. Throws std::invalid_argument.
+    // `residual`, if any, is the same forest with other weights, which are added to these: what rounding to 8
+    // bits left over, rounded to 8 bits itself.
     Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only = false,
-           std::shared_ptr<const void> owner = nullptr);
+           std::shared_ptr<const void> owner = nullptr, std::shared_ptr<const Forest> residual = nullptr);
     // The same forest for some of its labels: others are never found, nor are nodes without any of these. It
     // shares the arrays. `allowed` has a byte for each label, 0 or not. Throws std::invalid_argument if there
     // are more or fewer.
@@ -100,6 +102,8 @@ class Forest {
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
     bool routing_only() const { return routing_only_; }
+    // May be null. Its biases do not count.
+    const std::shared_ptr<const Forest>& residual() const { return residual_; }
     // Whether some labels are excluded; then which children, numbered over all nodes, are not: bytes, 0 or 1.
     bool is_restricted() const { return !allowed_.empty(); }
     const uint8_t* allowed() const { return allowed_.data(); }
@@ -152,8 +156,9 @@ class Forest {
         });
     }
 
-    // fn(child, feature, value) for each weight of a node; children are counted from the node's first. What a
-    // damaged file claims beyond the node's children and the features is left out.
+    // fn(child, feature, value) for each weight of a node; children are counted from the node's first. With a
+    // residual, a weight may come in two parts. What a damaged file claims beyond the node's children and the
+    // features is left out.
     template <class Fn>
     void for_each_weight(size_t node, Fn&& fn) const {
         if (node >= a_.is_leaf.size()) throw std::invalid_argument("the forest has no such node");
@@ -168,6 +173,7 @@ class Forest {
                 });
             });
         }
+        if (residual_) residual_->for_each_weight(node, fn);
     }
 
     // Checks the contents of all blocks: std::invalid_argument unless they are as docs/format.md says. Linear
@@ -177,10 +183,12 @@ class Forest {
   private:
     void check_structure() const;
     void check_tree(size_t tree) const;
+    void check_residual() const;
     void index();
 
     OwnedForest owned_;
     std::shared_ptr<const void> owner_;
+    std::shared_ptr<const Forest> residual_;
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;

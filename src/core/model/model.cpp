@@ -8,13 +8,14 @@
 namespace bonsai {
 
 Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-             bool normalize, Blend blend, std::shared_ptr<const LabelIndex> index)
+             bool normalize, Blend blend, std::shared_ptr<const LabelIndex> index, bool strict_beam)
     : trees_(std::move(trees)),
       one_vs_rest_(std::move(one_vs_rest)),
       loss_(loss),
       normalize_(normalize),
       blend_(std::move(blend)),
-      index_(std::move(index)) {
+      index_(std::move(index)),
+      strict_beam_(strict_beam) {
     const auto require = [](bool holds, const char* what) {
         if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
     };
@@ -34,6 +35,8 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
                         index_->n_positions() == one_vs_rest_->arrays().children.size()),
             "its label index is not one of its one-vs-rest classifiers");
     if (!one_vs_rest_) return;
+    require(!strict_beam_, "a strict beam is for trees that rank labels alone");
+    require(!one_vs_rest_->residual(), "one-vs-rest classifiers have a residual");
     require(one_vs_rest_->is_one_leaf() && !one_vs_rest_->routing_only(),
             "one-vs-rest classifiers are not those of a single leaf");
     require(!trees_ || (trees_->n_labels() == one_vs_rest_->n_labels() &&
@@ -56,6 +59,7 @@ Model::Model(const Model& whole, std::span<const uint8_t> allowed)
       loss_(whole.loss_),
       normalize_(whole.normalize_),
       blend_(whole.blend_),
-      index_(whole.index_) {}
+      index_(whole.index_),
+      strict_beam_(whole.strict_beam_) {}
 
 }  // namespace bonsai

@@ -22,12 +22,17 @@ struct Blend {
 // Immutable. Trees alone rank labels by the classifiers of their leaves. One-vs-rest classifiers, a forest of
 // one leaf that holds all labels, rank all labels, or those that the trees' beam search or an index over the
 // classifiers finds. With a blend weight, labels are ranked by the weighted mean of both scores.
+//
+// A beam search keeps the best inner nodes of each level; leaves that it has reached stay, with all of their
+// labels. With a strict beam, leaves compete with inner nodes, and each leaf counts for no more labels than
+// the beam has nodes: the search of omikuji.
 class Model {
   public:
     // Trees or one-vs-rest classifiers may be null, not both. Throws std::invalid_argument unless all parts
     // fit each other.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-          bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr);
+          bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr,
+          bool strict_beam = false);
 
     // The same model for some of its labels: others are never found, and cost no place in a beam. It shares
     // the weights. `allowed` has a byte for each label, 0 or not.
@@ -43,6 +48,7 @@ class Model {
     Loss loss() const { return loss_; }
     // Whether rows are divided by their norm first.
     bool normalize() const { return normalize_; }
+    bool strict_beam() const { return strict_beam_; }
     float blend_weight() const { return blend_.weight; }
     std::span<const float> label_offsets() const { return blend_.label_offsets; }
     size_t n_features() const { return any().n_features(); }
@@ -56,6 +62,7 @@ class Model {
     bool normalize_;
     Blend blend_;
     std::shared_ptr<const LabelIndex> index_;
+    bool strict_beam_;
 };
 
 }  // namespace bonsai

@@ -6,11 +6,12 @@
 namespace bonsai {
 
 BeamSearch::BeamSearch(const Forest& forest, const Batch& batch, const Scores& scores, size_t beam_size,
-                       const Kernels& kernels, Pool& pool)
+                       const Kernels& kernels, Pool& pool, bool strict)
     : forest_(forest),
       batch_(batch),
       scores_(scores),
       beam_size_(beam_size == 0 ? std::numeric_limits<size_t>::max() : beam_size),
+      strict_(strict),
       pool_(pool),
       margins_(forest, batch, kernels, pool),
       workers_(pool.threads()) {}
@@ -60,7 +61,7 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
     }
 }
 
-// From inner nodes to the best of their children; leaves stay.
+// From inner nodes to the best of their children; leaves stay, unless they have to be among the best, too.
 void BeamSearch::expand(Worker& worker, size_t row) {
     std::vector<Visit>& next = next_[row];
     next.clear();
@@ -71,7 +72,12 @@ void BeamSearch::expand(Worker& worker, size_t row) {
                                   return Candidate{root + static_cast<size_t>(child), score, margin};
                               });
         for (const Visit& v : visits)
-            if (!v.known()) next.push_back(v);
+            if (v.known())
+                continue;
+            else if (strict_)
+                worker.best.add({v.node, v.score, 0.0f});
+            else
+                next.push_back(v);
         for (const Candidate& c : worker.best.items()) next.push_back(visit(c.node, row, c.score));
     });
 }

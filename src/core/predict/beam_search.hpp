@@ -21,9 +21,9 @@ namespace bonsai {
 // for all rows that need it.
 class BeamSearch {
   public:
-    // beam_size: nodes that are kept at each level of each tree; 0: all.
+    // beam_size: nodes that are kept at each level of each tree; 0: all. `strict`: leaves count among them.
     BeamSearch(const Forest& forest, const Batch& batch, const Scores& scores, size_t beam_size,
-               const Kernels& kernels, Pool& pool);
+               const Kernels& kernels, Pool& pool, bool strict = false);
 
     // Rows of a batch, at most, for the memory of their visits and margins.
     size_t max_rows() const;
@@ -39,6 +39,7 @@ class BeamSearch {
     std::span<Visit> visits(size_t begin, size_t end) {
         return {visits_.data() + visits_ptr_[begin], visits_ptr_[end] - visits_ptr_[begin]};
     }
+    size_t beam_size() const { return beam_size_; }
     // The margins of inner nodes are forgotten after the search; rankings use this for those of leaves.
     NodeMargins& margins() { return margins_; }
 
@@ -77,6 +78,7 @@ class BeamSearch {
     const Batch& batch_;
     const Scores& scores_;
     const size_t beam_size_;
+    const bool strict_;
     Pool& pool_;
     NodeMargins margins_;
     std::vector<Worker> workers_;

@@ -52,7 +52,8 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     width_ = padded_lanes(n_children_);
     std::copy_n(a.scale.data() + first, n_children_, scale_);
     std::copy_n(a.bias.data() + first, n_children_, bias_);
-    if (forest.is_restricted())
+    restricted_ = forest.is_restricted();
+    if (restricted_)
         for (size_t c = 0; c < n_children_; ++c)
             if (!forest.allowed()[first + c]) {
                 scale_[c] = 0;
@@ -65,15 +66,19 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     for (const uint32_t row : rows) lookups += batch_.row(row).n;
     unpacked_ = rows.size() > Batch::kFewRows && lookups * kLookupCost > block_.n_bytes();
     if (unpacked_) unpack(forest.n_features(), rows, lookups);
+    with_residual_ = forest.residual() != nullptr;
+    if (!with_residual_) return;
+    if (!residual_) residual_ = std::make_unique<BlockScorer>(batch_, kernels_);
+    residual_->open(*forest.residual(), node, from, rows);
 }
 
-float BlockScorer::margins(size_t row, float* out) {
+float BlockScorer::add_products(size_t row, const float* start, float* out) {
     alignas(64) int32_t sum[kBlockChildren] = {};
     if (unpacked_)
         sum_unpacked(batch_.row(row), sum);
     else
         sum_packed(batch_.row(row), sum);
-    return kernels_.dequantise_margins(sum, width_, batch_.row(row).unit, scale_, bias_, out);
+    return kernels_.dequantise_margins(sum, width_, batch_.row(row).unit, scale_, start, out);
 }
 
 void BlockScorer::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups) {

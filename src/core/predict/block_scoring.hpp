@@ -12,6 +12,7 @@
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
 #include "predict/batch.hpp"
+#include "predict/scores.hpp"
 
 namespace bonsai {
 
@@ -25,9 +26,18 @@ class BlockScorer {
     void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows);
     size_t n_children() const { return n_children_; }
     // The margins of a row, padded with -1e15 to a multiple of 16; returns the largest.
-    float margins(size_t row, float* out);
+    float margins(size_t row, float* out) {
+        float largest = add_products(row, bias_, out);
+        if (with_residual_) largest = residual_->add_products(row, out, out);
+        if (restricted_)
+            for (size_t c = 0; c < n_children_; ++c)
+                if (bias_[c] == kExcluded) out[c] = kExcluded;
+        return largest;
+    }
 
   private:
+    // out = weights . row + start; returns the largest.
+    float add_products(size_t row, const float* start, float* out);
     // A feature of the block that a row has.
     struct Unpacked {
         const uint8_t* bytes;
@@ -57,6 +67,9 @@ class BlockScorer {
     PackedBlock block_{kNoBuckets, {}, 0};
     size_t n_children_ = 0, width_ = 0;
     bool unpacked_ = false;
+    bool with_residual_ = false;
+    bool restricted_ = false;
+    std::unique_ptr<BlockScorer> residual_;
     alignas(64) float scale_[kBlockChildren];
     alignas(64) float bias_[kBlockChildren];
 

@@ -111,6 +111,7 @@ void LeafLabels::rank(Worker& worker, std::span<const Visit> visits,
     worker.votes.clear();
     for (const Occurrence& o : occurrences) {
         const float margin = search_.margins().margin(visits[o.visit], o.child);
+        if (margin <= kExcluded) continue;
         worker.votes.push_back({o.label, scores_.of(visits[o.visit].score, margin), margin});
     }
     average(worker);

@@ -1,5 +1,7 @@
 #include "predict/node_margins.hpp"
 
+#include <functional>
+
 namespace bonsai {
 
 void NodeMargins::reset(size_t n_floats) {
@@ -26,6 +28,24 @@ bool NodeMargins::compute(std::span<Visit> visits) {
         largest_[at / kLaneStep] = scorer.margins(row, &margins_[at]);
     });
     return !chosen_.empty();
+}
+
+void NodeMargins::keep_largest(std::span<const Visit> visits, size_t n, Pool& pool) {
+    for_each_row(pool, 0, chosen_.size(), [&](size_t i, unsigned) {
+        const Visit& visit = visits[chosen_[i]];
+        const size_t size = forest_.n_children(visit.node);
+        if (size <= n) return;
+        const std::span<float> margins(&margins_[visit.first_margin], size);
+        std::vector<float> best(margins.begin(), margins.end());
+        const auto end = best.begin() + static_cast<int64_t>(n);
+        std::nth_element(best.begin(), end - 1, best.end(), std::greater<>());
+        const float least = *(end - 1);
+        auto n_equal = std::count(best.begin(), end, least);  // of those that are kept
+        for (float& margin : margins)
+            if (margin < least || (margin == least && n_equal-- <= 0)) margin = kExcluded;
+        for (size_t from = 0; from < size; from += kBlockChildren)
+            largest_[(visit.first_margin + from) / kLaneStep] = std::ranges::max(block_margins(visit, from));
+    });
 }
 
 void NodeMargins::group(std::span<const Visit> visits) {

@@ -47,6 +47,9 @@ class NodeMargins {
     void reset(size_t n_floats);
     // Computes the margins of those visits that request them; returns whether any does.
     bool compute(std::span<Visit> visits);
+    // Excludes all children but those with the n largest margins, for each visit that the last call of
+    // `compute` was for; of equal ones the first are kept.
+    void keep_largest(std::span<const Visit> visits, size_t n, Pool& pool);
     // fn(scorer of the block, block, row, score of the path) for each block of each visit, instead of keeping
     // the margins; not for blocks whose children are all excluded.
     template <class Fn>

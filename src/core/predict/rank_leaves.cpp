@@ -36,6 +36,8 @@ void ForestRanking::run(const TopKOutput& out) {
         }
         while (!open_.empty()) {
             search_.margins().compute(search_.visits(begin, end));
+            if (strict_beam_)
+                search_.margins().keep_largest(search_.visits(begin, end), search_.beam_size(), pool_);
             for_each_row(pool_, 0, open_.size(), [&](size_t i, unsigned number) {
                 const size_t row = open_[i];
                 auto& worker = workers_[number];

@@ -40,16 +40,17 @@ class OneTreeRanking : public Ranking {
 };
 
 // Several trees: the mean of their scores. Only those leaves are scored that may hold one of the k best
-// labels, or hold one that other trees put there.
+// labels, or hold one that other trees put there. With a strict beam, for one tree, too.
 class ForestRanking : public Ranking {
   public:
     ForestRanking(const Forest& trees, const Batch& batch, const Scores& scores, size_t beam_size, size_t k,
-                  const Kernels& kernels, Pool& pool)
+                  const Kernels& kernels, Pool& pool, bool strict_beam)
         : trees_(trees),
           batch_(batch),
           k_(k),
+          strict_beam_(strict_beam),
           pool_(pool),
-          search_(trees, batch, scores, beam_size, kernels, pool),
+          search_(trees, batch, scores, beam_size, kernels, pool, strict_beam),
           labels_(trees, search_, scores, kernels),
           workers_(pool.threads()) {}
 
@@ -67,6 +68,7 @@ class ForestRanking : public Ranking {
     const Forest& trees_;
     const Batch& batch_;
     const size_t k_;
+    const bool strict_beam_;
     Pool& pool_;
     BeamSearch search_;
     LeafLabels labels_;

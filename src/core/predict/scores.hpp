@@ -15,9 +15,9 @@
 namespace bonsai {
 
 inline constexpr float kLowest = -std::numeric_limits<float>::infinity();
-// The margin of a child that is excluded, whatever the row is; no other margin is that low. Scores and bounds
-// of it stay finite.
-inline constexpr float kExcluded = -1e15f;
+// The margin of a child that is excluded, whatever the row is; those of others are at least -1e15. Scores and
+// bounds of it stay finite.
+inline constexpr float kExcluded = -4e15f;
 
 // The log score of a child is that of the path to its node, plus that of its own margin: minus the loss. So
 // it is at most the path's, and does not decrease with the margin.

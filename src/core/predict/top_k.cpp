@@ -29,10 +29,11 @@ void check(const Model& model, const RowsView& x, const TopKParams& params) {
 }
 
 std::unique_ptr<Ranking> rank_leaves(const Forest& trees, const Batch& batch, const Scores& scores,
-                                     size_t beam_size, size_t k, const Kernels& kernels, Pool& pool) {
-    if (trees.n_trees() == 1)
+                                     size_t beam_size, size_t k, const Kernels& kernels, Pool& pool,
+                                     bool strict_beam = false) {
+    if (trees.n_trees() == 1 && !strict_beam)
         return std::make_unique<OneTreeRanking>(trees, batch, scores, beam_size, k, kernels, pool);
-    return std::make_unique<ForestRanking>(trees, batch, scores, beam_size, k, kernels, pool);
+    return std::make_unique<ForestRanking>(trees, batch, scores, beam_size, k, kernels, pool, strict_beam);
 }
 
 // Blocks of one-vs-rest classifiers that have labels which are not excluded.
@@ -48,7 +49,8 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
                                       const Scores& scores, const Kernels& kernels, Pool& pool) {
     const Forest *trees = model.trees(), *one_vs_rest = model.one_vs_rest();
     const size_t beam_size = params.exact ? 0 : params.beam_size;
-    if (!one_vs_rest) return rank_leaves(*trees, batch, scores, beam_size, params.k, kernels, pool);
+    if (!one_vs_rest)
+        return rank_leaves(*trees, batch, scores, beam_size, params.k, kernels, pool, model.strict_beam());
     if (trees && trees->routing_only() && !params.exact)
         return std::make_unique<CandidateRanking>(model, batch, scores, beam_size, params.path_weight,
                                                   params.k, kernels, pool);
