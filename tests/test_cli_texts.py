@@ -268,6 +268,26 @@ def test_a_terminal_gets_a_table(bonsai, model, monkeypatch):
     assert bonsai("predict", model, "dev.jsonl", "-k", 1).startswith("d0 ")
 
 
+# texts of labels
+
+
+def test_texts_of_labels(bonsai, tmp_path, records):
+    texts = {"t:1": "heating", "t:9": "Bremen"}
+    (tmp_path / "texts.tsv").write_text("".join(f"{key}\t{name}\n" for key, name in texts.items()))
+    options = ["--label-texts", tmp_path / "texts.tsv", "--classifiers", "one_vs_rest"]
+    out = bonsai("train", "docs.jsonl.gz", *options, "-o", tmp_path / "m")
+    assert "5, 4 of them with rows, 2 with a name" in out
+    assert bonsai("predict", tmp_path / "m", "Bremen", "-k", 1).split()[1:] == ["t:9", "Bremen"]
+    (tmp_path / "dev.jsonl").write_text(lines_of([{"title": "Bremen", "subjects": ["t:9"]}, records[0]]))
+    result = json.loads(bonsai("evaluate", tmp_path / "m", tmp_path / "dev.jsonl", "--json", "-k", 1))
+    assert result["P@1"] == 100
+    assert "1 of 2 true labels have no training row, only texts: R@1 is 100.0 for these" in bonsai.error
+    (tmp_path / "x.svm").write_text("0 1:1\n1 2:1\n")
+    assert "--label-texts is for documents" in error(
+        bonsai, "train", tmp_path / "x.svm", *options[:2], "-o", "m"
+    )
+
+
 # evaluate, info
 
 

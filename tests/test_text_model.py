@@ -94,7 +94,7 @@ def test_parameters_are_those_of_the_parts():
         {name: p.default for name, p in inspect.signature(cls).parameters.items()}
         for cls in (TextBonsai, TextVectorizer, Bonsai)
     )
-    assert mine == text | bonsai | {"max_ngrams": "auto"}
+    assert mine == text | bonsai | {"max_ngrams": "auto", "label_texts": None}
     assert set(TEXT_PARAMS) == set(text) - {"n_jobs"} | {"max_ngrams"}
     given = TextBonsai({"title": 0.5}, C=2.0, word_ngrams={1: 1.0, 2: 0.3})
     assert clone(given).get_params() == given.get_params()
@@ -246,7 +246,7 @@ def change_array(name, value):
         (change_array("text.blocks.0.df.0", np.zeros(0, np.uint32)), "one document frequency for each term"),
         (
             lambda arrays, text: text.update(source=[1]),
-            "or their tuning, is not an object",
+            "their tuning, or their prior is not an object",
         ),
         (change_array("text.label_names_ptr", np.array([0, 5, 3, 9, 9])), "do not fit their places"),
         (change_array("text.label_names_ptr", np.zeros((0,), np.int64)), "malformed"),

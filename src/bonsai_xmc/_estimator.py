@@ -316,7 +316,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         threshold = FALLBACK
         if is_auto(self.threshold):
             threshold = choose_threshold(problem, strategy, core, seed, threads, phases)
-        self.fitted_ = FittedModel(
+        fitted = FittedModel(
             core=core,
             classes=problem.labels.classes,
             label_counts=problem.labels.counts,
@@ -331,7 +331,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             text=text,
             timings=phases.seconds,
         )
+        self.fitted_ = self._finished(fitted, problem, phases)
         return self
+
+    def _finished(self, fitted: FittedModel, problem: Problem, phases: Phases) -> FittedModel:
+        """The result of `fit`, from what was trained on the problem."""
+        return fitted
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         """X of `fit` as rows, and the fitted vectorizer if X holds texts."""

@@ -119,7 +119,12 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     if _positive(params["path_weight"]):
         raise ValueError('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it')
     needs_trees = classifiers == "blend" or bool(_tree_params(params)) or not is_auto(params["beam_size"])
-    needs_one_vs_rest = classifiers == "blend" or params["search"] == "exact" or _one_vs_rest_params(params)
+    needs_one_vs_rest = (
+        classifiers == "blend"
+        or params["search"] == "exact"
+        or _has_label_texts(params)
+        or bool(_one_vs_rest_params(params))
+    )
     weights = tuple(
         weight
         for weight in _model_selection.WEIGHTS
@@ -268,7 +273,7 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
     if params["search"] == "index":
         return "one_vs_rest", 'search="index" needs one-vs-rest classifiers'
     cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
-    if params["search"] != "exact":
+    if params["search"] != "exact" and not _has_label_texts(params):
         if facts.dense:
             return "leaf", "X is dense, which makes one-vs-rest slow"
         if facts.n_labels * facts.n_entries > MAX_PAIRS:
@@ -280,6 +285,11 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
         few = f"{facts.n_rows:,} rows are too few to choose by (at least {_model_selection.MIN_ROWS:,})"
         return "one_vs_rest", f"{affordable}; {few}"
     return None
+
+
+def _has_label_texts(params: Mapping[str, Any]) -> bool:
+    """Whether labels lean on their texts, which only one-vs-rest classifiers can."""
+    return params.get("label_texts") is not None
 
 
 def _by_evidence(facts: Facts, evidence: Evidence | None) -> tuple[str, str]:

@@ -244,6 +244,12 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         help="names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
     )
     groups[_TEXTS].add_argument(
+        "--label-texts",
+        metavar="FILE",
+        help="names, synonyms and descriptions of labels, which their classifiers lean on, so that labels "
+        "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
+    )
+    groups[_TEXTS].add_argument(
         "--tune",
         action="store_true",
         help="search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "

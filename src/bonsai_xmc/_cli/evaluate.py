@@ -106,7 +106,23 @@ def _with_texts(
             f"({100 * (total - Y.nnz) / total:.1f} %) do not occur in training; the figures leave them out",
             file=sys.stderr,
         )
+    _tell_recall_without_rows(ids, Y, model.label_counts_)
     return ids, Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+
+
+def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
+    """Of true labels that the model knows by their texts alone, the share that is among the best."""
+    without = counts == 0
+    true = int(without[Y.indices].sum())
+    if not true:
+        return
+    row, place = np.nonzero((ids >= 0) & without[ids])
+    hits = Y[row, ids[row, place]].sum() if len(row) else 0
+    print(
+        f"bonsai: {true:,} of {Y.nnz:,} true labels have no training row, only texts: "
+        f"R@{ids.shape[1]} is {100 * hits / true:.1f} for these",
+        file=sys.stderr,
+    )
 
 
 def _ranked(args: argparse.Namespace, model: Bonsai, parts: Iterable[Any]) -> tuple[Any, dict[str, float]]:

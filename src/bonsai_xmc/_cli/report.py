@@ -58,6 +58,7 @@ def _texts(model: TextBonsai) -> dict[str, Any]:
         "label_names": sum(map(bool, text.label_names)),
         "source": dict(text.source),
         "tuning": dict(text.tuning),
+        "prior": dict(text.prior),
         "unicode_version": text.unicode_version,
     }
 

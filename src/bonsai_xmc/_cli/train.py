@@ -13,6 +13,7 @@ from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._params import check_params
 from bonsai_xmc._progress import ProgressBar
 from bonsai_xmc._text.blocks import params_from_json
+from bonsai_xmc.datasets import read_label_texts
 from bonsai_xmc.datasets._npz import read_npy
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 
@@ -27,7 +28,8 @@ _REPRESENTATIONS = ("input", "output", "joint")
 
 def run(args: argparse.Namespace) -> None:
     given = given_parameters(args)
-    inputs = Inputs(args.data, args.labels, args.params, args.label_names, *_files_of(given))
+    own = [args.params, args.label_names, args.label_texts]
+    inputs = Inputs(args.data, args.labels, *own, *_files_of(given))
     check_output(args.output, inputs.files(args.split))
     # where the model itself is the output, reports go elsewhere
     out = sys.stderr if args.output == STANDARD else sys.stdout
@@ -52,6 +54,7 @@ def _on_features(
     for name in (
         "label_separator",
         "label_names",
+        "label_texts",
         "strict",
         "tune",
         *(n for n in TEXT_PARAMETERS if n in given),
@@ -79,6 +82,8 @@ def _on_documents(
     documents = train_texts.open_training(args, inputs)
     if "fields" not in given or args.text or args.tune:
         given = given | {"fields": train_texts.fields_of(args, documents)}
+    if args.label_texts is not None:
+        given = given | {"label_texts": read_label_texts(args.label_texts)}
     model = estimator(args.preset, given, inputs, TextBonsai)
     assert isinstance(model, TextBonsai)
     if not args.quiet and not args.json and documents.fields:

@@ -16,9 +16,13 @@ from bonsai_xmc._store import container
 from bonsai_xmc._targets import labels_of
 from bonsai_xmc._text import blocks, tuning
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
+from bonsai_xmc._text.label_prior import add_labels
+from bonsai_xmc._text.label_texts import texts_of
 from bonsai_xmc._text.pipelines import model_of
+from bonsai_xmc._text.prior_search import with_label_texts
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
+from bonsai_xmc._training import Problem
 
 # The parameters of the texts; all others are those of `Bonsai`.
 TEXT_PARAMS = (
@@ -68,6 +72,12 @@ class TextBonsai(Bonsai):
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
         that tell most about the labels, by their co-occurrence. "auto": 2 for each row, at least 20,000.
         Saves most of the time that n-grams take. None keeps all of them.
+    label_texts : mapping or path, optional
+        Names, synonyms or descriptions of labels: a text or a list of texts for each, or a file (see
+        `datasets.read_label_texts`). A label's text is a prior for its classifier, the more so the fewer rows
+        it has; how much is chosen on held-out rows (`label_prior_`). Labels that no row has can be suggested,
+        too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first text of a label
+        becomes its name. Not kept by `save`.
     representation, n_trees, …, verbose
         See `Bonsai`.
 
@@ -98,6 +108,7 @@ class TextBonsai(Bonsai):
         smooth_idf: bool = True,
         power: float = 1.0,
         max_ngrams: int | str | None = "auto",
+        label_texts: Any = None,
         representation: Any = "input",
         n_trees: int | str = "auto",
         branching_factor: int = 100,
@@ -133,6 +144,7 @@ class TextBonsai(Bonsai):
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         for name in TEXT_PARAMS:
             setattr(self, name, given.pop(name))
+        self.label_texts = given.pop("label_texts")
         super().__init__(**given)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
@@ -160,6 +172,8 @@ class TextBonsai(Bonsai):
         plan = blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
         options = text_options(params)
         X, y = X if isinstance(X, _Labelled) else (X, None)
+        if self.label_texts is not None:
+            texts_of(self.label_texts)  # what is wrong with them is told before the training
         most = most_ngrams(self.max_ngrams, 0)
         chunks = columns_of(X, plan.fields, complete=True)
         with phases.together("texts"):
@@ -175,6 +189,11 @@ class TextBonsai(Bonsai):
             (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
         )
         return TrainingRows(rows, n_rows, n_features, n_entries, None), text
+
+    def _finished(self, fitted: FittedModel, problem: Problem, phases: Phases) -> FittedModel:
+        if self.label_texts is None:
+            return fitted
+        return with_label_texts(fitted, problem, self.label_texts, threads_of(self.n_jobs), phases)
 
     def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
         text = fitted.text
@@ -228,6 +247,11 @@ class TextBonsai(Bonsai):
         return dict(self._text().tuning)
 
     @property
+    def label_prior_(self) -> dict[str, Any]:
+        """How labels lean on their texts: weights and offsets by number of rows; empty without texts."""
+        return dict(self._text().prior)
+
+    @property
     def label_names_(self) -> list[str]:
         """Names of the labels, in the order of `classes_`; the label itself where it has no name."""
         names = self._text().label_names or [""] * len(self.classes_)
@@ -244,6 +268,30 @@ class TextBonsai(Bonsai):
         found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
         text = replace(self._text(), label_names=found if any(found) else ())
         self.fitted_ = replace(self._require_fitted(), text=text)
+        return self
+
+    def add_labels(self, texts: Any) -> Self:
+        """Add labels to the fitted model that are known by their texts alone, without training again.
+
+        Each gets the classifier that `label_texts` gives to a label without rows. Labels that the model has
+        stay as they are.
+
+        Parameters
+        ----------
+        texts : mapping or path
+            As `label_texts`: a text or a list of texts for each label, or a file of them.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import TextBonsai
+        >>> documents = ["brick chimneys", "walls of brick", "chimneys of boilers", "heat pumps"]
+        >>> labels = [["bricks"], ["bricks"], ["heating"], ["heating"]]
+        >>> model = TextBonsai(min_df=1, classifiers="one_vs_rest").fit(documents, labels)
+        >>> _ = model.add_labels({"chimneys": "Chimneys"})
+        >>> model.suggest("On chimneys", k=1)[0][0]
+        'chimneys'
+        """
+        self.fitted_ = add_labels(self._require_fitted(), texts, threads_of(self.n_jobs))
         return self
 
     def _text(self) -> FittedText:

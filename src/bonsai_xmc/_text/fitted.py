@@ -117,6 +117,7 @@ class FittedText:
     label_names: tuple[str, ...] = ()  # one for each label, "" where there is none; or none at all
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
     tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
+    prior: Mapping[str, Any] = field(default_factory=dict)  # how labels lean on their texts, if they do
 
     @classmethod
     def fit(
@@ -180,6 +181,7 @@ class FittedText:
             "given": params_to_json(self.given) if self.given else {},
             "source": dict(self.source),
             "tuning": dict(self.tuning),
+            "prior": dict(self.prior),
         }
         return description, self.core.arrays() | pack_names(self.label_names)
 
@@ -197,9 +199,9 @@ class FittedText:
         terms = dict(arrays)
         label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
         core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
-        source, tuning = (description.get(name, {}) for name in ("source", "tuning"))
-        if not isinstance(source, dict) or not isinstance(tuning, dict):
-            raise ValueError("the source of its texts, or their tuning, is not an object")
+        source, tuning, prior = (description.get(name, {}) for name in ("source", "tuning", "prior"))
+        if not all(isinstance(value, dict) for value in (source, tuning, prior)):
+            raise ValueError("the source of its texts, their tuning, or their prior is not an object")
         return cls(
             core,
             plan,
@@ -209,6 +211,7 @@ class FittedText:
             label_names,
             source,
             tuning,
+            prior,
         )
 
 

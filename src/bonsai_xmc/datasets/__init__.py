@@ -8,7 +8,7 @@ Examples
 (200, 50)
 """
 
-from ._documents import Document, Documents, read_documents, read_label_names
+from ._documents import Document, Documents, read_documents, read_label_names, read_label_texts
 from ._matrices import SHAPES, make_xmc
 from ._named import find, load, prepare
 from ._reading import load_sparse, load_xc
@@ -33,6 +33,7 @@ __all__ = [
     "prepare",
     "read_documents",
     "read_label_names",
+    "read_label_texts",
     "save_sparse",
     "save_xc",
     "statistics",

@@ -14,10 +14,18 @@ from bonsai_xmc._store.files import decompressed
 
 from . import fields as _fields
 from .formats import PLAIN, READERS, Record
-from .label_names import read_label_names
+from .label_names import read_label_names, read_label_texts
 from .problems import Problems
 
-__all__ = ["FORMATS", "Document", "Documents", "Problems", "read_documents", "read_label_names"]
+__all__ = [
+    "FORMATS",
+    "Document",
+    "Documents",
+    "Problems",
+    "read_documents",
+    "read_label_names",
+    "read_label_texts",
+]
 
 FORMATS = (*DOCUMENTS, "lines")
 

@@ -1,4 +1,4 @@
-"""Names of labels from a file."""
+"""Names and other texts of labels from a file."""
 
 import json
 import os
@@ -14,6 +14,11 @@ from .problems import Problems
 
 _IDS = (*IDS, "label", "uri", "notation", "code")
 _NAMES = ("name", "prefLabel", "pref_label", "label", "text", "title")
+# Further texts: synonyms and descriptions.
+_TEXTS = ("altLabel", "alt_label", "altLabels", "synonyms", "hiddenLabel", "description", "definition")
+_SEPARATOR = "|"  # of the texts in a cell
+
+Rows = Iterator[tuple[str, list[str]]]
 
 
 def read_label_names(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -31,33 +36,64 @@ def read_label_names(path: str | os.PathLike[str]) -> dict[str, str]:
     >>> datasets.read_label_names(file)
     {'gnd:1': 'Brick construction', 'gnd:2': 'Heating'}
     """
-    name = os.fspath(path)
-    problems = Problems(name, strict=True)
+    names = {label: texts[0] for label, texts in _rows(path) if texts and texts[0]}
+    if not names:
+        raise ValueError(f"{os.fspath(path)} holds no names of labels")
+    return names
+
+
+def read_label_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Names, synonyms and descriptions of labels, the name first.
+
+    A file as for `read_label_names`: lines ``id<TAB>name<TAB>text|text…``, with any number of cells; cells
+    that hold nothing but labels of the file, such as their parents, are left out. JSON objects may have
+    further texts in "altLabel", "synonyms", "description" or "definition": strings or lists of strings.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "labels.tsv")
+    >>> _ = file.write_text("7\\tBricks\\tclinker|brickwork\\n8\\tClay bricks\\t\\t7\\n")
+    >>> datasets.read_label_texts(file)
+    {'7': ['Bricks', 'clinker', 'brickwork'], '8': ['Clay bricks']}
+    """
+    rows = dict(_rows(path))
+    texts = {}
+    for label, cells in rows.items():
+        found = [[part.strip() for part in cell.split(_SEPARATOR)] for cell in cells[1:]]
+        others = [part for parts in found if not all(part in rows for part in parts) for part in parts]
+        texts[label] = [text for text in dict.fromkeys([*cells[:1], *others]) if text]
+    texts = {label: own for label, own in texts.items() if own}
+    if not texts:
+        raise ValueError(f"{os.fspath(path)} holds no texts of labels")
+    return texts
+
+
+def _rows(path: str | os.PathLike[str]) -> Rows:
+    """(label, name and further cells) of each line."""
+    problems = Problems(os.fspath(path), strict=True)
     with opened(path) as file:
         beginning = file.read(BEGINNING)
     with opened(path) as file:
         if sniff(beginning) in ("jsonl", "json"):
-            pairs = _from_json(lines_of(file, problems), problems)
+            yield from _from_json(lines_of(file, problems), problems)
         elif b"\t" in beginning:
-            pairs = _from_cells(lines_of(file, problems), problems)
+            yield from _from_cells(lines_of(file, problems), problems)
         else:
-            pairs = ((str(number - 1), line.strip()) for number, line in lines_of(file, problems))
-        names = {label: text for label, text in pairs if text}
-    if not names:
-        raise ValueError(f"{name} holds no names of labels")
-    return names
+            yield from ((str(number - 1), [line.strip()]) for number, line in lines_of(file, problems))
 
 
-def _from_cells(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterator[tuple[str, str]]:
+def _from_cells(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
     for number, line in lines:
-        cells = line.split("\t")
+        cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) >= 2:
-            yield cells[0].strip().strip("<>"), cells[1].strip()
+            yield cells[0].strip("<>"), cells[1:]
         elif line.strip():
             problems.add(number, "without a tab", "there is no tab between the label and its name")
 
 
-def _from_json(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterator[tuple[str, str]]:
+def _from_json(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
     for number, line in lines:
         if not line.strip():
             continue
@@ -66,15 +102,17 @@ def _from_json(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterator
         except (ValueError, RecursionError) as error:
             problems.add(number, "not JSON", f"not valid JSON: {error}")
             continue
-        yield _pair(record, number, problems)
+        yield _from_record(record, number, problems)
 
 
-def _pair(record: Any, number: int, problems: Problems) -> tuple[str, str]:
+def _from_record(record: Any, number: int, problems: Problems) -> tuple[str, list[str]]:
     if not isinstance(record, dict):
         problems.add(number, "no object", f"{record!r:.40} is not a JSON object")
     label = next((key for key in _IDS if key in record), None)
     name = next((key for key in _NAMES if key in record and key != label), None)
     if label is None or name is None:
         problems.add(number, "no id or name", f"{record!r:.60} has no id or no name")
-        return "", ""
-    return str(record[label]), str(record[name])
+        return "", []
+    others = [record[key] for key in _TEXTS if key in record]
+    further = [text for value in others for text in (value if isinstance(value, list) else [value])]
+    return str(record[label]), [str(record[name]), *(text for text in further if isinstance(text, str))]

@@ -1,0 +1,266 @@
+"""Texts of labels: files, vectors, the prior that they are, and labels without rows."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc._text import prior_search
+from bonsai_xmc._text.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
+from bonsai_xmc._text.label_texts import texts_of
+from bonsai_xmc._text.prior_search import Candidates, search
+
+WORDS = [f"{a}{b}" for a in ("brick", "heat", "garden", "timber", "music") for b in "abcdefghijklmnopqrst"]
+
+
+def make_corpus(n_rows, seed=0):
+    """Texts that name their labels, which are 100 words; frequent ones come first."""
+    rng = np.random.default_rng(seed)
+    frequency = 1 / np.arange(1, len(WORDS) + 1)
+    labels = [
+        [
+            f"l:{word}"
+            for word in rng.choice(WORDS, rng.integers(1, 3), replace=False, p=frequency / frequency.sum())
+        ]
+        for _ in range(n_rows)
+    ]
+    noise = [f"noise{i}" for i in range(50)]
+    texts = [
+        " ".join(
+            [*rng.permutation([label[2:] for label in row if rng.random() < 0.8]), *rng.choice(noise, 6)]
+        )
+        for row in labels
+    ]
+    return texts, labels
+
+
+TEXTS = {f"l:{word}": word for word in WORDS} | {"l:none": "unheard-of"}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    texts, labels = make_corpus(1500)
+    unseen = {"l:" + word for word in WORDS[5::10]}
+    keep = [i for i, row in enumerate(labels) if not unseen & set(row)]
+    return [texts[i] for i in keep], [labels[i] for i in keep], sorted(unseen)
+
+
+@pytest.fixture(scope="module")
+def plain(corpus):
+    return TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5).fit(*corpus[:2])
+
+
+@pytest.fixture(scope="module")
+def model(corpus):
+    # words of labels without rows must occur in some document: the vectorizer knows no others
+    texts, labels, unseen = corpus
+    more = [" ".join(label[2:] for label in unseen)] * 2
+    estimator = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5, label_texts=TEXTS)
+    return estimator.fit([*texts, *more], [*labels, [], []])
+
+
+def test_labels_without_rows_are_found_by_their_texts(model, corpus):
+    unseen = corpus[2]
+    assert set(model.classes_) == set(TEXTS) | {label for row in corpus[1] for label in row}
+    for label in unseen:
+        assert model.suggest(f"on {label[2:]} and noise1", k=1)[0][0] == label
+    assert model.label_counts_[[list(model.classes_).index(label) for label in unseen]].tolist() == [0] * len(
+        unseen
+    )
+    assert model.label_names_[list(model.classes_).index("l:none")] == "unheard-of"
+
+
+def test_the_others_keep_their_precision(model, plain):
+    texts, labels = make_corpus(400, seed=7)
+    known = set(plain.classes_)
+    truth = [[label for label in row if label in known] for row in labels]
+
+    def precision(estimator):
+        ranked = [[label for label, _ in row][:3] for row in estimator.suggest(texts, k=3)]
+        return np.mean([len(set(a) & set(b)) for a, b in zip(ranked, truth, strict=True)])
+
+    assert precision(model) >= precision(plain) - 0.02
+
+
+def test_the_same_for_any_number_of_threads(model, corpus, tmp_path):
+    texts, labels, unseen = corpus
+    more = [" ".join(label[2:] for label in unseen)] * 2
+    again = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5, label_texts=TEXTS, n_jobs=1)
+    again.fit([*texts, *more], [*labels, [], []])
+    for name, estimator in (("a", model), ("b", again)):
+        estimator.save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_is_stored(model, tmp_path):
+    prior = model.label_prior_
+    assert len(prior["weights"]) == len(prior["offsets"]) == len(FEWEST_ROWS)
+    assert "held-out rows" in prior["evidence"]
+    model.save(tmp_path / "m")
+    loaded = TextBonsai.load(tmp_path / "m")
+    assert loaded.label_prior_ == prior and loaded.label_texts is None
+    assert loaded.suggest("brickf", 3) == model.suggest("brickf", 3)
+
+
+def test_weights_are_those_of_the_rows_and_of_the_text(corpus):
+    """w + β v and b + δ, but for the rounding to 8 bits; the prior of few rows is the usual one."""
+    texts, labels = corpus[0][:300], corpus[1][:300]
+    options = {"min_df": 1, "classifiers": "one_vs_rest", "threshold": 0.5, "bias": -1.0}
+    before = TextBonsai(**options).fit(texts, labels)
+    after = TextBonsai(**options, label_texts={"l:bricka": ["bricka", "noise1 noise2"]}).fit(texts, labels)
+    assert after.label_prior_["weights"] == list(USUAL.weights)
+    i = list(before.classes_).index("l:bricka")
+    (old, old_bias), (new, new_bias) = (weights_of(m.fitted_.core.one_vs_rest) for m in (before, after))
+    first, second = (before._rows([text], before.fitted_) for text in ("bricka", "noise1 noise2"))
+    v = np.zeros(before.n_features_in_)
+    for _, indices, values, _ in (first, second):
+        v[indices] += values
+    v /= np.linalg.norm(v)
+    kind = row_class(before.label_counts_)[i]
+    expected = old[[i]].toarray()[0] + USUAL.weights[kind] * v
+    np.testing.assert_allclose(new[[i]].toarray()[0], expected, atol=np.abs(expected).max() / 127)
+    assert new_bias[i] == pytest.approx(old_bias[i] + USUAL.offsets[kind])
+    others = np.arange(len(old_bias)) != i
+    assert (old[others] != new[others]).nnz == 0
+
+
+def test_add_labels(plain, corpus):
+    model = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5).fit(*corpus[:2])
+    before = model.suggest(["bricka", "noise4 noise5"], k=3)
+    n = len(model.classes_)
+    assert model.add_labels({"new": "noise4 noise5", "l:bricka": "noise4"}) is model
+    assert list(model.classes_[n:]) == ["new"] and model.label_names_[-1] == "noise4 noise5"
+    assert model.suggest("noise4 noise5", k=1)[0][0] == "new"
+    assert model.suggest("bricka", k=1) == before[0][:1]  # what it had stays
+    assert model.add_labels({"new": "heata"}).label_names_[-1] == "noise4 noise5"
+
+
+def test_integers_and_matrices():
+    numbers = TextBonsai(min_df=1, classifiers="one_vs_rest", label_texts={"7": "three", 3: ["one"]})
+    numbers.fit(["one", "two three", "two"], [[1], [2], [2]])
+    assert numbers.classes_.tolist() == [1, 2, 3, 7]
+    assert numbers.label_names_ == ["1", "2", "one", "three"]
+    matrix = TextBonsai(min_df=1, label_texts={2: "three"}).fit(
+        ["one", "two three"], np.array([[1, 0, 0], [0, 1, 0]])
+    )
+    assert matrix.suggest("three", k=3)[1][0] == 2
+    with pytest.raises(
+        ValueError, match="label_texts has the label 'x', but the labels of the rows are integers"
+    ):
+        TextBonsai(min_df=1, label_texts={"x": "three"}).fit(["one", "two"], [[1], [2]])
+
+
+def test_blends_lean_on_texts_too(corpus):
+    model = TextBonsai(min_df=1, classifiers="blend", threshold=0.5, label_texts={"new": "noise4 noise5"})
+    model.fit(corpus[0][:300], corpus[1][:300])
+    assert "new" in [label for label, _ in model.suggest("noise4 noise5", k=3)]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (3, TypeError, "label_texts is of type int, but must map labels to their texts, or be a path"),
+        ({"a": 3}, TypeError, r"label_texts\['a'\] is 3, but must be a text, or a list of texts"),
+        ({"a": ["b", None]}, TypeError, r"label_texts\['a'\] holds None, but texts are strings"),
+        ({"a": "xyzzy"}, ValueError, "label_texts has no text with a word of the documents, in 1 labels"),
+    ],
+)
+def test_errors(given, error, message):
+    with pytest.raises(error, match=message):
+        TextBonsai(min_df=1, label_texts=given).fit(["one", "two"], [["a"], ["b"]])
+
+
+def test_leaf_classifiers_cannot_lean_on_texts():
+    model = TextBonsai(min_df=1, classifiers="leaf", label_texts={"a": "one"})
+    with pytest.raises(ValueError, match=r"label_texts needs one-vs-rest classifiers, but .*: train with"):
+        model.fit(["one", "two"], [["a"], ["b"]])
+    model.set_params(label_texts=None).fit(["one", "two"], [["a"], ["b"]])
+    with pytest.raises(ValueError, match="add_labels needs one-vs-rest classifiers"):
+        model.add_labels({"c": "two"})
+
+
+def test_a_malformed_prior():
+    good = USUAL.to_json()
+    assert LabelPrior.from_json(good) == USUAL
+    for bad in ({}, good | {"weights": [1.0]}, good | {"offsets": ["x"] * len(FEWEST_ROWS)}):
+        with pytest.raises(ValueError, match="prior of its labels' texts is malformed"):
+            LabelPrior.from_json(bad)
+
+
+# the search
+
+
+def test_search_lets_labels_without_rows_in_only_where_they_do_not_cost_others():
+    """Ten rows, each with a right label with rows; in the first two a label without rows is right as well."""
+    n, width = 10, 12
+    margin = np.full((n, width), -5.0, np.float32)
+    similarity = np.zeros((n, width), np.float32)
+    hit = np.zeros((n, width), bool)
+    kind = np.full((n, width), len(FEWEST_ROWS) - 1)
+    margin[:, 0], hit[:, 0] = 0.4, True
+    kind[:, 1], margin[:, 1], similarity[:, 1] = 0, -1, 0.6
+    similarity[:2, 1], hit[:2, 1] = 0.95, True
+    ideal = np.where(hit.sum(1) == 2, 1 + 1 / np.log2(3), 1.0)
+    found = Candidates(margin, similarity, kind, np.zeros_like(margin), hit, ideal, hit.sum(1))
+    prior = search(found, "squared_hinge", 100)
+    figures = found.figures(np.array(prior.weights), np.array(prior.offsets), "squared_hinge")
+    assert figures[0] == pytest.approx(100) and figures[1] == pytest.approx(100)
+    assert "10 held-out rows, classifiers of 100 others" in prior.evidence
+
+
+def test_candidates_are_the_best_of_each_kind(monkeypatch):
+    """Against all margins and similarities, computed densely."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((30, 40), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    Y = sp.csr_array((rng.random((30, 200)) < 0.02).astype(np.float32))
+    monkeypatch.setattr(prior_search, "_CANDIDATES", 12)
+    problem = Bonsai()._problem(Bonsai()._read(X, prior_search.Phases(None))[0], Y)
+    weights = sp.random_array((200, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    vectors = sp.random_array((260, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    bias = np.full(200, -1, np.float32)
+    counts = np.concatenate([rng.integers(0, 40, 200), np.zeros(60, np.int64)])
+    bias[counts[:200] == 0] = -np.inf
+    found = prior_search.candidates_of(problem, weights, bias, vectors, counts, 0.5)
+    rows = np.flatnonzero(np.diff(problem.labels.indptr))
+    margins = np.full((30, 260), -np.inf)
+    margins[:, :200] = (X @ weights.T).toarray() + bias
+    similarity = (X @ vectors.T).toarray()
+    truth = np.zeros((30, 260), bool)
+    truth[:, :200] = Y.toarray() > 0
+    has_text = np.diff(vectors.indptr) > 0
+    for place, row in enumerate(rows):
+        wanted = set(np.argsort(-margins[row])[:12])
+        for some in (has_text & (counts == 0), has_text & (counts > 0) & (counts < 30)):
+            group = np.flatnonzero(some)
+            wanted |= set(group[np.argsort(-similarity[row, group])[:12]])
+        there = found.margin[place] > -np.inf
+        assert there.sum() == len(wanted)
+        own = [max(margins[row, i], -1) if margins[row, i] == -np.inf else margins[row, i] for i in wanted]
+        np.testing.assert_allclose(np.sort(found.margin[place][there]), np.sort(own), rtol=1e-5)
+        assert found.hit[place].sum() == truth[row, list(wanted)].sum()
+        assert found.n_true[place] == truth[row].sum()
+
+
+# files
+
+
+def test_files_of_label_texts(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\tadhesive\tglue|paste\t2\n2\tState trading\t\t1|3\n3\t\n")
+    assert datasets.read_label_texts(tmp_path / "a.tsv") == {
+        "1": ["adhesive", "glue", "paste"],
+        "2": ["State trading"],
+    }
+    assert datasets.read_label_names(tmp_path / "a.tsv") == {"1": "adhesive", "2": "State trading"}
+    record = {
+        "id": "x",
+        "prefLabel": "Bricks",
+        "altLabel": ["clinker", "Bricks"],
+        "definition": "Burnt clay.",
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    assert texts_of(tmp_path / "a.jsonl") == {"x": ["Bricks", "clinker", "Burnt clay."]}
+    (tmp_path / "empty.tsv").write_text("1\t\n")
+    with pytest.raises(ValueError, match=r"empty.tsv holds no texts of labels"):
+        datasets.read_label_texts(tmp_path / "empty.tsv")
