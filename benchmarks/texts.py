@@ -60,12 +60,11 @@ def _language(name: str) -> list[str]:
 def as_annif(ranked: list[list[str]], truth: list[list[str]]) -> dict[str, float]:
     """F1@5 and nDCG@10 over all true labels, in percent."""
     discounts = 1 / np.log2(np.arange(2, 1000))
-    f1, ndcg = [], []
+    ndcg = []
     for labels, true in zip(ranked, truth, strict=True):
         hits = np.isin(np.array(labels[:10], dtype=object), np.array(true, dtype=object))
-        f1.append(2 * hits[:5].sum() / (min(5, len(labels)) + len(true)))
         ndcg.append((hits * discounts[: len(hits)]).sum() / discounts[: len(true)].sum())
-    return {"F1@5": 100 * float(np.mean(f1)), "nDCG@10": 100 * float(np.mean(ndcg))}
+    return {"F1@5": 100 * metrics.f1_at_k(truth, ranked, 5), "nDCG@10": 100 * float(np.mean(ndcg))}
 
 
 def measure(

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score
 
 from bonsai_xmc import metrics
 from rankings import IDS, LOG3, Y_TRUE, Q, ids_of, indicator_of, problems
@@ -30,6 +31,15 @@ class TestByHand:
         # k = 3: 2/3, 1/1, 1/2 and 0 for the row without labels
         assert metrics.recall_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
         assert metrics.recall_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 / 3 + 1 / 2) / 4)
+
+    def test_f1(self):
+        # k = 3: 2·2 of 3 + 3; 2·1 of 3 + 1; 2·1 of 2 + 2 (two are predicted); 0 of 1 + 0
+        assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx((4 / 6 + 2 / 4 + 2 / 4 + 0) / 4)
+        # as scikit-learn has it, averaged over rows
+        taken = np.array([[i in row for i in range(5)] for row in IDS.tolist()])
+        assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx(
+            f1_score(Y_TRUE, taken, average="samples", zero_division=0)
+        )
 
     def test_psp(self):
         # k = 1: hits 1 (row 0), 0 (row 2): q 2 + 1; best: labels 2, 3, 4: q 3 + 4 + 5
@@ -149,6 +159,10 @@ def slow_metrics(ranking, truth, q, k):
             mean(normalised([q[l] for l in ideal], true) for _, ideal, true in pairs),
         ),
         "R": mean(len(true.intersection(row)) / len(true) if true else 0.0 for row, _, true in pairs),
+        "F1": mean(
+            2 * len(true.intersection(row)) / (len(row) + len(true)) if row or true else 0.0
+            for row, _, true in pairs
+        ),
         "C": quotient(len(set().union(*top)), len(set().union(*best))),
         "CC": quotient(len({l for row, _, true in pairs for l in row if l in true}), len(true_labels)),
     }
@@ -202,14 +216,14 @@ class TestAgainstTheDefinitions:
         ids, Y = ids_of(ranking, Y_train.shape[1]), indicator_of(truth, Y_train.shape[1])
         q = metrics.inverse_propensity(Y_train)
         plain = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}
-        plain["CC"] = metrics.correct_coverage_at_k
+        plain |= {"F1": metrics.f1_at_k, "CC": metrics.correct_coverage_at_k}
         weighted = {"PSP": metrics.psp_at_k, "PSnDCG": metrics.psndcg_at_k, "C": metrics.coverage_at_k}
         for k in range(1, Y.shape[1] + 1):
             result = metrics.evaluate(Y, ids, Y_train, k)
             assert result == {
                 f"{name}@{k}": 100
                 * (plain[name](Y, ids, k) if name in plain else weighted[name](Y, ids, k, q))
-                for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "C", "CC")
+                for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "F1", "C", "CC")
             }
 
     @settings(deadline=None)
@@ -259,12 +273,12 @@ class TestAgainstTheDefinitions:
 class TestEvaluate:
     def test_keys_in_order(self):
         names = list(metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), k=(1, 3)))
-        order = ("P", "nDCG", "PSP", "PSnDCG", "R", "C", "CC")
+        order = ("P", "nDCG", "PSP", "PSnDCG", "R", "F1", "C", "CC")
         assert names == [f"{name}@{k}" for name in order for k in (1, 3)]
 
     def test_without_propensities(self):
         result = metrics.evaluate(Y_TRUE, IDS, k=[3])
-        assert list(result) == ["P@3", "nDCG@3", "R@3", "CC@3"]
+        assert list(result) == ["P@3", "nDCG@3", "R@3", "F1@3", "CC@3"]
         assert result["P@3"] == pytest.approx(100 * 4 / 12)
 
     def test_given_propensities(self):

@@ -363,6 +363,14 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         metavar=("A", "B"),
         help="propensity parameters (default: 0.55 1.5)",
     )
+    add("--report", metavar="FILE", help="write a page (HTML): metrics, calibration, costly labels, examples")
+    add("--against", metavar="MODEL", help="with --report: a second model, to compare with the first")
+    add(
+        "--by",
+        type=lambda text: list(filter(None, map(str.strip, text.split(",")))),
+        metavar="FIELD,…",
+        help="with --report: split the metrics by the values of fields of the documents, as a language",
+    )
     _add_prediction_parameters(command)
 
 

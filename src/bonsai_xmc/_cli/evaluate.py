@@ -16,17 +16,22 @@ from bonsai_xmc._targets import over_classes
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 
-from . import evaluate_texts, models
-from .io import Inputs
+from . import evaluate_report, evaluate_texts, models
+from .io import Inputs, check_output
 from .texts import of_model, texts_of
 
 _CUTOFFS = (1, 3, 5)
 
 
 def run(args: argparse.Namespace) -> None:
-    inputs = Inputs(args.model, args.data, args.labels, args.train)
-    if not os.path.isdir(args.model) and inputs.kind(args.model) == "jsonl":
+    inputs = Inputs(args.model, args.data, args.labels, args.train, args.against)
+    if args.report is None and (args.against is not None or args.by):
+        raise ValueError(f"--{'against' if args.by is None else 'by'} needs --report FILE")
+    check_output(args.report, inputs.files(args.split))
+    if args.report is None and not os.path.isdir(args.model) and inputs.kind(args.model) == "jsonl":
         return _show(args, evaluate_texts.evaluate(args, inputs, args.k or list(_CUTOFFS)))
+    if args.report is not None:
+        return evaluate_report.run(args, inputs, args.k or list(_CUTOFFS))
     found: dict[str, float] = {}
     if _holds_predictions(args, inputs):
         predictions, Y, Y_train = _with_predictions(args, inputs)
@@ -77,7 +82,7 @@ def _with_model(
     models.check_no_document_options(args)
     rows = inputs.rows(args, models.expected(args, model))
     ids, found = _ranked(args, model, [rows.X])
-    return ids, rows.Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+    return ids, rows.Y, models.same_frequencies(model.label_counts_, model.n_rows_fit_), found
 
 
 def _with_texts(
@@ -107,7 +112,7 @@ def _with_texts(
             file=sys.stderr,
         )
     _tell_recall_without_rows(ids, Y, model.label_counts_)
-    return ids, Y, _same_frequencies(model.label_counts_, model.n_rows_fit_), found
+    return ids, Y, models.same_frequencies(model.label_counts_, model.n_rows_fit_), found
 
 
 def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
@@ -146,10 +151,3 @@ def _overlap(found: Any, wanted: Any) -> float:
     """Percentage of the labels in `wanted` that are in the same row of `found`."""
     hits = ((wanted[:, :, None] == found[:, None, :]) & (wanted >= 0)[:, :, None]).any(axis=2)
     return 100.0 * float(hits.sum()) / max(1, int((wanted >= 0).sum()))
-
-
-def _same_frequencies(counts: Any, n_rows: int) -> sp.csc_array:
-    """Labels with the same frequencies as those that a model was trained on: all that propensities need."""
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
-    return sp.csc_array((np.ones(len(rows), np.float32), rows, indptr), shape=(n_rows, len(counts)))

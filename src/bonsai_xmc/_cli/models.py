@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
 from bonsai_xmc._params import check
@@ -48,3 +49,10 @@ def check_no_document_options(args: argparse.Namespace) -> None:
         if getattr(args, name, None):
             option = "labels" if name == "label_field" else name.replace("_", "-")
             raise ValueError(f"--{option} is for documents, but {args.model} is a model of matrices")
+
+
+def same_frequencies(counts: Any, n_rows: int) -> sp.csc_array:
+    """Labels with the same frequencies as those that a model was trained on: all that propensities need."""
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
+    return sp.csc_array((np.ones(len(rows), np.float32), rows, indptr), shape=(n_rows, len(counts)))

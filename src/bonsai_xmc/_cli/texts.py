@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -52,13 +52,17 @@ def is_file(argument: str) -> bool:
 
 
 def of_model(
-    args: argparse.Namespace, model: TextBonsai, inputs: Inputs, *, complete: bool
+    args: argparse.Namespace, model: TextBonsai, inputs: Inputs, *, complete: bool, more: Sequence[str] = ()
 ) -> Iterator[list[Document]]:
-    """The documents of the argument DATA in chunks, read as the training file of the model was."""
+    """The documents of the argument DATA in chunks, read as the training file of the model was.
+
+    `more` are names of fields that `text` of a document holds, too.
+    """
     text = model.fitted_.text
     assert text is not None
     format = args.format if args.format in FORMATS else "auto"
     fields = text.plan.fields or tuple(args.text or ())
+    fields = (*fields, *(name for name in more if name not in fields))
     source = text.source
     labels = getattr(args, "label_field", None) or source.get("labels")
     separator = getattr(args, "label_separator", None) or source.get("separator", "auto")

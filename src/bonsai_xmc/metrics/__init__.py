@@ -10,6 +10,7 @@ nDCG@k     mean of Σ_{r≤k} hit / log2(r+1), each row divided by I(i) = Σ_{r 
 PSP@k      Σ_i Σ_{r≤k} q·hit, divided by the same sum for the best ranking (true labels by descending q)
 PSnDCG@k   Σ_i Σ_{r≤k} q·hit / (log2(r+1)·I(i)), divided by the same sum for the best ranking
 R@k        mean of Σ_{r≤k} hit / |y_i|
+F1@k       mean of 2 Σ_{r≤k} hit / (predicted labels, at most k, + |y_i|), as in Annif
 C@k        distinct labels in all top k, right or wrong, divided by the distinct labels among each row's
            k true labels of largest q (ties: smaller id). Since wrong labels count, it can exceed 100 %.
 CC@k       share of the distinct true labels of the test set that some row has correctly in its top k
@@ -29,6 +30,7 @@ from ._evaluate import (
     correct_coverage_at_k,
     coverage_at_k,
     evaluate,
+    f1_at_k,
     ndcg_at_k,
     precision_at_k,
     psndcg_at_k,
@@ -38,6 +40,7 @@ from ._evaluate import (
 from ._files import read_predictions, write_predictions
 from ._propensity import PROPENSITY, inverse_propensity
 from ._reliability import Reliability, reliability
+from ._report.report import Report
 from ._scorers import ndcg_scorer, precision_scorer, psp_scorer
 from ._table import format_table
 
@@ -45,9 +48,11 @@ __all__ = [
     "PROPENSITY",
     "TAIL_ROWS",
     "Reliability",
+    "Report",
     "correct_coverage_at_k",
     "coverage_at_k",
     "evaluate",
+    "f1_at_k",
     "format_table",
     "inverse_propensity",
     "ndcg_at_k",

@@ -72,6 +72,14 @@ def _recall(judged: Judged, k: int) -> float:
     return _sum_of_recalls(judged.hits, judged.sizes, judged, k) / judged.total
 
 
+def _f1(judged: Judged, k: int) -> float:
+    hits, taken = (
+        np.bincount(entries.row[entries.rank < k], minlength=judged.sizes.size)
+        for entries in (judged.hits, judged.predicted)
+    )
+    return float(np.sum(judged.weights * (2 * hits / np.maximum(taken + judged.sizes, 1)))) / judged.total
+
+
 def _dcg(entries: Ranked, q: Floats | None, judged: Judged, k: int) -> float:
     """Weighted sum of Σ q / log2(rank + 1) over the top k, each row divided by its unweighted ideal."""
     top = entries.select(entries.rank < k)
@@ -121,6 +129,7 @@ METRICS: dict[str, Callable[[Judged, int], float]] = {
     "PSP": _psp,
     "PSnDCG": _psndcg,
     "R": _recall,
+    "F1": _f1,
     "C": _coverage,
     "CC": _correct_coverage,
 }

@@ -65,7 +65,7 @@ def evaluate(
     Returns
     -------
     dict
-        "P@1", "P@3", …, then nDCG, PSP, PSnDCG, R, C, CC, then "P@1 head", …, "R@5 tail".
+        "P@1", "P@3", …, then nDCG, PSP, PSnDCG, R, F1, C, CC, then "P@1 head", …, "R@5 tail".
 
     Examples
     --------
@@ -191,6 +191,19 @@ def recall_at_k(
     0.5
     """
     return at_k("R", Y_true, predictions, k, None, classes, sample_weight)
+
+
+def f1_at_k(
+    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
+) -> float:
+    """F1@k as a fraction; arguments as in `evaluate`.
+
+    >>> import numpy as np
+    >>> from bonsai_xmc import metrics
+    >>> metrics.f1_at_k(np.array([[1, 0, 0, 0]]), np.array([[0, 2, 3]]), k=3)
+    0.5
+    """
+    return at_k("F1", Y_true, predictions, k, None, classes, sample_weight)
 
 
 def psp_at_k(

@@ -1,0 +1,1 @@
+"""A report on an evaluation: numbers (measure), charts, and a page."""

@@ -1,0 +1,190 @@
+"""Charts as SVG: a frame with axes, and lines, bars, diagrams and intervals in it. No scripts, no fonts.
+
+Colours are CSS variables, which a page or `standalone` sets, for light and dark. Series differ by the form of
+their marks, too. A chart has a title and a description, which screen readers read.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from bonsai_xmc.metrics._reliability import Reliability
+
+LIGHT = "--fore:#1b1b1b;--soft:#5a5a5a;--line:#c9c9c9;--one:#2f7d4f;--two:#b3541e;"
+DARK = "--fore:#ececec;--soft:#a9adb1;--line:#4a4e52;--one:#6cc08b;--two:#f0a070;"
+STYLE = Path(__file__).with_name("chart.css").read_text(encoding="utf-8")
+SERIES = ("one", "two")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 38
+
+
+class Frame:
+    """A plane with axes: values go in, places in pixels come out."""
+
+    def __init__(
+        self, width: int, height: int, x: tuple[float, float], y: tuple[float, float], left: int = _LEFT
+    ) -> None:
+        self.width, self.height, self.x_range, self.y_range, self.left = width, height, x, y, left
+        self.parts: list[str] = []
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return self.left + (value - low) / (high - low) * (self.width - self.left - _RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        return self.height - _BOTTOM - (value - low) / (high - low) * (self.height - _TOP - _BOTTOM)
+
+    def text(self, x: float, y: float, text: str, anchor: str = "middle", kind: str = "") -> None:
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
+        )
+
+    def segment(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        self.parts.append(f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>')
+
+    def x_ticks(self, ticks: Sequence[tuple[float, str]], label: str) -> None:
+        base = self.height - _BOTTOM
+        for value, text in ticks:
+            self.text(self.x(value), base + 16, text, kind="soft")
+        self.text((self.left + self.width - _RIGHT) / 2, self.height - 6, label, kind="soft")
+        self.segment(self.left, base, self.width - _RIGHT, base, "axis")
+
+    def y_ticks(self, values: Sequence[float], form: str = "{:g}") -> None:
+        for value in values:
+            self.segment(self.left, self.y(value), self.width - _RIGHT, self.y(value), "grid")
+            self.text(self.left - 6, self.y(value) + 4, form.format(value), "end", "soft")
+
+    def line(self, points: Sequence[tuple[float, float]], series: str) -> None:
+        places = [(self.x(x), self.y(y)) for x, y in points]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        self.parts.append(f'<path d="M{path}" class="{series} path"/>')
+        for x, y in places:
+            self.mark(x, y, series)
+
+    def mark(self, x: float, y: float, series: str) -> None:
+        """A circle for the first series, a square for the second."""
+        if series == SERIES[0]:
+            self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" class="{series}"/>')
+        else:
+            self.bar(x - 3, y - 3, 6, 6, series)
+
+    def bar(self, x: float, y: float, width: float, height: float, series: str) -> None:
+        self.parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(0.0, height):.1f}" '
+            f'class="{series} bar"/>'
+        )
+
+    def svg(self, title: str, description: str) -> str:
+        self.text(self.left, 14, title, "start")
+        return (
+            f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" role="img" '
+            f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}">'
+            f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(self.parts)}</svg>"
+        )
+
+
+def standalone(charts: Sequence[str], columns: int = 1) -> str:
+    """Charts of equal size side by side as one file, which follows the reader's choice of light or dark."""
+    sizes = [tuple(map(int, chart.split('viewBox="0 0 ')[1].split('"')[0].split())) for chart in charts]
+    width, height = max(w for w, _ in sizes), max(h for _, h in sizes)
+    rows = math.ceil(len(charts) / columns)
+    inner = "".join(
+        chart.replace("<svg ", f'<svg x="{i % columns * width}" y="{i // columns * height}" ', 1)
+        for i, chart in enumerate(charts)
+    )
+    style = f":root{{{LIGHT}}}@media (prefers-color-scheme: dark){{:root{{{DARK}}}}}{STYLE}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * width}" height="{rows * height}" '
+        f'viewBox="0 0 {columns * width} {rows * height}"><style>{style}</style>{inner}</svg>\n'
+    )
+
+
+def round_ticks(high: float, n: int = 4) -> list[float]:
+    """Round numbers from 0 to at least `high`."""
+    raw = max(high, 1e-9) / n
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= raw * 0.999)
+    return [step * i for i in range(math.ceil(high / step - 1e-9) + 1)]
+
+
+def lines(title: str, x: Sequence[int], series: Mapping[str, Sequence[float]], label: str) -> str:
+    """A value for each x, in percent; up to two series."""
+    ticks = round_ticks(max(1e-9, *(max(values) for values in series.values())))
+    frame = Frame(260, 200, (min(x), max(x) if len(x) > 1 else min(x) + 1), (0, ticks[-1]))
+    frame.y_ticks(ticks)
+    frame.x_ticks([(value, str(value)) for value in x], label)
+    for kind, values in zip(SERIES, series.values(), strict=False):
+        frame.line(list(zip(x, values, strict=True)), kind)
+    return frame.svg(title, _told(x, series))
+
+
+def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], label: str) -> str:
+    """Bars for each group, in percent; nothing where there is no value."""
+    frame = Frame(max(320, 72 * len(groups)), 230, (0, len(groups)), (0, 100))
+    frame.y_ticks([0, 25, 50, 75, 100])
+    width = 0.7 / len(series)
+    for number, (kind, values) in enumerate(zip(SERIES, series.values(), strict=False)):
+        for i, value in enumerate(values):
+            if value is None:
+                continue
+            left, top = frame.x(i + 0.15 + number * width), frame.y(value)
+            right = frame.x(i + 0.15 + (number + 1) * width)
+            frame.bar(left, top, right - left - 1, frame.y(0) - top, kind)
+            frame.text((left + right) / 2, top - 4, f"{value:.0f}")
+    frame.x_ticks([(i + 0.5, group) for i, group in enumerate(groups)], label)
+    return frame.svg(title, _told(groups, series))
+
+
+def reliability_diagram(title: str, found: Mapping[str, Reliability]) -> str:
+    """The share of right predictions by score; dots lie on the diagonal if scores are calibrated."""
+    frame = Frame(300, 300, (0, 1), (0, 1))
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    frame.y_ticks(ticks)
+    frame.x_ticks([(tick, f"{tick:g}") for tick in ticks], "score; bars: share of the predictions")
+    frame.segment(frame.x(0), frame.y(0), frame.x(1), frame.y(1), "even")
+    for number, (kind, bins) in enumerate(zip(SERIES, found.values(), strict=False)):
+        share = bins.count / bins.count.sum()
+        for x, height in zip(bins.score.tolist(), share.tolist(), strict=True):
+            top = frame.y(0.25 * height)
+            frame.parts.append('<g opacity="0.35">')
+            frame.bar(frame.x(x) - 4 + 4 * number, top, 4, frame.y(0) - top, kind)
+            frame.parts.append("</g>")
+        frame.line(list(zip(bins.score.tolist(), bins.right.tolist(), strict=True)), kind)
+    told = "; ".join(
+        f"{name}: "
+        + ", ".join(f"{r:.2f} at {s:.2f}" for s, r in zip(bins.score, bins.right, strict=True))
+        + f"; expected calibration error {100 * bins.error:.1f} %"
+        for name, bins in found.items()
+    )
+    return frame.svg(title, f"Share of right predictions at each score. {told}")
+
+
+def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], label: str) -> str:
+    """Differences with their intervals, and a line at 0."""
+    reach = max(1e-9, *(max(abs(low), abs(high)) for _, _, low, high in rows))
+    limit = round_ticks(reach, 2)[-1]
+    frame = Frame(380, 60 + 20 * len(rows), (-limit * 1.05, limit * 1.05), (0, len(rows)), 76)
+    for tick in (-limit, -limit / 2, 0, limit / 2, limit):
+        kind = "axis" if tick == 0 else "grid"
+        frame.segment(frame.x(tick), frame.y(0), frame.x(tick), frame.y(len(rows)), kind)
+    frame.x_ticks(
+        [(tick, f"{tick:+g}".replace("-", "−") if tick else "0") for tick in (-limit, 0, limit)], label
+    )
+    for i, (name, difference, low, high) in enumerate(rows):
+        y = frame.y(len(rows) - i - 0.5)
+        frame.text(frame.left - 4, y + 4, name, "end", "soft")
+        frame.segment(frame.x(low), y, frame.x(high), y, "two path solid")
+        frame.mark(frame.x(difference), y, "two")
+    told = ", ".join(f"{name} {d:+.2f} ({low:+.2f} to {high:+.2f})" for name, d, low, high in rows)
+    return frame.svg(title, told)
+
+
+def _told(x: Sequence[Any], series: Mapping[str, Sequence[float | None]]) -> str:
+    """The numbers of a chart in words."""
+    return "; ".join(
+        (f"{name}: " if name else "")
+        + ", ".join(f"{v:.1f} at {at}" for at, v in zip(x, values, strict=True) if v is not None)
+        for name, values in series.items()
+    )

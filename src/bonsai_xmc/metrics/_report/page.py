@@ -1,0 +1,306 @@
+"""The page of a report: HTML with everything in it. Every text from outside passes `escape`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import charts
+
+if TYPE_CHECKING:
+    from .report import Report
+
+_METRICS = {
+    "P": "precision: share of the first k labels that are right",
+    "R": "recall: share of a row's true labels that are among its first k",
+    "nDCG": "the same with more weight on the first ranks, 100 for a ranking without fault",
+    "F1": "harmonic mean of precision and recall of each row, as in Annif",
+    "PSP": "precision with more weight on rare labels (propensity-scored), divided by the best possible",
+    "PSnDCG": "nDCG with more weight on rare labels, divided by the best possible",
+    "C": "coverage: distinct labels among all first k, divided by those of the best ranking; wrong ones "
+    "count, so that it may exceed 100",
+}
+_LONGEST = 400  # characters of a text that are shown
+
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_LIGHT, _DARK = "--back:#fff;--focus:#0b57d0;", "--back:#16181a;--focus:#8ab4f8;"
+
+
+class Example(NamedTuple):
+    """A row as examples show it."""
+
+    text: str
+    truth: list[int]
+    ranked: list[tuple[int, float]]
+
+
+def render(report: "Report") -> str:
+    """The whole page."""
+    sections = [
+        ("metrics", "Metrics by k", _metrics(report)),
+        ("difference", "Difference of the models", _differences(report)),
+        ("frequency", "Recall by label frequency", _frequency(report)),
+        *(
+            (f"by-{number}", f"By {name}", _field(report, name, found))
+            for number, (name, found) in enumerate(report.by.items())
+        ),
+        ("calibration", "Calibration", _calibration(report)),
+        ("missed", "Labels that cost most of R@5", _costs(report, report.missed, missed=True)),
+        ("wrong", "Labels that cost most of P@5", _costs(report, report.wrong, missed=False)),
+        ("reading", "How to read this", _reading()),
+    ]
+    sections = [(anchor, name, body) for anchor, name, body in sections if body]
+    links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for anchor, name, _ in sections)
+    bodies = "".join(
+        f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(name)}</h2>{body}</section>'
+        for anchor, name, body in sections
+    )
+    style = (
+        f":root{{{charts.LIGHT}{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{charts.DARK}{_DARK}}}}}"
+        f"{_STYLE}{charts.STYLE}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(report.title)}</title><style>{style}</style></head><body>"
+        f"<header><h1>{escape(report.title)}</h1>{_summary(report)}"
+        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>{bodies}</main></body></html>\n'
+    )
+
+
+def _summary(report: "Report") -> str:
+    parts = [
+        f"{report.n_rows:,} rows, {report.n_true:,} true labels, {report.n_labels:,} labels in the model."
+    ]
+    if report.left_out:
+        total = report.left_out + report.n_true
+        share = 100 * report.left_out / total
+        parts.append(
+            f"{report.left_out:,} more true labels ({share:.1f} % of {total:,}) are not known to the model "
+            "and are left out."
+        )
+    models = list(report.results)
+    if len(models) == 2:
+        parts.append(f"{_legend(models)}.")
+        return f"<p>{' '.join(map(str, parts[:-1]))} {parts[-1]}</p>"
+    return f"<p>{escape(' '.join(parts))} Model: {escape(models[0])}.</p>"
+
+
+def _legend(models: Sequence[str]) -> str:
+    marks = (
+        '<span class="key" aria-hidden="true"></span>',
+        '<span class="key second" aria-hidden="true"></span>',
+    )
+    first, second = (f"{mark} {escape(name)}" for mark, name in zip(marks, models, strict=True))
+    return f"Models: {first} (first), {second} (second)"
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], text: Sequence[int] = ()) -> str:
+    """Cells of strings are escaped; a cell that is `Html` is not. Columns in `text` are left-aligned."""
+    columns = "".join(
+        f'<th scope="col"{_aligned(i in (0, *text))}>{escape(name)}</th>' for i, name in enumerate(head)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{_cell(row[0])}</th>'
+        + "".join(f"<td{_aligned(i in text)}>{_cell(cell)}</td>" for i, cell in enumerate(row[1:], 1))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _aligned(left: bool) -> str:
+    return ' class="text"' if left else ""
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, Html) else escape(str(value))
+
+
+def _metrics(report: "Report") -> str:
+    pages = []
+    names = [m for m in _METRICS if f"{m}@1" in next(iter(report.curves.values()))]
+    ks = list(range(1, report.depth + 1))
+    for metric in names:
+        series = {model: [found[f"{metric}@{k}"] for k in ks] for model, found in report.curves.items()}
+        pages.append(charts.lines(f"{metric}@k", ks, series, "k"))
+    head = ["", *(f"@{k}" for k in report.cutoffs)]
+    tables = []
+    for model, found in report.results.items():
+        rows = [[metric, *(f"{found[f'{metric}@{k}']:.2f}" for k in report.cutoffs)] for metric in names]
+        caption = "In percent" if len(report.results) == 1 else f"{model}, in percent"
+        tables.append(_table(caption, head, rows))
+    return f'<div class="charts">{"".join(tables)}</div><div class="charts">{"".join(pages)}</div>'
+
+
+def _differences(report: "Report") -> str:
+    if not report.differences:
+        return ""
+    first, second = report.results
+    rows = [(name, d.value, d.low, d.high) for name, d in report.differences.items()]
+    chart = charts.intervals("Second model minus first, percentage points", rows, "better: to the right")
+    table = _table(
+        f"{second} minus {first}: 95 % intervals of a paired bootstrap over rows",
+        ["", "first", "second", "difference", "interval", "clear"],
+        (
+            [
+                name,
+                f"{report.results[first][name]:.2f}",
+                f"{report.results[second][name]:.2f}",
+                _signed(value),
+                _interval(low, high),
+                "yes" if low > 0 or high < 0 else "no",
+            ]
+            for name, value, low, high in rows
+        ),
+    )
+    note = (
+        "<p>Rows are drawn with replacement, 1,000 times, the same ones for both models. A difference is "
+        "clear if its interval does not hold 0.</p>"
+    )
+    return f'{note}<div class="charts">{chart}{table}</div>'
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{_signed(low)} to {_signed(high)}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def _frequency(report: "Report") -> str:
+    if not report.by_frequency:
+        return ""
+    models = list(report.results)
+    groups = [part.name for part in report.by_frequency]
+    series = {model: [part.recall[model] for part in report.by_frequency] for model in models}
+    chart = charts.bars(
+        "Occurrences that are among the five best, %", groups, series, "training rows of the label"
+    )
+    table = _table(
+        "True labels by their number of training rows",
+        ["training rows", "labels", "occurrences", *(f"found at 5, % ({model})" for model in models)],
+        (
+            [
+                part.name,
+                f"{part.labels:,}",
+                f"{part.occurrences:,}",
+                *(f"{part.recall[m]:.1f}" for m in models),
+            ]
+            for part in report.by_frequency
+        ),
+    )
+    return f'<div class="charts">{chart}{table}</div>'
+
+
+def _field(report: "Report", name: str, found: Mapping[str, Any]) -> str:
+    models = list(report.results)
+    keys = list(next(iter(found.values()))["results"][models[0]])
+    rows = []
+    for value, part in found.items():
+        for model in models:
+            figures = [f"{part['results'][model][key]:.2f}" for key in keys]
+            who = [model] if len(models) == 2 else []
+            rows.append([value or "(empty)", f"{part['rows']:,}", *who, *figures])
+        if "differences" in part:
+            cells = [
+                Html(f"{_signed(d.value)}<br>{_soft(_interval(d.low, d.high))}")
+                for d in (part["differences"][key] for key in keys)
+            ]
+            rows.append([value or "(empty)", f"{part['rows']:,}", "difference", *cells])
+    who = ["model"] if len(models) == 2 else []
+    return _table(f"Rows by {name}, in percent", [name, "rows", *who, *keys], rows, text=(2,) if who else ())
+
+
+def _calibration(report: "Report") -> str:
+    if not report.reliability:
+        return ""
+    picture = charts.reliability_diagram("Share of right predictions by score", report.reliability)
+    errors = "; ".join(f"{model} {100 * bins.error:.2f} %" for model, bins in report.reliability.items())
+    tables = [
+        _table(
+            f"{model}: expected calibration error {100 * bins.error:.2f} %",
+            ["mean score", "right, %", "predictions"],
+            (
+                [f"{score:.3f}", f"{100 * right:.1f}", f"{int(count):,}"]
+                for score, right, count in zip(bins.score, bins.right, bins.count, strict=True)
+            ),
+        )
+        for model, bins in report.reliability.items()
+    ]
+    note = (
+        "<p>Of the five best labels of each row: how many with such a score are right. If scores are "
+        "calibrated, dots lie on the diagonal. The expected calibration error is the mean distance from "
+        f"it: {escape(errors)}.</p>"
+    )
+    numbers = f"<details><summary>The numbers</summary>{''.join(tables)}</details>"
+    return f"{note}{picture}{numbers}"
+
+
+def _costs(report: "Report", costs: Sequence[Any], *, missed: bool) -> str:
+    if not costs:
+        return ""
+    models = list(report.results)
+    what = "true but not among the five best" if missed else "among the five best but wrong"
+    note = (
+        f"<p>What a label takes away from {'R@5' if missed else 'P@5'}, in percentage points, by being {what}"
+        f"{', ordered by the first model' if len(models) == 2 else ''}.</p>"
+    )
+    head = ["label", *(f"points ({m})" for m in models), "true rows" if missed else "rows that have it"]
+    head += [f"{'missed' if missed else 'wrong'} ({m})" for m in models]
+    head += ["training rows"] * (report.label_counts is not None) + ["examples"]
+    rows = []
+    for cost in costs:
+        row: list[Any] = [_label(report, cost.label), *(f"{cost.points[m]:.3f}" for m in models)]
+        row += [f"{cost.rows:,}", *(f"{cost.wrong[m]:,}" for m in models)]
+        if report.label_counts is not None:
+            row.append(f"{report.label_counts[cost.label]:,}")
+        rows.append([*row, _examples(report, cost.examples, cost.label)])
+    caption = f"{'Missed' if missed else 'Wrong'} labels, and what they cost"
+    return note + _table(caption, head, rows, text=(len(head) - 1,))
+
+
+def _soft(text: str) -> str:
+    return f'<span class="soft">{escape(text)}</span>'
+
+
+def _label(report: "Report", label: int) -> Html:
+    key, name = report.name_of(label)
+    if not name:
+        return Html(escape(key))
+    return Html(f"{escape(name)} {_soft(key)}")
+
+
+def _examples(report: "Report", rows: Sequence[int], label: int) -> Html:
+    parts = []
+    for row in rows:
+        example = report.examples[row]
+        text = example.text if len(example.text) <= _LONGEST else example.text[:_LONGEST] + " …"
+        short = text if len(text) <= 60 else text[:60] + " …"
+        true = ", ".join(_label(report, i) for i in example.truth)
+        ranked = ", ".join(
+            f'<span class="{"right" if i in example.truth else ""}">{_label(report, i)} {score:.3f}'
+            f"{' ✓' if i in example.truth else ''}</span>"
+            for i, score in example.ranked
+        )
+        parts.append(
+            f"<details><summary>{escape(short)}</summary><p>{escape(text)}</p><p>True: {true}</p>"
+            f"<p>Predicted: {ranked or 'nothing'}</p></details>"
+        )
+    return Html("".join(parts))
+
+
+def _reading() -> str:
+    items = "".join(f"<dt>{name}@k</dt><dd>{escape(text)}</dd>" for name, text in _METRICS.items())
+    return f"<p>Means over rows, in percent.</p><dl>{items}</dl>"

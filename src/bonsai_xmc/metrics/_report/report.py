@@ -1,0 +1,237 @@
+"""`Report`: an evaluation as numbers, and as a page of its own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bonsai_xmc._store.files import PathLike, replacing
+from bonsai_xmc._targets import indicator, is_matrix, labels_of, over_classes
+from bonsai_xmc.metrics import _propensity
+from bonsai_xmc.metrics._definitions import Judged, judge
+from bonsai_xmc.metrics._evaluate import evaluate
+from bonsai_xmc.metrics._reliability import Reliability, reliability
+from bonsai_xmc.metrics._truth import align
+
+from . import measure, page
+from .measure import DEPTH, Difference, FrequencyBin, LabelCost
+
+OF_FIELDS = ("P@1", "R@5", "nDCG@5", "F1@5", "PSP@5")
+
+
+class Report:
+    """The evaluation of one model, or of two side by side: numbers, and a page that shows them.
+
+    Parameters
+    ----------
+    Y_true : indicator matrix (n, L), or lists of labels
+        True labels. Those that are not in `classes` are left out; the page says how many.
+    predictions : dict of str to (ids, scores)
+        By the name of the model what `Bonsai.top_k` returns, for all rows; one model or two over the same
+        labels. Ten labels for each row are a good number.
+    Y_train : indicator matrix (N, L) or lists of labels, optional
+        Training labels, for propensities and the frequency of labels.
+    k : sequence of int, default=(1, 3, 5, 10)
+        Cutoffs of the table; those beyond the predictions are left out.
+    classes : sequence of L labels, optional
+        `classes_` of the models; needed for lists of labels.
+    label_names : sequence of L str, optional
+        Names to show beside the labels.
+    texts : sequence of n str, optional
+        What the examples show of a row.
+    by : dict of str to sequence of n str, optional
+        Values of fields, such as the language, by which metrics are split.
+    A, B, dataset
+        Propensity parameters, as in `evaluate`.
+    title : str
+        Heading of the page.
+    random_state : int, default=0
+        Seed of the bootstrap, by which two models are compared.
+
+    Attributes
+    ----------
+    results : dict of str to dict
+        For each model what `evaluate` returns, in percent.
+    differences : dict of str to Difference
+        With two models: the second minus the first in percentage points for "P@1", …, with the 95 %
+        interval of a paired bootstrap: `value`, `low`, `high`.
+    by : dict
+        For each field and value: the number of rows and, for each model, metrics at 5.
+    by_frequency : list
+        Recall at 5 of labels by their number of training rows.
+    reliability : dict of str to Reliability
+        For each model, of its five best labels.
+    missed, wrong : list
+        The labels that cost most of R@5 and of P@5.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import Bonsai, datasets, metrics
+    >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+    >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+    >>> report = metrics.Report(data.Y_test, {"default": model.top_k(data.X_test, 10)}, data.Y_train)
+    >>> sorted(report.results["default"])[:3]
+    ['C@1', 'C@10', 'C@3']
+    >>> report.save(pathlib.Path(tempfile.mkdtemp(), "report.html"))
+    """
+
+    def __init__(
+        self,
+        Y_true: Any,
+        predictions: Mapping[str, tuple[Any, Any]],
+        Y_train: Any = None,
+        *,
+        k: Sequence[int] = (1, 3, 5, 10),
+        classes: Any = None,
+        label_names: Sequence[str] | None = None,
+        texts: Sequence[str] | None = None,
+        by: Mapping[str, Sequence[str]] | None = None,
+        A: float = 0.55,
+        B: float = 1.5,
+        dataset: str | None = None,
+        title: str = "Evaluation",
+        random_state: int = 0,
+    ) -> None:
+        if not 1 <= len(predictions) <= 2:
+            raise ValueError(f"a report is about one model or two, got predictions of {len(predictions)}")
+        self.title = title
+        truth, self.left_out = _truth(Y_true, classes)
+        self.n_rows, self.n_labels = truth.shape
+        self.n_true = int(truth.nnz)
+        ranked = {name: _checked(name, given, truth.shape) for name, given in predictions.items()}
+        self.depth = min(ids.shape[1] for ids, _ in ranked.values())
+        self.cutoffs = sorted({cutoff for cutoff in k if cutoff <= self.depth}) or [self.depth]
+        train = None if Y_train is None else _matrix(Y_train, classes, "Y_train")
+        self.label_counts = None if train is None else np.asarray(train.sum(axis=0)).ravel().astype(np.int64)
+        A, B = _propensity.parameters(dataset, A, B)
+        q = None
+        if train is not None and self.label_counts is not None:
+            q = _propensity.from_counts(self.label_counts, train.shape[0], A, B)
+        at_all = list(range(1, self.depth + 1))
+        self.curves = {
+            name: evaluate(truth, ids, k=at_all, inv_propensity=q) for name, (ids, _) in ranked.items()
+        }
+        self.results = {
+            name: {key: value for key, value in curve.items() if int(key.partition("@")[2]) in self.cutoffs}
+            for name, curve in self.curves.items()
+        }
+        judged = {
+            name: judge(align(truth, ids, None, [self.depth], None), q) for name, (ids, _) in ranked.items()
+        }
+        self.reliability: dict[str, Reliability] = {
+            name: reliability(truth, ids, scores, min(DEPTH, self.depth))
+            for name, (ids, scores) in ranked.items()
+            if (ids >= 0).any() and scores.min() >= 0 and scores.max() <= 1
+        }
+        self.differences = self._differences(judged, random_state)
+        self.by = {
+            name: self._by_field(name, values, judged, random_state) for name, values in (by or {}).items()
+        }
+        self.by_frequency: list[FrequencyBin] = []
+        if self.label_counts is not None:
+            self.by_frequency = measure.by_frequency(judged, self.label_counts)
+        self.missed: list[LabelCost] = measure.missed_labels(judged, self.n_rows)
+        self.wrong: list[LabelCost] = measure.wrong_labels(judged, self.n_rows)
+        self._describe(truth, ranked, classes, label_names, texts)
+
+    def _differences(self, judged: dict[str, Judged], seed: int) -> dict[str, Difference]:
+        if len(judged) < 2:
+            return {}
+        at = [c for c in self.cutoffs if c <= DEPTH] or self.cutoffs[:1]
+        first, second = (measure.at(of, at) for of in judged.values())
+        return measure.differences(first, second, np.arange(self.n_rows), seed)
+
+    def _by_field(
+        self, name: str, values: Sequence[str], judged: dict[str, Judged], seed: int
+    ) -> dict[str, dict[str, Any]]:
+        if len(values) != self.n_rows:
+            raise ValueError(f"by[{name!r}] has {len(values):,} values, but there are {self.n_rows:,} rows")
+        models = {}
+        for model, of in judged.items():
+            found = measure.at(of, sorted({1, min(DEPTH, self.depth)}))
+            models[model] = {key: found[key] for key in OF_FIELDS if key in found}
+        result: dict[str, dict[str, Any]] = {}
+        for value, rows in measure.parts_of([str(value) for value in values]).items():
+            figures = {
+                model: {key: quotient.over(rows) for key, quotient in found.items()}
+                for model, found in models.items()
+            }
+            result[value] = {"rows": len(rows), "results": figures}
+            if len(models) == 2:
+                first, second = models.values()
+                result[value]["differences"] = measure.differences(first, second, rows, seed)
+        return result
+
+    def _describe(
+        self, truth: Any, ranked: Any, classes: Any, label_names: Sequence[str] | None, texts: Any
+    ) -> None:
+        """What the page shows of labels and rows."""
+        labels = range(self.n_labels) if classes is None else np.asarray(classes, dtype=object).tolist()
+        if label_names is not None and len(label_names) != self.n_labels:
+            raise ValueError(f"there are {len(label_names):,} label_names, but {self.n_labels:,} labels")
+        if texts is not None and len(texts) != self.n_rows:
+            raise ValueError(f"there are {len(texts):,} texts, but {self.n_rows:,} rows")
+        self._labels = labels
+        self._names = label_names
+        rows = {row for cost in (*self.missed, *self.wrong) for row in cost.examples}
+        ids, scores = next(iter(ranked.values()))
+        self.examples = {
+            row: page.Example(
+                f"row {row + 1}" if texts is None else str(texts[row]),
+                truth[[row]].indices.tolist(),
+                [
+                    (int(i), float(s))
+                    for i, s in zip(ids[row, :DEPTH], scores[row, :DEPTH], strict=True)
+                    if i >= 0
+                ],
+            )
+            for row in sorted(rows)
+        }
+
+    def name_of(self, label: int) -> tuple[str, str]:
+        """A label and its name, "" if it has none, for a column."""
+        key = str(self._labels[label])
+        name = "" if self._names is None else str(self._names[label])
+        return key, "" if name == key else name
+
+    def to_html(self) -> str:
+        """The page: one file that loads nothing from elsewhere."""
+        return page.render(self)
+
+    def save(self, path: PathLike) -> None:
+        """Write the page to a file, which is replaced atomically."""
+        html = self.to_html().encode()
+        with replacing(path) as file:
+            file.write(html)
+
+
+def _truth(Y: Any, classes: Any) -> tuple[sp.csr_array, int]:
+    """True labels as a matrix, and how many were left out as they are not among the classes."""
+    matrix = _matrix(Y, classes, "Y_true")
+    if matrix.shape[0] == 0:
+        raise ValueError("Y_true must have at least one row")
+    return matrix, (0 if is_matrix(Y) else len(labels_of(Y).indices) - matrix.nnz)
+
+
+def _matrix(Y: Any, classes: Any, name: str) -> sp.csr_array:
+    if is_matrix(Y):
+        return sp.csr_array(indicator(Y, name))
+    if classes is None:
+        raise ValueError(f"{name} holds lists of labels; pass classes=model.classes_, which ids refer to")
+    labels = np.asarray(classes)
+    return sp.csr_array(over_classes(Y, labels.astype(object) if labels.dtype.kind in "UT" else labels))
+
+
+def _checked(name: str, given: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise ValueError(f"predictions[{name!r}] must be (ids, scores), as top_k returns them")
+    ids, scores = (np.asarray(part) for part in given)
+    if ids.ndim != 2 or ids.shape != scores.shape or ids.shape[0] != shape[0]:
+        raise ValueError(
+            f"predictions[{name!r}]: ids have shape {ids.shape} and scores {scores.shape}, but there are "
+            f"{shape[0]:,} rows"
+        )
+    width = min(ids.shape[1], shape[1])  # top_k fills up with −1 beyond the number of labels
+    return ids[:, :width], scores[:, :width]
