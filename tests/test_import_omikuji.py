@@ -228,6 +228,23 @@ def test_files_whose_residual_or_beam_is_wrong_are_refused(tmp_path):
         _core.Forest(wider.arrays(), N, 400, False, wider)
 
 
+@pytest.mark.parametrize("quantise", [False, True])
+def test_labels_of_imported_models_can_be_edited_and_explained(tmp_path, quantise):
+    rng = np.random.default_rng(5)
+    folder = write_model(tmp_path / "m", [random_tree(rng, sparse)[0] for _ in range(2)], N)
+    model = load_omikuji(str(folder), quantise=quantise).set_params(beam_size=2)
+    row = csr_array(rng.uniform(0, 1, (1, N)) * (rng.uniform(size=(1, N)) < 0.3))
+    ids, scores = model.top_k(row, 8)
+    for label, score in zip(ids[0, :4].tolist(), scores[0, :4], strict=True):
+        assert model.explain(row, label).score == pytest.approx(score, rel=1e-5)
+    model.set_params(beam_size=400)
+    ids, scores = model.top_k(row, 8)
+    dropped = model.drop(ids[0, :3].tolist())
+    after_ids, after = dropped.top_k(row, 5)
+    assert dropped.classes_[after_ids[0]].tolist() == ids[0, 3:].tolist()
+    assert np.array_equal(after[0], scores[0, 3:])
+
+
 LEAF = {"Leaf": {"weights": sparse(np.eye(N + 1, 2)), "labels": [0, 6]}}
 
 

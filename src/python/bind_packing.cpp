@@ -93,17 +93,30 @@ std::shared_ptr<Forest> assembled(const nb::dict& structure, const nb::list& sou
     std::vector<const Forest*> forests;
     for (const nb::handle forest : sources) forests.push_back(nb::cast<const Forest*>(forest));
     if (forests.empty()) throw std::invalid_argument("there must be at least one source");
-    auto made = std::make_shared<OwnedForest>();
-    copy_to(made->tree_ptr, structure, "tree_ptr");
-    copy_to(made->child_ptr, structure, "child_ptr");
-    copy_to(made->children, structure, "children");
-    copy_to(made->is_leaf, structure, "is_leaf");
-    check_nodes(*made);
-    run_watched(threads, nb::none(), [&](Pool& pool) {
-        assemble(*made, {forests, span(source), span(child)}, routing_only, pool);
-    });
-    const nb::gil_scoped_release unlock;
-    return std::make_shared<Forest>(made->arrays(), forests[0]->n_features(), n_labels, routing_only, made);
+    OwnedForest nodes;
+    copy_to(nodes.tree_ptr, structure, "tree_ptr");
+    copy_to(nodes.child_ptr, structure, "child_ptr");
+    copy_to(nodes.children, structure, "children");
+    copy_to(nodes.is_leaf, structure, "is_leaf");
+    check_nodes(nodes);
+    const auto made_of = [&](std::span<const Forest* const> from, std::shared_ptr<Forest> residual) {
+        const auto made = std::make_shared<OwnedForest>(nodes);
+        run_watched(threads, nb::none(), [&](Pool& pool) {
+            assemble(*made, {from, span(source), span(child)}, routing_only, pool);
+        });
+        const nb::gil_scoped_release unlock;
+        return std::make_shared<Forest>(made->arrays(), from[0]->n_features(), n_labels, routing_only, made,
+                                        std::move(residual));
+    };
+    const auto has_residual = [](const Forest* forest) { return forest->residual() != nullptr; };
+    if (std::none_of(forests.begin(), forests.end(), has_residual)) return made_of(forests, nullptr);
+    std::vector<std::shared_ptr<const Forest>> kept;
+    std::vector<const Forest*> residuals;
+    for (const Forest* forest : forests) {
+        kept.push_back(has_residual(forest) ? forest->residual() : without_weights(*forest));
+        residuals.push_back(kept.back().get());
+    }
+    return made_of(forests, made_of(residuals, nullptr));
 }
 
 }  // namespace

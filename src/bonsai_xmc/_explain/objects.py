@@ -44,7 +44,7 @@ class Decision:
     unit: float
     scale: float
     bias: float
-    margin: float  # integer_margin × (unit × scale) + bias
+    margin: float  # integer_margin × (unit × scale) + bias; in imported models plus a residual
     score: float  # exp(−loss at the margin)
 
 

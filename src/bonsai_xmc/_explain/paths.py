@@ -84,7 +84,8 @@ class Kept:
     def dropped(self, forest: Forest, tree: int, nodes: list[tuple[int, float]]) -> Dropped | None:
         """Where the search leaves a path of (node, log score of the path to it) below the root."""
         root, end = int(forest.tree_ptr[tree]), int(forest.tree_ptr[tree + 1])
-        for level, (node, score) in enumerate(nodes, 1):
+        leaf = nodes[-1:] * (len(self._levels) - 1 - len(nodes))  # which stays, unless the beam is strict
+        for level, (node, score) in enumerate([*nodes, *leaf], 1):
             kept = self._levels[level] if level < len(self._levels) else {}
             if node in kept:
                 continue

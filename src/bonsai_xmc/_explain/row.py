@@ -153,7 +153,16 @@ class ExplainedRow:
         counts = dropped is None and len(self.reasons.features) > 0
         if self.fitted.strategy.classifiers == "blend":
             counts = counts and slot in self.from_trees
+        if self.core.strict_beam and self.beam > 0:
+            counts = counts and self._rank_in_leaf(edges[-1]) <= self.beam
         return TreePath(tree, tuple(decisions), float(np.exp(score)), counts, dropped)
+
+    def _rank_in_leaf(self, edge: Edge) -> int:
+        """Of a label among those of its leaf: with a strict beam, only the best of them count."""
+        assert self.forest is not None
+        first, end = self.forest.child_ptr[edge.node : edge.node + 2].tolist()
+        margins = [self.reasons.decide(self.forest.core, child)[4] for child in range(first, end)]
+        return 1 + sum(margin > margins[edge.child - first] for margin in margins)
 
     def _about(self, edge: Edge, slot: int) -> str:
         assert self.forest is not None

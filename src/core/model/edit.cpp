@@ -217,4 +217,18 @@ void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Po
     }
 }
 
+std::shared_ptr<const Forest> without_weights(const Forest& forest) {
+    const ForestArrays& a = forest.arrays();
+    OwnedForest empty;
+    for_each_structure_array(
+        [](const char*, auto& to, const auto& from) { to.assign(from.begin(), from.end()); }, empty, a);
+    std::fill(empty.scale.begin(), empty.scale.end(), 0.0f);
+    const size_t n_blocks = empty.shift.size();
+    empty.shift.clear();
+    empty.bucket_ptr = empty.record_ptr = {0};
+    for (size_t b = 0; b < n_blocks; ++b) empty.add_block({}, std::vector<uint32_t>{0}, {}, {});
+    return std::make_shared<const Forest>(std::move(empty), forest.n_features(), forest.n_labels(),
+                                          forest.routing_only());
+}
+
 }  // namespace bonsai

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/parallel.hpp"
@@ -22,5 +23,8 @@ struct Origins {
 // `routing_only`: leaves get none. Blocks that are those of a source are copied; the others are packed again.
 // Throws std::invalid_argument if an origin does not exist, or has no classifier where one is needed.
 void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Pool& pool);
+
+// The same trees with classifiers whose weights are all 0: the residual of a forest that has none.
+std::shared_ptr<const Forest> without_weights(const Forest& forest);
 
 }  // namespace bonsai

@@ -38,6 +38,13 @@ Reasons::Decision Reasons::decide(const Forest& forest, size_t child, float path
     alignas(64) float scale[kLaneStep] = {d.scale}, bias[kLaneStep] = {d.bias}, margin[kLaneStep];
     kernels_.dequantise_margins(sums, kLaneStep, unit(), scale, bias, margin);
     d.margin = margin[0];
+    if (forest.residual()) {
+        const Decision finer = decide(*forest.residual(), child, 0);
+        sums[0] = finer.sum;
+        scale[0] = finer.scale;
+        kernels_.dequantise_margins(sums, kLaneStep, unit(), scale, margin, margin);
+        d.margin = margin[0];
+    }
     d.score = scores_.of(path, d.margin);
     return d;
 }
@@ -46,7 +53,7 @@ std::vector<Reasons::Kept> Reasons::search(size_t beam_size) const {
     if (!model_.trees()) throw std::invalid_argument("the model has no trees");
     Control control;
     Pool pool(1, control);
-    BeamSearch search(*model_.trees(), batch_, scores_, beam_size, kernels_, pool);
+    BeamSearch search(*model_.trees(), batch_, scores_, beam_size, kernels_, pool, model_.strict_beam());
     std::vector<Kept> kept;
     search.run([&](uint32_t level) {
         for (const Visit& v : search.visits(0)) kept.push_back({level, v.node, v.score});

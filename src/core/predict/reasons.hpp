@@ -25,10 +25,11 @@ class Reasons {
         int32_t sum;
         float scale;
         float bias;
-        float margin;  // sum * (unit * scale) + bias
+        float margin;  // sum * (unit * scale) + bias, and what a residual adds
         float score;   // log score of the margin, plus that of the path
     };
-    // A node that beam search keeps. The roots have level 0; a leaf is kept at all further levels.
+    // A node that beam search keeps. The roots have level 0; a leaf is kept at all further levels, unless the
+    // beam is strict.
     struct Kept {
         uint32_t level;
         uint32_t node;
