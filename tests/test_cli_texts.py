@@ -282,6 +282,10 @@ def test_texts_of_labels(bonsai, tmp_path, records):
     result = json.loads(bonsai("evaluate", tmp_path / "m", tmp_path / "dev.jsonl", "--json", "-k", 1))
     assert result["P@1"] == 100
     assert "1 of 2 true labels have no training row, only texts: R@1 is 100.0 for these" in bonsai.error
+    (tmp_path / "more.tsv").write_text("t:9\tno\nt:8\tstudy\n")
+    out = bonsai("labels", tmp_path / "m", "--add", tmp_path / "more.tsv", "-o", tmp_path / "m2")
+    assert "6 labels instead of 5" in out
+    assert bonsai("predict", tmp_path / "m2", "study", "-k", 1).split()[1:] == ["t:8", "study"]
     (tmp_path / "x.svm").write_text("0 1:1\n1 2:1\n")
     assert "--label-texts is for documents" in error(
         bonsai, "train", tmp_path / "x.svm", *options[:2], "-o", "m"

@@ -337,7 +337,14 @@ def _add_labels(command: argparse.ArgumentParser) -> None:
         action="append",
         metavar="INTO LABEL|@FILE",
         help="make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
-        "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge",
+        "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge, "
+        "add",
+    )
+    add(
+        "--add",
+        metavar="FILE",
+        help="add labels that are known by their texts alone (models of texts): lines "
+        "id<TAB>name<TAB>text|text, or JSON objects; labels that the model has stay as they are",
     )
     _add_parameter(command, "n_jobs", None)
 

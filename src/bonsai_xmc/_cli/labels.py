@@ -5,21 +5,23 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import Bonsai
+from bonsai_xmc import Bonsai, TextBonsai
 
 from .io import Inputs, check_output, save_model, writing
 from .label_lists import keys_of, lines_of, marked, words_of
 
-_EDITS = ("restrict", "drop", "rename", "merge")
+_EDITS = ("restrict", "drop", "rename", "merge", "add")
 
 
 def run(args: argparse.Namespace) -> None:
-    inputs = Inputs(args.model)
+    inputs = Inputs(args.model, args.add)
     edits = [name for name in _EDITS if getattr(args, name)]
     if edits and args.output is None:
         raise ValueError(f"--{edits[0]} needs a file for the new model: -o NEW")
     if args.output is not None and not edits:
-        raise ValueError(f"-o {args.output}: there is nothing to change; see --drop, --rename, --merge")
+        raise ValueError(
+            f"-o {args.output}: there is nothing to change; see --drop, --rename, --merge, --add"
+        )
     check_output(args.output, inputs.files())
     model = inputs.model(args.model)
     if hasattr(args, "n_jobs"):
@@ -56,6 +58,10 @@ def _edited(args: argparse.Namespace, model: Bonsai) -> Bonsai:
     for into, *labels in _groups(args.merge or [], "--merge"):
         key, *keys = keys_of(model, [into, *labels], "--merge")
         model = model.merge(keys, into=key)
+    if args.add:
+        if not isinstance(model, TextBonsai):
+            raise ValueError(f"--add needs a model of texts, but {args.model} is a model of matrices")
+        model.add_labels(args.add)
     return model
 
 
