@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from bonsai_xmc._explain.display import lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import Effect, Explanation, TextOf, TreePath, WhyNot
-from bonsai_xmc._explain.table import number, quoted
 
 _STYLE = """<style>
 .bonsai-why{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif;max-width:60rem;
@@ -16,7 +16,8 @@ _STYLE = """<style>
 .bonsai-why td,.bonsai-why th{padding:.1rem .6rem .1rem 0;text-align:left;vertical-align:baseline}
 .bonsai-why td.n{text-align:right;font-variant-numeric:tabular-nums}
 .bonsai-why .up{color:rgb(var(--up))}.bonsai-why .down{color:rgb(var(--down))}
-.bonsai-why mark{color:inherit;border-radius:.15em;background:none}
+.bonsai-why mark{border-radius:.15em;background:none}
+.bonsai-why mark.up,.bonsai-why mark.down{color:inherit}
 .bonsai-why mark.up{background:rgba(var(--up),var(--a))}
 .bonsai-why mark.down{background:rgba(var(--down),var(--a))}
 .bonsai-why mark.words{border-bottom:2px solid currentColor}
@@ -48,11 +49,11 @@ def explanation(e: Explanation) -> str:
         f"{_STYLE}<section class='bonsai-why'>",
         f"<h3>{escape(e.name)} <small>score {e.score:.4g}, {rank}</small></h3>",
         *(f"<p>{escape(note)}</p>" for note in e.notes),
-        *map(_text, (text for text in e.texts if text.text)),
+        *(_text(text, strongest(e.texts)) for text in e.texts if text.text),
         effects(e.effects),
         *map(_path, e.paths),
         "<h4>From margins to the score</h4><table>",
-        *(f"<tr><td>{escape(s.text)}</td><td class='n'>{s.value:.4g}</td></tr>" for s in e.steps),
+        *(f"<tr><td>{escape(s.text)}</td><td class='n'>{value(s.value)}</td></tr>" for s in e.steps),
         "</table></section>",
     ]
     return "\n".join(parts)
@@ -70,12 +71,12 @@ def why_not(w: WhyNot) -> str:
             f"<table><tr><th>feature</th><th>{escape(ahead.name)}</th><th>{escape(w.name)}</th>"
             "<th>difference</th></tr>"
         )
-        for d in ahead.differences[: _ROWS // 2]:
-            side = "down" if d.difference > 0 else "up"
+        for line in lines_of(ahead.differences)[: _ROWS // 2] if ahead.differences else []:
+            side = "down" if line.other > line.effect else "up"
             parts.append(
-                f"<tr><td>{escape(quoted(d))} <small>{escape(d.field)}</small></td>"
-                f"<td class='n'>{number(d.other)}</td><td class='n'>{number(d.effect)}</td>"
-                f"<td class='n {side}'>{number(d.difference)}</td></tr>"
+                f"<tr><td>{escape(line.name)} <small>{escape(line.where)}</small></td>"
+                f"<td class='n'>{number(line.other)}</td><td class='n'>{number(line.effect)}</td>"
+                f"<td class='n {side}'>{number(line.other - line.effect)}</td></tr>"
             )
         parts.append("</table>")
     if w.explanation is not None:
@@ -86,17 +87,18 @@ def why_not(w: WhyNot) -> str:
 def effects(all_of_them: Sequence[Effect]) -> str:
     if not all_of_them:
         return "<p>No feature of the row has a weight.</p>"
-    largest = abs(all_of_them[0].effect) or 1.0
+    lines = lines_of(all_of_them)
+    largest = abs(lines[0].effect) or 1.0
     rows = [
-        f"<tr><td class='n {_side(e.effect)}'>{number(e.effect)}</td>"
-        f"<td class='n'>{abs(e.share):.0%}</td><td class='{_side(e.effect)}'>"
-        f"<span class='bar' style='width:{7 * abs(e.effect) / largest:.2f}em'></span></td>"
-        f"<td>{escape(quoted(e))}</td><td><small>{escape(_kind(e.kind))}</small></td>"
-        f"<td><small>{escape(e.field)}</small></td></tr>"
-        for e in all_of_them[:_ROWS]
+        f"<tr><td class='n {_side(line.effect)}'>{number(line.effect)}</td>"
+        f"<td class='n'>{line.share:.0%}</td><td class='{_side(line.effect)}'>"
+        f"<span class='bar' style='width:{7 * abs(line.effect) / largest:.2f}em'></span></td>"
+        f"<td>{escape(line.name)}</td><td><small>{escape(line.kind)}</small></td>"
+        f"<td><small>{escape(line.where)}</small></td></tr>"
+        for line in lines[:_ROWS]
     ]
     head = "<tr><th>effect</th><th>share</th><th></th><th>feature</th><th>kind</th><th>field</th></tr>"
-    more = f"<p><small>and {len(all_of_them) - _ROWS:,} more</small></p>" if len(all_of_them) > _ROWS else ""
+    more = f"<p><small>and {len(lines) - _ROWS:,} more</small></p>" if len(lines) > _ROWS else ""
     return f"<table>{head}{''.join(rows)}</table>{more}"
 
 
@@ -104,17 +106,12 @@ def _side(effect: float) -> str:
     return "up" if effect > 0 else "down"
 
 
-def _kind(kind: str) -> str:
-    return {"words": "n-gram", "feature": ""}.get(kind, kind)
-
-
-def _text(text: TextOf) -> str:
+def _text(text: TextOf, largest: float) -> str:
     field = f"<small>{escape(text.field)}</small> " if text.field else ""
-    return f"<p class='text'>{field}{''.join(_marked(text))}</p>"
+    return f"<p class='text'>{field}{''.join(_marked(text, largest))}</p>"
 
 
-def _marked(text: TextOf) -> Iterable[str]:
-    largest = max((abs(segment.effect) for segment in text.segments), default=0.0) or 1.0
+def _marked(text: TextOf, largest: float) -> Iterable[str]:
     at = 0
     for segment in text.segments:
         strength = abs(segment.effect) / largest

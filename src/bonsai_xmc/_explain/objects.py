@@ -92,6 +92,8 @@ class Effect:
     kind: str
     effect: float
     share: float
+    where: str = ""  # of a text: the fields of this row that it occurs in
+    word: str = ""  # of characters: the word of the text that they are part of
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,8 @@ class Difference:
     effect: float  # on the label that was asked about
     other: float  # on the label that is ahead
     difference: float  # other − effect
+    where: str = ""  # as in Effect
+    word: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bonsai_xmc._explain.names import FeatureName, feature_names, label_name
 from bonsai_xmc._explain.objects import Contribution, Decision, Effect, Explanation, TreePath
 from bonsai_xmc._explain.paths import Edge, Forest, Kept, cluster_name
 from bonsai_xmc._explain.scores import FROM_TREES, Weights, log_score, steps_of, weights_of
-from bonsai_xmc._explain.texts import TextPlaces, highlighted, places_of
+from bonsai_xmc._explain.texts import Occurrence, TextPlaces, highlighted, occurrences, places_of
 from bonsai_xmc._strategy import beam_size
 from bonsai_xmc._text.records import columns_of
 
@@ -71,6 +71,10 @@ class ExplainedRow:
         if text is None:
             return ()
         return places_of(text, next(columns_of(self.X, text.plan.fields, complete=False)))
+
+    @cached_property
+    def occurrences(self) -> dict[int, Occurrence]:
+        return occurrences(self.texts)
 
     def explain(self, label: int) -> Explanation:
         """Raises NoClassifier for a label that the model never predicts."""
@@ -221,9 +225,12 @@ class ExplainedRow:
                     add(decision.contributions, self.weights.trees / self.fitted.strategy.n_trees)
         whole = sum(map(abs, sums.values())) or 1.0
         order = sorted(sums, key=lambda feature: (-abs(sums[feature]), feature))
-        return tuple(
-            Effect(f, first[f].name, first[f].field, first[f].kind, sums[f], sums[f] / whole) for f in order
-        )
+        effects = []
+        for f in order:
+            c, (where, word) = first[f], self.occurrences.get(f, ("", ""))
+            word = word if c.kind == "characters" else ""
+            effects.append(Effect(f, c.name, c.field, c.kind, sums[f], sums[f] / whole, where, word))
+        return tuple(effects)
 
     def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool | None:
         """Whether the model's own search scores the classifier; None: only its ranking tells."""

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from bonsai_xmc._explain.display import lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import Difference, Effect, Explanation, TextOf, TreePath, WhyNot
 
 UP, DOWN, DIM, BOLD, RESET = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -17,12 +18,12 @@ def explanation(e: Explanation, color: bool, n: int) -> str:
     ink = _Ink(color)
     rank = "not ranked" if e.rank is None else f"rank {e.rank}"
     lines = [ink(BOLD, visible(e.name)) + f"  score {e.score:.4g}, {rank}"]
-    lines += [line for text in e.texts for line in _text(text, e.effects, ink)]
+    lines += [line for text in e.texts for line in _text(text, strongest(e.texts), ink)]
     lines += ["", *effects_table(e.effects, ink, n)]
     for path in e.paths:
         lines += ["", *_path(path, ink)]
     lines += ["", "from margins to the score"]
-    lines += [f"  {visible(step.text)} → {step.value:.4g}" for step in e.steps]
+    lines += [f"  {visible(step.text)} → {value(step.value)}" for step in e.steps]
     lines += [f"  note: {visible(note)}" for note in e.notes]
     return "\n".join(lines)
 
@@ -33,7 +34,7 @@ def why_not(w: WhyNot, color: bool, n: int) -> str:
     lines += [f"  {visible(sentence)}" for sentence in w.sentences]
     for ahead in w.ahead:
         lines += ["", f"  ahead: {visible(ahead.name)}, rank {ahead.rank}, score {ahead.score:.4g}"]
-        lines += _differences(ahead.differences[:n], ink, w.name, ahead.name)
+        lines += _differences(ahead.differences, n, ink, w.name)
     return "\n".join(lines)
 
 
@@ -63,38 +64,27 @@ def _padded(text: str, columns: int) -> str:
     return text + " " * max(0, columns - width(text))
 
 
-def number(x: float) -> str:
-    return f"{'−' if x < 0 else '+'}{abs(x):.3f}"
-
-
-def quoted(effect: Effect | Difference) -> str:
-    """A term as it is shown: character n-grams in quotes, as spaces belong to them."""
-    return f"“{visible(effect.name)}”" if effect.kind == "characters" else visible(effect.name)
-
-
 def effects_table(effects: Sequence[Effect], ink: _Ink, n: int) -> list[str]:
     if not effects:
         return ["  no feature of the row has a weight"]
-    shown, rest = effects[:n], effects[n:]
-    largest = abs(shown[0].effect) or 1.0
-    columns = max(width(quoted(effect)) for effect in shown)
-    lines = []
-    for effect in shown:
-        bar = "█" * max(1, round(_BAR * abs(effect.effect) / largest))
-        style = UP if effect.effect > 0 else DOWN
-        where = "  ".join(filter(None, (_kind(effect.kind), effect.field)))
-        lines.append(
-            f"  {ink(style, number(effect.effect))} {abs(effect.share):4.0%}  "
-            f"{ink(style, _padded(bar, _BAR))}  {_padded(quoted(effect), columns)}  {ink(DIM, where)}"
+    lines = lines_of(effects)
+    shown, rest = lines[:n], lines[n:]
+    largest = max((abs(line.effect) for line in shown), default=1.0) or 1.0
+    columns = max((width(visible(line.name)) for line in shown), default=0)
+    result = []
+    for line in shown:
+        bar = "█" * max(1, round(_BAR * abs(line.effect) / largest))
+        style = UP if line.effect > 0 else DOWN
+        name = _padded(visible(line.name), columns)
+        about = "  ".join(filter(None, (line.kind, visible(line.where))))
+        result.append(
+            f"  {ink(style, number(line.effect))} {line.share:4.0%}  {ink(style, _padded(bar, _BAR))}  "
+            f"{name}  {ink(DIM, about)}"
         )
     if rest:
         up, down = (sum(e.effect for e in rest if (e.effect > 0) == sign) for sign in (True, False))
-        lines.append(f"  and {len(rest):,} more: {number(up)} {number(down) if down else '−0.000'}")
-    return [line.rstrip() for line in lines]
-
-
-def _kind(kind: str) -> str:
-    return {"words": "n-gram", "feature": ""}.get(kind, kind)
+        result.append(f"  and {len(rest):,} more: {number(up)} {number(down) if down else '−0.000'}")
+    return [line.rstrip() for line in result]
 
 
 def _path(path: TreePath, ink: _Ink) -> Iterable[str]:
@@ -111,21 +101,22 @@ def _path(path: TreePath, ink: _Ink) -> Iterable[str]:
         yield f"      {top or 'no feature of the row has a weight'}"
 
 
-def _differences(found: Sequence[Difference], ink: _Ink, name: str, other: str) -> Iterable[str]:
-    columns = max((width(quoted(d)) for d in found), default=0)
-    for d in found:
-        style = DOWN if d.difference > 0 else UP
+def _differences(found: Sequence[Difference], n: int, ink: _Ink, name: str) -> Iterable[str]:
+    lines = lines_of(found)[:n] if found else []
+    columns = max((width(visible(line.name)) for line in lines), default=0)
+    for line in lines:
+        against = line.other > line.effect
         yield (
-            f"    {_padded(quoted(d), columns)}  {number(d.other)} there, {number(d.effect)} here: "
-            + ink(style, f"{'against' if d.difference > 0 else 'for'} {visible(name)}")
+            f"    {_padded(visible(line.name), columns)}  {number(line.other)} there, "
+            f"{number(line.effect)} here: "
+            + ink(DOWN if against else UP, f"{'against' if against else 'for'} {visible(name)}")
         )
 
 
-def _text(text: TextOf, effects: Sequence[Effect], ink: _Ink) -> Iterable[str]:
+def _text(text: TextOf, largest: float, ink: _Ink) -> Iterable[str]:
     """The text with its parts in colour; without colours there is nothing to see in it."""
     if not ink.color or not text.text:
         return
-    largest = max((abs(segment.effect) for segment in text.segments), default=0.0)
     parts, at = [], 0
     for segment in text.segments:
         if segment.begin >= _SHOWN_TEXT or abs(segment.effect) < _FAINT * largest:

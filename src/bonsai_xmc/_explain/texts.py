@@ -44,6 +44,36 @@ def _begins(texts: Sequence[str], source: Sequence[int]) -> list[tuple[int, int]
     return begins
 
 
+class Occurrence(NamedTuple):
+    where: str  # the fields
+    word: str  # around its first place
+
+
+def occurrences(texts: Sequence[TextPlaces]) -> dict[int, Occurrence]:
+    """Where each feature occurs, as people would say it."""
+    found: dict[int, Occurrence] = {}
+    for text in texts:
+        for feature, begin, _ in text.places:
+            before = found.get(feature)
+            if before is None:
+                found[feature] = Occurrence(text.field, _word_at(text.text, begin))
+            elif text.field not in before.where.split(", "):
+                found[feature] = Occurrence(f"{before.where}, {text.field}", before.word)
+    return found
+
+
+def _word_at(text: str, at: int) -> str:
+    """The span between spaces, without what is around its letters."""
+    begin, end = at, at
+    while begin > 0 and not text[begin - 1].isspace():
+        begin -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    span = text[begin:end]
+    inner = [i for i, c in enumerate(span) if c.isalnum()]
+    return (span[inner[0] : inner[-1] + 1] if inner else span).lower()
+
+
 def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple[TextOf, ...]:
     """The parts of each text with the sum of the effects there.
 

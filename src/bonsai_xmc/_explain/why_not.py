@@ -50,7 +50,15 @@ def _differences(explanation: Explanation, other: Explanation) -> tuple[Differen
         own, others = (side[feature].effect if feature in side else 0.0 for side in (ours, theirs))
         found.append(
             Difference(
-                feature, any_of_them.name, any_of_them.field, any_of_them.kind, own, others, others - own
+                feature=feature,
+                name=any_of_them.name,
+                field=any_of_them.field,
+                kind=any_of_them.kind,
+                effect=own,
+                other=others,
+                difference=others - own,
+                where=any_of_them.where,
+                word=any_of_them.word,
             )
         )
     return tuple(sorted(found, key=lambda d: (-abs(d.difference), d.feature)))

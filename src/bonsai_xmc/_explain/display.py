@@ -1,0 +1,59 @@
+"""Effects as people read them: the character n-grams of a word together, fields by their names."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bonsai_xmc._explain.objects import Difference, Effect, TextOf
+
+
+class Line(NamedTuple):
+    """A line of a table."""
+
+    name: str
+    kind: str
+    where: str
+    effect: float
+    share: float
+    other: float  # effect on the label that is ahead
+
+
+def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
+    """The largest first; of differences by their size."""
+    groups: dict[Any, list[Effect | Difference]] = {}
+    for effect in effects:
+        together = (effect.field, effect.word) if effect.word else effect.feature
+        groups.setdefault(together, []).append(effect)
+    lines = [_line(group) for group in groups.values()]
+    return sorted(lines, key=lambda line: -abs(line.other - line.effect if _differ(effects) else line.effect))
+
+
+def _differ(effects: Sequence[Effect | Difference]) -> bool:
+    return isinstance(effects[0], Difference)
+
+
+def _line(group: Sequence[Effect | Difference]) -> Line:
+    first = group[0]
+    effect = sum(e.effect for e in group)
+    other = sum(e.other for e in group if isinstance(e, Difference))
+    share = sum(abs(e.share) for e in group if isinstance(e, Effect))
+    name = f"“{first.name}”" if first.kind == "characters" else first.name
+    kind = {"words": "n-gram", "feature": ""}.get(first.kind, first.kind)
+    if len(group) > 1:
+        name, kind = f"“{first.word}”", f"{len(group)} × characters"
+    joint = "+" in first.field
+    where = first.where if joint else f"{first.field} alone" if first.field else ""
+    return Line(name, kind, where, effect, share, other)
+
+
+def strongest(texts: Sequence[TextOf]) -> float:
+    """The largest effect on a part of the texts, which others are compared with."""
+    return max((abs(segment.effect) for text in texts for segment in text.segments), default=0.0) or 1.0
+
+
+def number(x: float) -> str:
+    """With its sign."""
+    return f"{'−' if x < 0 else '+'}{abs(x):.3f}"
+
+
+def value(x: float) -> str:
+    return f"{x:.4g}".replace("-", "−")
