@@ -73,6 +73,10 @@ def steps_of(
 
 
 def _own(fitted: FittedModel, own: Decision) -> list[ScoreStep]:
+    rest = own.margin - (own.integer_margin * own.unit * own.scale + own.bias)
+    finer = (
+        f" {signed(rest)} (weights of more than 8 bits)" if abs(rest) > 1e-5 * (1 + abs(own.margin)) else ""
+    )
     return [
         ScoreStep(
             f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}",
