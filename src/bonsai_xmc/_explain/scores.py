@@ -79,7 +79,7 @@ def _own(fitted: FittedModel, own: Decision) -> list[ScoreStep]:
     )
     return [
         ScoreStep(
-            f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}",
+            f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}{finer}",
             own.margin,
         ),
         ScoreStep(f"one-vs-rest = {loss_formula(fitted.core.loss)}", own.score),
