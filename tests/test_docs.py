@@ -248,11 +248,14 @@ def test_the_model_file_is_documented(named, tmp_path):
     texts.calibrate(["red brick", "old wall"], [["a"], ["b"]])
     texts.set_label_names({"a": "bricks"}).save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
+    texts.merge(["a", "b"], into="a").save(tmp_path / "model.bonsai")
+    found |= keys_of(tmp_path / "model.bonsai")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
     sections = {"trees", "trees_residual", "one_vs_rest", "labels", "features", "index", "labels.texts"}
+    sections.add("merged")
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 
