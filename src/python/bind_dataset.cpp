@@ -2,33 +2,17 @@
 #include "python/bind_dataset.hpp"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
-#include <string>
 
 #include "python/bindings.hpp"
-#include "python/params.hpp"
-#include "python/watched.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace bonsai {
 namespace {
-
-std::unique_ptr<LabelVectors> make_label_vectors(const PyDataset& dataset, const std::string& kind,
-                                                 unsigned threads, nb::object progress) {
-    const auto representation = choice<Representation>("kind", kind,
-                                                       {{"input", Representation::input},
-                                                        {"output", Representation::output},
-                                                        {"joint", Representation::joint}});
-    Rows rows;
-    run_watched(threads, progress,
-                [&](Pool& pool) { rows = label_vectors(dataset.data(), representation, pool); });
-    return std::make_unique<LabelVectors>(std::move(rows));
-}
 
 // (indptr, indices, values, n_columns), or a 2-D array: read-only views.
 nb::object arrays_of(nb::handle self) {
@@ -57,8 +41,6 @@ void bind_dataset(nb::module_& m) {
             "from_rows", [](nb::handle x) { return std::make_unique<LabelVectors>(x); }, "x"_a,
             "Vectors of the caller's, of unit norm or zero, checked.")
         .def("arrays", &arrays_of, "(indptr, indices, values, n_columns) or a 2-D array; read-only views.");
-    m.def("label_vectors", make_label_vectors, "dataset"_a, "kind"_a, "threads"_a, "progress"_a = nb::none(),
-          "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.");
 }
 
 }  // namespace bonsai

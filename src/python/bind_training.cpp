@@ -1,9 +1,13 @@
-// Trees, and the functions that train.
+// Trees, and the stages of training.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -31,17 +35,12 @@ namespace {
 
 // Trees over the same labels, all of them valid.
 struct Trees {
-    std::vector<Tree> trees;
+    std::shared_ptr<const std::vector<Tree>> trees;
     size_t n_labels;
 
-    std::vector<TreeView> views() const {
-        std::vector<TreeView> all;
-        for (const Tree& tree : trees) all.push_back(tree.view());
-        return all;
-    }
     const Tree& at(size_t tree) const {
-        if (tree >= trees.size()) throw nb::index_error("no such tree");
-        return trees[tree];
+        if (tree >= trees->size()) throw nb::index_error("no such tree");
+        return (*trees)[tree];
     }
 };
 
@@ -60,23 +59,23 @@ std::vector<T> copied(nb::handle array, const char* name) {
 }
 
 std::unique_ptr<Trees> trees_from_arrays(nb::sequence arrays, size_t n_labels) {
-    auto made = std::make_unique<Trees>();
-    made->n_labels = n_labels;
+    std::vector<Tree> trees;
     for (nb::handle tree : arrays) {
         const auto parts = nb::cast<nb::tuple>(tree);
         if (parts.size() != 3) throw nb::type_error("a tree is (child_ptr, children, is_leaf)");
-        made->trees.push_back({copied<int64_t>(parts[0], "child_ptr"), copied<int32_t>(parts[1], "children"),
-                               copied<uint8_t>(parts[2], "is_leaf")});
+        trees.push_back({copied<int64_t>(parts[0], "child_ptr"), copied<int32_t>(parts[1], "children"),
+                         copied<uint8_t>(parts[2], "is_leaf")});
     }
-    if (made->trees.empty()) throw std::invalid_argument("there must be at least one tree");
+    if (trees.empty()) throw std::invalid_argument("there must be at least one tree");
     const nb::gil_scoped_release unlock;
-    for (const TreeView& view : made->views()) validate_tree(view, n_labels);
-    return made;
+    for (const Tree& tree : trees) validate_tree(tree.view(), n_labels);
+    return std::make_unique<Trees>(
+        Trees{std::make_shared<const std::vector<Tree>>(std::move(trees)), n_labels});
 }
 
 nb::list arrays_of(nb::handle self) {
     nb::list out;
-    for (const Tree& tree : nb::cast<const Trees&>(self).trees)
+    for (const Tree& tree : *nb::cast<const Trees&>(self).trees)
         out.append(nb::make_tuple(view_numpy<int64_t>(tree.child_ptr, self),
                                   view_numpy<int32_t>(tree.children, self),
                                   view_numpy<uint8_t>(tree.is_leaf, self)));
@@ -107,66 +106,207 @@ void check_labels(std::span<const uint32_t> labels, size_t n_labels, bool ascend
     }
 }
 
-std::unique_ptr<Trees> build(const LabelVectors& vectors, In<uint32_t> labels, size_t n_trees,
-                             nb::dict params, uint64_t seed, unsigned threads, nb::object progress) {
-    const TreeParams checked = tree_params(params, seed);
-    if (n_trees < 1) throw std::invalid_argument("n_trees is 0, but must be at least 1");
-    const Kernels& kernels = bonsai::kernels();
-    auto made = std::make_unique<Trees>();
-    made->n_labels = vectors.view().n_rows;
-    give_back_memory();
-    run_watched(threads, progress, [&](Pool& pool) {
-        check_labels(span(labels), vectors.view().n_rows, true);
-        made->trees = build_trees(vectors.view(), span(labels), n_trees, checked, kernels, pool);
-    });
-    return made;
+// A stage as Python holds it.
+class PyStage {
+  public:
+    virtual ~PyStage() = default;
+    virtual Stage& stage() = 0;
+    const Stage& stage() const { return const_cast<PyStage*>(this)->stage(); }
+
+    // Finished results wait in a queue for the thread that holds the GIL.
+    void solve(In<uint32_t> units, unsigned threads, nb::object progress, nb::object save, bool keep) {
+        std::mutex mutex;
+        std::vector<std::pair<size_t, Bytes>> finished;
+        Stage::Save push;
+        if (!save.is_none())
+            push = [&](size_t unit, Bytes&& result) {
+                const std::lock_guard lock(mutex);
+                finished.emplace_back(unit, std::move(result));
+            };
+        const auto hand_over = [&] {
+            std::vector<std::pair<size_t, Bytes>> some;
+            {
+                const std::lock_guard lock(mutex);
+                some.swap(finished);
+            }
+            for (const auto& [unit, result] : some)
+                save(unit, nb::bytes(reinterpret_cast<const char*>(result.data()), result.size()));
+        };
+        give_back_memory();
+        run_watched(
+            threads, progress,
+            [&](Pool& pool) {
+                if (keep)
+                    stage().solve(span(units), pool, push);
+                else
+                    stage().solve_for_others(span(units), pool, push);
+            },
+            hand_over);
+    }
+};
+
+class PyLabelVectorStage final : public PyStage {
+  public:
+    PyLabelVectorStage(const PyDataset& dataset, const std::string& kind)
+        : stage_(label_vector_stage(dataset.data(),
+                                    choice<Representation>("kind", kind,
+                                                           {{"input", Representation::input},
+                                                            {"output", Representation::output},
+                                                            {"joint", Representation::joint}}))) {}
+    Stage& stage() override { return *stage_; }
+    std::unique_ptr<LabelVectors> finish() {
+        Rows rows;
+        run_watched(1, nb::none(), [&](Pool& pool) { rows = stage_->finish(pool.control()); });
+        return std::make_unique<LabelVectors>(std::move(rows));
+    }
+
+  private:
+    std::unique_ptr<LabelVectorStage> stage_;
+};
+
+class PySplitStage final : public PyStage {
+  public:
+    PySplitStage(NodesToSplit nodes, const TreeParams& params)
+        : stage_(std::move(nodes), params, kernels()) {}
+    Stage& stage() override { return stage_; }
+    SplitStage& splits() { return stage_; }
+    const SplitStage& splits() const { return stage_; }
+    void set_vectors(nb::object vectors) {
+        stage_.set_vectors(nb::cast<const LabelVectors&>(vectors).view());
+        vectors_ = std::move(vectors);
+    }
+
+  private:
+    SplitStage stage_;
+    nb::object vectors_;  // kept alive
+};
+
+std::unique_ptr<PySplitStage> split_stage(In<int64_t> ptr, In<uint32_t> labels, In<uint64_t> keys, bool roots,
+                                          nb::dict params) {
+    const auto bounds = span(ptr);
+    if (bounds.size() != keys.size() + 1 || bounds.front() != 0 ||
+        bounds.back() != static_cast<int64_t>(labels.size()) || !std::is_sorted(bounds.begin(), bounds.end()))
+        throw std::invalid_argument("ptr, labels and keys do not fit together");
+    NodesToSplit nodes;
+    nodes.ptr.assign(bounds.begin(), bounds.end());
+    nodes.labels.assign(labels.data(), labels.data() + labels.size());
+    nodes.keys.assign(keys.data(), keys.data() + keys.size());
+    nodes.roots = roots;
+    return std::make_unique<PySplitStage>(std::move(nodes), tree_params(params, 0));
 }
 
-nb::tuple trained(OwnedForest&& made, const Dataset& data, bool routing_only, const TrainReport& report) {
-    auto forest = std::make_shared<Forest>(std::move(made), data.n_features(), data.n_labels(), routing_only);
-    give_back_memory();
-    nb::dict numbers;
-    numbers["n_classifiers"] = report.n_classifiers;
-    numbers["n_unconverged"] = report.n_unconverged;
-    numbers["max_iter"] = report.max_iter;
-    return nb::make_tuple(std::move(forest), numbers);
+nb::tuple nodes_of(nb::handle self) {
+    const NodesToSplit& nodes = nb::cast<const PySplitStage&>(self).splits().nodes();
+    return nb::make_tuple(view_numpy<int64_t>(nodes.ptr, self), view_numpy<uint32_t>(nodes.labels, self),
+                          view_numpy<uint64_t>(nodes.keys, self), nodes.roots);
 }
 
-nb::tuple train_classifiers_of_trees(const PyDataset& dataset, const Trees& trees, nb::dict params,
-                                     uint64_t seed, bool routing_only, unsigned threads,
-                                     nb::object progress) {
+// Builds trees, stage by stage.
+class PyTreeBuilder {
+  public:
+    PyTreeBuilder(In<uint32_t> labels, size_t n_labels, size_t n_trees, nb::dict params, uint64_t seed)
+        : params_(tree_params(params, seed)), n_labels_(n_labels) {
+        if (n_trees < 1) throw std::invalid_argument("n_trees is 0, but must be at least 1");
+        check_labels(span(labels), n_labels, true);
+        builder_.emplace(span(labels), n_trees, params_);
+    }
+    bool is_open() const { return builder_->is_open(); }
+    size_t depth() const { return builder_->depth(); }
+    std::unique_ptr<PySplitStage> splits() const {
+        return std::make_unique<PySplitStage>(builder_->nodes(), params_);
+    }
+    void advance(const PySplitStage& splits) {
+        run_watched(1, nb::none(), [&](Pool& pool) { builder_->advance(splits.splits(), pool.control()); });
+    }
+    std::unique_ptr<Trees> finish() {
+        if (is_open()) throw std::invalid_argument("the trees are not complete");
+        return std::make_unique<Trees>(
+            Trees{std::make_shared<const std::vector<Tree>>(builder_->finish()), n_labels_});
+    }
+
+  private:
+    TreeParams params_;
+    size_t n_labels_;
+    std::optional<TreeBuilder> builder_;
+};
+
+// What came from other processes or from files is checked as a model file is.
+std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only) {
+    const auto owned = std::make_shared<OwnedForest>(std::move(made));
+    auto forest = std::make_shared<Forest>(owned->arrays(), n_features, n_labels, routing_only, owned);
+    forest->verify();
+    return forest;
+}
+
+// The stages of classifiers; the data set is kept alive by the binding.
+class PyClassifierStage final : public PyStage {
+  public:
+    template <class Make>
+    PyClassifierStage(const PyDataset& dataset, bool routing_only, Make&& make)
+        : data_(dataset.data()), routing_only_(routing_only) {
+        run_watched(1, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool.control()); });
+    }
+    Stage& stage() override {
+        if (!stage_) throw std::invalid_argument("the stage is used up");
+        return *stage_;
+    }
+
+    nb::tuple finish() {
+        stage();
+        TrainReport report;
+        std::shared_ptr<Forest> forest;
+        run_watched(1, nb::none(), [&](Pool& pool) {
+            OwnedForest made = stage_->finish(pool.control(), report);
+            const auto make = [&](auto&&... args) {
+                return stage_->has_foreign()
+                           ? checked(std::forward<decltype(args)>(args)...)
+                           : std::make_shared<Forest>(std::forward<decltype(args)>(args)...);
+            };
+            forest = make(std::move(made), data_.n_features(), data_.n_labels(), routing_only_);
+        });
+        stage_.reset();
+        give_back_memory();
+        nb::dict numbers;
+        numbers["n_classifiers"] = report.n_classifiers;
+        numbers["n_unconverged"] = report.n_unconverged;
+        numbers["max_iter"] = report.max_iter;
+        return nb::make_tuple(std::move(forest), numbers);
+    }
+
+  private:
+    const Dataset& data_;
+    bool routing_only_;
+    std::unique_ptr<ClassifierStage> stage_;
+};
+
+std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, const Trees& trees,
+                                                    nb::dict params, uint64_t seed, bool routing_only) {
     const LinearParams linear = linear_params(params);
     if (trees.n_labels != dataset.data().n_labels())
         throw std::invalid_argument("the trees are made for " + std::to_string(trees.n_labels) +
                                     " labels, but the data set has " +
                                     std::to_string(dataset.data().n_labels()));
     const Kernels& kernels = bonsai::kernels();
-    OwnedForest made;
-    TrainReport report;
-    give_back_memory();
-    run_watched(threads, progress, [&](Pool& pool) {
-        made = train_trees(dataset.data(), trees.views(), seed, linear, routing_only, kernels, pool, report);
-    });
-    return trained(std::move(made), dataset.data(), routing_only, report);
+    return std::make_unique<PyClassifierStage>(
+        dataset, routing_only, [&](const Dataset& data, const Control& control) {
+            return classifiers_of_trees(data, trees.trees, seed, linear, routing_only, kernels, control);
+        });
 }
 
-nb::tuple train_classifiers_of_labels(const PyDataset& dataset, In<uint32_t> labels, In<float> costs,
-                                      double frequent_share, nb::dict params, uint64_t seed, unsigned threads,
-                                      nb::object progress) {
+std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, In<uint32_t> labels,
+                                                     In<float> costs, double frequent_share, nb::dict params,
+                                                     uint64_t seed) {
     const LinearParams linear = linear_params(params);
     if (costs.size() != 0 && costs.size() != labels.size())
         throw std::invalid_argument("costs has " + std::to_string(costs.size()) + " entries for " +
                                     std::to_string(labels.size()) + " labels: one cost for each label");
     const Kernels& kernels = bonsai::kernels();
-    OwnedForest made;
-    TrainReport report;
-    give_back_memory();
-    run_watched(threads, progress, [&](Pool& pool) {
-        check_labels(span(labels), dataset.data().n_labels(), false);
-        made = train_one_vs_rest(dataset.data(), span(labels), span(costs), frequent_share, seed, linear,
-                                 kernels, pool, report);
-    });
-    return trained(std::move(made), dataset.data(), false, report);
+    return std::make_unique<PyClassifierStage>(
+        dataset, false, [&](const Dataset& data, const Control& control) {
+            check_labels(span(labels), data.n_labels(), false);
+            return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear,
+                                           kernels, control);
+        });
 }
 
 }  // namespace
@@ -176,30 +316,82 @@ void bind_training(nb::module_& m) {
         .def_static(
             "from_arrays", &trees_from_arrays, "arrays"_a, "n_labels"_a,
             "arrays: (child_ptr int64, children int32, is_leaf uint8) for each tree; copied, checked.")
-        .def("__len__", [](const Trees& t) { return t.trees.size(); })
+        .def("__len__", [](const Trees& t) { return t.trees->size(); })
         .def_prop_ro("n_labels", [](const Trees& t) { return t.n_labels; })
         .def("arrays", &arrays_of, "(child_ptr, children, is_leaf) for each tree; read-only views.")
         .def("leaf_order", &leaf_order, "tree"_a,
              nb::sig("def leaf_order(self, tree: int) -> NDArray[numpy.uint32]"),
              "The labels of a tree, leaf by leaf.");
-    m.def("build_trees", build, "vectors"_a, "labels"_a.noconvert(), "n_trees"_a, "params"_a, "seed"_a,
-          "threads"_a, "progress"_a = nb::none(),
-          "Trees over `labels` (uint32, ascending), clustered by their vectors.");
-    m.def("train_trees", train_classifiers_of_trees, "dataset"_a, "trees"_a, "params"_a, "seed"_a,
-          "routing_only"_a, "threads"_a, "progress"_a = nb::none(),
-          nb::sig(
-              "def train_trees(dataset: Dataset, trees: Trees, params: dict, seed: int, routing_only: bool, "
-              "threads: int, progress: object | None = None) -> tuple[Forest, dict[str, int]]"),
-          "(Forest, report): the classifiers of all nodes; of inner nodes alone if routing_only.");
-    m.def("train_one_vs_rest", train_classifiers_of_labels, "dataset"_a, "labels"_a.noconvert(),
-          "costs"_a.noconvert(), "frequent_share"_a, "params"_a, "seed"_a, "threads"_a,
-          "progress"_a = nb::none(),
-          nb::sig("def train_one_vs_rest(dataset: Dataset, labels: NDArray[numpy.uint32], costs: "
-                  "NDArray[numpy.float32], frequent_share: float, params: dict, seed: int, threads: int, "
-                  "progress: object | None = None) -> tuple[Forest, dict[str, int]]"),
-          "(Forest, report): one classifier for each of `labels` (uint32), trained on all rows. costs, "
-          "float32, multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
-          "bias.");
+    nb::class_<PyStage>(m, "Stage",
+                        "A stage of training: independent units of work. A unit's result depends on the "
+                        "data, the parameters and its number alone.")
+        .def_prop_ro("n_units", [](const PyStage& s) { return s.stage().n_units(); })
+        .def_prop_ro("complete", [](const PyStage& s) { return s.stage().complete(); })
+        .def(
+            "costs",
+            [](const PyStage& s) {
+                const auto costs = s.stage().costs();
+                return to_numpy(std::vector<uint64_t>(costs.begin(), costs.end()));
+            },
+            nb::sig("def costs(self) -> NDArray[numpy.uint64]"), "The work of each unit, in any measure.")
+        .def(
+            "missing", [](const PyStage& s) { return to_numpy(s.stage().missing()); },
+            nb::sig("def missing(self) -> NDArray[numpy.uint32]"), "The units without a result.")
+        .def(
+            "solve",
+            [](PyStage& s, In<uint32_t> units, unsigned threads, nb::object progress, nb::object save) {
+                s.solve(units, threads, progress, save, true);
+            },
+            "units"_a.noconvert(), "threads"_a, "progress"_a = nb::none(), "save"_a = nb::none(),
+            "Solve those of `units` (uint32) that are missing. save(unit, bytes) gets each result, too.")
+        .def(
+            "solve_for_others",
+            [](PyStage& s, In<uint32_t> units, unsigned threads, nb::object save, nb::object progress) {
+                s.solve(units, threads, progress, save, false);
+            },
+            "units"_a.noconvert(), "threads"_a, "save"_a, "progress"_a = nb::none(),
+            "Solve `units` (uint32); only save(unit, bytes) gets the results.")
+        .def(
+            "add",
+            [](PyStage& s, size_t unit, nb::bytes result) {
+                const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(result.c_str()),
+                                                     result.size());
+                const nb::gil_scoped_release unlock;
+                s.stage().add(unit, bytes);
+            },
+            "unit"_a, "result"_a, "A result that was made elsewhere, checked.");
+    nb::class_<PyLabelVectorStage, PyStage>(m, "LabelVectorStage", "Label vectors, in blocks of labels.")
+        .def(nb::init<const PyDataset&, const std::string&>(), "dataset"_a, "kind"_a, nb::keep_alive<1, 2>(),
+             "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.")
+        .def("finish", &PyLabelVectorStage::finish);
+    nb::class_<PySplitStage, PyStage>(m, "SplitStage", "The nodes of one level of all trees.")
+        .def_static("from_nodes", &split_stage, "ptr"_a.noconvert(), "labels"_a.noconvert(),
+                    "keys"_a.noconvert(), "roots"_a, "params"_a, "From what `nodes` returned.")
+        .def("nodes", &nodes_of,
+             nb::sig("def nodes(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], "
+                     "NDArray[numpy.uint64], bool]"),
+             "(ptr, labels, keys, roots): read-only views.")
+        .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a, "Label vectors, to solve units.");
+    nb::class_<PyTreeBuilder>(m, "TreeBuilder", "Label trees, level by level.")
+        .def(nb::init<In<uint32_t>, size_t, size_t, nb::dict, uint64_t>(), "labels"_a.noconvert(),
+             "n_labels"_a, "n_trees"_a, "params"_a, "seed"_a, "labels: uint32, ascending, below n_labels.")
+        .def_prop_ro("is_open", &PyTreeBuilder::is_open)
+        .def_prop_ro("depth", &PyTreeBuilder::depth)
+        .def("splits", &PyTreeBuilder::splits, "The splits of the current level.")
+        .def("advance", &PyTreeBuilder::advance, "splits"_a, "The next level, given these splits.")
+        .def("finish", &PyTreeBuilder::finish);
+    nb::class_<PyClassifierStage, PyStage>(m, "ClassifierStage", "The classifiers of trees or of labels.")
+        .def_static("of_trees", &tree_classifiers, "dataset"_a, "trees"_a, "params"_a, "seed"_a,
+                    "routing_only"_a, nb::keep_alive<0, 1>(),
+                    "The classifiers of all nodes; of inner nodes alone if routing_only.")
+        .def_static("of_labels", &label_classifiers, "dataset"_a, "labels"_a.noconvert(),
+                    "costs"_a.noconvert(), "frequent_share"_a, "params"_a, "seed"_a, nb::keep_alive<0, 1>(),
+                    "One classifier for each of `labels` (uint32), trained on all rows. costs, float32, "
+                    "multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
+                    "bias.")
+        .def("finish", &PyClassifierStage::finish,
+             nb::sig("def finish(self) -> tuple[Forest, dict[str, int]]"),
+             "(Forest, report); the stage is used up.");
 }
 
 }  // namespace bonsai

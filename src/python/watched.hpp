@@ -15,9 +15,10 @@
 namespace bonsai {
 
 // Runs fn(pool) without the GIL on threads of its own, while this thread delivers signals (Ctrl-C ends the
-// work within a moment) and calls progress(done, total) ten times a second.
-template <class Fn>
-void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
+// work within a moment) and calls progress(done, total) and poll(), with the GIL, ten times a second. poll is
+// called once more at the end, after an error, too.
+template <class Fn, class Poll>
+void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Poll&& poll) {
     using namespace std::chrono_literals;
     Control control;
     std::mutex mutex;
@@ -60,6 +61,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
             try {
                 if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
                 if (!progress.is_none()) progress(control.done.load(), control.total.load());
+                poll();
             } catch (...) {
                 python_error = std::current_exception();
                 control.stop = true;
@@ -70,8 +72,18 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
         if (refused) work();  // no thread to be had: unwatched is better than not at all
         if (python_error) error = python_error;
     }
+    try {
+        poll();
+    } catch (...) {
+        if (!error) throw;
+    }
     if (error) std::rethrow_exception(error);
     if (!progress.is_none()) progress(control.total.load(), control.total.load());
+}
+
+template <class Fn>
+void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn) {
+    run_watched(threads, progress, fn, [] {});
 }
 
 }  // namespace bonsai

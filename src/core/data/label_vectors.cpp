@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "base/memory.hpp"
 
 namespace bonsai {
 namespace {
 
-constexpr size_t kLabelsPerTask = 64;
+constexpr size_t kLabelsPerUnit = 64;
 constexpr size_t kRowsBetweenPolls = 1024;
 
 // Sums sparse vectors. Touched columns are remembered, so that clearing costs what adding cost.
@@ -64,89 +68,206 @@ void gather(const Dataset& data, size_t label, Representation representation, co
     }
 }
 
-// Writes the accumulated part from entry `at` on, columns shifted by `shift`, with norm 1. Returns whether it
-// has a direction at all: rows may be empty, or cancel out.
-bool emit(Accumulator& part, uint32_t shift, Rows& out, size_t at) {
-    const size_t begin = at;
+// The vectors of a unit's labels, one after the other. Parts are freed while they are joined, so their memory
+// must go back to the system at once.
+struct Part {
+    std::vector<uint32_t> size;  // of each label
+    MappedVector<int32_t> index;
+    MappedVector<float> value;
+};
+
+// Appends the accumulated sums, columns shifted by `shift`, with norm 1. Returns whether they have a
+// direction at all: rows may be empty, or cancel out.
+bool emit(Accumulator& sums, uint32_t shift, Part& out) {
+    const size_t begin = out.value.size();
     double norm2 = 0;
-    part.drain([&](uint32_t column, float value) {
-        out.index[at] = static_cast<int32_t>(column + shift);
-        out.value[at++] = value;
+    sums.drain([&](uint32_t column, float value) {
+        out.index.push_back(static_cast<int32_t>(column + shift));
+        out.value.push_back(value);
         norm2 += double{value} * value;
     });
     const double norm = std::sqrt(norm2);
     if (norm <= kSmallestNorm) return false;
-    for (size_t e = begin; e < at; ++e) out.value[e] = static_cast<float>(out.value[e] / norm);
+    for (size_t e = begin; e < out.value.size(); ++e) out.value[e] = static_cast<float>(out.value[e] / norm);
     return true;
 }
 
-template <class Fn>
-void for_each_label(const Dataset& data, Pool& pool, Fn&& fn) {
-    const size_t n = data.n_labels();
-    pool.run((n + kLabelsPerTask - 1) / kLabelsPerTask, [&](size_t task, unsigned worker) {
-        const size_t end = std::min(n, (task + 1) * kLabelsPerTask);
-        for (size_t label = task * kLabelsPerTask; label < end; ++label) fn(label, worker);
-        pool.control().done += end - task * kLabelsPerTask;
-    });
-}
+class Blocks : public LabelVectorStage {
+  protected:
+    explicit Blocks(const Dataset& data) : data_(data) {
+        std::vector<uint64_t> costs((data.n_labels() + kLabelsPerUnit - 1) / kLabelsPerUnit);
+        for (size_t label = 0; label < data.n_labels(); ++label)
+            costs[label / kLabelsPerUnit] += 1 + data.rows_of(label).size();
+        set_costs(std::move(costs));
+    }
 
-Rows dense_label_vectors(const Dataset& data, Pool& pool) {
-    Rows out{.n_rows = data.n_labels(), .n_features = data.n_features()};
-    out.dense.assign(out.n_rows * out.n_features, 0.0f);
-    for_each_label(data, pool, [&](size_t label, unsigned) {
-        float* v = out.dense.data() + label * out.n_features;
-        const auto rows = data.rows_of(label);
-        for (size_t r = 0; r < rows.size(); ++r) {
-            if (r % kRowsBetweenPolls == 0) pool.control().check();
-            const int32_t row = rows[r];
-            const float* x = data.x().dense_row(row);
-            const float factor = data.factors()[row] * data.weight(row);
-            for (size_t f = 0; f < out.n_features; ++f) v[f] += x[f] * factor;
+    size_t first_label(size_t unit) const { return unit * kLabelsPerUnit; }
+    size_t end_label(size_t unit) const { return std::min(data_.n_labels(), (unit + 1) * kLabelsPerUnit); }
+
+    const Dataset& data_;
+};
+
+class SparseBlocks final : public Blocks {
+  public:
+    SparseBlocks(const Dataset& data, Representation representation)
+        : Blocks(data), representation_(representation), parts_(n_units()) {}
+
+    Rows finish(const Control& control) override {
+        require_complete();
+        Rows out{
+            .n_rows = data_.n_labels(),
+            .n_features = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0)};
+        size_t n_entries = 0;
+        for (const Part& part : parts_) n_entries += part.index.size();
+        out.ptr.reserve(out.n_rows + 1);
+        out.ptr.push_back(0);
+        // Pages that are not written yet cost nothing, and what was copied is freed: they can be larger than
+        // X.
+        out.index.reserve(n_entries);
+        out.value.reserve(n_entries);
+        for (Part& part : parts_) {
+            control.check();
+            for (const uint32_t size : part.size) out.ptr.push_back(out.ptr.back() + size);
+            out.index.insert(out.index.end(), part.index.begin(), part.index.end());
+            out.value.insert(out.value.end(), part.value.begin(), part.value.end());
+            part = {};
         }
-    });
-    make_unit_rows(out);
-    return out;
-}
+        return out;
+    }
+
+  protected:
+    void prepare(std::span<const uint32_t>, Pool& pool) override {
+        scratch_.resize(pool.threads());
+        for (auto& s : scratch_) {
+            if (has_input()) s.input.resize(data_.n_features());
+            if (has_output()) s.output.resize(data_.n_labels());
+        }
+    }
+    void release() override { scratch_.clear(); }
+
+    Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override {
+        Part part;
+        for (size_t label = first_label(unit); label < end_label(unit); ++label)
+            add_vector(label, pool.control(), scratch_[worker], part);
+        part.index.shrink_to_fit();
+        part.value.shrink_to_fit();
+        pool.control().done += costs()[unit];
+        ByteWriter out;
+        if (wanted.as_bytes) {
+            out.array(std::span<const uint32_t>(part.size));
+            out.array(std::span<const int32_t>(part.index));
+            out.array(std::span<const float>(part.value));
+        }
+        if (wanted.keep) parts_[unit] = std::move(part);
+        return out.take();
+    }
+
+    void add_unit(size_t unit, std::span<const uint8_t> result) override {
+        ByteReader in(result);
+        Part part;
+        in.array(part.size);
+        in.array(part.index);
+        in.array(part.value);
+        in.end();
+        check(unit, part);
+        parts_[unit] = std::move(part);
+    }
+
+  private:
+    bool has_input() const { return representation_ != Representation::output; }
+    bool has_output() const { return representation_ != Representation::input; }
+
+    void add_vector(size_t label, const Control& control, Scratch& scratch, Part& part) const {
+        gather(data_, label, representation_, control, scratch);
+        const size_t begin = part.value.size();
+        const bool first = has_input() && emit(scratch.input, 0, part);
+        const bool second =
+            has_output() &&
+            emit(scratch.output, static_cast<uint32_t>(has_input() ? data_.n_features() : 0), part);
+        part.size.push_back(static_cast<uint32_t>(part.value.size() - begin));
+        if (!first || !second) return;
+        for (size_t e = begin; e < part.value.size(); ++e) part.value[e] *= std::sqrt(0.5f);
+    }
+
+    void check(size_t unit, const Part& part) const {
+        const size_t columns = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0);
+        std::vector<int64_t> ptr = {0};
+        for (const uint32_t size : part.size) ptr.push_back(ptr.back() + size);
+        check_csr(ptr, part.index, end_label(unit) - first_label(unit), columns, "label vectors of a unit");
+        if (part.value.size() != part.index.size())
+            throw std::invalid_argument("label vectors of a unit: one value for each index");
+    }
+
+    const Representation representation_;
+    std::vector<Part> parts_;       // of each unit
+    std::vector<Scratch> scratch_;  // of each worker
+};
+
+// Sums of dense rows, written in place.
+class DenseBlocks final : public Blocks {
+  public:
+    explicit DenseBlocks(const Dataset& data)
+        : Blocks(data), out_{.n_rows = data.n_labels(), .n_features = data.n_features()} {
+        out_.dense.assign(out_.n_rows * out_.n_features, 0.0f);
+    }
+
+    Rows finish(const Control&) override {
+        require_complete();
+        return std::move(out_);
+    }
+
+  protected:
+    Bytes solve_unit(size_t unit, Pool& pool, unsigned, Wanted wanted) override {
+        const size_t n = out_.n_features;
+        Rows block{.n_rows = end_label(unit) - first_label(unit), .n_features = n};
+        block.dense.assign(block.n_rows * n, 0.0f);
+        for (size_t l = 0; l < block.n_rows; ++l) {
+            float* v = block.dense.data() + l * n;
+            const auto rows = data_.rows_of(first_label(unit) + l);
+            for (size_t r = 0; r < rows.size(); ++r) {
+                if (r % kRowsBetweenPolls == 0) pool.control().check();
+                const float* x = data_.x().dense_row(rows[r]);
+                const float factor = data_.factors()[rows[r]] * data_.weight(rows[r]);
+                for (size_t f = 0; f < n; ++f) v[f] += x[f] * factor;
+            }
+        }
+        make_unit_rows(block);
+        pool.control().done += costs()[unit];
+        ByteWriter out;
+        if (wanted.as_bytes) out.array(std::span<const float>(block.dense));
+        if (wanted.keep) keep(unit, block.dense);
+        return out.take();
+    }
+
+    void add_unit(size_t unit, std::span<const uint8_t> result) override {
+        ByteReader in(result);
+        const auto dense = in.array<float>();
+        in.end();
+        if (dense.size() != (end_label(unit) - first_label(unit)) * out_.n_features)
+            throw std::invalid_argument(
+                "label vectors of a unit: another number of values than labels × features");
+        keep(unit, dense);
+    }
+
+  private:
+    void keep(size_t unit, std::span<const float> dense) {
+        std::copy(dense.begin(), dense.end(), out_.dense.begin() + first_label(unit) * out_.n_features);
+    }
+
+    Rows out_;
+};
 
 }  // namespace
 
+std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation) {
+    if (data.x().dense && representation == Representation::input) return std::make_unique<DenseBlocks>(data);
+    return std::make_unique<SparseBlocks>(data, representation);
+}
+
 Rows label_vectors(const Dataset& data, Representation representation, Pool& pool) {
-    if (data.x().dense && representation == Representation::input) return dense_label_vectors(data, pool);
-    const bool input = representation != Representation::output,
-               output = representation != Representation::input;
-    std::vector<Scratch> scratch(pool.threads());
-    for (auto& s : scratch) {
-        if (input) s.input.resize(data.n_features());
-        if (output) s.output.resize(data.n_labels());
-    }
-    Rows out{.n_rows = data.n_labels(),
-             .n_features = (input ? data.n_features() : 0) + (output ? data.n_labels() : 0)};
-    out.ptr.assign(out.n_rows + 1, 0);
-    pool.control().done = 0;
-    pool.control().total = 2 * data.n_labels();
-    // Counted first, so that the vectors are written once, in place: they can be larger than X.
-    for_each_label(data, pool, [&](size_t label, unsigned worker) {
-        Scratch& s = scratch[worker];
-        gather(data, label, representation, pool.control(), s);
-        out.ptr[label + 1] = static_cast<int64_t>(s.input.size() + s.output.size());
-        s.input.drain([](uint32_t, float) {});
-        s.output.drain([](uint32_t, float) {});
-    });
-    for (size_t l = 0; l < out.n_rows; ++l) out.ptr[l + 1] += out.ptr[l];
-    out.index.resize(static_cast<size_t>(out.ptr.back()));
-    out.value.resize(static_cast<size_t>(out.ptr.back()));
-    for_each_label(data, pool, [&](size_t label, unsigned worker) {
-        Scratch& s = scratch[worker];
-        gather(data, label, representation, pool.control(), s);
-        const auto begin = static_cast<size_t>(out.ptr[label]), middle = begin + s.input.size();
-        const bool first = input && emit(s.input, 0, out, begin);
-        const bool second =
-            output && emit(s.output, static_cast<uint32_t>(input ? data.n_features() : 0), out, middle);
-        if (!first || !second) return;
-        for (auto e = begin; e < static_cast<size_t>(out.ptr[label + 1]); ++e)
-            out.value[e] *= std::sqrt(0.5f);
-    });
-    return out;
+    const auto stage = label_vector_stage(data, representation);
+    stage->solve_all(pool);
+    return stage->finish(pool.control());
 }
 
 void make_unit_rows(Rows& rows) {

@@ -1,7 +1,10 @@
 // Label vectors (label representations): clustering them gives the trees.
 #pragma once
 
+#include <memory>
+
 #include "base/parallel.hpp"
+#include "base/stage.hpp"
 #include "data/dataset.hpp"
 
 namespace bonsai {
@@ -12,6 +15,16 @@ enum class Representation { input, output, joint };
 // with no other. input: the sum of the label's rows, n_features wide. output: co-occurrences with each other
 // label, n_labels wide. joint: both side by side, each normalised first. Dense rows give dense vectors in
 // `input`.
+//
+// A unit is a block of labels. The data must outlive the stage.
+class LabelVectorStage : public Stage {
+  public:
+    // The results, which leave the stage. Throws std::invalid_argument unless it is complete.
+    virtual Rows finish(const Control& control) = 0;
+};
+std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation);
+
+// All of it at once.
 Rows label_vectors(const Dataset& data, Representation representation, Pool& pool);
 
 // Divides each row by its norm; zero rows stay.

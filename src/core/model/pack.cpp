@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "kernels/kernels.hpp"
 
@@ -20,35 +21,45 @@ std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<
     return order;
 }
 
-// Appends one block: the weights of `panels`, quantised, feature by feature in the given order.
-void pack_block(std::span<Solution> panels, size_t first_class, std::span<const uint32_t> features,
-                std::span<const uint32_t> order, OwnedForest& out) {
-    const auto quantise = [&](const Weight& w) {
-        const float scale = out.scale[w.cls];
-        return static_cast<StoredWeight>(scale > 0 ? std::lrint(w.value / scale) : 0);
-    };
-    std::vector<uint32_t> next(features.size(), 0);  // of each local feature: first its number of weights
-    for (const Solution& panel : panels)
-        for (const Weight& w : panel.weights) next[w.feature] += quantise(w) != 0;
+// Appends one block. for_each(fn) calls fn(feature, child, weight) for each weight, twice in the same order,
+// with features below n_features; for_each_feature(fn) calls fn(feature, its number in X), ascending by that
+// number, at least for those that have weights.
+template <class ForEach, class ForEachFeature>
+void add_block(size_t n_features, ForEach&& for_each, ForEachFeature&& for_each_feature, OwnedForest& out) {
+    std::vector<uint32_t> next(n_features, 0);  // of each feature: first its number of weights
+    for_each([&](uint32_t feature, size_t, StoredWeight q) { next[feature] += q != 0; });
     std::vector<uint32_t> used, ptr = {0};
-    for (const uint32_t f : order) {
-        if (next[f] == 0) continue;
-        used.push_back(features[f]);
-        ptr.push_back(ptr.back() + next[f]);
-        next[f] = ptr[ptr.size() - 2];  // from here on the place of its next one
-    }
+    for_each_feature([&](uint32_t feature, uint32_t number) {
+        if (next[feature] == 0) return;
+        used.push_back(number);
+        ptr.push_back(ptr.back() + next[feature]);
+        next[feature] = ptr[ptr.size() - 2];  // from here on the place of its next one
+    });
     std::vector<StoredWeight> weight(ptr.back());
     std::vector<uint8_t> child(ptr.back());
-    for (Solution& panel : panels) {
-        for (const Weight& w : panel.weights) {
-            const StoredWeight q = quantise(w);
-            if (q == 0) continue;
-            weight[next[w.feature]] = q;
-            child[next[w.feature]++] = static_cast<uint8_t>(w.cls - first_class);
-        }
-        panel.weights = {};
-    }
+    for_each([&](uint32_t feature, size_t c, StoredWeight q) {
+        if (q == 0) return;
+        weight[next[feature]] = q;
+        child[next[feature]++] = static_cast<uint8_t>(c);
+    });
     out.add_block(used, ptr, child, weight);
+}
+
+// Appends one block: the weights of `panels`, quantised, feature by feature in the given order.
+void pack_panels(std::span<Solution> panels, size_t first_class, std::span<const uint32_t> features,
+                 std::span<const uint32_t> order, OwnedForest& out) {
+    add_block(
+        features.size(),
+        [&](auto&& fn) {
+            for (const Solution& panel : panels)
+                for (const Weight& w : panel.weights)
+                    fn(w.feature, w.cls - first_class, quantise(w.value, out.scale[w.cls]));
+        },
+        [&](auto&& fn) {
+            for (const uint32_t f : order) fn(f, features[f]);
+        },
+        out);
+    for (Solution& panel : panels) panel.weights = {};
 }
 
 template <class T>
@@ -62,7 +73,70 @@ void append(std::vector<int64_t>& to, const std::vector<int64_t>& from) {
     for (size_t i = 1; i < from.size(); ++i) to.push_back(from[i] + shift);
 }
 
+bool ascends(std::span<const int64_t> ptr, size_t last) {
+    if (ptr.empty() || ptr.front() != 0 || ptr.back() != static_cast<int64_t>(last)) return false;
+    return std::is_sorted(ptr.begin(), ptr.end());
+}
+
 }  // namespace
+
+float scale_for(float largest) {
+    return largest / kWeightMax;
+}
+
+StoredWeight quantise(float value, float scale) {
+    return static_cast<StoredWeight>(scale > 0 ? std::lrint(value / scale) : 0);
+}
+
+PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_features) {
+    PackedNode node;
+    OwnedForest& part = node.part;
+    part.bucket_ptr = part.record_ptr = {0};
+    for (const QuantisedClassifier& found : classifiers) {
+        part.bias.push_back(found.bias);
+        part.scale.push_back(found.scale);
+        node.max_iter = std::max(node.max_iter, static_cast<int>(found.n_iter));
+        node.n_unconverged += !found.converged;
+    }
+    add_block(
+        n_features,
+        [&](auto&& fn) {
+            for (size_t c = 0; c < classifiers.size(); ++c)
+                for (size_t w = 0; w < classifiers[c].feature.size(); ++w)
+                    fn(classifiers[c].feature[w], c, classifiers[c].weight[w]);
+        },
+        [&](auto&& fn) {
+            for (uint32_t f = 0; f < n_features; ++f) fn(f, f);
+        },
+        part);
+    for (QuantisedClassifier& found : classifiers) found = {};
+    return node;
+}
+
+void write(const PackedNode& node, ByteWriter& out) {
+    out.reserve(node.part.records.size() + node.part.buckets.size() * 4 + 4096);
+    out.value(static_cast<uint64_t>(node.n_unconverged));
+    out.value(static_cast<int32_t>(node.max_iter));
+    for_each_array([&](const char*, const auto& array) { out.array(std::span(array)); }, node.part);
+}
+
+PackedNode read_packed_node(ByteReader& in, size_t n_classes) {
+    PackedNode node;
+    node.n_unconverged = in.value<uint64_t>();
+    node.max_iter = in.value<int32_t>();
+    for_each_array([&](const char*, auto& array) { in.array(array); }, node.part);
+    const OwnedForest& part = node.part;
+    const size_t n_blocks = part.shift.size();
+    const bool fits = part.bias.size() == n_classes && part.scale.size() == n_classes &&
+                      n_blocks == (n_classes + kBlockChildren - 1) / kBlockChildren &&
+                      part.bucket_ptr.size() == n_blocks + 1 && part.record_ptr.size() == n_blocks + 1 &&
+                      ascends(part.bucket_ptr, part.buckets.size()) &&
+                      ascends(part.record_ptr, part.records.size()) && part.tree_ptr.empty() &&
+                      part.child_ptr.empty() && part.children.empty() && part.is_leaf.empty() &&
+                      part.block_ptr.empty();
+    if (!fits) throw std::invalid_argument("the result of a unit of work is not that of such a node");
+    return node;
+}
 
 PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
     PackedNode node;
@@ -74,13 +148,13 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
         for (const int n : panel.n_iter) node.max_iter = std::max(node.max_iter, n);
         for (const uint8_t converged : panel.converged) node.n_unconverged += !converged;
         for (const Weight& w : panel.weights)
-            part.scale[w.cls] = std::max(part.scale[w.cls], std::abs(w.value) / kWeightMax);
+            part.scale[w.cls] = std::max(part.scale[w.cls], scale_for(std::abs(w.value)));
     }
     const auto order = used_features(panels, features);
     constexpr size_t per_block = kBlockChildren / kMaxLanes;
     for (size_t p = 0; p < panels.size(); p += per_block)
-        pack_block({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
-                   order, part);
+        pack_panels({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
+                    order, part);
     return node;
 }
 

@@ -1,9 +1,11 @@
 // From solved classifiers to the arrays of a forest.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/bytes.hpp"
 #include "linear/problem.hpp"
 #include "model/forest.hpp"
 
@@ -16,9 +18,31 @@ struct PackedNode {
     int max_iter = 0;
 };
 
+// A classifier as a block stores it.
+struct QuantisedClassifier {
+    std::vector<uint32_t> feature;     // in any order
+    std::vector<StoredWeight> weight;  // not 0
+    float scale = 0;
+    float bias = 0;
+    int32_t n_iter = 0;
+    bool converged = false;
+};
+
+// The scale of a classifier whose largest weight has this absolute value, and a weight in units of the scale.
+float scale_for(float largest);
+StoredWeight quantise(float value, float scale);
+
 // Quantises and packs the classifiers of `panels`, kMaxLanes in each but the last, and empties them.
 // `features` translates their features into those of X.
 PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes);
+
+// Packs classifiers over `n_features` features, kBlockChildren at most, and empties them.
+PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_features);
+
+// A packed node as bytes, and from bytes: std::invalid_argument unless it has n_classes children and arrays
+// that fit together. What is in the records is not looked at.
+void write(const PackedNode& node, ByteWriter& out);
+PackedNode read_packed_node(ByteReader& in, size_t n_classes);
 
 // Appends classifiers and blocks; the caller sets block_ptr, the node that each block belongs to.
 void append(OwnedForest& forest, const OwnedForest& part);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -32,13 +33,6 @@ double part_solved(int round) {
     return round < kWarmUpRounds ? warm_up[round] : 1 - 0.45 * std::pow(0.5, round - kWarmUpRounds + 1);
 }
 
-struct Classifier {
-    std::vector<Entry> weights;  // pruned, ascending by feature
-    float bias = 0;
-    int32_t n_iter = 0;
-    bool converged = false;
-};
-
 // Training as units of work: panels of frequent labels, then windows of the others. Labels are given by their
 // positions.
 class Plan {
@@ -62,19 +56,24 @@ class Plan {
     size_t n_panels() const { return (frequent_.size() + kMaxLanes - 1) / kMaxLanes; }
     size_t n_windows() const { return (rare_.size() + kWindow - 1) / kWindow; }
 
+    const Dataset& data() const { return data_; }
     // All frequent labels, in descending order of frequency; labels of a panel or a window.
     std::span<const uint32_t> frequent() const { return frequent_; }
     std::span<const uint32_t> panel(size_t i) const { return part(frequent_, i, kMaxLanes); }
     std::span<const uint32_t> window(size_t i) const { return part(rare_, i, kWindow); }
+    // Labels of a unit.
+    std::span<const uint32_t> unit(size_t i) const {
+        return i < n_panels() ? panel(i) : window(i - n_panels());
+    }
 
     // Work in the units of the progress. Half of a label's time grows with its positives, as measured on
     // EURLEX57K, Delicious and YSO; a panel of frequent labels takes the time of a group or two.
     uint64_t cost(uint32_t position) const { return mean_positives_ + n_positives(position); }
     uint64_t panel_cost(size_t i) const { return 2 * mean_positives_ * panel(i).size(); }
-    uint64_t cost() const {
+    uint64_t unit_cost(size_t i) const {
+        if (i < n_panels()) return panel_cost(i);
         uint64_t sum = 0;
-        for (size_t i = 0; i < n_panels(); ++i) sum += panel_cost(i);
-        for (const uint32_t position : rare_) sum += cost(position);
+        for (const uint32_t position : unit(i)) sum += cost(position);
         return sum;
     }
 
@@ -92,38 +91,55 @@ class Plan {
     uint64_t mean_positives_ = 0;  // of the rare labels
 };
 
-// The classifiers of a unit are a function of the data, the parameters and the unit's number alone: units can
-// be solved in any order, and anywhere.
-class UnitSolver {
-  public:
-    UnitSolver(const Plan& plan, const OneVsRestContext& context, const Slice& slice, Pool& pool)
-        : plan_(plan), context_(context), pool_(pool) {
-        if (plan.n_panels() > 0) build_frequent_problem(slice);
-        for (unsigned worker = 0; worker < pool.threads(); ++worker) solvers_.emplace_back(context_);
+// The rows as the solvers need them, and the problem of the frequent labels.
+struct PreparedRows {
+    PreparedRows(const Dataset& data, const Plan& plan, std::span<const uint32_t> labels, uint64_t key,
+                 Pool& pool)
+        : slice(slice_of_all(data, pool.control())), rows(slice.rows(), pool) {
+        if (plan.n_panels() == 0) return;
+        // Nearly every row matters to a frequent label: all rows by the panel solver, and a learnt bias.
+        std::vector<uint32_t> class_of_label(data.n_labels(), kNoClass), all(data.n_rows());
+        std::iota(all.begin(), all.end(), 0u);
+        const auto frequent = plan.frequent();
+        for (uint32_t c = 0; c < frequent.size(); ++c) class_of_label[labels[frequent[c]]] = c;
+        frequent_problem = build_problem(data, all, slice, class_of_label, frequent.size(), key);
     }
 
-    // Calls done(position, Classifier) for each label of the unit, by several threads.
-    template <class Fn>
-    void solve(size_t unit, Fn&& done) {
-        if (unit < plan_.n_panels())
-            solve_frequent(unit, done);
-        else
-            solve_window(unit - plan_.n_panels(), done);
+    static Slice slice_of_all(const Dataset& data, const Control& control) {
+        std::vector<uint32_t> all(data.n_rows());
+        std::iota(all.begin(), all.end(), 0u);
+        Slice::Scratch scratch;
+        return {data.x(), all, data.factors(), scratch, control};
+    }
+
+    Slice slice;
+    QuantisedRows rows;
+    Problem frequent_problem;
+};
+
+// Solves the units of a plan. Its buffers belong to a pool.
+class UnitSolver {
+  public:
+    UnitSolver(const Plan& plan, const PreparedRows& prepared, std::span<const uint32_t> labels,
+               std::span<const float> costs, uint64_t key, const LinearParams& params, const Kernels& kernels,
+               Pool& pool)
+        : plan_(plan),
+          prepared_(prepared),
+          context_(plan.data(), prepared.rows, labels, costs, key, params, kernels, pool.control()),
+          pool_(pool) {
+        for (unsigned worker = 0; worker < pool.threads(); ++worker) solvers_.emplace_back(context_);
+    }
+    UnitSolver(const UnitSolver&) = delete;
+    UnitSolver& operator=(const UnitSolver&) = delete;
+
+    // The classifiers of the unit's labels.
+    std::vector<QuantisedClassifier> solve(size_t unit) {
+        return unit < plan_.n_panels() ? solve_frequent(unit) : solve_window(unit - plan_.n_panels());
     }
 
   private:
-    // Nearly every row matters to a frequent label: all rows by the panel solver, and a learnt bias.
-    void build_frequent_problem(const Slice& slice) {
-        const auto frequent = plan_.frequent();
-        std::vector<uint32_t> class_of_label(context_.data.n_labels(), kNoClass);
-        for (uint32_t c = 0; c < frequent.size(); ++c) class_of_label[context_.labels[frequent[c]]] = c;
-        frequent_problem_ =
-            build_problem(context_.data, context_.all, slice, class_of_label, frequent.size(), context_.key);
-    }
-
     // Labels of similar frequency share a panel, and the mean of their costs.
-    template <class Fn>
-    void solve_frequent(size_t panel, Fn&& done) {
+    std::vector<QuantisedClassifier> solve_frequent(size_t panel) const {
         const auto positions = plan_.panel(panel);
         const size_t first = panel * kMaxLanes, n = positions.size();
         LinearParams params = context_.params;
@@ -134,32 +150,36 @@ class UnitSolver {
             params.c *= sum / static_cast<double>(n);
         }
         ProgressShare progress(pool_.control(), plan_.panel_cost(panel));
-        const Solution solution =
-            solve_panel(frequent_problem_, first, n, params, context_.kernels, context_.control, &progress);
-        std::vector<Classifier> found(n);
-        for (const Weight& w : solution.weights) found[w.cls - first].weights.push_back({w.feature, w.value});
+        const Solution solution = solve_panel(prepared_.frequent_problem, first, n, params, context_.kernels,
+                                              context_.control, &progress);
+        std::vector<std::vector<Entry>> weights(n);
+        for (const Weight& w : solution.weights) weights[w.cls - first].push_back({w.feature, w.value});
+        std::vector<QuantisedClassifier> found;
         for (size_t c = 0; c < n; ++c) {
+            found.push_back(quantised(weights[c]));
             found[c].bias = solution.bias[c];
             found[c].n_iter = solution.n_iter[c];
             found[c].converged = solution.converged[c] != 0;
-            done(positions[c], std::move(found[c]));
         }
         progress.finish();
+        return found;
     }
 
     struct Window {
         std::vector<ActiveSet> sets;
         std::vector<ProgressShare> shares;
+        std::vector<QuantisedClassifier> found;
 
-        ProgressShare& share(const ActiveSet* set) { return shares[static_cast<size_t>(set - sets.data())]; }
+        size_t index(const ActiveSet* set) const { return static_cast<size_t>(set - sets.data()); }
     };
 
     // Rounds of groups of 64, until all labels of the window are solved. In the warm-up, a group is 64
     // consecutive labels; later, 64 of the labels that are not solved yet.
-    template <class Fn>
-    void solve_window(size_t number, Fn&& done) {
+    std::vector<QuantisedClassifier> solve_window(size_t number) {
         const auto positions = plan_.window(number);
-        Window window{.sets = std::vector<ActiveSet>(positions.size()), .shares = {}};
+        Window window{.sets = std::vector<ActiveSet>(positions.size()),
+                      .shares = {},
+                      .found = std::vector<QuantisedClassifier>(positions.size())};
         std::vector<ActiveSet*> open;
         for (size_t s = 0; s < positions.size(); ++s) {
             window.sets[s].position = positions[s];
@@ -171,21 +191,22 @@ class UnitSolver {
             pool_.run(unsolved.size(), [&](size_t g, unsigned worker) {
                 const size_t begin = g * kMaxLanes, size = std::min(kMaxLanes, open.size() - begin);
                 unsolved[g] =
-                    solve_group(window, std::span(open).subspan(begin, size), round, solvers_[worker], done);
+                    solve_group(window, std::span(open).subspan(begin, size), round, solvers_[worker]);
             });
             size_t n_open = 0;
             for (size_t o = 0; o < open.size(); ++o)
                 if (unsolved[o / kMaxLanes] >> (o % kMaxLanes) & 1) open[n_open++] = open[o];
             open.resize(n_open);
         }
+        return std::move(window.found);
     }
 
     // Returns bit l: group[l] is not solved yet. The others are done, and all are after the last round.
-    template <class Fn>
     uint64_t solve_group(Window& window, std::span<ActiveSet* const> group, int round,
-                         ActiveSetSolver& solver, Fn&& done) const {
+                         ActiveSetSolver& solver) const {
         const auto report = [&](int after_round) {
-            for (const ActiveSet* set : group) window.share(set).advance_to(part_solved(after_round));
+            for (const ActiveSet* set : group)
+                window.shares[window.index(set)].advance_to(part_solved(after_round));
         };
         const uint64_t unsolved =
             round < kWarmUpRounds ? solver.warm_up(group, report) : solver.advance(group, round);
@@ -194,141 +215,258 @@ class UnitSolver {
             const bool solved = !(unsolved >> l & 1);
             if (!solved && round + 1 < kMaxRounds) continue;
             group[l]->converged &= solved;
-            done(group[l]->position, finish(*group[l], solver));
-            window.share(group[l]).finish();
+            const size_t s = window.index(group[l]);
+            window.found[s] = finish(*group[l], solver);
+            window.shares[s].finish();
         }
         return unsolved;
     }
 
     // The active set is freed.
-    Classifier finish(ActiveSet& set, ActiveSetSolver& solver) const {
-        Classifier found{.weights = solver.weights(set),
-                         .bias = context_.params.fixed_bias,
-                         .n_iter = set.n_iter,
-                         .converged = set.converged};
-        std::erase_if(found.weights,
-                      [&](const Entry& w) { return !(std::abs(w.value) > context_.params.prune); });
-        found.weights.shrink_to_fit();
+    QuantisedClassifier finish(ActiveSet& set, ActiveSetSolver& solver) const {
+        std::vector<Entry> weights = solver.weights(set);
+        std::erase_if(weights, [&](const Entry& w) { return !(std::abs(w.value) > context_.params.prune); });
+        QuantisedClassifier found = quantised(weights);
+        found.bias = context_.params.fixed_bias;
+        found.n_iter = set.n_iter;
+        found.converged = set.converged;
         set.row = {};
         set.alpha = {};
         return found;
     }
 
+    // Features as X numbers them.
+    QuantisedClassifier quantised(std::span<const Entry> weights) const {
+        const auto features = prepared_.slice.features();
+        QuantisedClassifier found;
+        for (const Entry& w : weights) found.scale = std::max(found.scale, scale_for(std::abs(w.value)));
+        found.feature.reserve(weights.size());
+        found.weight.reserve(weights.size());
+        for (const Entry& w : weights) {
+            const StoredWeight q = quantise(w.value, found.scale);
+            if (q == 0) continue;
+            found.feature.push_back(features[w.feature]);
+            found.weight.push_back(q);
+        }
+        return found;
+    }
+
     const Plan& plan_;
-    const OneVsRestContext& context_;
+    const PreparedRows& prepared_;
+    const OneVsRestContext context_;
     Pool& pool_;
-    Problem frequent_problem_;
     std::vector<ActiveSetSolver> solvers_;  // one for each worker
 };
 
 // Packs a block of 128 classifiers as soon as the last of them is there.
 class BlockPacker {
   public:
-    BlockPacker(size_t n_labels, std::span<const uint32_t> features)
-        : features_(features),
+    BlockPacker(size_t n_labels, size_t n_features)
+        : n_features_(n_features),
           classifiers_(n_labels),
           blocks_((n_labels + kBlockChildren - 1) / kBlockChildren),
           missing_(std::make_unique<std::atomic<size_t>[]>(blocks_.size())) {
-        for (size_t b = 0; b < blocks_.size(); ++b) missing_[b] = size_of(b);
+        for (size_t b = 0; b < blocks_.size(); ++b) missing_[b] = block(b).size();
     }
 
-    void add(size_t position, Classifier classifier) {
+    void add(size_t position, QuantisedClassifier&& classifier) {
         classifiers_[position] = std::move(classifier);
-        const size_t block = position / kBlockChildren;
-        if (--missing_[block] == 0) pack_block(block);
+        const size_t b = position / kBlockChildren;
+        if (--missing_[b] == 0) blocks_[b] = pack_block(block(b), n_features_);
     }
 
     std::vector<PackedNode>& blocks() { return blocks_; }
 
   private:
-    size_t size_of(size_t block) const {
-        return std::min(kBlockChildren, classifiers_.size() - block * kBlockChildren);
+    std::span<QuantisedClassifier> block(size_t b) {
+        const size_t first = b * kBlockChildren;
+        return std::span(classifiers_).subspan(first, std::min(kBlockChildren, classifiers_.size() - first));
     }
 
-    void pack_block(size_t block) {
-        const size_t n = size_of(block);
-        std::vector<Solution> panels((n + kMaxLanes - 1) / kMaxLanes);
-        for (size_t c = 0; c < n; ++c) {
-            Classifier found = std::move(classifiers_[block * kBlockChildren + c]);
-            Solution& panel = panels[c / kMaxLanes];
-            for (const Entry& w : found.weights)
-                panel.weights.push_back({w.feature, static_cast<uint32_t>(c), w.value});
-            panel.bias.push_back(found.bias);
-            panel.n_iter.push_back(found.n_iter);
-            panel.converged.push_back(found.converged);
-        }
-        blocks_[block] = pack(panels, features_, n);
-    }
-
-    std::span<const uint32_t> features_;
-    std::vector<Classifier> classifiers_;
+    const size_t n_features_;
+    std::vector<QuantisedClassifier> classifiers_;
     std::vector<PackedNode> blocks_;
     std::unique_ptr<std::atomic<size_t>[]> missing_;  // classifiers of each block
 };
+
+Bytes to_bytes(std::span<const QuantisedClassifier> classifiers) {
+    std::vector<float> bias, scale;
+    std::vector<int32_t> n_iter;
+    std::vector<uint8_t> converged;
+    std::vector<uint32_t> size;
+    size_t n_weights = 0;
+    for (const QuantisedClassifier& found : classifiers) {
+        bias.push_back(found.bias);
+        scale.push_back(found.scale);
+        n_iter.push_back(found.n_iter);
+        converged.push_back(found.converged);
+        size.push_back(static_cast<uint32_t>(found.feature.size()));
+        n_weights += size.back();
+    }
+    ByteWriter out;
+    out.reserve(n_weights * 5 + classifiers.size() * 40 + 64);
+    out.array(std::span<const float>(bias));
+    out.array(std::span<const float>(scale));
+    out.array(std::span<const int32_t>(n_iter));
+    out.array(std::span<const uint8_t>(converged));
+    out.array(std::span<const uint32_t>(size));
+    for (const QuantisedClassifier& found : classifiers) {
+        out.items(std::span<const uint32_t>(found.feature));
+        out.items(std::span<const StoredWeight>(found.weight));
+    }
+    return out.take();
+}
+
+std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size_t n, size_t n_features) {
+    ByteReader in(bytes);
+    const auto bias = in.array<float>(), scale = in.array<float>();
+    const auto n_iter = in.array<int32_t>();
+    const auto converged = in.array<uint8_t>();
+    const auto size = in.array<uint32_t>();
+    const auto fail = [] {
+        throw std::invalid_argument("the result of a unit of work is not that of such labels");
+    };
+    if (bias.size() != n || scale.size() != n || n_iter.size() != n || converged.size() != n ||
+        size.size() != n)
+        fail();
+    std::vector<QuantisedClassifier> classifiers(n);
+    for (size_t c = 0; c < n; ++c) {
+        QuantisedClassifier& found = classifiers[c];
+        found.bias = bias[c];
+        found.scale = scale[c];
+        found.n_iter = n_iter[c];
+        found.converged = converged[c] != 0;
+        in.items(found.feature, size[c]);
+        in.items(found.weight, size[c]);
+        for (const uint32_t f : found.feature)
+            if (f >= n_features) fail();
+        if (std::find(found.weight.begin(), found.weight.end(), 0) != found.weight.end()) fail();
+        auto sorted = found.feature;
+        std::sort(sorted.begin(), sorted.end());
+        if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) fail();
+    }
+    in.end();
+    return classifiers;
+}
 
 bool can_use_active_sets(const Dataset& data, const LinearParams& params) {
     return params.loss == Loss::squared_hinge && params.solver == Solver::dual && !params.learn_bias &&
            params.fixed_bias <= -1 && !data.x().is_dense();
 }
 
-OwnedForest assemble(std::span<const uint32_t> labels, std::vector<PackedNode>& blocks,
-                     const Control& control, TrainReport& report) {
-    OwnedForest forest;
-    forest.tree_ptr = {0, 1};
-    forest.child_ptr = {0, static_cast<int64_t>(labels.size())};
-    forest.children.assign(labels.begin(), labels.end());
-    forest.is_leaf = {1};
-    forest.bucket_ptr = forest.record_ptr = {0};
-    size_t n_bytes = 0;
-    for (const PackedNode& block : blocks) n_bytes += block.part.records.size();
-    forest.records.reserve(n_bytes);
-    for (PackedNode& block : blocks) {
-        control.check();
-        report.n_classifiers += block.part.bias.size();
-        report.n_unconverged += block.n_unconverged;
-        report.max_iter = std::max(report.max_iter, block.max_iter);
-        append(forest, block.part);
-        block = {};
+class OneVsRestClassifiers final : public ClassifierStage {
+  public:
+    OneVsRestClassifiers(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
+                         double frequent_share, uint64_t seed, const LinearParams& params,
+                         const Kernels& kernels)
+        : labels_(labels.begin(), labels.end()),
+          costs_(costs.begin(), costs.end()),
+          key_(derive(seed, kForSolver)),
+          params_(params),
+          kernels_(kernels),
+          plan_(data, labels_, frequent_share),
+          packer_(std::make_unique<BlockPacker>(labels.size(), data.n_features())) {
+        std::vector<uint64_t> unit_costs;
+        for (size_t u = 0; u < plan_.n_units(); ++u) unit_costs.push_back(plan_.unit_cost(u));
+        preparation_ = std::accumulate(unit_costs.begin(), unit_costs.end(), uint64_t{0}) / kPreparation;
+        set_costs(std::move(unit_costs));
     }
-    forest.block_ptr = {0, static_cast<int64_t>(forest.shift.size())};
-    return forest;
-}
+
+    OwnedForest finish(const Control& control, TrainReport& report) override {
+        require_complete();
+        prepared_.reset();
+        OwnedForest forest;
+        forest.tree_ptr = {0, 1};
+        forest.child_ptr = {0, static_cast<int64_t>(labels_.size())};
+        forest.children.assign(labels_.begin(), labels_.end());
+        forest.is_leaf = {1};
+        forest.bucket_ptr = forest.record_ptr = {0};
+        size_t n_bytes = 0;
+        for (const PackedNode& block : packer_->blocks()) n_bytes += block.part.records.size();
+        forest.records.reserve(n_bytes);
+        for (PackedNode& block : packer_->blocks()) {
+            control.check();
+            report.n_classifiers += block.part.bias.size();
+            report.n_unconverged += block.n_unconverged;
+            report.max_iter = std::max(report.max_iter, block.max_iter);
+            append(forest, block.part);
+            block = {};
+        }
+        forest.block_ptr = {0, static_cast<int64_t>(forest.shift.size())};
+        return forest;
+    }
+
+  protected:
+    void prepare(std::span<const uint32_t>, Pool& pool) override {
+        if (!prepared_) prepared_.emplace(plan_.data(), plan_, labels_, key_, pool);
+        solver_ =
+            std::make_unique<UnitSolver>(plan_, *prepared_, labels_, costs_, key_, params_, kernels_, pool);
+    }
+    // The prepared rows stay for the next call, until the last unit is solved.
+    void release() override { solver_.reset(); }
+    uint64_t preparation_cost() const override { return preparation_; }
+    // Panels take long and are solved by one thread each: they are first, and windows fill the gaps.
+    void sort_units(std::vector<uint32_t>& units) const override { std::sort(units.begin(), units.end()); }
+
+    Bytes solve_unit(size_t unit, Pool&, unsigned, Wanted wanted) override {
+        std::vector<QuantisedClassifier> found = solver_->solve(unit);
+        Bytes bytes;
+        if (wanted.as_bytes) bytes = to_bytes(found);
+        if (wanted.keep) keep(unit, found);
+        return bytes;
+    }
+    void add_unit(size_t unit, std::span<const uint8_t> result) override {
+        auto found = from_bytes(result, plan_.unit(unit).size(), plan_.data().n_features());
+        keep(unit, found);
+    }
+
+  private:
+    void keep(size_t unit, std::vector<QuantisedClassifier>& found) {
+        const auto positions = plan_.unit(unit);
+        for (size_t c = 0; c < positions.size(); ++c) packer_->add(positions[c], std::move(found[c]));
+    }
+
+    const std::vector<uint32_t> labels_;
+    const std::vector<float> costs_;
+    const uint64_t key_;
+    const LinearParams params_;
+    const Kernels& kernels_;
+    const Plan plan_;
+    uint64_t preparation_ = 0;
+    std::unique_ptr<BlockPacker> packer_;
+    std::optional<PreparedRows> prepared_;
+    std::unique_ptr<UnitSolver> solver_;
+};
 
 }  // namespace
+
+std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
+                                                         std::span<const uint32_t> labels,
+                                                         std::span<const float> costs, double frequent_share,
+                                                         uint64_t seed, const LinearParams& params,
+                                                         const Kernels& kernels, const Control& control) {
+    if (can_use_active_sets(data, params))
+        return std::make_unique<OneVsRestClassifiers>(data, labels, costs, frequent_share, seed, params,
+                                                      kernels);
+    if (!costs.empty())
+        throw std::invalid_argument(
+            "costs of labels need sparse rows, the squared hinge, the dual solver and a bias fixed at -1 or "
+            "below");
+    auto one_leaf = std::make_shared<std::vector<Tree>>();
+    one_leaf->push_back({.child_ptr = {0, static_cast<int64_t>(labels.size())},
+                         .children = {labels.begin(), labels.end()},
+                         .is_leaf = {1}});
+    return classifiers_of_trees(data, std::move(one_leaf), seed, params, false, kernels, control);
+}
 
 OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
                               std::span<const float> costs, double frequent_share, uint64_t seed,
                               const LinearParams& params, const Kernels& kernels, Pool& pool,
                               TrainReport& report) {
-    if (!can_use_active_sets(data, params)) {
-        if (!costs.empty())
-            throw std::invalid_argument(
-                "costs of labels need sparse rows, the squared hinge, the dual solver and a bias fixed at -1 "
-                "or below");
-        const Tree tree{.child_ptr = {0, static_cast<int64_t>(labels.size())},
-                        .children = {labels.begin(), labels.end()},
-                        .is_leaf = {1}};
-        const TreeView view = tree.view();
-        return train_trees(data, {&view, 1}, seed, params, false, kernels, pool, report);
-    }
-    const Plan plan(data, labels, frequent_share);
-    pool.control().done = 0;
-    pool.control().total = plan.cost() + plan.cost() / kPreparation;
-    std::vector<uint32_t> all(data.n_rows());
-    std::iota(all.begin(), all.end(), 0u);
-    Slice::Scratch scratch;
-    const Slice slice(data.x(), all, data.factors(), scratch, pool.control());
-    const QuantisedRows rows(slice.rows(), pool);
-    const OneVsRestContext context(data, rows, labels, costs, derive(seed, kForSolver), params, kernels,
-                                   pool.control());
-    UnitSolver solver(plan, context, slice, pool);
-    pool.control().done += plan.cost() / kPreparation;
-    BlockPacker packer(labels.size(), slice.features());
-    pool.run(plan.n_units(), [&](size_t unit, unsigned) {
-        solver.solve(unit,
-                     [&](size_t position, Classifier found) { packer.add(position, std::move(found)); });
-    });
-    return assemble(labels, packer.blocks(), pool.control(), report);
+    const auto stage =
+        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool.control());
+    stage->solve_all(pool);
+    return stage->finish(pool.control(), report);
 }
 
 }  // namespace bonsai

@@ -1,107 +1,153 @@
 #include "tree/build.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "base/random.hpp"
-#include "data/slice.hpp"
 #include "tree/bounded_clusters.hpp"
 
 namespace bonsai {
-namespace {
 
-struct OpenNode {
-    std::vector<uint32_t> labels;
-    uint64_t key;
-    Partition partition;  // without clusters: a leaf
-};
-
-bool must_split(const OpenNode& node, size_t depth, const TreeParams& params) {
-    const size_t n = node.labels.size();
-    if (n <= params.max_leaf_size) return false;
-    if (params.max_depth == 0 || depth < params.max_depth) return true;
-    return params.split_oversized && n / kOversizedFactor >= params.max_leaf_size;
+SplitStage::SplitStage(NodesToSplit nodes, const TreeParams& params, const Kernels& kernels)
+    : nodes_(std::move(nodes)), params_(params), kernels_(kernels), partitions_(nodes_.size()) {
+    std::vector<uint64_t> costs;
+    for (size_t node = 0; node < nodes_.size(); ++node) costs.push_back(nodes_.labels_of(node).size());
+    set_costs(std::move(costs));
 }
 
-// `vectors` are those of the node's labels.
-void split(const SortedSlice& vectors, OpenNode& node, const TreeParams& params, const Kernels& kernels,
-           Pool& pool) {
-    const size_t n = node.labels.size(), mean = (n + params.kmeans.k - 1) / params.kmeans.k;
-    const size_t largest = params.bounded ? kLargestCluster * std::max(params.max_leaf_size, mean) : n;
-    node.partition = partition_bounded(vectors.rows(), params.kmeans, largest,
-                                       derive(node.key, kForClustering), kernels, pool);
+void SplitStage::prepare(std::span<const uint32_t>, Pool& pool) {
+    if (!vectors_) throw std::invalid_argument("label vectors are needed to split nodes");
+    for (const uint32_t label : nodes_.labels)
+        if (label >= vectors_->n_rows) throw std::invalid_argument("a label has no vector");
+    if (nodes_.roots) all_.emplace(*vectors_, nodes_.labels_of(0), pool);
+}
+
+Partition SplitStage::split(size_t node, const RowsView& rows, Pool& pool) const {
+    const size_t n = rows.n_rows, mean = (n + params_.kmeans.k - 1) / params_.kmeans.k;
+    const size_t largest = params_.bounded ? kLargestCluster * std::max(params_.max_leaf_size, mean) : n;
+    Partition found = partition_bounded(rows, params_.kmeans, largest,
+                                        derive(nodes_.keys[node], kForClustering), kernels_, pool);
     // Where all vectors are equal, for example, there is one cluster: the node stays a leaf of this size.
-    if (node.partition.n_clusters < 2) node.partition = {};
+    if (found.n_clusters < 2) found = {};
+    return found;
 }
 
-// All roots hold the same labels. One after the other: each is large enough for all threads, and needs memory
-// for its centres.
-void split_roots(const RowsView& vectors, std::span<const uint32_t> labels,
-                 std::vector<std::vector<OpenNode>>& levels, const TreeParams& params, const Kernels& kernels,
-                 Pool& pool) {
-    const SortedSlice all(vectors, labels, pool);
-    for (auto& level : levels) split(all, level[0], params, kernels, pool);
+Bytes SplitStage::solve_unit(size_t unit, Pool& pool, unsigned, Wanted wanted) {
+    Partition found = all_ ? split(unit, all_->rows(), pool)
+                           : split(unit, SortedSlice(*vectors_, nodes_.labels_of(unit), pool).rows(), pool);
+    pool.control().done += costs()[unit];
+    ByteWriter out;
+    if (wanted.as_bytes) {
+        out.value(static_cast<uint64_t>(found.n_clusters));
+        out.array(std::span<const uint32_t>(found.cluster));
+    }
+    if (wanted.keep) partitions_[unit] = std::move(found);
+    return out.take();
 }
 
-// The nodes of one level of all trees, large ones first: small ones fill the gaps at the end.
-void split_level(const RowsView& vectors, size_t depth, std::vector<std::vector<OpenNode>>& levels,
-                 const TreeParams& params, const Kernels& kernels, Pool& pool) {
-    std::vector<OpenNode*> large;
-    for (auto& level : levels)
-        for (auto& node : level)
-            if (must_split(node, depth, params)) large.push_back(&node);
-    std::stable_sort(large.begin(), large.end(), [](const OpenNode* a, const OpenNode* b) {
-        return a->labels.size() > b->labels.size();
-    });
-    pool.run(large.size(), [&](size_t task, unsigned) {
-        split(SortedSlice(vectors, large[task]->labels, pool), *large[task], params, kernels, pool);
-    });
+void SplitStage::add_unit(size_t unit, std::span<const uint8_t> result) {
+    ByteReader in(result);
+    Partition found;
+    found.n_clusters = in.value<uint64_t>();
+    in.array(found.cluster);
+    in.end();
+    const auto fail = [] {
+        throw std::invalid_argument("the result of a unit of work is not a partition of such a node");
+    };
+    const size_t n = nodes_.labels_of(unit).size();
+    if (found.cluster.size() != (found.n_clusters == 0 ? 0 : n) || found.n_clusters > n) fail();
+    std::vector<uint8_t> used(found.n_clusters, 0);
+    for (const uint32_t cluster : found.cluster) {
+        if (cluster >= found.n_clusters) fail();
+        used[cluster] = 1;
+    }
+    if (std::find(used.begin(), used.end(), 0) != used.end()) fail();
+    partitions_[unit] = std::move(found);
 }
 
-// Appends the nodes of a level to their tree, and replaces them by their children.
-void append_level(std::vector<OpenNode>& level, size_t& n_numbered, Tree& out, Control& control) {
-    std::vector<OpenNode> next;
-    for (auto& node : level) {
-        control.check();
-        out.is_leaf.push_back(node.partition.n_clusters == 0);
-        if (out.is_leaf.back()) {
-            out.children.insert(out.children.end(), node.labels.begin(), node.labels.end());
-            control.done += node.labels.size();
-        } else {
-            const size_t first = next.size();
-            for (size_t c = 0; c < node.partition.n_clusters; ++c) {
-                out.children.push_back(static_cast<int32_t>(n_numbered++));
-                next.push_back({{}, derive(node.key, c), {}});
-            }
-            for (size_t i = 0; i < node.labels.size(); ++i)
-                next[first + node.partition.cluster[i]].labels.push_back(node.labels[i]);
+TreeBuilder::TreeBuilder(std::span<const uint32_t> labels, size_t n_trees, const TreeParams& params)
+    : params_(params), trees_(n_trees), open_(n_trees), n_numbered_(n_trees, 1) {
+    for (size_t t = 0; t < n_trees; ++t) {
+        trees_[t].child_ptr.push_back(0);
+        open_[t].push_back({{labels.begin(), labels.end()}, root_key(params.seed, t)});
+    }
+}
+
+bool TreeBuilder::is_open() const {
+    return std::any_of(open_.begin(), open_.end(), [](const auto& level) { return !level.empty(); });
+}
+
+bool TreeBuilder::must_split(const OpenNode& node) const {
+    const size_t n = node.labels.size();
+    if (n <= params_.max_leaf_size) return false;
+    if (params_.max_depth == 0 || depth_ < params_.max_depth) return true;
+    return params_.split_oversized && n / kOversizedFactor >= params_.max_leaf_size;
+}
+
+NodesToSplit TreeBuilder::nodes() const {
+    NodesToSplit found;
+    found.roots = depth_ == 1;
+    for (const auto& level : open_)
+        for (const OpenNode& node : level) {
+            if (!must_split(node)) continue;
+            found.labels.insert(found.labels.end(), node.labels.begin(), node.labels.end());
+            found.ptr.push_back(static_cast<int64_t>(found.labels.size()));
+            found.keys.push_back(node.key);
+        }
+    return found;
+}
+
+// Appends a node to its tree; its children, if any, to the next level.
+void TreeBuilder::append(const OpenNode& node, const Partition* partition, size_t tree,
+                         std::vector<OpenNode>& next) {
+    Tree& out = trees_[tree];
+    const bool is_leaf = !partition || partition->n_clusters == 0;
+    out.is_leaf.push_back(is_leaf);
+    if (is_leaf) {
+        out.children.insert(out.children.end(), node.labels.begin(), node.labels.end());
+    } else {
+        const size_t first = next.size();
+        for (size_t c = 0; c < partition->n_clusters; ++c) {
+            out.children.push_back(static_cast<int32_t>(n_numbered_[tree]++));
+            next.push_back({{}, derive(node.key, c)});
+        }
+        for (size_t i = 0; i < node.labels.size(); ++i)
+            next[first + partition->cluster[i]].labels.push_back(node.labels[i]);
+    }
+    out.child_ptr.push_back(static_cast<int64_t>(out.children.size()));
+}
+
+void TreeBuilder::advance(const SplitStage& splits, const Control& control) {
+    size_t n_split = 0;
+    for (const auto& level : open_)
+        n_split += static_cast<size_t>(std::count_if(level.begin(), level.end(),
+                                                     [&](const OpenNode& node) { return must_split(node); }));
+    if (!splits.complete() || splits.n_units() != n_split)
+        throw std::invalid_argument("the splits are not those of this level, or not complete");
+    size_t unit = 0;
+    for (size_t t = 0; t < open_.size(); ++t) {
+        std::vector<OpenNode> next;
+        for (OpenNode& node : open_[t]) {
+            control.check();
+            const Partition* partition = must_split(node) ? &splits.partition(unit++) : nullptr;
+            append(node, partition, t, next);
             node = {};
         }
-        out.child_ptr.push_back(static_cast<int64_t>(out.children.size()));
+        open_[t] = std::move(next);
     }
-    level = std::move(next);
+    ++depth_;
 }
-
-}  // namespace
 
 std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
                               const TreeParams& params, const Kernels& kernels, Pool& pool) {
-    pool.control().total = n_trees * labels.size();
-    std::vector<Tree> trees(n_trees);
-    std::vector<std::vector<OpenNode>> levels(n_trees);
-    std::vector<size_t> n_numbered(n_trees, 1);
-    for (size_t t = 0; t < n_trees; ++t) {
-        trees[t].child_ptr.push_back(0);
-        levels[t].push_back({{labels.begin(), labels.end()}, root_key(params.seed, t), {}});
+    TreeBuilder builder(labels, n_trees, params);
+    while (builder.is_open()) {
+        SplitStage splits(builder.nodes(), params, kernels);
+        splits.set_vectors(vectors);
+        splits.solve_all(pool);
+        builder.advance(splits, pool.control());
     }
-    const auto open = [](const auto& level) { return !level.empty(); };
-    for (size_t depth = 1; std::any_of(levels.begin(), levels.end(), open); ++depth) {
-        if (depth == 1 && must_split(levels[0][0], depth, params))
-            split_roots(vectors, labels, levels, params, kernels, pool);
-        else
-            split_level(vectors, depth, levels, params, kernels, pool);
-        for (size_t t = 0; t < n_trees; ++t) append_level(levels[t], n_numbered[t], trees[t], pool.control());
-    }
-    return trees;
+    return builder.finish();
 }
 
 }  // namespace bonsai

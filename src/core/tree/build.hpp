@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/parallel.hpp"
+#include "base/stage.hpp"
 #include "data/rows.hpp"
+#include "data/slice.hpp"
 #include "kernels/kernels.hpp"
 #include "tree/kmeans.hpp"
 #include "tree/label_tree.hpp"
@@ -29,7 +32,79 @@ struct TreeParams {
     uint64_t seed;
 };
 
-// Trees over the given labels (ascending), whose vectors are the rows of `vectors`.
+// Nodes to split: the labels of each, ascending, and its key.
+struct NodesToSplit {
+    std::vector<int64_t> ptr = {0};
+    std::vector<uint32_t> labels;
+    std::vector<uint64_t> keys;
+    bool roots = false;  // of all trees: they have the same labels
+
+    size_t size() const { return keys.size(); }
+    std::span<const uint32_t> labels_of(size_t node) const {
+        return {labels.data() + ptr[node], static_cast<size_t>(ptr[node + 1] - ptr[node])};
+    }
+};
+
+// The splits of such nodes: a unit for each.
+class SplitStage final : public Stage {
+  public:
+    SplitStage(NodesToSplit nodes, const TreeParams& params, const Kernels& kernels);
+
+    // One row for each label. They are needed as soon as a unit is solved, and must live until then.
+    void set_vectors(const RowsView& vectors) { vectors_ = &vectors; }
+    const NodesToSplit& nodes() const { return nodes_; }
+    // Without clusters: the node stays a leaf.
+    const Partition& partition(size_t node) const { return partitions_[node]; }
+
+  protected:
+    void prepare(std::span<const uint32_t> units, Pool& pool) override;
+    void release() override { all_.reset(); }
+    // Each root is large enough for all threads, and needs memory for its centres.
+    bool one_at_a_time() const override { return nodes_.roots; }
+    Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override;
+    void add_unit(size_t unit, std::span<const uint8_t> result) override;
+
+  private:
+    Partition split(size_t node, const RowsView& rows, Pool& pool) const;
+
+    const NodesToSplit nodes_;
+    const TreeParams params_;
+    const Kernels& kernels_;
+    const RowsView* vectors_ = nullptr;
+    std::optional<SortedSlice> all_;  // the vectors that the roots share
+    std::vector<Partition> partitions_;
+};
+
+// Builds trees over the given labels (ascending) level by level: as long as it is open, the splits of `nodes`
+// go to `advance`.
+class TreeBuilder {
+  public:
+    TreeBuilder(std::span<const uint32_t> labels, size_t n_trees, const TreeParams& params);
+
+    bool is_open() const;
+    size_t depth() const { return depth_; }  // of the current level; the root is level 1
+    // The nodes of the current level that must be split.
+    NodesToSplit nodes() const;
+    // Throws std::invalid_argument unless `splits` is complete and of these nodes.
+    void advance(const SplitStage& splits, const Control& control);
+    std::vector<Tree> finish() { return std::move(trees_); }
+
+  private:
+    struct OpenNode {
+        std::vector<uint32_t> labels;
+        uint64_t key;
+    };
+    bool must_split(const OpenNode& node) const;
+    void append(const OpenNode& node, const Partition* partition, size_t tree, std::vector<OpenNode>& next);
+
+    const TreeParams params_;
+    std::vector<Tree> trees_;
+    std::vector<std::vector<OpenNode>> open_;  // the nodes of the current level of each tree
+    std::vector<size_t> n_numbered_;
+    size_t depth_ = 1;
+};
+
+// All of it at once; the vectors of the labels are the rows of `vectors`.
 std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
                               const TreeParams& params, const Kernels& kernels, Pool& pool);
 

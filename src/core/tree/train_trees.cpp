@@ -25,7 +25,20 @@ struct Job {
     size_t n_classes = 0;
     bool has_classifiers = true;
     uint64_t cost = 0;  // rows × classes, roughly; 0 without classifiers
+    size_t first_unit = 0;
+    size_t n_units = 0;  // 0 without classifiers
 };
+
+// A range of the classes of a job.
+struct Unit {
+    size_t job;
+    size_t first;
+    size_t n;
+};
+
+// A root with more classes than this, as one-vs-rest has it, is cut into units of this many: its rows are
+// prepared once for all of them. Whole blocks of the model.
+constexpr size_t kClassesPerUnit = 4 * kBlockChildren;
 
 // Buffers of one worker, of the size of the label, row and feature spaces.
 struct Scratch {
@@ -96,49 +109,43 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
     return problem;
 }
 
-PackedNode solve(const Dataset& data, const Job& job, std::span<const uint32_t> rows, const Slice& slice,
-                 const LinearParams& params, const Kernels& kernels, Pool& pool, Scratch& scratch) {
-    const Problem problem = make_problem(data, job, rows, slice, scratch);
-    std::vector<Solution> panels((job.n_classes + kMaxLanes - 1) / kMaxLanes);
-    pool.run(panels.size(), [&](size_t p, unsigned) {
-        const size_t first = p * kMaxLanes, n = std::min(kMaxLanes, job.n_classes - first);
-        ProgressShare progress(pool.control(),
-                               job.cost * (first + n) / job.n_classes - job.cost * first / job.n_classes);
-        panels[p] = solve_panel(problem, first, n, params, kernels, pool.control(), &progress);
-        progress.finish();
-    });
-    return pack(panels, slice.features(), job.n_classes);
-}
-
-// The slice of all rows, which the roots of all trees share: every row reaches the root, even one without
-// labels. Made for the first root, freed after the last.
-class RootSlice {
+// The problems of the roots. They share the slice of all rows: every row reaches the root, even one without
+// labels. Made for the first unit that asks, freed after the last.
+class RootProblems {
   public:
-    RootSlice(const Dataset& data, bool separate_singletons, size_t n_roots)
-        : data_(data), separate_singletons_(separate_singletons), n_left_(n_roots) {}
+    RootProblems(const Dataset& data, bool separate_singletons, size_t n_trees)
+        : data_(data), separate_singletons_(separate_singletons), problems_(n_trees), n_left_(n_trees, 0) {}
+
+    // A unit of this tree's root will ask.
+    void expect(size_t tree) { ++n_left_[tree]; }
 
     template <class Fn>
-    void use(Slice::Scratch& scratch, const Control& control, Fn&& fn) {
+    void use(const Job& job, Scratch& scratch, const Control& control, Fn&& fn) {
         {
             const std::lock_guard lock(mutex_);
             if (!slice_) {
                 rows_.resize(data_.n_rows());
                 std::iota(rows_.begin(), rows_.end(), 0u);
-                slice_.emplace(data_.x(), rows_, data_.factors(), scratch, control, separate_singletons_);
+                slice_.emplace(data_.x(), rows_, data_.factors(), scratch.slice, control,
+                               separate_singletons_);
             }
+            if (!problems_[job.tree])
+                problems_[job.tree].emplace(make_problem(data_, job, rows_, *slice_, scratch));
         }
-        fn(std::span<const uint32_t>(rows_), *slice_);
+        fn(*problems_[job.tree], *slice_);
         const std::lock_guard lock(mutex_);
-        if (--n_left_ == 0) slice_.reset();
+        if (--n_left_[job.tree] == 0) problems_[job.tree].reset();
+        if (std::all_of(n_left_.begin(), n_left_.end(), [](size_t n) { return n == 0; })) slice_.reset();
     }
 
   private:
     const Dataset& data_;
     const bool separate_singletons_;
     std::mutex mutex_;
-    size_t n_left_;
     std::vector<uint32_t> rows_;
     std::optional<Slice> slice_;
+    std::vector<std::optional<Problem>> problems_;  // of each tree
+    std::vector<size_t> n_left_;
 };
 
 PackedNode without_classifiers(size_t n_classes) {
@@ -149,81 +156,171 @@ PackedNode without_classifiers(size_t n_classes) {
     return node;
 }
 
-std::vector<PackedNode> solve_all(const Dataset& data, std::vector<Job>& jobs, size_t n_trees,
-                                  const LinearParams& params, const Kernels& kernels, Pool& pool) {
-    // Large nodes first: small ones fill the gaps at the end.
-    std::vector<size_t> order(jobs.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return jobs[a].cost > jobs[b].cost; });
-    std::vector<Scratch> scratch(pool.threads());
-    for (auto& s : scratch) {
-        s.class_of_label.assign(data.n_labels(), kNoClass);
-        s.row_seen.assign(data.n_rows(), 0);
-    }
-    const bool separate_singletons = eliminates_singletons(params);
-    RootSlice root_slice(data, separate_singletons, n_trees);
-    std::vector<PackedNode> nodes(jobs.size());
-    pool.run(jobs.size(), [&](size_t o, unsigned worker) {
-        Job& job = jobs[order[o]];
-        PackedNode& node = nodes[order[o]];
-        Scratch& mine = scratch[worker];
-        const auto solve_on = [&](std::span<const uint32_t> rows, const Slice& slice) {
-            node = solve(data, job, rows, slice, params, kernels, pool, mine);
-        };
-        if (!job.has_classifiers) {
-            node = without_classifiers(job.n_classes);
-        } else if (job.node == 0) {
-            root_slice.use(mine.slice, pool.control(), solve_on);
-        } else {
-            const auto rows = rows_of_node(data, job, mine);
-            solve_on(rows,
-                     Slice(data.x(), rows, data.factors(), mine.slice, pool.control(), separate_singletons));
+class TreeClassifiers final : public ClassifierStage {
+  public:
+    TreeClassifiers(const Dataset& data, std::shared_ptr<const std::vector<Tree>> trees, uint64_t seed,
+                    const LinearParams& params, bool routing_only, const Kernels& kernels,
+                    const Control& control)
+        : data_(data), owned_(std::move(trees)), params_(params), kernels_(kernels) {
+        for (const Tree& tree : *owned_) trees_.push_back(tree.view());
+        jobs_ = list_jobs(data, trees_, seed, routing_only, control);
+        std::vector<uint64_t> costs;
+        for (size_t j = 0; j < jobs_.size(); ++j) {
+            Job& job = jobs_[j];
+            if (!job.has_classifiers) continue;
+            job.first_unit = units_.size();
+            const size_t step = job.node == 0 ? kClassesPerUnit : job.n_classes;
+            for (size_t first = 0; first < job.n_classes; first += step)
+                units_.push_back({j, first, std::min(step, job.n_classes - first)});
+            job.n_units = units_.size() - job.first_unit;
+            for (size_t u = job.first_unit; u < units_.size(); ++u)
+                costs.push_back(share_of(job, units_[u].first, units_[u].n));
         }
-        job.labels = job.class_of = {};
-    });
-    return nodes;
-}
+        set_costs(std::move(costs));
+        results_.resize(units_.size());
+    }
 
-OwnedForest assemble(std::span<const TreeView> trees, std::vector<PackedNode>& nodes, const Control& control,
-                     TrainReport& report) {
-    OwnedForest forest;
-    forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.bucket_ptr = forest.record_ptr = {0};
-    for (const TreeView& tree : trees) {
-        const int64_t shift = forest.child_ptr.back() - tree.child_ptr[0];
-        for (size_t v = 0; v < tree.n_nodes(); ++v) forest.child_ptr.push_back(shift + tree.child_ptr[v + 1]);
-        forest.children.insert(forest.children.end(), tree.children.begin(), tree.children.end());
-        forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
-        forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
+    OwnedForest finish(const Control& control, TrainReport& report) override {
+        require_complete();
+        OwnedForest forest;
+        forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.bucket_ptr = forest.record_ptr = {0};
+        for (const TreeView& tree : trees_) {
+            const int64_t shift = forest.child_ptr.back() - tree.child_ptr[0];
+            for (size_t v = 0; v < tree.n_nodes(); ++v)
+                forest.child_ptr.push_back(shift + tree.child_ptr[v + 1]);
+            forest.children.insert(forest.children.end(), tree.children.begin(), tree.children.end());
+            forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
+            forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
+        }
+        // Nearly all of a model: a vector that grows step by step would hold it three times over.
+        size_t n_bytes = 0;
+        for (const PackedNode& node : results_) n_bytes += node.part.records.size();
+        forest.records.reserve(n_bytes);
+        for (const Job& job : jobs_) {
+            control.check();
+            if (job.n_units == 0) append(forest, without_classifiers(job.n_classes).part);
+            for (size_t u = job.first_unit; u < job.first_unit + job.n_units; ++u) {
+                PackedNode node = std::exchange(results_[u], {});
+                report.n_classifiers += node.part.bias.size();
+                report.n_unconverged += node.n_unconverged;
+                report.max_iter = std::max(report.max_iter, node.max_iter);
+                append(forest, node.part);
+            }
+            forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
+        }
+        return forest;
     }
-    // Nearly all of a model: a vector that grows step by step would hold it three times over.
-    size_t n_bytes = 0;
-    for (const PackedNode& node : nodes) n_bytes += node.part.records.size();
-    forest.records.reserve(n_bytes);
-    for (PackedNode& node : nodes) {
-        control.check();
-        if (!node.part.shift.empty()) report.n_classifiers += node.part.bias.size();
-        report.n_unconverged += node.n_unconverged;
-        report.max_iter = std::max(report.max_iter, node.max_iter);
-        append(forest, node.part);
-        forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
-        node = {};
+
+  protected:
+    void prepare(std::span<const uint32_t> units, Pool& pool) override {
+        scratch_.resize(pool.threads());
+        for (auto& s : scratch_) {
+            s.class_of_label.assign(data_.n_labels(), kNoClass);
+            s.row_seen.assign(data_.n_rows(), 0);
+        }
+        roots_.emplace(data_, eliminates_singletons(params_), trees_.size());
+        for (const uint32_t unit : units) {
+            const Job& job = jobs_[units_[unit].job];
+            if (job.node == 0) roots_->expect(job.tree);
+        }
     }
-    return forest;
-}
+    void release() override {
+        scratch_.clear();
+        roots_.reset();
+    }
+
+    Bytes solve_unit(size_t number, Pool& pool, unsigned worker, Wanted wanted) override {
+        const Unit& unit = units_[number];
+        const Job& job = jobs_[unit.job];
+        Scratch& scratch = scratch_[worker];
+        PackedNode node;
+        const auto solve_on = [&](const Problem& problem, const Slice& slice) {
+            node = solve(job, unit, problem, slice, pool);
+        };
+        if (job.node == 0) {
+            roots_->use(job, scratch, pool.control(), solve_on);
+        } else {
+            const auto rows = rows_of_node(data_, job, scratch);
+            const Slice slice(data_.x(), rows, data_.factors(), scratch.slice, pool.control(),
+                              eliminates_singletons(params_));
+            solve_on(make_problem(data_, job, rows, slice, scratch), slice);
+        }
+        ByteWriter out;
+        if (wanted.as_bytes) write(node, out);
+        if (wanted.keep) keep(number, std::move(node));
+        return out.take();
+    }
+
+    void add_unit(size_t unit, std::span<const uint8_t> result) override {
+        ByteReader in(result);
+        PackedNode node = read_packed_node(in, units_[unit].n);
+        in.end();
+        keep(unit, std::move(node));
+    }
+
+  private:
+    void keep(size_t unit, PackedNode&& node) {
+        results_[unit] = std::move(node);
+        Job& job = jobs_[units_[unit].job];
+        if (job.n_units == 1 && job.node != 0) job.labels = job.class_of = {};
+    }
+
+    // The cost of a range of classes.
+    static uint64_t share_of(const Job& job, size_t first, size_t n) {
+        const auto up_to = [&](uint64_t c) {  // cost · c / n_classes, without overflow
+            return job.cost / job.n_classes * c + job.cost % job.n_classes * c / job.n_classes;
+        };
+        return up_to(first + n) - up_to(first);
+    }
+
+    PackedNode solve(const Job& job, const Unit& unit, const Problem& problem, const Slice& slice,
+                     Pool& pool) const {
+        std::vector<Solution> panels((unit.n + kMaxLanes - 1) / kMaxLanes);
+        pool.run(panels.size(), [&](size_t p, unsigned) {
+            const size_t first = unit.first + p * kMaxLanes, n = std::min(kMaxLanes, unit.n - p * kMaxLanes);
+            ProgressShare progress(pool.control(), share_of(job, first, n));
+            panels[p] = solve_panel(problem, first, n, params_, kernels_, pool.control(), &progress);
+            for (Weight& w : panels[p].weights) w.cls -= static_cast<uint32_t>(unit.first);
+            progress.finish();
+        });
+        return pack(panels, slice.features(), unit.n);
+    }
+
+    const Dataset& data_;
+    const std::shared_ptr<const std::vector<Tree>> owned_;
+    std::vector<TreeView> trees_;
+    const LinearParams params_;
+    const Kernels& kernels_;
+    std::vector<Job> jobs_;
+    std::vector<Unit> units_;
+    std::vector<PackedNode> results_;  // of each unit
+    std::vector<Scratch> scratch_;     // of each worker
+    std::optional<RootProblems> roots_;
+};
 
 }  // namespace
+
+std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
+                                                      std::shared_ptr<const std::vector<Tree>> trees,
+                                                      uint64_t seed, const LinearParams& params,
+                                                      bool routing_only, const Kernels& kernels,
+                                                      const Control& control) {
+    return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, routing_only, kernels,
+                                             control);
+}
 
 OwnedForest train_trees(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
                         const LinearParams& params, bool routing_only, const Kernels& kernels, Pool& pool,
                         TrainReport& report) {
-    std::vector<Job> jobs = list_jobs(data, trees, seed, routing_only, pool.control());
-    uint64_t total = 0;
-    for (const Job& job : jobs) total += job.cost;
-    pool.control().done = 0;
-    pool.control().total = total;
-    std::vector<PackedNode> nodes = solve_all(data, jobs, trees.size(), params, kernels, pool);
-    return assemble(trees, nodes, pool.control(), report);
+    auto copies = std::make_shared<std::vector<Tree>>();
+    for (const TreeView& tree : trees)
+        copies->push_back({{tree.child_ptr.begin(), tree.child_ptr.end()},
+                           {tree.children.begin(), tree.children.end()},
+                           {tree.is_leaf.begin(), tree.is_leaf.end()}});
+    const auto stage =
+        classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool.control());
+    stage->solve_all(pool);
+    return stage->finish(pool.control(), report);
 }
 
 }  // namespace bonsai

@@ -2,19 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "base/parallel.hpp"
 #include "data/dataset.hpp"
 #include "kernels/kernels.hpp"
 #include "linear/problem.hpp"
+#include "model/classifier_stage.hpp"
 #include "model/forest.hpp"
 #include "tree/label_tree.hpp"
 
 namespace bonsai {
 
-// Trains the classifiers of all nodes, each on the rows that have a label below the node (the root: on all
-// rows). `routing_only`: inner nodes only, leaves get no classifiers. The trees are valid (validate_tree).
+// The classifiers of all nodes, each trained on the rows that have a label below the node (the root: on all
+// rows). `routing_only`: inner nodes only, leaves get no classifiers. A unit is a node with classifiers, or a
+// range of the children of a root that has many. The trees are valid (validate_tree). The data must outlive
+// the stage.
+std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
+                                                      std::shared_ptr<const std::vector<Tree>> trees,
+                                                      uint64_t seed, const LinearParams& params,
+                                                      bool routing_only, const Kernels& kernels,
+                                                      const Control& control);
+
+// All of it at once.
 OwnedForest train_trees(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
                         const LinearParams& params, bool routing_only, const Kernels& kernels, Pool& pool,
                         TrainReport& report);

@@ -1,0 +1,85 @@
+// A stage of training: units of work that are independent of each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/parallel.hpp"
+
+namespace bonsai {
+
+// A unit's result depends on the data, the parameters and the unit's number alone: units may be solved in any
+// order, by any number of threads, in any process. The stage keeps the results. A result can leave it as
+// bytes, and enter another stage of the same data and parameters; there it is checked as far as memory safety
+// needs it.
+class Stage {
+  public:
+    // Called by any thread of the pool, for each unit once.
+    using Save = std::function<void(size_t unit, Bytes&& result)>;
+
+    virtual ~Stage() = default;
+    Stage(const Stage&) = delete;
+    Stage& operator=(const Stage&) = delete;
+
+    size_t n_units() const { return costs_.size(); }
+    // The work of each unit, in the units of the progress.
+    std::span<const uint64_t> costs() const { return costs_; }
+    bool has(size_t unit) const { return has_[unit] != 0; }
+    bool complete() const;
+    // Whether a result came from outside.
+    bool has_foreign() const { return has_foreign_; }
+    std::vector<uint32_t> missing() const;
+
+    // Solves those of `units` that are missing. Units use all threads of the pool, side by side or inside. If
+    // it throws, the results of finished units stay.
+    void solve(std::span<const uint32_t> units, Pool& pool, const Save& save = nullptr) {
+        solve(units, pool, save, {.keep = true, .as_bytes = save != nullptr});
+    }
+    // For another stage of the same kind: the results go to `save` alone, and the units are missing as
+    // before.
+    void solve_for_others(std::span<const uint32_t> units, Pool& pool, const Save& save) {
+        solve(units, pool, save, {.keep = false, .as_bytes = true});
+    }
+    void solve_all(Pool& pool) { solve(missing(), pool); }
+    // A result of the same unit, solved elsewhere; one that is already there is left as it is. Throws
+    // std::invalid_argument if the bytes cannot be such a result.
+    void add(size_t unit, std::span<const uint8_t> result);
+
+  protected:
+    Stage() = default;
+    void set_costs(std::vector<uint64_t> costs);
+    // Throws std::invalid_argument unless all results are there.
+    void require_complete() const;
+
+    // What the units of one call of `solve` share.
+    virtual void prepare(std::span<const uint32_t> /*units*/, Pool&) {}
+    // The end of that call.
+    virtual void release() {}
+    virtual uint64_t preparation_cost() const { return 0; }
+    // Units whose work does not divide well are first: the others fill the gaps at the end.
+    virtual void sort_units(std::vector<uint32_t>& units) const;
+    // Whether a unit needs so much memory that no two are solved at the same time.
+    virtual bool one_at_a_time() const { return false; }
+    // What to do with a result.
+    struct Wanted {
+        bool keep;
+        bool as_bytes;
+    };
+    // Solves a unit; returns nothing where no bytes are wanted.
+    virtual Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) = 0;
+    virtual void add_unit(size_t unit, std::span<const uint8_t> result) = 0;
+
+  private:
+    void check_unit(size_t unit) const;
+    void solve(std::span<const uint32_t> units, Pool& pool, const Save& save, Wanted wanted);
+
+    std::vector<uint64_t> costs_;
+    std::vector<uint8_t> has_;
+    bool has_foreign_ = false;
+};
+
+}  // namespace bonsai

@@ -1,0 +1,16 @@
+// A stage whose results are classifiers.
+#pragma once
+
+#include "base/stage.hpp"
+#include "linear/problem.hpp"
+#include "model/forest.hpp"
+
+namespace bonsai {
+
+class ClassifierStage : public Stage {
+  public:
+    // The forest of all results, which leave the stage. Throws std::invalid_argument unless it is complete.
+    virtual OwnedForest finish(const Control& control, TrainReport& report) = 0;
+};
+
+}  // namespace bonsai
