@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import reference
+import stages
 from bonsai_xmc import _core, _core_testing
 from reference import Node, Rng, derive, unit_rows
 from stored import (
@@ -48,7 +49,7 @@ def test_label_vectors(kind, normalize, weighted, dense):
     Y[10] = 0
     Y[10, -1] = 1  # a label on a row of its own: zero in the output space
     weights = make_weights(len(X)) if weighted else None
-    rows = _core.label_vectors(make_dataset(X, Y, weights, normalize, dense), kind, 3).arrays()
+    rows = stages.label_vectors(make_dataset(X, Y, weights, normalize, dense), kind, 3).arrays()
     expected = reference.label_vectors(X, Y, kind, weights, normalize)
     np.testing.assert_allclose(as_array(rows), expected, atol=2e-6)
     assert isinstance(rows, tuple) == (not dense or kind != "input")
@@ -60,7 +61,7 @@ def test_label_vectors(kind, normalize, weighted, dense):
 def test_label_vectors_of_rows_that_cancel(kind, dense):
     X = np.array([[1, 0, 2], [-1, 0, -2], [0, 1, 1]], dtype=np.float32)
     Y = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 1]])
-    vectors = as_array(_core.label_vectors(make_dataset(X, Y, dense=dense), kind, 1).arrays())
+    vectors = as_array(stages.label_vectors(make_dataset(X, Y, dense=dense), kind, 1).arrays())
     np.testing.assert_allclose(vectors, reference.label_vectors(X, Y, kind), atol=1e-6)
 
 
@@ -233,7 +234,9 @@ def test_trees(params, dense):
         "split_oversized": params.get("max_depth", 0) > 1,
         "bounded": params.get("bounded", False),
     }
-    trees = _core.build_trees(as_vectors(V, dense), labels.astype(np.uint32), 3, core_params, 99, 2).arrays()
+    trees = stages.build_trees(
+        as_vectors(V, dense), labels.astype(np.uint32), len(V), 3, core_params, 99, 2
+    ).arrays()
     assert len(trees) == 3
     for t, flat in enumerate(trees):
         root = reference.build_tree(np.float64(V), labels, reference.tree_key(99, t), **params)
@@ -251,7 +254,9 @@ def test_large_clusters_are_split_at_the_same_level(dense):
     for bounded in (False, True):
         params = kmeans_params(10) | {"max_leaf_size": 5, "max_depth": 2, "split_oversized": False}
         params |= {"bounded": bounded}
-        (flat,) = _core.build_trees(as_vectors(V, dense), labels.astype(np.uint32), 1, params, 7, 2).arrays()
+        (flat,) = stages.build_trees(
+            as_vectors(V, dense), labels.astype(np.uint32), len(V), 1, params, 7, 2
+        ).arrays()
         root = reference.build_tree(
             np.float64(V), labels, reference.tree_key(7, 0), 10, 5, 2, bounded=bounded
         )
@@ -400,7 +405,7 @@ def test_labels_on_no_row_or_on_all(sign, solver, loss):
 
 def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, **params):
     dataset = make_dataset(X, Y, weights, dense=dense)
-    vectors = _core.label_vectors(dataset, "input", 1)
+    vectors = stages.label_vectors(dataset, "input", 1)
     tree_params = kmeans_params(branching) | {
         "max_leaf_size": branching,
         "max_depth": 0,
@@ -408,9 +413,9 @@ def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, 
         "bounded": False,
     }
     present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
-    trees = _core.build_trees(vectors, present, n_trees, tree_params, seed, 1)
+    trees = stages.build_trees(vectors, present, Y.shape[1], n_trees, tree_params, seed, 1)
     params = linear_params(**{"prune": 0.1} | params)
-    forest, report = _core.train_trees(dataset, trees, params, seed, False, 2)
+    forest, report = stages.train_trees(dataset, trees, params, seed, False, 2)
     return trees.arrays(), forest.arrays(), report
 
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from bonsai_xmc import Bonsai, _core, datasets
+from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._store import container
 from helpers import same_model
 
@@ -43,7 +43,7 @@ def other():
 # --- a failed or interrupted refit ---
 
 
-@pytest.mark.parametrize("step", ["label_vectors", "build_trees", "train_trees", "Model"])
+@pytest.mark.parametrize("step", ["LabelVectorStage", "TreeBuilder", "ClassifierStage.of_trees", "Model"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(blocks, other, monkeypatch, step):
     """Once it left a mixture of the new number of features and seed with the old weights."""
     X, Y = blocks()
@@ -53,7 +53,7 @@ def test_a_refit_that_fails_leaves_the_model_as_it_was(blocks, other, monkeypatc
     def fail(*_, **__):
         raise MemoryError("no more")
 
-    monkeypatch.setattr(_core, step, fail)
+    monkeypatch.setattr(f"bonsai_xmc._core.{step}", fail)
     with pytest.raises(MemoryError):
         model.set_params(random_state=5).fit(*other)
     monkeypatch.undo()

@@ -8,6 +8,7 @@ from scipy.sparse import csr_matrix, hstack, random_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
+import stages
 from bonsai_xmc import Bonsai, _core, _core_testing
 from helpers import forests_of, one_vs_rest_of, trees_of
 from reference import Node, unit_rows
@@ -40,7 +41,7 @@ def train(X, Y, weights=None, normalize=True, threads=2, order=None, seed=5, cos
     labels = np.array(order, dtype=np.uint32)
     costs = np.array(costs, dtype=np.float32)
     params = linear_params(**options)
-    forest, report = _core.train_one_vs_rest(dataset, labels, costs, 1.0, params, seed, threads)
+    forest, report = stages.train_one_vs_rest(dataset, labels, costs, 1.0, params, seed, threads)
     arrays = forest.arrays()
     _core.Forest(arrays, X.shape[1], Y.shape[1]).verify()
     assert arrays["children"].tolist() == list(order)
@@ -230,13 +231,15 @@ def test_costs_of_labels_multiply_c():
 def test_rare_labels_cost_more(generated, monkeypatch):
     data = generated
     seen = []
-    train = _core.train_one_vs_rest
+    of_labels = _core.ClassifierStage.of_labels
 
-    def recorded(dataset, labels, costs, *args, **kwargs):
-        seen.append((labels, costs))
-        return train(dataset, labels, costs, *args, **kwargs)
+    class Recorded:
+        @staticmethod
+        def of_labels(dataset, labels, costs, *args):
+            seen.append((labels, costs))
+            return of_labels(dataset, labels, costs, *args)
 
-    monkeypatch.setattr(_core, "train_one_vs_rest", recorded)
+    monkeypatch.setattr(_core, "ClassifierStage", Recorded)
     Bonsai(classifiers="one_vs_rest", tail_exponent=0.5, threshold=0.5).fit(data.X_train, data.Y_train)
     ((labels, costs),) = seen
     n = np.asarray(data.Y_train.sum(axis=0)).ravel()[labels]

@@ -208,8 +208,8 @@ def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
 def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     """Trained on the same rows, a subtree has the same weights as within its tree."""
     from bonsai_xmc._inputs import training_rows
-    from bonsai_xmc._progress import Phases
     from bonsai_xmc._training import train, train_sample
+    from bonsai_xmc._work.work import Work
 
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(
@@ -217,13 +217,13 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     )
     problem = model._problem(training_rows(X, "Bonsai"), Y)
     strategy = model.fit(X, Y).strategy_
-    core, _ = train(problem, strategy, 0, 1, Phases(None))
+    core, _ = train(problem, strategy, 0, Work(1))
     tree = model.trees_[0]
     sample = sample_subtrees(problem.labels, tree, 0.5, 1)
     from dataclasses import replace
 
     some = replace(problem, labels=sample.labels)
-    part = train_sample(some, strategy, sample, problem.labels.counts, 0, 1, Phases(None))
+    part = train_sample(some, strategy, sample, problem.labels.counts, 0, Work(1))
     rows = X[:50].astype(np.float32)
     arrays = (rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
     options = {"beam_size": 0, "exact": False, "n_probe": 0, "path_weight": 0.0, "threads": 1}

@@ -1,5 +1,6 @@
 """The estimator: its parameters, and the methods that scikit-learn users know. No algorithm is here."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,9 +22,12 @@ from bonsai_xmc._store import format as _format
 from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, search_space
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._thresholds import FALLBACK
-from bonsai_xmc._training import Problem, make_problem, train, warn
+from bonsai_xmc._training import Problem, Report, make_problem, train, warn
 from bonsai_xmc._tree import LabelTree
 from bonsai_xmc._tuning import gather
+from bonsai_xmc._work.checkpoint import Checkpoint
+from bonsai_xmc._work.identity import facts_of
+from bonsai_xmc._work.work import Runner, Work
 
 if TYPE_CHECKING:
     from bonsai_xmc._explain.objects import Explanation, WhyNot
@@ -275,7 +279,16 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             raise ValueError(f"unknown preset {name!r}; there are {', '.join(map(repr, PRESETS))}")
         return cls(**(PRESETS[name] | overrides))
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        runner: Runner | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Learn from rows X and their label sets y (called Y elsewhere; scikit-learn passes it as `y`).
 
         A call that fails or is interrupted leaves the estimator as it was.
@@ -293,6 +306,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             labels.
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows in the losses and in the label vectors. Rows of weight 0 are left out.
+        checkpoint : path, optional
+            A folder for the results of finished units of work. After a crash or an interrupt, the same call
+            continues where it stopped, and ends with the same model. A folder of other data, parameters or
+            another version is refused (ValueError). It can be deleted when training is over.
+        runner : Runner, optional
+            Who solves the units of work; default: threads of this process (`n_jobs`).
         progress : callable, optional
             Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
             `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
@@ -304,39 +323,52 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         rows, text = self._read(X, phases)
         problem = self._problem(rows, y, sample_weight)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        with contextlib.ExitStack() as stack:
+            kept = None
+            if checkpoint is not None:
+                kept = stack.enter_context(Checkpoint(checkpoint, facts_of(problem, params, seed)))
+            work = Work(threads, phases, runner, kept)
+            strategy, core, report, threshold = self._train(problem, params, seed, work)
+            fitted = FittedModel(
+                core=core,
+                classes=problem.labels.classes,
+                label_counts=problem.labels.counts,
+                n_rows=problem.rows.n_rows,
+                n_features=problem.rows.n_features,
+                feature_names=problem.rows.feature_names,
+                id_base=None,
+                strategy=strategy,
+                given=_format.given_params(params, seed),
+                threshold=threshold,
+                provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
+                text=text,
+                timings=phases.seconds,
+            )
+            fitted = self._finished(fitted, problem, work)
+        self.fitted_ = fitted
+        return self
+
+    def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
+        """The result of `fit`, from what was trained on the problem."""
+        return fitted
+
+    def _train(
+        self, problem: Problem, params: dict[str, Any], seed: int, work: Work
+    ) -> tuple[Strategy, _core.Model, Report, float]:
+        """The strategy that is best for the problem, the model, how training went, and the threshold."""
         evidence, tried = None, search_space(params, problem.facts)
         if tried is not None:
-            evidence = gather(problem, params, tried, seed, threads, phases)
+            evidence = gather(problem, params, tried, seed, work)
         strategy = resolve(params, problem.facts, evidence)
         LOG.info("%s classifiers, %s search: %s", strategy.classifiers, strategy.search, strategy.reason)
         if strategy.evidence:
             LOG.info("%s", strategy.evidence)
-        core, report = train(problem, strategy, seed, threads, phases)
-        warn(core, report, strategy, problem.facts.n_labels, stacklevel=2)
+        core, report = train(problem, strategy, seed, work)
+        warn(core, report, strategy, problem.facts.n_labels, stacklevel=3)
         threshold = FALLBACK
         if is_auto(self.threshold):
-            threshold = choose_threshold(problem, strategy, core, seed, threads, phases)
-        fitted = FittedModel(
-            core=core,
-            classes=problem.labels.classes,
-            label_counts=problem.labels.counts,
-            n_rows=problem.rows.n_rows,
-            n_features=problem.rows.n_features,
-            feature_names=problem.rows.feature_names,
-            id_base=None,
-            strategy=strategy,
-            given=_format.given_params(params, seed),
-            threshold=threshold,
-            provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
-            text=text,
-            timings=phases.seconds,
-        )
-        self.fitted_ = self._finished(fitted, problem, phases)
-        return self
-
-    def _finished(self, fitted: FittedModel, problem: Problem, phases: Phases) -> FittedModel:
-        """The result of `fit`, from what was trained on the problem."""
-        return fitted
+            threshold = choose_threshold(problem, strategy, core, seed, work)
+        return strategy, core, report, threshold
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         """X of `fit` as rows, and the fitted vectorizer if X holds texts."""

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._label_samples import LabelSample, sample_labels, sample_subtrees
-from bonsai_xmc._progress import LOG, Phases
+from bonsai_xmc._progress import LOG
 from bonsai_xmc._random import shuffled
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._targets import Labels
 from bonsai_xmc._thresholds import FALLBACK, Judged, micro_f1, steadiest
 from bonsai_xmc._training import Problem, train, train_sample
 from bonsai_xmc._tree import trees_of
+from bonsai_xmc._work.work import Work
 
 Array = npt.NDArray[Any]
 
@@ -46,30 +47,25 @@ class Split:
     judging: Array
 
 
-def choose_threshold(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
-) -> float:
+def choose_threshold(problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work) -> float:
     """The score from which `predict` takes a label, for the best micro-F1 on held-out rows.
 
     `core` is what was trained on the whole problem; of it, only the structure of the trees is used.
     """
     if problem.rows.n_rows < _FEWEST_ROWS:
         return FALLBACK
-    with phases.together("threshold"):
-        judged = _judged(problem, strategy, core, seed, threads, phases)
+    with work.phases.together("threshold"):
+        judged = _judged(problem, strategy, core, seed, work)
     return _best_threshold(judged)
 
 
-def _judged(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
-) -> Judged:
+def _judged(problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work) -> Judged:
     if problem.facts.n_labels * problem.rows.n_entries <= _SMALL:
         parts = [
-            _judged_fold(problem, strategy, split, seed, threads, phases)
-            for split in folds(problem.rows.n_rows, seed)
+            _judged_fold(problem, strategy, split, seed, work) for split in folds(problem.rows.n_rows, seed)
         ]
         return _joined([part for part in parts if part is not None])
-    return _judged_sample(problem, strategy, core, seed, threads, phases)
+    return _judged_sample(problem, strategy, core, seed, work)
 
 
 def folds(n_rows: int, seed: int) -> list[Split]:
@@ -86,27 +82,21 @@ def one_split(n_rows: int, seed: int) -> Split:
     return Split(np.sort(order[n_judging:]), np.sort(order[:n_judging]))
 
 
-def _judged_fold(
-    problem: Problem, strategy: Strategy, split: Split, seed: int, threads: int, phases: Phases
-) -> Judged | None:
+def _judged_fold(problem: Problem, strategy: Strategy, split: Split, seed: int, work: Work) -> Judged | None:
     known = problem.take(split.training)
     if not len(known.labels.indices):
         return None
-    model, _ = train(known, strategy, seed, threads, phases)
+    model, _ = train(known, strategy, seed, work)
     weights = np.ones(problem.labels.n_labels)
-    return _judge(model, problem.take(split.judging), weights, strategy, threads, phases)
+    return _judge(model, problem.take(split.judging), weights, strategy, work)
 
 
-def _judged_sample(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, threads: int, phases: Phases
-) -> Judged:
+def _judged_sample(problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work) -> Judged:
     sample = _sample(problem.labels, strategy, core, seed)
     split = one_split(problem.rows.n_rows, seed)
     some = replace(problem, labels=sample.labels)
-    model = train_sample(
-        some.take(split.training), strategy, sample, problem.labels.counts, seed, threads, phases
-    )
-    return _judge(model, some.take(split.judging), sample.weights, strategy, threads, phases)
+    model = train_sample(some.take(split.training), strategy, sample, problem.labels.counts, seed, work)
+    return _judge(model, some.take(split.judging), sample.weights, strategy, work)
 
 
 def _sample(labels: Labels, strategy: Strategy, core: _core.Model, seed: int) -> LabelSample:
@@ -119,10 +109,10 @@ def _sample(labels: Labels, strategy: Strategy, core: _core.Model, seed: int) ->
 
 
 def _judge(
-    model: _core.Model, truth: Problem, label_weights: Array, strategy: Strategy, threads: int, phases: Phases
+    model: _core.Model, truth: Problem, label_weights: Array, strategy: Strategy, work: Work
 ) -> Judged:
     """What the model predicts for rows whose labels are known; labels of weight 0 do not count."""
-    ids, log_scores = phases.run(
+    ids, log_scores = work.run(
         "predict",
         model.top_k,
         truth.rows.rows,
@@ -131,7 +121,7 @@ def _judge(
         exact=False,
         n_probe=0,
         path_weight=strategy.path_weight,
-        threads=threads,
+        threads=work.threads,
     )
     row, _ = found = np.nonzero(ids >= 0)
     labels = ids[found]

@@ -21,28 +21,45 @@ class Phases:
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
         self._together: str | None = None
+        self._ended = False  # whether the last report of the phase said so
         self.seconds: dict[str, float] = {}
 
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``call(*args, progress=…, **kwargs)``, which reports (done, total)."""
+        """``call(*args, progress=…, **kwargs)``, which reports (done, total): a phase."""
+        result = self.run_part(phase, 0.0, 1.0, call, *args, **kwargs)
+        self.end(phase)
+        return result
+
+    def run_part(
+        self, phase: str, begin: float, end: float, call: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """As `run`, for a part of a phase: its share of the progress goes from `begin` to `end`."""
         report, together = self._progress, self._together
-        ended = False
 
         def watch(done: float, total: float) -> None:
-            nonlocal ended
-            if report is not None and together is None:
+            assert report is not None
+            if together is not None:
+                report(together, 0, 0)  # how far all of it is, is not known
+            elif (begin, end) == (0.0, 1.0):
                 report(phase, done, total)
-                ended = 0 < total <= done
-            elif report is not None:
-                report(together or phase, 0, 0)  # how far all of it is, is not known
+                self._ended = 0 < total <= done
+            else:
+                report(phase, begin + (end - begin) * (done / total if total else 0.0), 1.0)
 
-        begin = time.perf_counter()
+        self._ended = False
+        start = time.perf_counter()
         result = call(*args, progress=None if report is None else watch, **kwargs)
         if together is None:
-            self._finish(phase, begin)
-            if report is not None and not ended:  # there was nothing to do
-                report(phase, 1, 1)
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
         return result
+
+    def end(self, phase: str) -> None:
+        """The phase is over."""
+        if self._together is not None:
+            return
+        LOG.info("%s: %.2f s", phase, self.seconds.setdefault(phase, 0.0))
+        if self._progress is not None and not self._ended:
+            self._progress(phase, 1, 1)
 
     @contextlib.contextmanager
     def together(self, phase: str) -> Iterator[None]:
@@ -53,13 +70,9 @@ class Phases:
             yield
         finally:
             self._together = None
-        self._finish(phase, begin)
-        if self._progress is not None:
-            self._progress(phase, 1, 1)
-
-    def _finish(self, phase: str, begin: float) -> None:
         self.seconds[phase] = time.perf_counter() - begin
-        LOG.info("%s: %.2f s", phase, self.seconds[phase])
+        self._ended = False
+        self.end(phase)
 
 
 class ProgressBar:

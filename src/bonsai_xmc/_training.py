@@ -1,7 +1,9 @@
 """Rows, labels and a strategy → the core's model. The only caller of the core's training."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ from bonsai_xmc import _core
 from bonsai_xmc._fitted import core_model
 from bonsai_xmc._inputs import TrainingRows, label_vectors
 from bonsai_xmc._label_samples import LabelSample
-from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import Facts, Strategy
 from bonsai_xmc._targets import Labels
 from bonsai_xmc._user_trees import tree_arrays
+from bonsai_xmc._work import recipes
+from bonsai_xmc._work.recipes import Dataset, DatasetArrays, Recipe
+from bonsai_xmc._work.work import Work
 
 Array = npt.NDArray[Any]
 
@@ -88,9 +92,7 @@ def make_problem(
     return problem
 
 
-def train(
-    problem: Problem, strategy: Strategy, seed: int, threads: int, phases: Phases
-) -> tuple[_core.Model, Report]:
+def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[_core.Model, Report]:
     """Train as the strategy says."""
     counts = problem.labels.counts
     dataset, costs = _dataset(problem, strategy, counts)
@@ -98,24 +100,20 @@ def train(
     forest = one_vs_rest = None
     report = Report(0, 0, 0)
     if strategy.n_trees > 0:
-        trees = _trees(problem, dataset, present, strategy, seed, threads, phases)
-        routing_only = strategy.classifiers == "one_vs_rest"
-        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
-        forest, numbers = phases.run(
-            "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
-        )
-        report += Report(**numbers)
+        trees = _trees(problem, dataset, present, strategy, seed, work)
+        forest, of_trees = _tree_classifiers(dataset, trees, strategy, seed, work)
+        report += of_trees
         # Labels of a leaf are asked for together, so their classifiers stand together.
         present = trees.leaf_order(0) if strategy.classifiers != "leaf" else present
     elif strategy.search == "index":
         # Similar labels stand together: a row's best labels share blocks of classifiers.
-        present = _trees(problem, dataset, present, strategy, seed, threads, phases).leaf_order(0)
+        present = _trees(problem, dataset, present, strategy, seed, work).leaf_order(0)
     if strategy.classifiers != "leaf":
-        one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
+        one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, work)
         report += more
     index = None
     if strategy.search == "index":
-        index = phases.run("index", _core.build_label_index, one_vs_rest, threads)
+        index = work.run("index", _core.build_label_index, one_vs_rest, work.threads)
     return core_model(forest, one_vs_rest, index, strategy, counts), report
 
 
@@ -125,53 +123,56 @@ def train_sample(
     sample: LabelSample,
     counts: Array,
     seed: int,
-    threads: int,
-    phases: Phases,
+    work: Work,
 ) -> _core.Model:
     """Train some labels alone, as they would be trained among all labels, which have these counts."""
     dataset, costs = _dataset(problem, strategy, counts)
     forest = one_vs_rest = None
     if sample.tree is not None:
         trees = _core.Trees.from_arrays([sample.tree], problem.labels.n_labels)
-        routing_only = strategy.classifiers == "one_vs_rest"
-        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
-        forest, _ = phases.run(
-            "classifiers", _core.train_trees, dataset, trees, params, seed, routing_only, threads
-        )
+        forest, _ = _tree_classifiers(dataset, trees, strategy, seed, work)
     n_sampled = len(sample.original)
     if strategy.classifiers != "leaf":
         costs = costs[sample.original] if len(costs) else costs
         present = np.flatnonzero(problem.labels.counts[:n_sampled]).astype(np.uint32)
-        one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, threads, phases)
+        one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, work)
     counts_here = np.ones(problem.labels.n_labels, np.int64)
     counts_here[:n_sampled] = counts[sample.original]
     return core_model(forest, one_vs_rest, None, strategy, counts_here)
 
 
-def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[_core.Dataset, Array]:
+def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
     """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
     rows, labels = problem.rows, problem.labels
     weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
     costs = _costs(counts, strategy, weights)
-    dataset = _core.Dataset(
+    arrays = DatasetArrays(
         rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
     )
-    return dataset, costs
+    return Dataset(arrays), costs
+
+
+def _tree_classifiers(
+    dataset: Dataset, trees: _core.Trees, strategy: Strategy, seed: int, work: Work
+) -> tuple[_core.Forest, Report]:
+    params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+    options = (params, seed, strategy.classifiers == "one_vs_rest")
+    stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options)
+    recipe = lambda: Recipe(recipes.tree_classifiers, dataset.arrays, (trees.arrays(), *options))
+    work.solve("classifiers", stage, recipe)
+    forest, numbers = stage.finish()
+    return forest, Report(**numbers)
 
 
 def _one_vs_rest(
-    dataset: _core.Dataset,
-    strategy: Strategy,
-    labels: Array,
-    costs: Array,
-    seed: int,
-    threads: int,
-    phases: Phases,
+    dataset: Dataset, strategy: Strategy, labels: Array, costs: Array, seed: int, work: Work
 ) -> tuple[_core.Forest, Report]:
     params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
     costs = costs[labels] if len(costs) else costs
-    options = (strategy.frequent_share, params, seed, threads)
-    forest, numbers = phases.run("one-vs-rest", _core.train_one_vs_rest, dataset, labels, costs, *options)
+    own = (labels, costs, strategy.frequent_share, params, seed)
+    stage = _core.ClassifierStage.of_labels(dataset.core, *own)
+    work.solve("one-vs-rest", stage, lambda: Recipe(recipes.label_classifiers, dataset.arrays, own))
+    forest, numbers = stage.finish()
     return forest, Report(**numbers)
 
 
@@ -197,22 +198,19 @@ def warn(model: _core.Model, report: Report, strategy: Strategy, n_labels: int, 
 
 
 def _trees(
-    problem: Problem,
-    dataset: _core.Dataset,
-    present: Array,
-    strategy: Strategy,
-    seed: int,
-    threads: int,
-    phases: Phases,
+    problem: Problem, dataset: Dataset, present: Array, strategy: Strategy, seed: int, work: Work
 ) -> _core.Trees:
     labels = problem.labels
     if strategy.given_tree:
         arrays = tree_arrays(problem.tree, labels.classes, labels.counts > 0)
         return _core.Trees.from_arrays(arrays, labels.n_labels)
-    if strategy.representation == "custom":
-        vectors = _core.LabelVectors.from_rows(label_vectors(problem.representation, labels.n_labels))
-    else:
-        vectors = phases.run("label vectors", _core.label_vectors, dataset, strategy.representation, threads)
+
+    @cache
+    def vectors() -> _core.LabelVectors:
+        if strategy.representation == "custom":
+            return _core.LabelVectors.from_rows(label_vectors(problem.representation, labels.n_labels))
+        return _label_vectors(dataset, strategy.representation, work)
+
     params = {
         "branching_factor": strategy.branching_factor,
         "kmeans_tol": strategy.kmeans_tol,
@@ -225,7 +223,35 @@ def _trees(
         "bounded": strategy.bounded,
     }
     n_trees = max(1, strategy.n_trees)
-    return phases.run("trees", _core.build_trees, vectors, present, n_trees, params, seed, threads)
+    builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
+    while builder.is_open:
+        _split_level(builder, vectors, params, work)
+    work.phases.end("trees")
+    return builder.finish()
+
+
+def _split_level(
+    builder: _core.TreeBuilder, vectors: Callable[[], _core.LabelVectors], params: dict[str, Any], work: Work
+) -> None:
+    stage = builder.splits()
+    # How many levels there will be is not known, and the first takes the most time.
+    part = (1 - 0.5 ** (builder.depth - 1), 1 - 0.5**builder.depth)
+    work.solve(
+        "trees",
+        stage,
+        lambda: Recipe(recipes.splits, vectors().arrays(), (stage.nodes(), params)),
+        before=lambda: stage.set_vectors(vectors()),
+        part=part,
+    )
+    builder.advance(stage)
+
+
+def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVectors:
+    stage = _core.LabelVectorStage(dataset.core, kind)
+    recipe = lambda: Recipe(recipes.label_vectors, dataset.arrays, (kind,))
+    # Solving them takes about as long as reading them would, and they are as large as X.
+    work.solve("label vectors", stage, recipe, keep=False)
+    return stage.finish()
 
 
 def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:

@@ -9,25 +9,25 @@ import numpy as np
 
 from bonsai_xmc import _core, _model_selection
 from bonsai_xmc._model_selection import Candidates, Evidence, HeldOut, Ranked
-from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import SearchSpace, beam_size, resolve
 from bonsai_xmc._training import Problem, train
+from bonsai_xmc._work.work import Work
 
 
 def gather(
-    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, threads: int, phases: Phases
+    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, work: Work
 ) -> Evidence | None:
     """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
     is better on few rows may not be on many: a C other than the first must be better by extrapolation, too.
     """
-    with phases.together("held-out rows"):
-        return _gather(problem, params, space, seed, threads, phases)
+    with work.phases.together("held-out rows"):
+        return _gather(problem, params, space, seed, work)
 
 
 def _gather(
-    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, threads: int, phases: Phases
+    problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, work: Work
 ) -> Evidence | None:
     split = _model_selection.split(problem.rows.n_rows, seed)
     part, held_out = problem.take(split.training), HeldOut(problem.labels, split.held_out, problem.weights)
@@ -44,15 +44,15 @@ def _gather(
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)
         k = min(_model_selection.CANDIDATES, model.n_labels)
         options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
-        return Ranked(*phases.run("predict", model.top_k, rows, k, threads=threads, **options))
+        return Ranked(*work.run("predict", model.top_k, rows, k, threads=work.threads, **options))
 
     @cache
     def of_half(C: float) -> Any:
-        model, _ = train(half, replace(one_vs_rest, C=C), seed, threads, phases)
+        model, _ = train(half, replace(one_vs_rest, C=C), seed, work)
         return _model_selection.alone(held_out, ranked(None, model.one_vs_rest))
 
     usual = space.costs[0]
-    model, _ = train(part, strategy, seed, threads, phases)
+    model, _ = train(part, strategy, seed, work)
     of_trees, found = ranked(model.trees, None), {usual: ranked(None, model.one_vs_rest)}
     price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
     search = _model_selection.Trials(held_out, space.weights, space.adjustments, price)
@@ -60,7 +60,7 @@ def _gather(
     search.accept()
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
     for C in space.costs[1:]:
-        model, _ = train(part, replace(one_vs_rest, C=C), seed, threads, phases)
+        model, _ = train(part, replace(one_vs_rest, C=C), seed, work)
         found[C] = ranked(None, model.one_vs_rest)
         if not search.add(C, Candidates(held_out, found[C], of_trees)):
             break

@@ -1,12 +1,15 @@
 """The command line ``bonsai``: translates options into calls. A module for each command.
 
 Results go to standard output; progress, warnings and at most one ``bonsai: error: …`` to standard error.
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away.
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away,
+143 terminated.
 """
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 
@@ -49,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = make_parser().parse_args(argv)
     args.progress = ProgressBar(lines=False) if sys.stderr.isatty() and not args.quiet else None
     try:
+        _end_on_sigterm()
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"bonsai: warning: {message}", file=sys.stderr)
             _COMMANDS[args.command](args)
@@ -57,13 +61,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        return _fail(args, "bonsai: interrupted", 130)
+    except KeyboardInterrupt as stop:
+        how = "terminated" if isinstance(stop, _Terminated) else "interrupted"
+        if getattr(args, "checkpoint", None):
+            how += f"; the same command continues from {args.checkpoint}"
+        return _fail(args, f"bonsai: {how}", 143 if isinstance(stop, _Terminated) else 130)
     except MemoryError as error:
         return _fail(args, f"bonsai: error: not enough memory ({_one_line(error)})", 1)
     except (ValueError, OSError, ImportError) as error:
         return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
     return 0
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does, so that nothing is left half-written."""
+
+
+def _end_on_sigterm() -> None:
+    def end(*_: object) -> None:
+        raise _Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 def _fail(args: argparse.Namespace, line: str, code: int) -> int:

@@ -234,6 +234,11 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="JSON object of parameters; overrides --preset, overridden by options",
     )
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        help="folder for finished units of work: after a crash or an interrupt, the same command continues",
+    )
     names = (_TEXTS, _SOLVER, _TREES, _PREDICTION, _RUN)
     groups = {name: command.add_argument_group(name) for name in names}
     signature = inspect.signature(TextBonsai).parameters

@@ -71,7 +71,7 @@ def _on_features(
         print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
     if model.verbose and not args.quiet:
         args.progress = ProgressBar()
-    model.fit(rows.X, rows.Y, progress=args.progress)
+    model.fit(rows.X, rows.Y, checkpoint=args.checkpoint, progress=args.progress)
     model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
     return model, {"reading": reading, "estimate": estimate}
 

@@ -68,7 +68,7 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> fl
             yield document.text
 
     try:
-        model.fit(texts(), labels, progress=args.progress)
+        model.fit(texts(), labels, checkpoint=args.checkpoint, progress=args.progress)
     except ValueError as error:
         if labels or not ended:
             raise

@@ -23,6 +23,7 @@ from bonsai_xmc._text.prior_search import with_label_texts
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._training import Problem
+from bonsai_xmc._work.work import Runner, Work
 
 # The parameters of the texts; all others are those of `Bonsai`.
 TEXT_PARAMS = (
@@ -147,20 +148,32 @@ class TextBonsai(Bonsai):
         self.label_texts = given.pop("label_texts")
         super().__init__(**given)
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        runner: Runner | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Learn from texts X and their label sets y; see `Bonsai.fit`.
 
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
         if not tuning.is_auto(self.fields):
-            return super().fit(_Labelled(X, y), y, sample_weight, progress=progress)
+            options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner, "progress": progress}
+            return super().fit(_Labelled(X, y), y, sample_weight, **options)
         own = self.get_params(deep=False)
         check_params(own)
         rows, names = tuning.rows_and_fields(X, self.fields)
         watch = ProgressBar() if progress is None and self.verbose else progress
         tuned = tuning.tune(own, names, rows, y, watch)
         chosen = {"fields": names or None} if tuned is None else tuned.settings.params()
-        fitted = type(self)(**own | chosen).fit(rows, y, sample_weight, progress=progress).fitted_
+        tuned_model = type(self)(**own | chosen)
+        tuned_model.fit(rows, y, sample_weight, checkpoint=checkpoint, runner=runner, progress=progress)
+        fitted = tuned_model.fitted_
         assert fitted.text is not None
         given = {name: own[name] for name in TEXT_PARAMS}
         text = replace(fitted.text, given=given, tuning={} if tuned is None else tuned.to_json())
@@ -190,10 +203,10 @@ class TextBonsai(Bonsai):
         )
         return TrainingRows(rows, n_rows, n_features, n_entries, None), text
 
-    def _finished(self, fitted: FittedModel, problem: Problem, phases: Phases) -> FittedModel:
+    def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
         if self.label_texts is None:
             return fitted
-        return with_label_texts(fitted, problem, self.label_texts, threads_of(self.n_jobs), phases)
+        return with_label_texts(fitted, problem, self.label_texts, work)
 
     def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
         text = fitted.text

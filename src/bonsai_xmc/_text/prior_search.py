@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc._fitted import FittedModel
-from bonsai_xmc._progress import LOG, Phases
+from bonsai_xmc._progress import LOG
 from bonsai_xmc._random import shuffled
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._text.label_prior import (
@@ -30,6 +30,7 @@ from bonsai_xmc._text.label_prior import (
 from bonsai_xmc._text.label_texts import keyed_as, text_vectors, texts_of
 from bonsai_xmc._thresholds import FALLBACK, Judged, micro_f1, steadiest
 from bonsai_xmc._training import Problem, train
+from bonsai_xmc._work.work import Work
 
 Array = npt.NDArray[Any]
 
@@ -100,9 +101,7 @@ class Chosen(NamedTuple):
     threshold_ratio: float  # of the best threshold with texts to that without
 
 
-def with_label_texts(
-    fitted: FittedModel, problem: Problem, given: Any, threads: int, phases: Phases
-) -> FittedModel:
+def with_label_texts(fitted: FittedModel, problem: Problem, given: Any, work: Work) -> FittedModel:
     """What was trained on the problem, with labels that lean on their texts, as much as held-out rows say."""
     require_one_vs_rest(fitted, "label_texts")
     assert fitted.text is not None
@@ -110,19 +109,19 @@ def with_label_texts(
     own = fitted.classes.tolist()
     others = texts.keys() - set(own)
     labels = own + [label for label in texts if label in others]
-    with phases.together("label texts"):
-        vectors = text_vectors(fitted.text, [texts.get(label, []) for label in labels], threads)
+    with work.phases.together("label texts"):
+        vectors = text_vectors(fitted.text, [texts.get(label, []) for label in labels], work.threads)
         if not vectors.nnz:
             raise ValueError(
                 f"label_texts has no text with a word of the documents, in {len(texts):,} labels"
             )
-        chosen = choose_prior(problem, fitted.strategy, vectors, fitted.provenance.seed, threads, phases)
+        chosen = choose_prior(problem, fitted.strategy, vectors, fitted.provenance.seed, work)
         threshold = float(np.clip(float(f"{fitted.threshold * chosen.threshold_ratio:.3g}"), 0, 1))
-        return apply_texts(replace(fitted, threshold=threshold), texts, chosen.prior, threads)
+        return apply_texts(replace(fitted, threshold=threshold), texts, chosen.prior, work.threads)
 
 
 def choose_prior(
-    problem: Problem, strategy: Strategy, vectors: sp.csr_array, seed: int, threads: int, phases: Phases
+    problem: Problem, strategy: Strategy, vectors: sp.csr_array, seed: int, work: Work
 ) -> Chosen:
     """β and δ for these rows.
 
@@ -139,7 +138,7 @@ def choose_prior(
     if not len(part.labels.indices) or not len(held_out.labels.indices):
         return Chosen(USUAL, 1.0)
     alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
-    core, _ = train(part, alone, seed, threads, phases)
+    core, _ = train(part, alone, seed, work)
     assert core.one_vs_rest is not None
     weights, bias = weights_of(core.one_vs_rest)
     counts = np.zeros(n_labels, np.int64)

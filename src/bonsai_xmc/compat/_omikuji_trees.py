@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree, _inputs, _training
 from bonsai_xmc._params import seed_of, threads_of
-from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import resolve
+from bonsai_xmc._work.work import Work
 
 _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
 
@@ -24,7 +24,7 @@ def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:
     dataset, _ = _training._dataset(problem, strategy, problem.labels.counts)
     present = np.flatnonzero(problem.labels.counts).astype(np.uint32)
     seed, threads = seed_of(model.random_state), threads_of(model.n_jobs)
-    trees = _training._trees(problem, dataset, present, strategy, seed, threads, Phases(None))
+    trees = _training._trees(problem, dataset, present, strategy, seed, Work(threads))
     defaults = Bonsai().get_params()
     model.set_params(
         tree=[

@@ -1,0 +1,1 @@
+"""How the stages of training are carried out: units of work, who solves them, and what is kept of them."""

@@ -1,0 +1,103 @@
+"""Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._progress import Phases
+from bonsai_xmc._work.checkpoint import Checkpoint
+from bonsai_xmc._work.recipes import Recipe
+
+Array = npt.NDArray[Any]
+Watch = Callable[[float, float], None] | None  # (done, total)
+Save = Callable[[int, bytes], None] | None  # (unit, result)
+
+
+class Runner(Protocol):
+    """Solves units of a stage."""
+
+    def solve(
+        self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
+    ) -> None:
+        """Solve `units` so that `stage` has all of them; `save` gets each result, if it is not None."""
+
+
+class Threads:
+    """Units are solved by threads of this process."""
+
+    def solve(
+        self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
+    ) -> None:
+        """See `Runner`."""
+        stage.solve(units, threads, progress, save)
+
+
+class Work:
+    """Who carries out the stages of a long call, with how many threads, watched by whom."""
+
+    def __init__(
+        self,
+        threads: int,
+        phases: Phases | None = None,
+        runner: Runner | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.threads = threads
+        self.phases = Phases(None) if phases is None else phases
+        self._runner: Runner = Threads() if runner is None else runner
+        self._checkpoint = checkpoint
+        self._n_stages = 0
+
+    def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A phase that is a single call, and is repeated where training continues."""
+        return self.phases.run(phase, call, *args, **kwargs)
+
+    def solve(
+        self,
+        phase: str,
+        stage: _core.Stage,
+        recipe: Callable[[], Recipe],
+        *,
+        before: Callable[[], None] | None = None,
+        keep: bool = True,
+        part: tuple[float, float] | None = None,
+    ) -> None:
+        """Solve all units of a stage.
+
+        Parameters
+        ----------
+        recipe : callable
+            Called if units are missing.
+        before : callable
+            Called first if units are missing, for what they need.
+        keep : bool
+            Whether results go to the checkpoint. Those that are quick to solve need not.
+        part : pair of numbers between 0 and 1
+            The share of the phase's progress, which is not over then.
+        """
+        with contextlib.ExitStack() as stack:
+            save: Save = None
+            if self._checkpoint is not None and keep and stage.n_units:
+                # The sequence of these stages follows from the data and the parameters: so do the numbers.
+                self._n_stages += 1
+                log = stack.enter_context(
+                    self._checkpoint.stage(f"{self._n_stages:04d} {phase}", stage.n_units)
+                )
+                for unit, result in log.results():
+                    stage.add(unit, result)
+                save = log.save
+            missing = np.ascontiguousarray(stage.missing())
+            if len(missing) and before is not None:
+                before()
+
+            def solve(progress: Watch) -> None:
+                if len(missing):
+                    self._runner.solve(stage, recipe(), missing, self.threads, progress, save)
+
+            self.phases.run_part(phase, *(part or (0.0, 1.0)), solve)
+        if part is None:
+            self.phases.end(phase)

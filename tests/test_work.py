@@ -1,0 +1,446 @@
+"""Units of work: solved alone, in any order, twice, in other processes; kept in checkpoints."""
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonsai_xmc import Bonsai, TextBonsai, _core, datasets
+from bonsai_xmc._work.checkpoint import _ENTRY, _HEADER, CheckpointError
+from bonsai_xmc.datasets import make_xmc
+
+# Every kind of stage: label vectors, splits of several levels, tree and one-vs-rest classifiers.
+KINDS = {
+    "default": {},
+    "leaf": {"classifiers": "leaf", "branching_factor": 4, "threshold": 0.5},
+    "joint": {"classifiers": "leaf", "representation": "joint", "branching_factor": 6, "threshold": 0.5},
+    "one-vs-rest": {"classifiers": "one_vs_rest"},
+    "beam": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6, "threshold": 0.5},
+    "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic", "threshold": 0.5},
+    "blend": {"classifiers": "blend", "branching_factor": 6, "threshold": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    made = make_xmc(n_rows=500, n_features=300, n_labels=90, random_state=2)
+    return made.X_train, made.Y_train
+
+
+def embeddings(data):
+    X, Y = data
+    return X[:200, :20].toarray() + 0.1, Y[:200]
+
+
+def saved(model, tmp_path):
+    path = tmp_path / "model"
+    model.save(path)
+    return path.read_bytes()
+
+
+def solve_one(pickled, unit):
+    """In another process: the stage made anew from its recipe, for a single unit."""
+    stage, found = pickle.loads(pickled).stage(), []
+    stage.solve_for_others(np.array([unit], np.uint32), 1, lambda *result: found.append(result))
+    assert unit in stage.missing()
+    return found
+
+
+class Elsewhere:
+    """A runner that solves every unit twice, in random order, each in a stage of its own."""
+
+    def __init__(self, call):
+        self.call = call
+        self.solved = 0
+
+    def solve(self, stage, recipe, units, threads, progress, save):
+        pickled = pickle.dumps(recipe)
+        order = np.random.default_rng(0).permutation(np.concatenate([units, units]))
+        for unit in order.tolist():
+            ((number, result),) = self.call(solve_one, (pickled, unit))
+            assert number == unit
+            stage.add(unit, result)
+            self.solved += 1
+            if save is not None:
+                save(unit, result)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dense", [False, True])
+def test_units_give_the_same_model_in_any_order(data, tmp_path, kind, dense):
+    if dense and kind in ("default", "beam"):
+        pytest.skip("the same stages as others")
+    X, Y = embeddings(data) if dense else data
+    model = Bonsai(**KINDS[kind], n_jobs=2).fit(X, Y)
+    runner = Elsewhere(lambda fn, args: fn(*args))
+    again = Bonsai(**KINDS[kind], n_jobs=1).fit(X, Y, runner=runner)
+    assert saved(model, tmp_path) == saved(again, tmp_path)
+    assert runner.solved >= 2
+
+
+@pytest.mark.parametrize(("n_labels", "kind"), [(1100, "newton"), (4200, "one-vs-rest")])
+def test_one_vs_rest_of_several_units(tmp_path, n_labels, kind):
+    made = make_xmc(n_rows=900, n_features=300, n_labels=n_labels, random_state=2)
+    X, Y = made.X_train, made.Y_train
+    params = KINDS[kind] | {"threshold": 0.5, "max_iter": 2}
+    runner = Elsewhere(lambda fn, args: fn(*args))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        again = Bonsai(**params).fit(X, Y, runner=runner)
+        assert runner.solved >= 4
+        assert saved(Bonsai(**params).fit(X, Y), tmp_path) == saved(again, tmp_path)
+
+
+def test_units_are_solved_in_other_processes(data, tmp_path):
+    X, Y = data
+    params = {"classifiers": "blend", "branching_factor": 20, "n_trees": 1, "threshold": 0.5}
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        again = Bonsai(**params).fit(X, Y, runner=Elsewhere(pool.apply))
+    assert saved(Bonsai(**params).fit(X, Y), tmp_path) == saved(again, tmp_path)
+
+
+def test_stages_refuse_what_is_not_a_result(data):
+    X, Y = data
+    seen = []
+
+    class Damaging:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            results = {}
+            stage.solve_for_others(units, threads, results.__setitem__)
+            rng = np.random.default_rng(len(seen))
+            for unit, result in results.items():
+                for damaged in (b"", result[:-1], result + b"\0", result[: len(result) // 2]):
+                    with pytest.raises(ValueError, match=r"result of a unit|label vectors of a unit"):
+                        stage.add(unit, damaged)
+                noise = bytearray(result)
+                noise[int(rng.integers(len(noise)))] ^= 1 << int(rng.integers(8))
+                seen.append(bytes(noise) != result)
+            with pytest.raises(ValueError, match="unit 99999 is not one of the stage's"):
+                stage.add(99999, b"")
+            for unit, result in results.items():
+                stage.add(unit, result)
+                stage.add(unit, b"ignored: it has one already")
+
+    for kind in ("joint", "one-vs-rest"):
+        Bonsai(**KINDS[kind]).fit(X, Y, runner=Damaging())
+    assert all(seen)
+
+
+@pytest.mark.parametrize("kind", ["joint", "one-vs-rest", "newton"])
+def test_flipped_bits_of_results_never_crash(data, kind):
+    """What a stage accepts is checked once more as a whole: an error, or a model that predicts."""
+    X, Y = data
+    rng = np.random.default_rng(5)
+    refusals = []
+
+    class Flipping:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            results = {}
+            stage.solve_for_others(units, threads, results.__setitem__)
+            for unit, result in results.items():
+                noise = bytearray(result)
+                for place in rng.integers(len(noise), size=3).tolist():
+                    noise[place] ^= 1 << int(rng.integers(8))
+                try:
+                    stage.add(unit, bytes(noise))
+                except ValueError:
+                    refusals.append(unit)
+                    stage.add(unit, result)
+
+    expected = Bonsai(**KINDS[kind]).fit(X, Y).top_k(X[:20], 5)[1]
+    noticed = 0
+    for _ in range(25):
+        try:
+            scores = Bonsai(**KINDS[kind], n_jobs=1).fit(X, Y, runner=Flipping()).top_k(X[:20], 5)[1]
+            noticed += not np.array_equal(scores, expected)
+        except ValueError:
+            noticed += 1
+    assert noticed + len(refusals) > 25
+
+
+def test_a_stage_that_is_used_up_says_so(data):
+    X, Y = data
+    seen = []
+
+    class Keeping:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            stage.solve(units, threads, progress, save)
+            seen.append(stage)
+
+    Bonsai(**KINDS["leaf"]).fit(X, Y, runner=Keeping())
+    used = next(stage for stage in reversed(seen) if isinstance(stage, _core.ClassifierStage))
+    with pytest.raises(ValueError, match="used up"):
+        used.missing()
+
+
+# --- checkpoints ---
+
+
+class Killed(BaseException):
+    pass
+
+
+class KilledAfter:
+    """Stops after some units have been saved; what is not saved by then is lost."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def solve(self, stage, recipe, units, threads, progress, save):
+        for unit in units:
+            if save is not None and self.left == 0:
+                raise Killed
+            stage.solve(np.array([unit], np.uint32), threads, None, save)
+            self.left -= save is not None
+
+
+class Counting:
+    def __init__(self):
+        self.solved = 0
+
+    def solve(self, stage, recipe, units, threads, progress, save):
+        self.solved += len(units) if save is not None else 0
+        stage.solve(units, threads, progress, save)
+
+
+@pytest.mark.parametrize("kind", ["default", "leaf", "joint", "one-vs-rest", "blend"])
+def test_continues_after_any_unit(data, tmp_path, kind):
+    X, Y = data
+    whole = Counting()
+    expected = saved(Bonsai(**KINDS[kind]).fit(X, Y, checkpoint=tmp_path / "whole", runner=whole), tmp_path)
+    assert expected == saved(Bonsai(**KINDS[kind]).fit(X, Y), tmp_path)
+    for n in {0, 1, 2, whole.solved // 2, whole.solved - 1}:
+        folder = tmp_path / f"after{n}"
+        with pytest.raises(Killed):
+            Bonsai(**KINDS[kind]).fit(X, Y, checkpoint=folder, runner=KilledAfter(n))
+        rest = Counting()
+        model = Bonsai(**KINDS[kind], n_jobs=1).fit(X, Y, checkpoint=folder, runner=rest)
+        assert saved(model, tmp_path) == expected
+        assert rest.solved == whole.solved - n
+    nothing_left = Counting()
+    Bonsai(**KINDS[kind]).fit(X, Y, checkpoint=tmp_path / "whole", runner=nothing_left)
+    assert nothing_left.solved == 0
+
+
+def test_texts_continue(tmp_path):
+    texts = [f"word{i % 7} other{i % 11}" for i in range(60)]
+    labels = [[f"a{i % 7}", f"b{i % 11}"] for i in range(60)]
+    expected = saved(TextBonsai().fit(texts, labels), tmp_path)
+    with pytest.raises(Killed):
+        TextBonsai().fit(texts, labels, checkpoint=tmp_path / "c", runner=KilledAfter(2))
+    assert saved(TextBonsai().fit(texts, labels, checkpoint=tmp_path / "c"), tmp_path) == expected
+
+
+def test_torn_and_damaged_logs_are_computed_again(data, tmp_path):
+    """A power cut leaves any prefix of the writes, the last of them torn; bits may flip anywhere."""
+    X, Y = data
+    params = KINDS["leaf"]
+    expected = saved(Bonsai(**params).fit(X, Y, checkpoint=tmp_path / "whole"), tmp_path)
+    logs = sorted((tmp_path / "whole").glob("*.units"))
+    assert len(logs) >= 3
+    rng = np.random.default_rng(4)
+    for trial in range(40):
+        folder = tmp_path / "torn"
+        shutil.copytree(tmp_path / "whole", folder)
+        victim = folder / logs[int(rng.integers(len(logs)))].name
+        content = bytearray(victim.read_bytes())
+        if trial % 2:  # a torn write
+            content = content[: int(rng.integers(len(content)))]
+            content += rng.bytes(int(rng.integers(40)))  # of a write that was torn
+        else:
+            content[int(rng.integers(len(content)))] ^= 1 << int(rng.integers(8))
+        victim.write_bytes(content)
+        if trial % 3 == 0:
+            for later in logs[logs.index(tmp_path / "whole" / victim.name) + 1 :]:
+                (folder / later.name).unlink()
+        solved = Counting()
+        assert saved(Bonsai(**params).fit(X, Y, checkpoint=folder, runner=solved), tmp_path) == expected
+        assert solved.solved > 0
+        solved = Counting()  # and what was computed again can be read
+        Bonsai(**params).fit(X, Y, checkpoint=folder, runner=solved)
+        assert solved.solved == 0
+        shutil.rmtree(folder)
+
+
+def test_every_prefix_of_a_small_log(data, tmp_path):
+    X, Y = data
+    params = {"classifiers": "leaf", "branching_factor": 2, "max_depth": 2, "n_trees": 1, "threshold": 0.5}
+    params |= {"max_leaf_size": 80}
+    expected = saved(Bonsai(**params).fit(X[:, :40], Y[:, :90], checkpoint=tmp_path / "c"), tmp_path)
+    log = max((tmp_path / "c").glob("*trees.units"))
+    content = log.read_bytes()
+    for end in (*range(0, _HEADER.size + _ENTRY.size + 2, 3), len(content) - 1):
+        log.write_bytes(content[:end])
+        again = Bonsai(**params).fit(X[:, :40], Y[:, :90], checkpoint=tmp_path / "c")
+        assert saved(again, tmp_path) == expected
+        assert log.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"C": 2.0}, "parameter C is 2.0, but was 'auto'"),
+        ({"random_state": 1}, "parameter random_state is 1, but was 0"),
+        ({"X": 2}, "X digest is"),
+        ({"Y": 1}, "Y digest is"),
+        ({"rows": 300}, "X rows is 300, but was 500"),
+        ({"sample_weight": 2.0}, "sample_weight is '.*', but was None"),
+        ({"version": "0.0"}, "bonsai-xmc is '0.0', but was"),
+        ({"n_jobs": 1}, None),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(data, tmp_path, monkeypatch, change, message):
+    X, Y = data
+    with pytest.raises(Killed):
+        Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c", runner=KilledAfter(3))
+    before = {p.name: p.read_bytes() for p in (tmp_path / "c").iterdir()}
+    if "version" in change:
+        monkeypatch.setattr("bonsai_xmc._work.identity.VERSION", change.pop("version"))
+    X = X * np.float32(change.pop("X", 1))
+    n = change.pop("rows", len(Y.toarray()))
+    X, Y = X[:n], Y[:n]
+    if change.pop("Y", None):
+        Y = Y[:, ::-1].tocsr()
+    weights = np.full(n, change.pop("sample_weight", 1.0))
+    model = Bonsai(**KINDS["leaf"], **change)
+    if message is None:
+        model.fit(X, Y, weights, checkpoint=tmp_path / "c")
+        return
+    with pytest.raises(CheckpointError, match=message):
+        model.fit(X, Y, weights, checkpoint=tmp_path / "c")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "c").iterdir()} == before
+
+
+def test_folders_that_are_no_checkpoint(data, tmp_path):
+    X, Y = data
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file; give a folder"):
+        Bonsai().fit(X, Y, checkpoint=tmp_path / "file")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("")
+    with pytest.raises(CheckpointError, match=r"other files, such as thesis\.tex"):
+        Bonsai().fit(X, Y, checkpoint=tmp_path / "home")
+    Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+    (tmp_path / "c" / "checkpoint.json").write_text("{")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+
+
+def test_one_process_at_a_time(data, tmp_path):
+    X, Y = data
+
+    class Second:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            with pytest.raises(CheckpointError, match="in use by another process"):
+                Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+            stage.solve(units, threads, progress, save)
+
+    Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c", runner=Second())
+
+
+def test_a_full_disk_stops_and_can_be_continued(data, tmp_path, monkeypatch):
+    X, Y = data
+    pwrite, left = os.pwrite, [2000]
+
+    def full(handle, content, place):
+        if len(content) > left[0]:
+            content = content[: left[0]]
+        left[0] -= len(content)
+        if not len(content):
+            raise OSError(28, "No space left on device")
+        return pwrite(handle, content, place)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match=r"writing the checkpoint.*make room") as caught:
+        Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+    assert caught.value.errno == 28
+    monkeypatch.undo()
+    again = Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+    assert saved(again, tmp_path) == saved(Bonsai(**KINDS["leaf"]).fit(X, Y), tmp_path)
+
+
+# --- the command line: killed for real ---
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory):
+    """A file that takes a few seconds to train on, and a model of it."""
+    folder = tmp_path_factory.mktemp("larger")
+    made = make_xmc(n_rows=3000, n_features=5000, n_labels=4200, random_state=2)
+    datasets.save_xc(folder / "train.txt", made.X_train, made.Y_train)
+    models = {}
+    for kind, options in (("leaf", ["--preset", "bonsai-i"]), ("default", [])):
+        command = [*options, folder / "train.txt", "-o", folder / f"{kind}.bonsai", "--random-state", "3"]
+        subprocess.run([sys.executable, "-m", "bonsai_xmc", "train", "-q", *command], check=True)
+        models[kind] = options, (folder / f"{kind}.bonsai").read_bytes()
+    return folder / "train.txt", models
+
+
+def has_open(pid, path):
+    """Whether a process has a file open."""
+    try:
+        return any(os.readlink(fd) == str(path) for fd in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # a file, or the process, is gone
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("leaf", signal.SIGKILL),
+        ("default", signal.SIGKILL),
+        ("leaf", signal.SIGTERM),
+        ("default", signal.SIGINT),
+    ],
+)
+def test_killed_at_any_moment_and_continued(larger, tmp_path, kind, number):
+    path, models = larger
+    options, expected = models[kind]
+    command = [sys.executable, "-m", "bonsai_xmc", "train", path, *options, "--random-state", "3"]
+    command += ["-o", tmp_path / "model", "--checkpoint", tmp_path / "c", "-q"]
+    rng = np.random.default_rng(number)
+    kills = 0
+    for _ in range(60):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not has_open(process.pid, tmp_path / "c" / "lock"):
+            time.sleep(0.01)
+        try:
+            _, errors = process.communicate(timeout=float(rng.uniform(0.0, 0.8)) if kills < 2 else None)
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+            begin = time.monotonic()
+            _, errors = process.communicate()
+            kills += 1
+            if (tmp_path / "model").exists():  # it was over at that moment
+                break
+            if number == signal.SIGKILL:
+                assert process.returncode == -9
+                continue
+            assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[number], errors
+            assert f"the same command continues from {tmp_path / 'c'}" in errors
+            assert time.monotonic() - begin < 30  # a second on a quiet machine
+            continue
+        assert process.returncode == 0, errors
+        break
+    assert (tmp_path / "model").read_bytes() == expected
+
+
+def test_command_line_says_what_differs(larger, tmp_path):
+    path, _ = larger
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "checkpoint.json").write_text('{"bonsai-xmc": "0.0.1"}')
+    command = [sys.executable, "-m", "bonsai_xmc", "train", path, "-o", tmp_path / "m"]
+    result = subprocess.run([*command, "--checkpoint", tmp_path / "c"], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "is of another training" in result.stderr
+    assert "but was '0.0.1'" in result.stderr
+    assert not (tmp_path / "m").exists()
