@@ -69,7 +69,18 @@ def test_quiet_training_prints_nothing(bonsai, tmp_path):
 
 
 def test_verbose_training_prints_a_line_for_each_phase(bonsai, tmp_path):
-    bonsai("train", "train.txt", "-o", tmp_path / "m", "--verbose", 1, "--preset", "bonsai-i")
+    bonsai(
+        "train",
+        "train.txt",
+        "-o",
+        tmp_path / "m",
+        "--verbose",
+        1,
+        "--preset",
+        "bonsai-i",
+        "--branching-factor",
+        4,
+    )
     assert [line[:14].strip() for line in bonsai.error.splitlines()] == [
         "label vectors",
         "trees",

@@ -434,8 +434,15 @@ def test_progress(blocks, monkeypatch, stream):
     ("options", "phases"),
     [
         ({}, ["one-vs-rest", "threshold"]),
-        ({"classifiers": "leaf", "threshold": 0.5}, ["label vectors", "trees", "classifiers"]),
-        ({"search": "beam"}, ["label vectors", "trees", "classifiers", "one-vs-rest", "threshold"]),
+        (
+            {"classifiers": "leaf", "branching_factor": 8, "threshold": 0.5},
+            ["label vectors", "trees", "classifiers"],
+        ),
+        ({"classifiers": "leaf", "threshold": 0.5}, ["trees", "classifiers"]),  # a single leaf
+        (
+            {"search": "beam", "branching_factor": 8},
+            ["label vectors", "trees", "classifiers", "one-vs-rest", "threshold"],
+        ),
     ],
 )
 def test_a_callback_gets_each_phase_to_its_end(generated, options, phases):

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc._progress import Phases
 from bonsai_xmc._text import prior_search
 from bonsai_xmc._text.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._text.label_texts import texts_of
@@ -216,7 +217,7 @@ def test_candidates_are_the_best_of_each_kind(monkeypatch):
     X = sp.random_array((30, 40), density=0.3, rng=rng, format="csr", dtype=np.float32)
     Y = sp.csr_array((rng.random((30, 200)) < 0.02).astype(np.float32))
     monkeypatch.setattr(prior_search, "_CANDIDATES", 12)
-    problem = Bonsai()._problem(Bonsai()._read(X, prior_search.Phases(None))[0], Y)
+    problem = Bonsai()._problem(Bonsai()._read(X, Phases(None))[0], Y)
     weights = sp.random_array((200, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
     vectors = sp.random_array((260, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
     bias = np.full(200, -1, np.float32)
