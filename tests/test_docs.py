@@ -1,6 +1,7 @@
 """What the documentation says is true: its examples run, and the files, commands and names in it exist."""
 
 import argparse
+import ast
 import doctest
 import importlib
 import inspect
@@ -72,6 +73,39 @@ def public_functions():
 @pytest.mark.parametrize("thing", list(public_functions()))
 def test_what_is_public_has_an_example(thing):
     assert doctest.DocTestParser().get_examples(inspect.getdoc(thing) or "")
+
+
+def parameters_of(docstring):
+    """Names and type of each entry under "Parameters"."""
+    part = docstring.split("Parameters\n----------\n", 1)[-1] if "Parameters\n----------" in docstring else ""
+    part = re.split(r"\n\n\w+\n-+\n", part)[0]
+    for line in part.splitlines():
+        if match := re.match(r"(\*{0,2}\w+(?:, \w+)*)(?: : (.*))?$", line):
+            yield match[1].split(", "), match[2] or ""
+
+
+def public_callables():
+    """Functions, classes, and methods of estimators."""
+    for module in (bonsai_xmc, metrics, datasets):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing) and thing is not bonsai_xmc.FormatError:
+                yield pytest.param(thing, id=name)
+    for kind in (Bonsai, TextBonsai):
+        for name, method in inspect.getmembers(kind, inspect.isroutine):
+            if not name.startswith("_") and method.__module__.startswith("bonsai_xmc"):
+                yield pytest.param(method, id=f"{kind.__name__}.{name}")
+
+
+@pytest.mark.parametrize("thing", list(public_callables()))
+def test_documented_parameters_are_those_of_the_signature(thing):
+    """Names that share an entry share their default, too: the site shows one for all of them."""
+    signature = inspect.signature(thing).parameters
+    for names, kind in parameters_of(inspect.getdoc(thing) or ""):
+        defaults = [signature[name.lstrip("*")].default for name in names]
+        assert all(default == defaults[0] for default in defaults[1:]), names
+        if match := re.search(r"default=(\S+)$", kind):
+            assert ast.literal_eval(match[1]) == defaults[0], names
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -254,8 +288,8 @@ def test_the_model_file_is_documented(named, tmp_path):
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
-    sections = {"trees", "trees_residual", "one_vs_rest", "labels", "features", "index", "labels.texts"}
-    sections.add("merged")
+    sections = {"trees", "trees_residual", "one_vs_rest", "labels", "merged", "features", "index"}
+    sections.add("labels.texts")  # reserved
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 

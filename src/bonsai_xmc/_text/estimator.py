@@ -54,8 +54,8 @@ class TextBonsai(Bonsai):
     """Extreme multi-label classifier of texts: `TextVectorizer` and `Bonsai` in one estimator and one file.
 
     Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
-    texts are those of `TextVectorizer`, all others are those of `Bonsai`. The methods are those of `Bonsai`,
-    with texts instead of matrices.
+    texts are those of `TextVectorizer`; all others, from `representation` to `verbose`, are those of
+    `Bonsai`, with the same defaults. The methods are those of `Bonsai`, with texts instead of matrices.
 
     Parameters
     ----------
@@ -65,10 +65,18 @@ class TextBonsai(Bonsai):
         "auto" takes the fields that hold texts, and searches for their weights, those of word bigrams and
         character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
-    word_ngrams, char_ngrams, char_boundaries, min_df, max_df, max_features
-        See `TextVectorizer`.
-    lowercase, min_word_length, sublinear_tf, smooth_idf, power
-        See `TextVectorizer`.
+    word_ngrams : dict, int or None, default=1
+        This and the next ten: see `TextVectorizer`.
+    char_ngrams : dict, int or None, default=None
+    char_boundaries : bool, default=True
+    min_df : int or float, default=2
+    max_df : int or float, default=1.0
+    max_features : int or None, default=None
+    lowercase : bool, default=True
+    min_word_length : int, default=2
+    sublinear_tf : bool, default=True
+    smooth_idf : bool, default=True
+    power : float, default=1.0
     max_ngrams : "auto", int or None, default="auto"
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
         that tell most about the labels, by their co-occurrence. "auto": 2 for each row, at least 20,000.
@@ -79,8 +87,6 @@ class TextBonsai(Bonsai):
         it has; how much is chosen on held-out rows (`label_prior_`). Labels that no row has can be suggested,
         too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first text of a label
         becomes its name. Not kept by `save`.
-    representation, n_trees, …, verbose
-        See `Bonsai`.
 
     Examples
     --------

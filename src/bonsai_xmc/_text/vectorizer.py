@@ -42,8 +42,10 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
         ("char").
-    min_df, max_df : int or float, default=2 and 1.0
-        Terms in fewer or more documents are left out. An integer is a number of documents, a float a share.
+    min_df : int or float, default=2
+        Terms in fewer documents are left out. An integer is a number of documents, a float a share.
+    max_df : int or float, default=1.0
+        Terms in more documents are left out, likewise.
     max_features : int or None, default=None
         Maximum number of terms in each block; those that occur most often are kept.
     lowercase : bool, default=True

@@ -96,8 +96,9 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
 
     Parameters
     ----------
-    name, root
-        As for :func:`find`.
+    name : str
+        As for :func:`find`, which looks for it in `root`.
+    root : path, optional
     test : str, optional
         Which held-out part: "tst" or "dev" for eurlex57k. The others have one only, "dev" for tibkat-core.
 

@@ -69,8 +69,10 @@ def make_texts(
 
     Parameters
     ----------
-    n_rows, n_test : int
-        Number of texts for training and test.
+    n_rows : int
+        Number of texts for training.
+    n_test : int
+        Number of texts for test.
     n_labels : int, optional
         How many labels to use; default all. Whole subjects are left out first.
     random_state : int, Generator or None

@@ -42,8 +42,9 @@ def evaluate(
         `inv_propensity`), PSP, PSnDCG and C are left out.
     k : int or several
         Cutoffs, each between 1 and L; predictions must have as many labels in at least one row.
-    A, B : float
-        Propensity parameters, see `inverse_propensity`.
+    A : float, default=0.55
+        This and B: propensity parameters, see `inverse_propensity`.
+    B : float, default=1.5
     dataset : str, optional
         Takes A and B from `PROPENSITY` by this name.
     by_frequency : bool

@@ -101,22 +101,27 @@ def standalone(charts: Sequence[str], columns: int = 1) -> str:
     )
 
 
-def round_ticks(high: float, n: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `high`."""
-    raw = max(high, 1e-9) / n
+def round_ticks(high: float, n: int = 4, low: float = 0) -> list[float]:
+    """About n round numbers from at most `low` to at least `high`."""
+    raw = max(high - low, 1e-9) / n
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= raw * 0.999)
-    return [step * i for i in range(math.ceil(high / step - 1e-9) + 1)]
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [step * i for i in range(first, max(last, first + 1) + 1)]
 
 
-def lines(title: str, x: Sequence[int], series: Mapping[str, Sequence[float]], label: str) -> str:
-    """A value for each x, in percent; up to two series."""
-    ticks = round_ticks(max(1e-9, *(max(values) for values in series.values())))
-    frame = Frame(260, 200, (min(x), max(x) if len(x) > 1 else min(x) + 1), (0, ticks[-1]))
+def lines(
+    title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], label: str, *, from_0: bool = True
+) -> str:
+    """A value for each x, which are equally far apart; up to two series."""
+    values = [value for of in series.values() for value in of]
+    ticks = round_ticks(max(values), low=0 if from_0 else min(values))
+    frame = Frame(260, 200, (0, max(1, len(x) - 1)), (ticks[0], ticks[-1]))
     frame.y_ticks(ticks)
-    frame.x_ticks([(value, str(value)) for value in x], label)
-    for kind, values in zip(SERIES, series.values(), strict=False):
-        frame.line(list(zip(x, values, strict=True)), kind)
+    every = math.ceil(len(x) / 10)
+    frame.x_ticks([(i, str(at)) for i, at in enumerate(x) if i % every == 0], label)
+    for kind, of in zip(SERIES, series.values(), strict=False):
+        frame.line(list(enumerate(of)), kind)
     return frame.svg(title, _told(x, series))
 
 

@@ -42,8 +42,10 @@ class Report:
         What the examples show of a row.
     by : dict of str to sequence of n str, optional
         Values of fields, such as the language, by which metrics are split.
-    A, B, dataset
-        Propensity parameters, as in `evaluate`.
+    A : float, default=0.55
+        This, B and `dataset`: propensity parameters, as in `evaluate`.
+    B : float, default=1.5
+    dataset : str, optional
     title : str
         Heading of the page.
     random_state : int, default=0
