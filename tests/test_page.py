@@ -4,6 +4,7 @@ pip install playwright; then `playwright install chromium`, or name a Chromium i
 """
 
 import os
+import re
 import shutil
 
 import pytest
@@ -35,7 +36,10 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     data = make_model(folder / "themes.bonsai")
     make_model(folder / "other.bonsai", seed=3)
-    server = Server(folder / "themes.bonsai", folder / "other.bonsai")
+    make_model(
+        folder / "trees.bonsai", classifiers="blend", blend_weight=0.4, branching_factor=4, word_ngrams=2
+    )
+    server = Server(*(folder / f"{name}.bonsai" for name in ("themes", "other", "trees")))
     yield server, data.texts_test, folder
     assert server.stop() == 0
 
@@ -160,3 +164,143 @@ def test_the_key_is_asked_for(browser, served, tmp_path):
         page.close()
     finally:
         assert server.stop() == 0
+
+
+# --- why, why not, and the tree ---
+
+
+@pytest.fixture(scope="module")
+def trees(served):
+    return TextBonsai.load(served[2] / "trees.bonsai")
+
+
+def ask_for(page, text):
+    """The labels of a text by the model that has trees."""
+    page.get_by_label("Model").select_option("trees")
+    page.get_by_label("Text to label").fill(text)
+    page.locator("#results li").first.wait_for()
+
+
+def test_why_a_label(page, served, trees):
+    text = served[1][0]
+    ask_for(page, text)
+    label, _ = trees.suggest(text, 1)[0]
+    why = trees.explain(text, label)
+    button = page.get_by_role("button", name=f"Why {label}?")
+    assert button.get_attribute("aria-expanded") == "false"
+    button.click()
+    panel = page.get_by_role("region", name=f"Why {label}", exact=True)
+    playwright.expect(panel).to_be_visible()
+    playwright.expect(page.locator("#status")).to_contain_text(f"Reasons for {label}")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert panel.locator(".text").inner_text() == text
+    marked = {mark.lower() for mark in panel.locator("mark.up").all_inner_texts()}
+    assert any(why.effects[0].name.split()[0] in mark for mark in marked)
+    first = panel.locator("table").first.locator("tbody tr").first.locator("td")
+    assert first.nth(2).inner_text() == why.effects[0].name
+    assert first.nth(0).inner_text() == f"{why.effects[0].effect:+.3f}"
+    paths = panel.locator("details")
+    assert paths.count() == len(why.paths) == 3
+    paths.first.locator("summary").click()
+    assert why.paths[0].decisions[-1].contributions[0].name in paths.first.inner_text()
+    steps = panel.locator("table").last.locator("tbody tr")
+    assert steps.count() == len(why.steps)
+    assert float(steps.last.locator("td").last.inner_text()) == pytest.approx(why.score, rel=1e-3)
+    look(page, "why")
+    button.click()
+    playwright.expect(panel).to_be_hidden()
+
+
+def test_by_keyboard(page, served, trees):
+    ask_for(page, served[1][1])
+    page.get_by_label("Text to label").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Why?"
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator("#results .why mark").first).to_be_visible()
+    page.get_by_label("Label", exact=True).focus()
+    label = trees.suggest(served[1][1], 8)[-1][0]
+    page.keyboard.type(label)
+    page.keyboard.press("Enter")
+    rank = trees.why_not(served[1][1], label).rank
+    playwright.expect(page.locator("#why-not-status")).to_contain_text(f"is number {rank} of")
+
+
+def test_why_not_another(page, served, trees):
+    text = served[1][2]
+    ask_for(page, text)
+    label = trees.suggest(text, 25)[-1][0]
+    expected = trees.why_not(text, label)
+    page.get_by_label("Label", exact=True).fill(label)
+    playwright.expect(page.locator("#why-not-labels option").first).to_be_attached()
+    page.get_by_role("button", name="Why not?").click()
+    answer = page.locator("#why-not-answer")
+    playwright.expect(answer.locator("p").first).to_have_text(expected.sentences[0])
+    headings = answer.get_by_role("heading", name=re.compile("^Ahead")).all_inner_texts()
+    assert [h.split(": ")[1].split(", number")[0] for h in headings] == [a.name for a in expected.ahead]
+    row = answer.locator("table").first.locator("tbody tr").first.locator("td").all_inner_texts()
+    first = expected.ahead[0].differences[0]
+    assert row[0] == first.name and row[3] == f"{first.difference:+.3f}".replace("-", "−")
+    look(page, "why-not")
+    page.get_by_label("Text to label").fill(served[1][3])  # of another text nothing is known
+    playwright.expect(answer.locator("p")).to_have_count(0)
+    page.get_by_label("Text to label").fill("")
+    playwright.expect(page.locator("#why-not-part")).to_be_hidden()
+
+
+def test_html_in_texts_and_labels(page, served):
+    text = f"{HTML} {served[1][0]} 🌳"
+    ask_for(page, text)
+    page.get_by_role("button", name=re.compile("^Why ")).first.click()
+    playwright.expect(page.locator("#results .why .text").first).to_have_text(text)
+    page.get_by_label("Label", exact=True).fill(HTML)
+    page.get_by_role("button", name="Why not?").click()
+    playwright.expect(page.locator("#why-not-status")).to_contain_text(f"{HTML} is number")
+    assert page.locator("main img").count() == 0
+
+
+def test_why_not_a_label_that_there_is_not(browser, served):
+    page = browser.new_page()  # which complains about the answer 404
+    page.goto(f"http://127.0.0.1:{served[0].port}/")
+    ask_for(page, served[1][0])
+    page.get_by_label("Label", exact=True).fill("no such label")
+    page.get_by_role("button", name="Why not?").click()
+    playwright.expect(page.locator("#why-not-status")).to_contain_text("the model has no label")
+    page.close()
+
+
+def test_the_tree(page, served, trees):
+    playwright.expect(page.locator("#tree-part")).to_be_hidden()
+    page.get_by_label("Model").select_option("trees")
+    root = page.locator("#tree-root")
+    clusters = root.locator("> li.cluster > button")
+    playwright.expect(clusters.first).to_be_visible()
+    tree = trees.trees_[0]
+    assert clusters.count() == len(tree.nodes[0].children)
+    opened = 0
+    while root.locator("li.leaf:visible").count() == 0:
+        root.locator('button.open[aria-expanded="false"]:visible').first.click()
+        page.wait_for_timeout(150)
+        opened += 1
+        assert opened < 6
+    name = root.locator("li.leaf:visible").first.inner_text()
+    assert name in trees.classes_
+    look(page, "tree")
+    clusters.first.click()
+    playwright.expect(root.locator("li.leaf:visible")).to_have_count(0)
+    page.get_by_label("Number").select_option("1")
+    playwright.expect(clusters).to_have_count(len(trees.trees_[1].nodes[0].children))
+    page.get_by_label("Model").select_option("other")
+    playwright.expect(page.locator("#tree-part")).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow(page, served, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 360, "height": 800})
+    ask_for(page, served[1][0])
+    page.get_by_role("button", name=re.compile("^Why ")).first.click()
+    page.locator("#results .why mark").first.wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "no scrolling to the side"
+    look(page, f"why-{scheme}-360")

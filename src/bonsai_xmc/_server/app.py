@@ -19,17 +19,20 @@ from bonsai_xmc._server.batching import Batcher, Overloaded
 from bonsai_xmc._server.counters import Counters
 from bonsai_xmc._server.http import Problem, answer
 from bonsai_xmc._server.openapi import describe
+from bonsai_xmc._server.reasons import Reasons
 from bonsai_xmc._server.served import Ranked, Served
 from bonsai_xmc._server.settings import Settings
 
 LOG = logging.getLogger("bonsai_xmc.server")
-_OPEN = ("/", "/app.js", "/style.css", "/icon.svg", "/health", "/ready", "/openapi.json")  # without a key
 _PAGE = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
+    "/why.js": ("why.js", "text/javascript"),
+    "/tree.js": ("tree.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
+_OPEN = (*_PAGE, "/health", "/ready", "/openapi.json")  # without a key
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -94,6 +97,7 @@ class Service:
                         "name": name,
                         "labels": len(batcher.served.keys),
                         "fields": list(batcher.served.fields),
+                        "trees": batcher.served.n_trees,
                         "modified": batcher.served.modified,
                     }
                     for name, batcher in self.batchers.items()
@@ -254,7 +258,7 @@ async def _preflight(request: Request) -> Response:
 def make_app(models: dict[str, Served], settings: Settings, counters: Counters | None = None) -> Guard:
     """The application of one worker."""
     service = Service(models, settings, counters or Counters())
-    annif = annif_v1.Annif(service)
+    annif, reasons = annif_v1.Annif(service), Reasons(service)
     named: list[tuple[Route, str]] = []
 
     def add(path: str, handler: Any, name: str | None = None, method: str = "GET") -> None:
@@ -269,6 +273,7 @@ def make_app(models: dict[str, Served], settings: Settings, counters: Counters |
         ("/openapi.json", service.openapi),
         ("/models", service.models),
         ("/labels", service.labels),
+        ("/tree", reasons.tree),
         ("/v1", annif.info),
         ("/v1/projects", annif.projects),
         ("/v1/vocabs", annif.vocabs),
@@ -276,6 +281,7 @@ def make_app(models: dict[str, Served], settings: Settings, counters: Counters |
         add(path, handler)
     add("/v1/", annif.info, "/v1")
     add("/predict", service.predict, method="POST")
+    add("/explain", reasons.explain, method="POST")
     add("/v1/projects/{id}", annif.project)
     for verb, handler in (
         ("suggest", annif.suggest),

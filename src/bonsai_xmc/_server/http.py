@@ -92,6 +92,8 @@ def integer(value: Any, name: str, default: int, most: int, least: int = 0) -> i
     try:
         # text comes from forms and queries; JSON has numbers
         number = int(value) if isinstance(value, str) and len(value) < 20 else value
+        if isinstance(number, float) and number.is_integer():  # as JSON Schema has it
+            number = int(number)
     except ValueError:
         number = None
     if type(number) is not int or not least <= number:

@@ -6,6 +6,7 @@ from bonsai_xmc import __version__
 from bonsai_xmc._server.settings import ANNIF_BATCH, Settings
 
 _STRING = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0, "default": 0}
 _FIELDS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 
 
@@ -50,6 +51,26 @@ def _own(settings: Settings) -> dict[str, Any]:
     }
     return {
         "/predict": {"post": _operation("labels for texts", "Predictions", body={"application/json": body})},
+        "/explain": {
+            "post": _operation(
+                "why a text has its score for a label, or why not",
+                "Explained",
+                body={"application/json": _explain_body(settings)},
+            )
+        },
+        "/tree": {
+            "get": _operation(
+                "the children of a node of a label tree",
+                "Tree",
+                parameters=[
+                    _query("model", _STRING, "name of a model"),
+                    _query("tree", _COUNT, "number of the tree"),
+                    _query("node", _COUNT, "number of the node; 0 is the root"),
+                    _query("limit", {"type": "integer", "minimum": 0, "default": 100}, "most children"),
+                    _query("offset", _COUNT, "children to skip"),
+                ],
+            )
+        },
         "/models": {"get": _operation("the models", "Models")},
         "/labels": {
             "get": _operation(
@@ -70,6 +91,23 @@ def _own(settings: Settings) -> dict[str, Any]:
                 "summary": "numbers for Prometheus",
                 "responses": {"200": {"description": "ok", "content": {"text/plain": {"schema": _STRING}}}},
             }
+        },
+    }
+
+
+def _explain_body(settings: Settings) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["text", "label"],
+        "properties": {
+            "text": {
+                "oneOf": [{**_STRING, "maxLength": settings.max_explained}, _FIELDS],
+                "description": "a string, or for models with fields an object of strings",
+            },
+            "label": {**_STRING, "description": "a label, or its name"},
+            "why_not": {"type": "boolean", "default": False, "description": "why the label is not ahead"},
+            "features": {"type": "integer", "minimum": 0, "default": 20, "description": "most of each part"},
+            "model": {**_STRING, "description": "name of a model; the first one if left out"},
         },
     }
 
@@ -177,13 +215,101 @@ def _ref(name: str) -> dict[str, str]:
 
 
 _INTEGER = {"type": "integer"}
+_NUMBER = {"type": "number"}
+_BOOLEAN = {"type": "boolean"}
+_OR_NONE = ["integer", "null"]
+
+
+def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"oneOf": [schema, {"type": "null"}]}
+
+
+_SHOWN = {"name": _STRING, "kind": _STRING, "where": _STRING, "effect": _NUMBER}
+_EXPLAINED = {
+    "Explained": _object(
+        model=_STRING, explanation=_or_none(_ref("Explanation")), why_not=_or_none(_ref("WhyNot"))
+    ),
+    "Explanation": _object(
+        label=_STRING,
+        name=_STRING,
+        score=_SCORE,
+        rank={"type": _OR_NONE},
+        margin=_NUMBER,
+        found=_BOOLEAN,
+        notes=_list(_STRING),
+        steps=_list(_object(text=_STRING, value=_NUMBER)),
+        lines=_list(_object(**_SHOWN, share=_NUMBER)),
+        more=_INTEGER,
+        texts=_list(
+            _object(
+                field=_STRING,
+                text=_STRING,
+                segments=_list(_object(begin=_INTEGER, end=_INTEGER, effect=_NUMBER, kind=_STRING)),
+            )
+        ),
+        one_vs_rest=_or_none(_ref("Decision")),
+        paths=_list(
+            _object(
+                tree=_INTEGER,
+                score=_NUMBER,
+                counts=_BOOLEAN,
+                dropped=_or_none({"type": "object"}),
+                decisions=_list(_ref("Decision")),
+            )
+        ),
+    ),
+    "Decision": _object(
+        about=_STRING,
+        integer_margin=_INTEGER,
+        unit=_NUMBER,
+        scale=_NUMBER,
+        bias=_NUMBER,
+        margin=_NUMBER,
+        score=_NUMBER,
+        contributions=_list(_object(name=_STRING, product=_INTEGER, effect=_NUMBER)),
+        others=_INTEGER,
+    ),
+    "WhyNot": _object(
+        label=_STRING,
+        name=_STRING,
+        reason=_STRING,
+        sentences=_list(_STRING),
+        rank={"type": _OR_NONE},
+        ranked=_INTEGER,
+        score=_SCORE,
+        ahead=_list(
+            _object(
+                label=_STRING,
+                name=_STRING,
+                rank=_INTEGER,
+                score=_SCORE,
+                lines=_list(_object(**_SHOWN, other=_NUMBER)),
+            )
+        ),
+        explanation=_or_none(_ref("Explanation")),
+    ),
+    "Node": _object(
+        node={"type": _OR_NONE}, name=_STRING, labels=_INTEGER, label={"type": ["string", "null"]}
+    ),
+    "Tree": _object(
+        model=_STRING,
+        trees=_INTEGER,
+        tree=_INTEGER,
+        path=_list(_ref("Node")),
+        total=_INTEGER,
+        children=_list(_ref("Node")),
+    ),
+}
 _SCHEMAS = {
+    **_EXPLAINED,
     "Problem": _object(type=_STRING, title=_STRING, status=_INTEGER, detail=_STRING),
     "Predictions": _object(
         model=_STRING, results=_list(_list(_object(label=_STRING, name=_STRING, score=_SCORE)))
     ),
     "Models": _object(
-        models=_list(_object(name=_STRING, labels=_INTEGER, fields=_list(_STRING), modified=_STRING))
+        models=_list(
+            _object(name=_STRING, labels=_INTEGER, fields=_list(_STRING), trees=_INTEGER, modified=_STRING)
+        )
     ),
     "Labels": _object(total=_INTEGER, labels=_list(_object(label=_STRING, name=_STRING, rows=_INTEGER))),
     "Status": _object(status=_STRING),

@@ -49,6 +49,11 @@ class Served:
         return datetime.fromtimestamp(self.signature[2] / 1e9, UTC).isoformat()
 
     @property
+    def n_trees(self) -> int:
+        trees = self.model.fitted_.core.trees
+        return 0 if trees is None else trees.n_trees
+
+    @property
     def fields(self) -> tuple[str, ...]:
         text = self.model.fitted_.text
         return () if text is None else tuple(text.plan.fields)

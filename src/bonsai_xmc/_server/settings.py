@@ -13,6 +13,7 @@ class Settings:
     max_body: int = 10_000_000  # bytes
     max_texts: int = 1000  # in one request
     max_labels: int = 1000  # for one text
+    max_explained: int = 100_000  # characters of a text that is explained
     max_batch: int = 256  # texts that are predicted together
     max_pending: int = 10_000  # texts that wait in a worker; beyond, requests are refused
     max_requests: int = 512  # under way in a worker; beyond, they are refused

@@ -3,6 +3,7 @@
 
 const at = (id) => document.getElementById(id);
 const CHUNK = 100; // texts of a file in one request
+let trees = {}; // of each model: how many it has
 let latest = 0; // number of the last request for the text, so that late answers do not replace newer ones
 
 function element(name, text, className) {
@@ -40,13 +41,15 @@ async function predict() {
   if (!text.trim()) {
     at("results").replaceChildren();
     at("status").textContent = "";
+    forgetReasons(text);
     return;
   }
   try {
     const answer = await ask("predict", { texts: [text], ...chosen() });
     if (number !== latest) return;
     const labels = answer.results[0];
-    at("results").replaceChildren(...labels.map(labelItem));
+    at("results").replaceChildren(...labels.map((label) => labelItem(label, text)));
+    forgetReasons(text);
     const best = labels.length ? `, best: ${labels[0].name}` : "";
     at("status").textContent = labels.length === 1 ? `1 label${best}` : `${labels.length} labels${best}`;
   } catch (error) {
@@ -54,15 +57,18 @@ async function predict() {
   }
 }
 
-function labelItem(label) {
+function labelItem(label, text) {
   const item = element("li");
   item.append(element("span", label.name, "name"), element("span", label.score.toFixed(3), "score"));
+  const why = whyButton(label, text);
+  item.append(why.button);
   const meter = element("meter");
   meter.max = 1;
   meter.value = label.score;
   meter.setAttribute("aria-hidden", "true"); // the number says it
   item.append(meter);
   if (label.label !== label.name) item.append(element("span", label.label, "key"));
+  item.append(why.panel);
   return item;
 }
 
@@ -132,7 +138,8 @@ async function start() {
     const { models } = await ask("models");
     at("model").replaceChildren(...models.map((model) => element("option", model.name)));
     at("model-choice").hidden = models.length < 2;
-    await browse(false);
+    trees = Object.fromEntries(models.map((model) => [model.name, model.trees]));
+    await Promise.all([browse(false), showTrees()]);
   } catch (error) {
     at("status").textContent = `Error: ${error.message}`;
   }
@@ -140,9 +147,9 @@ async function start() {
 
 at("text").addEventListener("input", () => soon(predict, 120));
 at("k").addEventListener("input", () => soon(predict, 120));
-at("model").addEventListener("change", () => { predict(); browse(false); });
+at("model").addEventListener("change", () => { predict(); browse(false); showTrees(); });
 at("key").addEventListener("change", () => { start().then(predict); });
 at("file").addEventListener("change", predictFile);
 at("search").addEventListener("input", () => soon(() => browse(false), 150));
 at("more").addEventListener("click", () => browse(true));
-start();
+document.addEventListener("DOMContentLoaded", start); // after the other scripts

@@ -1,0 +1,176 @@
+"use strict";
+// Why a label, and why not another. As in app.js, nothing from outside is put into the page as HTML.
+
+const STEPS = 5; // strengths of a highlight
+const FAINT = 0.05; // effects below this part of the largest are not highlighted
+let explained = ""; // the text that the labels on the page are for
+
+const signed = (x) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(3);
+const side = (x) => (x < 0 ? "down" : "up");
+
+// A button that opens and closes a panel, which is filled when it is first opened.
+function whyButton(label, text) {
+  const button = element("button", "Why?", "ask");
+  const panel = element("div", undefined, "why");
+  button.type = "button";
+  button.setAttribute("aria-label", `Why ${label.name}?`);
+  button.setAttribute("aria-expanded", "false");
+  panel.setAttribute("role", "region");
+  panel.setAttribute("aria-label", `Why ${label.name}`);
+  panel.hidden = true;
+  button.addEventListener("click", async () => {
+    panel.hidden = !panel.hidden;
+    button.setAttribute("aria-expanded", String(!panel.hidden));
+    if (panel.hidden || panel.firstChild) return;
+    try {
+      const answer = await ask("explain", { text, label: label.label, features: 10, model: chosen().model });
+      panel.replaceChildren(...reasons(answer.explanation));
+      at("status").textContent = `Reasons for ${label.name} are shown below it`;
+    } catch (error) {
+      panel.replaceChildren(element("p", `Error: ${error.message}`));
+    }
+  });
+  return { button, panel };
+}
+
+function reasons(why) {
+  const parts = why.notes.map((note) => element("p", note));
+  parts.push(...highlights(why.texts), effects(why), ...why.paths.map(path));
+  parts.push(table(["From margins to the score", ""], why.steps.map((step) => [step.text, number(step.value)])));
+  return parts;
+}
+
+const number = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
+
+// The texts with the parts that count. Places count code points, strings of JavaScript do not.
+function highlights(texts) {
+  const all = texts.flatMap((text) => text.segments);
+  const largest = Math.max(...all.map((segment) => Math.abs(segment.effect)), 1e-12);
+  return texts.filter((text) => text.text).map((text) => {
+    const points = Array.from(text.text);
+    const shown = element("p", undefined, "text");
+    if (text.field) shown.append(element("span", text.field, "key"), " ");
+    let done = 0;
+    for (const segment of text.segments) {
+      const strength = Math.abs(segment.effect) / largest;
+      if (strength < FAINT) continue;
+      shown.append(points.slice(done, segment.begin).join(""));
+      const level = Math.min(STEPS, 1 + Math.floor(strength * STEPS));
+      const mark = element("mark", points.slice(segment.begin, segment.end).join(""),
+        `${side(segment.effect)} s${level} ${segment.kind}`);
+      mark.title = signed(segment.effect);
+      shown.append(mark);
+      done = segment.end;
+    }
+    shown.append(points.slice(done).join(""));
+    return shown;
+  });
+}
+
+function effects(why) {
+  if (!why.lines.length) return element("p", "No word of the text has a weight.");
+  const rows = why.lines.map((line) => [
+    element("span", signed(line.effect), side(line.effect)), `${Math.round(100 * line.share)} %`, line.name,
+    [line.kind, line.where].filter(Boolean).join(", "),
+  ]);
+  if (why.more) rows.push(["", "", `and ${why.more} more`, ""]);
+  return table(["Effect", "Share", "Feature", "Kind, field"], rows);
+}
+
+// Closed at first: the words that count are above.
+function path(part) {
+  const box = element("details");
+  const left = part.counts ? "" : " (not counted)";
+  box.append(element("summary", `Tree ${part.tree + 1}, score of the path ${number(part.score)}${left}`));
+  box.append(table(["To", "Margin", "Score"], part.decisions.map((decision) => {
+    const to = element("span", decision.about);
+    const most = decision.contributions.slice(0, 4).map((c) => `${signed(c.effect)} ${c.name}`).join(", ");
+    to.append(element("span", most, "key"));
+    return [to, number(decision.margin), number(decision.score)];
+  })));
+  return box;
+}
+
+// Cells are texts or elements.
+function table(head, rows) {
+  const box = element("table");
+  const line = (cells, name) => {
+    const row = element("tr");
+    for (const cell of cells) {
+      const node = element(name);
+      if (name === "th") node.scope = "col";
+      node.append(cell);
+      if (/^[+−]?\d[\d.e−]*( %)?$/.test(node.textContent)) node.className = "number";
+      row.append(node);
+    }
+    return row;
+  };
+  const top = element("thead");
+  top.append(line(head, "th"));
+  const body = element("tbody");
+  body.append(...rows.map((cells) => line(cells, "td")));
+  box.append(top, body);
+  return box;
+}
+
+// --- why not another ---
+
+function forgetReasons(text) {
+  if (text !== explained) at("why-not-answer").replaceChildren();
+  explained = text;
+  at("why-not-part").hidden = !text.trim();
+}
+
+async function whyNot() {
+  const label = at("why-not").value.trim();
+  if (!label) return;
+  const text = explained;
+  try {
+    const { why_not: answer } = await ask("explain", { text, label, why_not: true, features: 10, ...chosen() });
+    if (text !== explained) return;
+    const parts = answer.sentences.map((sentence) => element("p", sentence));
+    for (const ahead of answer.ahead) {
+      parts.push(element("h3", `Ahead: ${ahead.name}, number ${ahead.rank}, score ${number(ahead.score)}`));
+      parts.push(table(["Feature", ahead.name, answer.name, "Difference"], ahead.lines.map((line) => [
+        line.name, signed(line.other), signed(line.effect),
+        element("span", signed(line.other - line.effect), side(line.effect - line.other)),
+      ])));
+    }
+    if (answer.explanation) {
+      parts.push(element("h3", `${answer.name} itself`), ...highlights(answer.explanation.texts));
+      parts.push(...answer.explanation.paths.map(path));
+    }
+    at("why-not-answer").replaceChildren(...parts);
+    at("why-not-status").textContent = answer.rank === null ? `${answer.name} has no score`
+      : `${answer.name} is number ${answer.rank} of ${answer.ranked}`;
+  } catch (error) {
+    at("why-not-answer").replaceChildren();
+    at("why-not-status").textContent = `Error: ${error.message}`;
+  }
+}
+
+async function offerLabels() {
+  const query = new URLSearchParams({ q: at("why-not").value, limit: 20 });
+  if (chosen().model) query.set("model", chosen().model);
+  try {
+    const answer = await ask(`labels?${query}`);
+    at("why-not-labels").replaceChildren(...answer.labels.map((label) => {
+      const option = element("option");
+      option.value = label.label;
+      if (label.label !== label.name) option.label = label.name;
+      return option;
+    }));
+  } catch {
+    at("why-not-labels").replaceChildren(); // the label can be typed all the same
+  }
+}
+
+let offering;
+at("why-not").addEventListener("input", () => {
+  clearTimeout(offering);
+  offering = setTimeout(offerLabels, 150);
+});
+at("why-not").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") whyNot();
+});
+at("why-not-ask").addEventListener("click", whyNot);

@@ -1,0 +1,155 @@
+"""``POST /explain`` and ``GET /tree`` of ``bonsai serve``."""
+
+import json
+
+import pytest
+
+from bonsai_xmc import TextBonsai, datasets
+from test_server import HTML, Server
+
+RECORDS = [
+    {"title": "Brick houses", "abstract": "Old brick houses of Bremen and their walls."},
+    {"title": "Heat pumps", "abstract": "Heat pumps for old houses. Heat from the ground."},
+    {"title": "Timber frames", "abstract": "Old timber houses, brick and frames."},
+]
+LABELS = [["bricks", HTML], ["heating", HTML], ["timber", HTML]]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explain")
+    data = datasets.make_texts(400, n_test=30, random_state=0)
+    options = {"threshold": 0.5, "n_jobs": 1, "min_df": 1}
+    blend = TextBonsai(classifiers="blend", blend_weight=0.4, branching_factor=4, beam_size=2, **options)
+    blend.fit(data.texts_train, data.labels_train).save(folder / "themes.bonsai")
+    records = TextBonsai(fields=["title", "abstract"], classifiers="one_vs_rest", **options)
+    records.fit(RECORDS, LABELS).save(folder / "records.bonsai")
+    return folder, data.texts_test
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    server = Server(models[0] / "themes.bonsai", models[0] / "records.bonsai", "--max-body", 500_000)
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def themes(models):
+    return TextBonsai.load(models[0] / "themes.bonsai")
+
+
+def test_explanations_are_those_of_python(server, models, themes):
+    text = models[1][0]
+    for label, score in themes.suggest(text, 3):
+        answer = server.post("/explain", {"text": text, "label": label, "features": 5})
+        assert answer["model"] == "themes" and answer["why_not"] is None
+        found, expected = answer["explanation"], themes.explain(text, label)
+        assert found["score"] == pytest.approx(score, rel=1e-5)
+        assert (found["label"], found["rank"]) == (label, expected.rank)
+        assert found["steps"][-1]["value"] == pytest.approx(score, rel=1e-5)
+        decisions = [found["one_vs_rest"], *(d for path in found["paths"] for d in path["decisions"])]
+        assert len(decisions) == len(expected.decisions) > 1
+        for one, other in zip(decisions, expected.decisions, strict=True):
+            assert len(one["contributions"]) <= 5
+            products = [c["product"] for c in one["contributions"]]
+            assert sum(products) + one["others"] == one["integer_margin"] == other.integer_margin
+        assert len(found["lines"]) == 5 and found["more"] > 0
+        assert found["texts"][0]["text"] == text and found["texts"][0]["segments"]
+
+
+def test_why_not(server, models, themes):
+    text = models[1][1]
+    label = themes.suggest(text, 30)[-1][0]
+    answer = server.post("/explain", {"text": text, "label": label, "why_not": True})
+    assert answer["explanation"] is None
+    found, expected = answer["why_not"], themes.why_not(text, label)
+    assert (found["rank"], found["reason"]) == (expected.rank, expected.reason)
+    assert found["sentences"] == list(expected.sentences)
+    assert [ahead["label"] for ahead in found["ahead"]] == [ahead.label for ahead in expected.ahead]
+    assert found["explanation"]["label"] == label
+
+
+def test_records_and_names(server):
+    record = {"title": "Brick", "abstract": "walls"}
+    answer = server.post("/explain", {"model": "records", "text": record, "label": "bricks"})
+    assert [text["field"] for text in answer["explanation"]["texts"]] == ["title", "abstract"]
+    for text in ("Brick", {"title": "Brick", "other": 1}, {"abstract": None, "title": "Brick"}, ""):
+        assert server.post("/explain", {"model": "records", "text": text, "label": HTML})["explanation"]
+    empty = server.post("/explain", {"model": "records", "text": "", "label": "bricks", "why_not": True})
+    assert empty["why_not"]["reason"] == "no features" and empty["why_not"]["rank"] is None
+
+
+def test_trees(server, themes):
+    assert [model["trees"] for model in server.get("/models")["models"]] == [3, 0]
+    root = server.get("/tree")
+    assert root["trees"] == 3 and root["path"][0]["labels"] == len(themes.classes_)
+    assert sum(child["labels"] for child in root["children"]) == len(themes.classes_)
+    labels, nodes = [], [0]
+    while nodes:
+        node = nodes.pop()
+        answer = server.get(f"/tree?tree=1&node={node}&limit=1000")
+        assert answer["path"][-1]["node"] == node and answer["total"] == len(answer["children"])
+        for child in answer["children"]:
+            (labels if child["node"] is None else nodes).append(child["label"] or child["node"])
+    assert sorted(labels) == sorted(themes.classes_)
+    some = server.get("/tree?limit=2&offset=1")
+    assert some["children"] == root["children"][1:3] and some["total"] == root["total"]
+    often = max(themes.label_counts_)
+    names = [label for label, n in zip(themes.classes_, themes.label_counts_, strict=True) if n == often]
+    assert root["path"][0]["name"].split(", ")[0] in names
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ({}, 400, "the body needs text"),
+        ({"text": "a"}, 400, "the body needs text, a string, and label"),
+        ({"text": 1, "label": "a"}, 400, "text must be a string"),
+        ({"text": ["a"], "label": "a"}, 400, "text must be a string"),
+        ({"text": {"title": "a"}, "label": "a"}, 400, "text is an object"),
+        ({"text": "a", "label": 3}, 400, "label must be a string"),
+        ({"text": "a", "label": "\ud800"}, 400, "not valid Unicode"),
+        ({"text": "a\ud800", "label": "a"}, 400, "not valid Unicode"),
+        ({"text": "a", "label": "no such label"}, 404, "the model has no label 'no such label'"),
+        ({"text": "a", "label": 100_000 * "x"}, 404, "the model has no label"),
+        ({"text": "a", "label": "a", "model": "x"}, 404, "there is no model 'x'"),
+        ({"text": "a", "label": "a", "why_not": 1}, 400, "why_not is 1"),
+        ({"text": "a", "label": "a", "features": -1}, 400, "features is -1"),
+        ({"text": "a", "label": "a", "features": "many"}, 400, "features is 'many'"),
+        ({"text": 100_001 * "a", "label": "a"}, 413, "at most 100,000 can be explained"),
+        ({"text": 600_000 * "a", "label": "a"}, 413, "at most 500,000 bytes"),
+    ],
+)
+def test_errors(server, body, status, detail):
+    assert detail in server.post("/explain", body, status)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "detail"),
+    [
+        ("model=records", 404, "the model 'records' has no trees"),
+        ("model=x", 404, "there is no model"),
+        ("tree=3", 404, "there is no tree 3; there are 3"),
+        ("node=100000", 404, "there is no node 100000"),
+        ("node=-1", 400, "node is '-1'"),
+        ("tree=one", 400, "tree is 'one'"),
+    ],
+)
+def test_errors_of_trees(server, query, status, detail):
+    found, _, body = server.ask("GET", f"/tree?{query}")
+    assert found == status and detail in json.loads(body)["detail"]
+
+
+def test_strange_texts(server, themes):
+    """No text makes it fail: long, without spaces, of one character, of many scripts."""
+    label = str(themes.classes_[0])
+    for text in (50_000 * "ab ", 60_000 * "é", "İ" * 500, "\x00\n\t 🌳木", "ﬃ ß ΑΣ. Σ", " ", "…"):
+        for refused in (False, True):
+            server.post("/explain", {"text": text[:100_000], "label": label, "why_not": refused})
+
+
+def test_openapi(server):
+    paths = server.get("/openapi.json")["paths"]
+    assert paths["/explain"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+    assert paths["/tree"]["get"]["parameters"]
