@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import bonsai_xmc
 from bonsai_xmc import Bonsai, _cli, datasets
 from bonsai_xmc._store import container
-from helpers import error_of
+from helpers import error_of, says
 
 BONSAI = [sys.executable, "-m", "bonsai_xmc"]
 
@@ -273,3 +273,28 @@ def test_a_terminal_gets_a_bar(long_work):
     os.close(ours)
     assert re.search(rb"\[=* *\] +\d+ %  0:\d\d, ", seen)
     assert seen.endswith(b"\r\x1b[Kbonsai: interrupted\r\n")
+
+
+def test_lack_of_memory_in_the_core_names_the_phase(bonsai, tmp_path, monkeypatch, cli_data):
+    """The core says std::bad_alloc; whoever reads the message wants to know where, and what to do."""
+
+    def fail(*_, **__):
+        raise MemoryError("std::bad_alloc")
+
+    from bonsai_xmc._fitted import FittedModel
+    from bonsai_xmc._progress import Phases
+
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(cli_data.X_train, cli_data.Y_train)
+    with monkeypatch.context() as patch:
+        patch.setattr(FittedModel, "top_k", fail)
+        with says("not enough memory to predict the 7 best labels of these rows; predict fewer", MemoryError):
+            model.top_k(cli_data.X_test, 7)
+    phases = Phases(None)
+    with (
+        says("in the phase 'trees' of 'threshold'; memory_estimate(X, Y) says", MemoryError),
+        phases.together("threshold"),
+    ):
+        phases.run("trees", fail)
+    monkeypatch.setattr(Bonsai, "fit", lambda *_, **__: Phases(None).run("one-vs-rest", fail))
+    bonsai("train", "train.txt", "-o", tmp_path / "m", code=1)
+    assert bonsai.error.startswith("bonsai: error: not enough memory in the phase 'one-vs-rest'; ")

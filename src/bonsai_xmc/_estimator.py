@@ -17,7 +17,7 @@ from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._holdout import choose_threshold
 from bonsai_xmc._inputs import TrainingRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
-from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar
+from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar, memory_for
 from bonsai_xmc._store import format as _format
 from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, search_space
 from bonsai_xmc._text.fitted import FittedText
@@ -443,17 +443,19 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         n_labels = fitted.n_labels
-        ids, scores = fitted.top_k(
-            rows,
-            min(int(k), n_labels),
-            allowed=_labels.allowed_labels(fitted, restrict, exclude),
-            beam_size=0 if exact else beam,
-            exact=bool(exact),
-            n_probe=probes,
-            path_weight=fitted.strategy.path_weight,
-            threads=threads,
-            progress=watch,
-        )
+        doing = f"to predict the {int(k):,} best labels of these rows"
+        with memory_for(doing, "predict fewer rows at a time"):
+            ids, scores = fitted.top_k(
+                rows,
+                min(int(k), n_labels),
+                allowed=_labels.allowed_labels(fitted, restrict, exclude),
+                beam_size=0 if exact else beam,
+                exact=bool(exact),
+                n_probe=probes,
+                path_weight=fitted.strategy.path_weight,
+                threads=threads,
+                progress=watch,
+            )
         if k > n_labels:
             more = ((0, 0), (0, int(k) - n_labels))
             ids = np.pad(ids, more, constant_values=-1)

@@ -13,6 +13,18 @@ from typing import Any, TextIO
 Progress = Callable[[str, float, float], None]
 
 LOG = logging.getLogger("bonsai_xmc")
+NO_MEMORY = "not enough memory"  # what messages about it begin with
+
+
+@contextlib.contextmanager
+def memory_for(doing: str, advice: str) -> Iterator[None]:
+    """A MemoryError inside says what was being done; the core says no more than std::bad_alloc."""
+    try:
+        yield
+    except MemoryError as error:
+        if str(error).startswith(NO_MEMORY):
+            raise
+        raise MemoryError(f"{NO_MEMORY} {doing}; {advice}") from error
 
 
 class Phases:
@@ -48,7 +60,9 @@ class Phases:
 
         self._ended = False
         start = time.perf_counter()
-        result = call(*args, progress=None if report is None else watch, **kwargs)
+        where = f"in the phase {phase!r}" + ("" if together is None else f" of {together!r}")
+        with memory_for(where, "memory_estimate(X, Y) says what training takes"):
+            result = call(*args, progress=None if report is None else watch, **kwargs)
         if together is None:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
         return result

@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._progress import NO_MEMORY, ProgressBar
 
 from . import (
     calibrate,
@@ -67,7 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             how += f"; the same command continues from {args.checkpoint}"
         return _fail(args, f"bonsai: {how}", 143 if isinstance(stop, _Terminated) else 130)
     except MemoryError as error:
-        return _fail(args, f"bonsai: error: not enough memory ({_one_line(error)})", 1)
+        text = _one_line(error)
+        return _fail(
+            args, f"bonsai: error: {text if text.startswith(NO_MEMORY) else f'{NO_MEMORY} ({text})'}", 1
+        )
     except (ValueError, OSError, ImportError) as error:
         return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
     return 0
