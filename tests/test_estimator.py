@@ -152,11 +152,11 @@ def test_score_is_precision_at_1(fitted, generated):
     X, Y = generated.X_test, generated.Y_test
     ids, _ = fitted.top_k(X, 1)
     hit = Y.toarray()[np.arange(150), ids[:, 0]]
-    assert fitted.score(X, Y) == hit.mean()
+    assert fitted.score(X, Y) == hit.mean(dtype=float)
     assert fitted.score(X, Y) == pytest.approx(metrics.evaluate(Y, ids, k=1)["P@1"] / 100)
     weights = np.linspace(0, 1, 150)
     assert fitted.score(X, Y, sample_weight=weights) == pytest.approx((hit * weights).sum() / weights.sum())
-    assert fitted.score(X, Y.toarray()) == fitted.score(X, y=[row.indices for row in Y]) == hit.mean()
+    assert fitted.score(X, Y.toarray()) == fitted.score(X, y=[row.indices for row in Y]) == hit.mean(dtype=float)
 
 
 def test_batch_equals_row_by_row(fitted, generated):
@@ -506,7 +506,7 @@ def test_the_largest_decision_value_is_the_best_label(generated, options):
     rows = np.arange(len(best))
     assert np.array_equal(proba.max(axis=1), proba[rows, best])
     hits = generated.Y_test.toarray()[rows, decision.toarray().argmax(axis=1)]
-    assert hits.mean() == model.score(generated.X_test, generated.Y_test) > 0.4
+    assert hits.mean(dtype=float) == model.score(generated.X_test, generated.Y_test) > 0.4
 
 
 # --- more labels than there are, and plain values ---
