@@ -151,12 +151,12 @@ def test_scores_that_underflow_keep_their_order(blocks):
 def test_score_is_precision_at_1(fitted, generated):
     X, Y = generated.X_test, generated.Y_test
     ids, _ = fitted.top_k(X, 1)
-    hit = Y.toarray()[np.arange(150), ids[:, 0]]
-    assert fitted.score(X, Y) == hit.mean(dtype=float)
+    hit = Y.toarray()[np.arange(150), ids[:, 0]].astype(float)
+    assert fitted.score(X, Y) == hit.mean()
     assert fitted.score(X, Y) == pytest.approx(metrics.evaluate(Y, ids, k=1)["P@1"] / 100)
     weights = np.linspace(0, 1, 150)
     assert fitted.score(X, Y, sample_weight=weights) == pytest.approx((hit * weights).sum() / weights.sum())
-    assert fitted.score(X, Y.toarray()) == fitted.score(X, y=[row.indices for row in Y]) == hit.mean(dtype=float)
+    assert fitted.score(X, Y.toarray()) == fitted.score(X, y=[row.indices for row in Y]) == hit.mean()
 
 
 def test_batch_equals_row_by_row(fitted, generated):

@@ -18,8 +18,13 @@ from annif.suggestion import SuggestionBatch
 from scipy.sparse import csr_array, load_npz, save_npz
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, vectorizer_params
-from bonsai_xmc.compat._omikuji_trees import collapse
+from bonsai_xmc.annif._parameters import (
+    bonsai_params,
+    collapsed_layers,
+    is_like_omikuji,
+    vectorizer_params,
+)
+from bonsai_xmc.compat._omikuji_trees import collapse, search_as_omikuji
 
 TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")
 
@@ -65,13 +70,20 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         try:
             if layers := collapsed_layers(params):
                 collapse(model, X, Y, layers)
-            model.fit(X, Y)
+            self.fit_model(model, X, Y, params)
         except ValueError as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
         self.info(f"{model.classifiers_} classifiers: {model.strategy_.reason}")
         annif.util.atomic_save(model, self.datadir, self.MODEL_FILE)
         model.n_jobs = None
         self._model = model
+
+    @staticmethod
+    def fit_model(model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any]) -> None:
+        """Train a model; trees like those of omikuji are searched as omikuji does."""
+        model.fit(X, Y)
+        if is_like_omikuji(params) and model.classifiers_ == "leaf":
+            search_as_omikuji(model)
 
     def _estimator(self, params: Mapping[str, Any], jobs: int) -> Bonsai:
         try:

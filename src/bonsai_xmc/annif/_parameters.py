@@ -16,9 +16,12 @@ _NOT_HERE = ("representation", "tree", "n_jobs", "verbose")
 
 def bonsai_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of `Bonsai` that a project sets; ValueError for one that is wrong."""
-    if any(name in params for name in _ONLY_OMIKUJI):
-        return _like_omikuji(params)
-    return _own(params)
+    return _like_omikuji(params) if is_like_omikuji(params) else _own(params)
+
+
+def is_like_omikuji(params: Mapping[str, Any]) -> bool:
+    """Whether a project asks for trees as omikuji builds them."""
+    return any(name in params for name in _ONLY_OMIKUJI)
 
 
 def collapsed_layers(params: Mapping[str, Any]) -> int:

@@ -1,17 +1,27 @@
-"""What omikuji does with trees and `Bonsai` does not: layers taken out, models that are added up."""
+"""What omikuji does with trees and `Bonsai` does not: its search, layers taken out, models added up."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree, _inputs, _training
+from bonsai_xmc._fitted import core_model
 from bonsai_xmc._params import seed_of, threads_of
 from bonsai_xmc._strategy import resolve
 from bonsai_xmc._work.work import Work
 
 _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
+
+
+def search_as_omikuji(model: Bonsai) -> None:
+    """Let trained trees be searched by a strict beam (docs/format.md)."""
+    fitted = model.fitted_
+    strategy = replace(fitted.strategy, strict_beam=True)
+    core = core_model(fitted.core.trees, None, None, strategy, fitted.label_counts)
+    model.fitted_ = replace(fitted, strategy=strategy, core=core)
 
 
 def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:

@@ -209,6 +209,7 @@ class Model:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # omikuji has none
                 model.fit(features, labels)
+            _trees.search_as_omikuji(model)
         except ValueError as error:
             raise RuntimeError(f"Failed to train model: {error}") from error
         return cls([model])
