@@ -11,8 +11,6 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from benchmarks.texts import SETS, read
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc.metrics._report import charts
@@ -28,6 +26,7 @@ OBJECTIVES: dict[str, Any] = {
 class Rows(NamedTuple):
     texts: list[dict[str, Any]]
     labels: list[list[str]]
+    languages: list[str]
 
 
 def model_of(name: str, folder: Path) -> TextBonsai:
@@ -41,10 +40,10 @@ def model_of(name: str, folder: Path) -> TextBonsai:
 
 def parts_of(name: str) -> tuple[Rows, Rows]:
     """Rows to calibrate on, and rows to measure on."""
-    texts, labels, _ = read(name, SETS[name][2])
+    rows = read(name, SETS[name][2])
     if name == "eurlex57k":
-        return Rows(*read(name, "dev")[:2]), Rows(texts, labels)
-    return Rows(texts[::2], labels[::2]), Rows(texts[1::2], labels[1::2])
+        return Rows(*read(name, "dev")), Rows(*rows)
+    return Rows(*(part[::2] for part in rows)), Rows(*(part[1::2] for part in rows))
 
 
 def known(model: TextBonsai, rows: Rows) -> list[list[str]]:
@@ -75,25 +74,25 @@ def thresholds(name: str, model: TextBonsai, fit: Rows, test: Rows) -> None:
     """Prints a row for each objective: what the threshold gives on the rows that did not choose it."""
     model.calibrate(fit.texts, fit.labels)
     ids, scores = model.top_k(test.texts, 100)
-    truth = [set(row) for row in test.labels]
-    total = sum(map(len, truth))
     for what, objective in OBJECTIVES.items():
         threshold = model.choose_threshold(fit.texts, fit.labels, objective)
         taken = [
             [str(model.classes_[i]) for i, score in zip(row, values, strict=True) if score >= threshold]
             for row, values in zip(ids, scores, strict=True)
         ]
-        hits = sum(len(true.intersection(row)) for row, true in zip(taken, truth, strict=True))
-        n = sum(map(len, taken))
-        f1_at_5 = np.mean(
-            [
-                2 * len(true.intersection(row[:5])) / max(1, len(row[:5]) + len(true))
-                for row, true in zip(taken, truth, strict=True)
-            ]
-        )
-        figures = (hits / max(1, n), hits / total, 2 * hits / (n + total), f1_at_5)
-        cells = " | ".join(f"{100 * value:.1f}" for value in figures)
-        print(f"| {name}: {what} | {threshold:g} | {n / len(truth):.2f} | {cells} |", flush=True)
+        print(f"| {name}: {what} | {threshold:g} | {_cells(taken, test.labels)} |", flush=True)
+        for language in sorted(set(test.languages) - {""}) if objective == "f1_at_5" else ():
+            rows = [i for i, other in enumerate(test.languages) if other == language]
+            part = _cells([taken[i] for i in rows], [test.labels[i] for i in rows])
+            print(f"| {name}, {language}, {len(rows):,} rows: {what} | {threshold:g} | {part} |", flush=True)
+
+
+def _cells(taken: list[list[str]], labels: list[list[str]]) -> str:
+    truth = [set(row) for row in labels]
+    hits = sum(len(true.intersection(row)) for row, true in zip(taken, truth, strict=True))
+    n, total = sum(map(len, taken)), sum(map(len, truth))
+    figures = (hits / max(1, n), hits / total, 2 * hits / (n + total), metrics.f1_at_k(labels, taken, 5))
+    return f"{n / len(truth):.2f} | " + " | ".join(f"{100 * value:.1f}" for value in figures)
 
 
 def main() -> None:

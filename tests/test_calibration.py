@@ -1,6 +1,7 @@
 """Calibrated scores: rankings stay, maps are scikit-learn's, files hold them, every way out applies them."""
 
 import copy
+import io
 import json
 import pickle
 
@@ -398,3 +399,12 @@ def test_a_flat_map_leaves_the_order_to_the_last_digit():
     scores = one.scores(ids, np.array([[-0.1, -0.1, -3.0, -np.inf]], np.float32), np.ones(5))
     assert np.argsort(-scores[0]).tolist() == [0, 1, 2, 3]
     assert scores[0, :3] == pytest.approx(0.5, abs=1e-6) and scores[0, 3] == 0
+
+
+def test_rows_from_standard_input(folder, bonsai, monkeypatch):
+    """They are read once, and used for the maps and for the threshold."""
+    bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", "file.bonsai", "--threshold", "f1_at_5")
+    stream = io.TextIOWrapper(io.BytesIO((folder / "dev.jsonl").read_bytes()))
+    monkeypatch.setattr("sys.stdin", stream)
+    bonsai("calibrate", "raw.bonsai", "-", "-o", "pipe.bonsai", "--threshold", "f1_at_5")
+    assert (folder / "file.bonsai").read_bytes() == (folder / "pipe.bonsai").read_bytes()

@@ -54,7 +54,7 @@ class Calibration:
         """
         values = log_scores.astype(np.float64)
         if self.grouped:
-            group = self._group(label_counts)[ids]
+            group = self._group(label_counts[ids])
             result = np.empty(values.shape)
             for number, of_group in enumerate(self.maps):
                 result[group == number] = _mapped(self.method, of_group, values[group == number])

@@ -23,6 +23,7 @@ def objective(text: str) -> Any:
 def run(args: argparse.Namespace) -> None:
     inputs = Inputs(args.model, args.data, args.labels)
     check_output(args.output, inputs.files(args.split))
+    inputs.hold(args.data)  # it is read twice
     model = models.load(args, inputs)
     if args.method == "none" and args.groups != "none":
         raise ValueError("--groups needs a --method of calibration")

@@ -35,6 +35,7 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
     for path in paths:
         if not os.path.isdir(path) and inputs.kind(path) != "model":
             raise ValueError(f"--report needs a model, but {inputs.name(path)} is none")
+    inputs.hold(args.data)  # each model reads it
     loaded = [models.load(argparse.Namespace(**vars(args) | {"model": path}), inputs) for path in paths]
     depth = max(_DEPTH, *cutoffs)
     found = [_ranked(args, model, inputs, depth) for model in loaded]

@@ -69,6 +69,11 @@ class Inputs:
         with opened(path) as file:
             return Source(path, file.read())
 
+    def hold(self, path: str) -> None:
+        """Keep what can be read only once: it is wanted several times."""
+        if not _is_regular(path):
+            self.source(path)
+
     def model(self, path: str, **options: Any) -> Bonsai:
         """A model; one that comes through a pipe lies in a file while it is read."""
         if _is_regular(path):
