@@ -1,7 +1,8 @@
-"""Ours beside omikuji inside Annif, on TIBKAT core: `annif train`, `annif eval`, and the backends alone.
+"""Ours beside omikuji inside Annif, on TIBKAT core: `annif train`, `index`, `eval`, and the backends alone.
 
     make test-annif                                        # installs Annif into build/annif
     build/annif/bin/python benchmarks/inside_annif.py      # writes build/inside-annif, prints a table
+    build/annif/bin/python benchmarks/inside_annif.py omikuji:train omikuji:eval    # some of the steps
 
 Each command of Annif runs in a process of its own. The backends alone: training from the matrix of TF-IDF
 values to the saved model, and suggesting from rows of that matrix, that is, after tokenising, which takes
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,20 @@ def main() -> None:
     if sys.argv[1:2] == ["--inside"]:
         inside(*sys.argv[2:])
         return
-    names = sys.argv[1:] or list(PROJECTS)
     prepare()
-    for name in names:
-        (WORK / f"{name}.json").write_text(json.dumps(measure(name), indent=2))
-    files = {name: WORK / f"{name}.json" for name in PROJECTS}
-    print(table({name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}))
+    for chosen in sys.argv[1:] or PROJECTS:
+        name, _, step = chosen.partition(":")
+        for each in [step] if step else STEPS:
+            print(f"{name}: {each}", file=sys.stderr)
+            results = read(name)
+            results[each] = STEPS[each](name)
+            (WORK / f"{name}.json").write_text(json.dumps(results, indent=2))
+    print(table({name: read(name) for name in PROJECTS}))
+
+
+def read(name: str) -> dict[str, Any]:
+    path = WORK / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def prepare() -> None:
@@ -83,32 +93,41 @@ def annif(*arguments: str) -> tuple[str, dict[str, float]]:
     return output, {"s": time.perf_counter() - begin, "CPU s": cpu, "MB": usage.ru_maxrss / 1024}
 
 
-def measure(name: str) -> dict[str, Any]:
-    shutil.rmtree(WORK / "data" / "projects" / name, ignore_errors=True)
-    print(f"{name}: training", file=sys.stderr)
-    _, trained = annif("train", name, "train.tsv")
-    print(f"{name}: evaluating", file=sys.stderr)
-    output, evaluated = annif("eval", name, "dev.tsv")
-    found = dict(re.findall(r"^(F1@5|NDCG):?\s+([\d.]+)$", output, re.M))
-    alone = {}
-    for task in ("train", "suggest"):
-        print(f"{name}: {task} alone", file=sys.stderr)
-        said = subprocess.run(
-            [sys.executable, __file__, "--inside", name, task], capture_output=True, text=True, check=True
-        )
-        alone[task] = json.loads(said.stdout.splitlines()[-1])
+def train(name: str) -> dict[str, float]:
     folder = WORK / "data" / "projects" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    _, used = annif("train", name, "train.tsv")
     model = [
         p for p in folder.rglob("*") if p.is_file() and "-train" not in p.name and p.name != "vectorizer"
     ]
-    return {
-        "F1@5": float(found["F1@5"]),
-        "NDCG": float(found["NDCG"]),
-        "train": trained,
-        "eval": evaluated,
-        "alone": alone,
-        "model MB": sum(path.stat().st_size for path in model) / 1e6,
-    }
+    return used | {"model MB": sum(path.stat().st_size for path in model) / 1e6}
+
+
+def index(name: str) -> dict[str, float]:
+    """Suggestions for all dev texts, written to a file."""
+    return annif("index", name, "dev.tsv", "--force", "--suffix", f".{name}")[1]
+
+
+def evaluate(name: str) -> dict[str, float]:
+    output, used = annif("eval", name, "dev.tsv")
+    found = re.findall(r"^(F1@5|NDCG):?\s+([\d.]+)$", output, re.M)
+    return used | {metric: float(value) for metric, value in found}
+
+
+def alone(name: str, task: str) -> dict[str, float]:
+    command = [sys.executable, __file__, "--inside", name, task]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    result: dict[str, float] = json.loads(said.splitlines()[-1])
+    return result
+
+
+STEPS: dict[str, Callable[[str], dict[str, float]]] = {
+    "train": train,
+    "index": index,
+    "eval": evaluate,
+    "train-alone": lambda name: alone(name, "train"),
+    "suggest-alone": lambda name: alone(name, "suggest"),
+}
 
 
 # --- in a process of its own: the backend without tokenising
@@ -183,19 +202,27 @@ def suggest_alone(backend: Any, corpus: Any) -> dict[str, float]:
     return {"s": best, "documents/s": n / best, "CPU ms a document": 1e3 * cpu / n}
 
 
+COLUMNS = {  # title: (step, value, format)
+    "F1@5": ("eval", "F1@5", ".4f"),
+    "NDCG": ("eval", "NDCG", ".4f"),
+    "`annif train`, CPU s": ("train", "CPU s", ".0f"),
+    "peak MB": ("train", "MB", ",.0f"),
+    "training alone, CPU s": ("train-alone", "CPU s", ".1f"),
+    "model MB": ("train", "model MB", ",.0f"),
+    "`annif index`, CPU s": ("index", "CPU s", ".0f"),
+    "`annif eval`, CPU s": ("eval", "CPU s", ".0f"),
+    "peak MB of eval": ("eval", "MB", ",.0f"),
+    "suggesting alone, CPU ms a document": ("suggest-alone", "CPU ms a document", ".2f"),
+}
+
+
 def table(results: dict[str, Any]) -> str:
-    columns = ["", "F1@5", "NDCG", "`annif train`, CPU s", "backend alone, CPU s", "peak memory, MB"]
-    columns += ["model, MB", "`annif eval`, CPU s", "backend alone, CPU ms a document"]
-    head = f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n"
-    lines = []
-    for name, result in results.items():
-        alone = result["alone"]
-        cells = [PROJECTS[name][0], f"{result['F1@5']:.4f}", f"{result['NDCG']:.4f}"]
-        cells += [f"{result['train']['CPU s']:.0f}", f"{alone['train']['CPU s']:.1f}"]
-        cells += [f"{result['train']['MB']:,.0f}", f"{result['model MB']:,.0f}"]
-        cells += [f"{result['eval']['CPU s']:.0f}", f"{alone['suggest']['CPU ms a document']:.3f}"]
-        lines.append(f"| {' | '.join(cells)} |\n")
-    return head + "".join(lines)
+    """A row for each measure, a column for each project; empty where a step was not run."""
+    lines = [["", *(title for title, _ in PROJECTS.values())], ["---"] * (len(PROJECTS) + 1)]
+    for title, (step, value, style) in COLUMNS.items():
+        found = [results[name].get(step, {}).get(value) for name in PROJECTS]
+        lines.append([title, *("" if number is None else f"{number:{style}}" for number in found)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

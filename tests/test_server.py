@@ -282,6 +282,39 @@ def test_the_page_loads_nothing_from_elsewhere(server):
 # --- clients that misbehave ---
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def open_files(server):
+    return sum(len(os.listdir(f"/proc/{worker}/fd")) for worker in children(server.process.pid))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sealed memory and /proc are Linux's")
+def test_workers_share_the_model_in_sealed_memory(server):
+    for worker in children(server.process.pid):
+        with open(f"/proc/{worker}/maps") as file:
+            found = [line for line in file if "memfd:" in line]
+        assert found and all(" r--s " in line for line in found)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_connections_that_end_leave_nothing_behind(server, folder):
+    body = json.dumps({"texts": folder[1][:5]}).encode()
+    request = b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    before = open_files(server)
+    for i in range(60):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as client:
+            client.sendall(request[: len(request) - (i % 3 == 1)])
+            if i % 3 == 2:
+                client.recv(1)
+    end = time.monotonic() + 10
+    while open_files(server) > before and time.monotonic() < end:
+        server.get("/health")
+    assert open_files(server) <= before
+
+
 def test_clients_that_go_away_or_send_nonsense(server, folder):
     for data in (
         b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-length: 500\r\n\r\n{",
@@ -346,6 +379,10 @@ def test_slow_bodies_overload_and_the_key(folder):
         assert server.ask("GET", "/models", headers={"x-api-key": "wrong"})[0] == 401
         keyed = {"x-api-key": "secret"}
         assert server.get("/models", **{"Authorization": "Bearer secret"}) == server.get("/models", **keyed)
+        heads = []
+        for head in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nhost: a\r\nx: "):
+            heads.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            heads[-1].sendall(head)
         slow = []
         for _ in range(2):  # two clients that do not send what they announce
             client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -362,6 +399,16 @@ def test_slow_bodies_overload_and_the_key(folder):
             assert b" 503 " in answer.split(b"\r\n")[0] and b"retry-after" in answer
             client.close()
         assert server.post("/predict", {"texts": folder[1][:1]}, **keyed)["results"][0]
+        for client in heads:  # so is the time of its headers, and their size
+            assert client.recv(1) == b""
+            client.close()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            with contextlib.suppress(OSError):
+                client.sendall(b"GET /health HTTP/1.1\r\n")
+                for _ in range(100):
+                    client.sendall(b"x: " + 4000 * b"y" + b"\r\n")
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
     finally:
         assert server.stop() == 0
 

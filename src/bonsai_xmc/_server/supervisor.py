@@ -19,6 +19,7 @@ import uvicorn
 
 from bonsai_xmc import _core
 from bonsai_xmc._server.app import LOG, JsonFormatter, make_app
+from bonsai_xmc._server.connections import Connection
 from bonsai_xmc._server.counters import Counters
 from bonsai_xmc._server.served import Served, load_all, signature
 from bonsai_xmc._server.settings import Settings
@@ -112,6 +113,7 @@ class Supervisor:
             app = make_app(self._models, self._settings, self._counters)
             config = uvicorn.Config(
                 app,
+                http=Connection.with_limit(self._settings.timeout),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
