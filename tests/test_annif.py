@@ -353,6 +353,23 @@ def test_train_and_suggest(backend):
     assert found(another(backend, limit=0).suggest([Document(text="owl owl")])) == [[]]
 
 
+def test_calibrated_scores(backend, tmp_path):
+    """A project takes the scores of its model file, calibrated or not; the ranking stays."""
+    backend.train(CORPUS)
+    queries = [Document(text=text) for text in TEXTS]
+    before = backend.suggest(queries)
+    model = Bonsai.load(tmp_path / "bonsai-model", mmap=False)
+    X, Y = backend.load_train_data()
+    model.calibrate(X, Y).save(tmp_path / "bonsai-model")
+    after = another(backend, limit=3).suggest(queries)
+    assert found(after) == found(before)
+    assert not np.allclose(after.array.data, before.array.data)
+    ids, scores = model.top_k(X, 3)
+    for row, best, values in zip(after.array.toarray(), ids, scores, strict=True):
+        for label, value in zip(best, values, strict=True):
+            assert label == 4 or row[label] == value  # 4 is deprecated
+
+
 def test_train_over_what_is_there(backend, tmp_path):
     backend.train(CORPUS)
     first = (tmp_path / "bonsai-model").read_bytes()

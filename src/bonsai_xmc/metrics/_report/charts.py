@@ -12,8 +12,8 @@ from typing import Any
 
 from bonsai_xmc.metrics._reliability import Reliability
 
-LIGHT = "--fore:#1b1b1b;--soft:#5a5a5a;--line:#c9c9c9;--one:#2f7d4f;--two:#b3541e;"
-DARK = "--fore:#ececec;--soft:#a9adb1;--line:#4a4e52;--one:#6cc08b;--two:#f0a070;"
+LIGHT = "--back:#fff;--fore:#1b1b1b;--soft:#5a5a5a;--line:#c9c9c9;--one:#2f7d4f;--two:#b3541e;"
+DARK = "--back:#16181a;--fore:#ececec;--soft:#a9adb1;--line:#4a4e52;--one:#6cc08b;--two:#f0a070;"
 STYLE = Path(__file__).with_name("chart.css").read_text(encoding="utf-8")
 SERIES = ("one", "two")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 38
@@ -86,7 +86,10 @@ class Frame:
 
 
 def standalone(charts: Sequence[str], columns: int = 1) -> str:
-    """Charts of equal size side by side as one file, which follows the reader's choice of light or dark."""
+    """Charts of equal size side by side as one file, which follows the reader's choice of light or dark.
+
+    It has a background of its own, as the page around it may not follow.
+    """
     sizes = [tuple(map(int, chart.split('viewBox="0 0 ')[1].split('"')[0].split())) for chart in charts]
     width, height = max(w for w, _ in sizes), max(h for _, h in sizes)
     rows = math.ceil(len(charts) / columns)
@@ -97,7 +100,8 @@ def standalone(charts: Sequence[str], columns: int = 1) -> str:
     style = f":root{{{LIGHT}}}@media (prefers-color-scheme: dark){{:root{{{DARK}}}}}{STYLE}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * width}" height="{rows * height}" '
-        f'viewBox="0 0 {columns * width} {rows * height}"><style>{style}</style>{inner}</svg>\n'
+        f'viewBox="0 0 {columns * width} {rows * height}"><style>{style}</style>'
+        f'<rect width="100%" height="100%" fill="var(--back)"/>{inner}</svg>\n'
     )
 
 

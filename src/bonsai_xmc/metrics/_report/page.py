@@ -23,7 +23,7 @@ _METRICS = {
 _LONGEST = 400  # characters of a text that are shown
 
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_LIGHT, _DARK = "--back:#fff;--focus:#0b57d0;", "--back:#16181a;--focus:#8ab4f8;"
+_LIGHT, _DARK = "--focus:#0b57d0;", "--focus:#8ab4f8;"
 
 
 class Example(NamedTuple):
