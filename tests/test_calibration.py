@@ -408,3 +408,34 @@ def test_rows_from_standard_input(folder, bonsai, monkeypatch):
     monkeypatch.setattr("sys.stdin", stream)
     bonsai("calibrate", "raw.bonsai", "-", "-o", "pipe.bonsai", "--threshold", "f1_at_5")
     assert (folder / "file.bonsai").read_bytes() == (folder / "pipe.bonsai").read_bytes()
+
+
+@pytest.mark.parametrize("objective", ["micro_f1", "f1_at_5", ("precision", 0.5)])
+def test_a_threshold_takes_equal_scores_together(plain, generated, objective):
+    """Where a map is flat, scores differ by the last digit, but no threshold lies between them."""
+    X, Y = generated.X_test, generated.Y_test
+    model = calibrated(plain, generated)
+    threshold = model.choose_threshold(X, Y, objective)
+    ids, log_scores = model._ranked(X, 60)
+    scores = model.fitted_.scores(ids, log_scores)
+    flat = model.fitted_.scores(ids, log_scores, apart=False)
+    np.testing.assert_array_equal(scores >= threshold, flat >= threshold)
+    assert len(np.unique(flat)) < len(np.unique(scores))
+
+
+@pytest.mark.parametrize("groups", [None, "frequency"])
+def test_labels_that_change_and_explanations(generated, groups):
+    names = np.array([f"label {i}" for i in range(60)], dtype=object)
+    lists = lambda Y: [names[row.nonzero()[0]].tolist() for row in Y.toarray()]
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(generated.X_train, lists(generated.Y_train))
+    model.calibrate(generated.X_test, lists(generated.Y_test), groups=groups)
+    X = generated.X_test[:20]
+    ranked = model.top_k_labels(X, 60)
+    gone = {ranked[0][0][0], ranked[1][1][0]}
+    for found in (model.drop(gone).top_k_labels(X, 58), model.top_k_labels(X, 60, exclude=gone)):
+        for row, before in zip(found, ranked, strict=True):
+            kept = [(label, score) for label, score in before if label not in gone]
+            assert [label for label, _ in row] == [label for label, _ in kept]
+            assert [score for _, score in row] == pytest.approx([score for _, score in kept], rel=1e-5)
+    for label, score in ranked[0][:3]:
+        assert model.explain(X[:1], label).score == pytest.approx(score, rel=1e-5)

@@ -46,11 +46,11 @@ class Calibration:
     def grouped(self) -> bool:
         return len(self.maps) > 1
 
-    def scores(self, ids: Array, log_scores: Array, label_counts: Array) -> Array:
+    def scores(self, ids: Array, log_scores: Array, label_counts: Array, *, apart: bool = True) -> Array:
         """Calibrated scores of ranked labels; 0 for the id −1.
 
-        With one map they descend strictly in a row, by the last digit where the map is flat, so that sorting
-        by them gives the same ranking.
+        With one map, and `apart`, they descend strictly in a row, by the last digit where the map is flat, so
+        that sorting by them gives the same ranking.
         """
         values = log_scores.astype(np.float64)
         if self.grouped:
@@ -61,7 +61,7 @@ class Calibration:
         else:
             result = _mapped(self.method, self.maps[0], values)
         scores = np.clip(result, _LEAST, 1.0).astype(np.float32)
-        if not self.grouped:
+        if apart and not self.grouped:
             for rank in range(1, scores.shape[1]):
                 before = np.nextafter(scores[:, rank - 1], np.float32(0))
                 np.minimum(scores[:, rank], before, out=scores[:, rank])

@@ -554,7 +554,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         fitted = self._require_fitted()
         ids, log_scores, right, sizes = self._judged(X, Y)
         learnt = _calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
-        scores = learnt.scores(ids, log_scores, fitted.label_counts)
+        scores = learnt.scores(ids, log_scores, fitted.label_counts, apart=False)
         threshold = _thresholds.choose(ids, scores, right, sizes, ("micro_f1", 0))
         self.fitted_ = replace(fitted, calibration=learnt, threshold=threshold)
         return self
@@ -584,7 +584,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """
         wanted = _thresholds.objective_of(objective)
         ids, log_scores, right, sizes = self._judged(X, Y)
-        return _thresholds.choose(ids, self.fitted_.scores(ids, log_scores), right, sizes, wanted)
+        scores = self.fitted_.scores(ids, log_scores, apart=False)
+        return _thresholds.choose(ids, scores, right, sizes, wanted)
 
     def _judged(self, X: Any, Y: Any) -> tuple[Array, Array, Array, Array]:
         """The `max_labels` best labels of each row: ids, log scores, whether each is right; and the number of

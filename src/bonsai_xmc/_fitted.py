@@ -99,11 +99,11 @@ class FittedModel:
         """Whether labels are integers other than 0, 1, …, that is, more than columns of a matrix."""
         return not self.named and not np.array_equal(self.classes, np.arange(self.n_labels))
 
-    def scores(self, ids: Array, log_scores: Array) -> Array:
+    def scores(self, ids: Array, log_scores: Array, *, apart: bool = True) -> Array:
         """The scores that users see, of labels as the core has ranked them; 0 for the id −1."""
         if self.calibration is None:
             return np.exp(log_scores)
-        return self.calibration.scores(ids, log_scores, self.label_counts)
+        return self.calibration.scores(ids, log_scores, self.label_counts, apart=apart)
 
     def trees(self) -> list[LabelTree]:
         """The label trees; empty if the model has none. A merged label is in several leaves."""

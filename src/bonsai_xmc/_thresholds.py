@@ -13,6 +13,8 @@ FALLBACK = 0.5  # the threshold where nothing can be measured
 
 # F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
 _CLOSE = 0.998
+# By which calibrated scores that are equal may differ in a row of labels.
+_LAST_DIGITS = 1e-4
 
 
 @dataclass(frozen=True)
@@ -75,24 +77,24 @@ def mean_f1(rows: Array, scores: Array, right: Array, sizes: Array) -> Curve:
     return _curve(scores[order], np.cumsum(gain[order]) / max(1, len(sizes)))
 
 
-def steadiest(curve: Curve) -> float | None:
+def steadiest(curve: Curve, room: float = 0.0) -> float | None:
     """A threshold with the largest value, or close to it, and with as much room as possible around it.
 
-    None where no value is above 0.
+    None where no value is above 0. `room` as in `_between`.
     """
     scores, values = curve.scores, curve.values
     if not len(values) or values.max() <= 0:
         return None
     below = curve.below
     close = np.flatnonzero(values >= _CLOSE * values.max())
-    threshold = _between(below[close].min(), scores[close].max())
+    threshold = _between(below[close].min(), scores[close].max(), room)
     if curve.at(threshold) < _CLOSE**2 * values.max():  # two hills: the higher one
         best = int(values.argmax())
-        threshold = _between(below[best], scores[best])
+        threshold = _between(below[best], scores[best], room)
     return threshold
 
 
-def lowest(curve: Curve, wanted: float) -> float:
+def lowest(curve: Curve, wanted: float, room: float = 0.0) -> float:
     """The lowest threshold whose value is at least the wanted one."""
     enough = np.flatnonzero(curve.values >= wanted)
     if not len(enough):
@@ -100,11 +102,15 @@ def lowest(curve: Curve, wanted: float) -> float:
         raise ValueError(
             f"no threshold gives a precision of {wanted:g} on these rows; the highest is {best:.4g}"
         )
-    return _between(curve.below[enough[-1]], curve.scores[enough[-1]])
+    return _between(curve.below[enough[-1]], curve.scores[enough[-1]], room)
 
 
-def _between(low: float, high: float) -> float:
-    """The geometric middle, with no more digits than it needs to lie above `low` and not above `high`."""
+def _between(low: float, high: float, room: float = 0.0) -> float:
+    """The geometric middle, with no more digits than it needs to lie above `low` and not above `high`.
+
+    And below `high` by `room`, a share, if there is so much.
+    """
+    high = high * (1 - room) if high * (1 - room) > low else high
     middle = float(np.sqrt(max(low, 1e-300) * high))
     for digits in range(2, 17):
         rounded = float(f"{middle:.{digits}g}")
@@ -140,13 +146,13 @@ def choose(ids: Array, scores: Array, right: Array, sizes: Array, objective: Obj
     found = ids >= 0
     scores = scores.astype(np.float64)
     if kind == "precision":
-        return lowest(precision(scores[found], right[found]), number)
+        return lowest(precision(scores[found], right[found]), number, _LAST_DIGITS)
     if kind == "f1_at":
         curve = mean_f1(np.nonzero(found)[0], scores[found], right[found], sizes)
     else:
         weights = np.ones(int(found.sum()))
         curve = micro_f1(Judged(scores[found], right[found], weights, float(sizes.sum())))
-    threshold = steadiest(curve)
+    threshold = steadiest(curve, _LAST_DIGITS)
     if threshold is None:
         raise ValueError("none of the predictions is right: no threshold can be chosen on these rows")
     return threshold
