@@ -10,6 +10,7 @@
 #include "forests.hpp"
 #include "kernels/kernels.hpp"
 #include "model/model.hpp"
+#include "predict/reasons.hpp"
 #include "predict/top_k.hpp"
 
 using namespace bonsai;
@@ -118,6 +119,30 @@ void test_interrupt() {
         "interrupted");
 }
 
+// Of a sound forest, the products of a row add up to its margin; of any forest, they are within bounds.
+void explain_some(const Forest& forest, const RowsView& row, const Query& query, Rng& rng) {
+    const Model model = model_of(forest, query);
+    const Reasons reasons(model, row, kernels());
+    const size_t n_children = forest.arrays().children.size();
+    for (int i = 0; i < 20; ++i) {
+        const size_t child = rng.below(n_children);
+        const Reasons::Decision d = reasons.decide(forest, child, 0);
+        CHECK(d.weights.size() == reasons.features().size());
+        CHECK(d.score <= 0 && std::isfinite(d.score));
+        uint32_t sum = 0;
+        for (size_t e = 0; e < d.weights.size(); ++e)
+            sum += static_cast<uint32_t>(int32_t{reasons.values()[e]} * d.weights[e]);
+        CHECK(d.sum == static_cast<int32_t>(sum));
+        size_t n = 0;
+        forest.for_each_weight_of(forest.classifier(child),
+                                  [&](size_t f, StoredWeight) { n += f < kFeatures; });
+        CHECK(n <= forest.block(forest.classifier(child).block).n_bytes());
+    }
+    CHECK_THROWS(reasons.decide(forest, n_children, 0), "no such child");
+    for (const auto& kept : reasons.search(query.beam_size))
+        CHECK(kept.node < forest.arrays().is_leaf.size() && kept.score <= 0);
+}
+
 void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     const Rows& rows = input.rows;
     for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
@@ -131,6 +156,7 @@ void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
         one.n_rows = 1;
         one.ptr += 1 + rng.below(rows.n_rows - 1);
         CHECK(ids_in_range(predict(model, one, query)));
+        explain_some(model, one, query, rng);
     }
 }
 

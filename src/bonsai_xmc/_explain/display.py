@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from bonsai_xmc._explain.objects import Difference, Effect, TextOf
 
+NO_DIFFERENCE = "no feature of the row has a weight for either: the biases of their classifiers decide"
+
 
 class Line(NamedTuple):
     """A line of a table."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from bonsai_xmc._explain.display import lines_of, number, strongest, value
+from bonsai_xmc._explain.display import NO_DIFFERENCE, lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import Effect, Explanation, TextOf, TreePath, WhyNot
 
 _STYLE = """<style>
@@ -78,7 +78,7 @@ def why_not(w: WhyNot) -> str:
                 f"<td class='n'>{number(line.other)}</td><td class='n'>{number(line.effect)}</td>"
                 f"<td class='n {side}'>{number(line.other - line.effect)}</td></tr>"
             )
-        parts.append("</table>")
+        parts.append("</table>" if ahead.differences else f"</table><p>{NO_DIFFERENCE}</p>")
     if w.explanation is not None:
         parts += map(_path, w.explanation.paths)
     return "\n".join([*parts, "</section>"])

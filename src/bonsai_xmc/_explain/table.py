@@ -3,7 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from bonsai_xmc._explain.display import lines_of, number, strongest, value
+from bonsai_xmc._explain.display import NO_DIFFERENCE, lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import Difference, Effect, Explanation, TextOf, TreePath, WhyNot
 
 UP, DOWN, DIM, BOLD, RESET = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
@@ -102,6 +102,8 @@ def _path(path: TreePath, ink: _Ink) -> Iterable[str]:
 
 
 def _differences(found: Sequence[Difference], n: int, ink: _Ink, name: str) -> Iterable[str]:
+    if not found:
+        yield f"    {NO_DIFFERENCE}"
     lines = lines_of(found)[:n] if found else []
     columns = max((width(visible(line.name)) for line in lines), default=0)
     for line in lines:

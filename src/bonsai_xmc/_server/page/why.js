@@ -131,6 +131,10 @@ async function whyNot() {
     const parts = answer.sentences.map((sentence) => element("p", sentence));
     for (const ahead of answer.ahead) {
       parts.push(element("h3", `Ahead: ${ahead.name}, number ${ahead.rank}, score ${number(ahead.score)}`));
+      if (!ahead.lines.length) {
+        parts.push(element("p", "No word of the text has a weight for either: the biases of their classifiers decide."));
+        continue;
+      }
       parts.push(table(["Feature", ahead.name, answer.name, "Difference"], ahead.lines.map((line) => [
         line.name, signed(line.other), signed(line.effect),
         element("span", signed(line.other - line.effect), side(line.effect - line.other)),
