@@ -47,12 +47,18 @@ struct Query {
     size_t beam_size;
     size_t k;
     bool normalize;
+    bool strict_beam = false;
 };
 
 // A model of a forest that the caller keeps.
 Model model_of(const Forest& forest, const Query& query) {
-    return {std::shared_ptr<const Forest>(std::shared_ptr<void>(), &forest), nullptr, query.loss,
-            query.normalize};
+    return {std::shared_ptr<const Forest>(std::shared_ptr<void>(), &forest),
+            nullptr,
+            query.loss,
+            query.normalize,
+            {},
+            nullptr,
+            query.strict_beam};
 }
 
 Found predict(const Forest& forest, const RowsView& rows, const Query& query, unsigned threads = 1,
@@ -95,6 +101,32 @@ void test_prediction() {
             CHECK(std::is_sorted(found.scores.begin() + static_cast<int64_t>(i * kLabels),
                                  found.scores.begin() + static_cast<int64_t>((i + 1) * kLabels),
                                  std::greater<>()));
+        }
+        for (const unsigned threads : {2u, 4u}) {
+            const Found again = predict(model, input.rows.view(), query, threads);
+            CHECK(again.ids == found.ids && again.scores == found.scores);
+        }
+    }
+}
+
+// A leaf of a strict beam has no more labels than the beam has nodes, and each tree no more leaves.
+void test_strict_beam() {
+    const OwnedForest forest = make_forest(1);
+    const Forest weights(forest.arrays(), kFeatures, kLabels);
+    const auto residual = std::make_shared<const Forest>(forest.arrays(), kFeatures, kLabels);
+    const Forest model(forest.arrays(), kFeatures, kLabels, false, nullptr, residual);
+    const Input input(2);
+    for (const size_t beam : {1u, 2u, 5u}) {
+        const Query query{.loss = Loss::squared_hinge,
+                          .beam_size = beam,
+                          .k = kLabels,
+                          .normalize = true,
+                          .strict_beam = true};
+        const Found found = predict(model, input.rows.view(), query);
+        for (size_t i = 0; i < input.rows.n_rows; ++i) {
+            const auto row = found.ids.begin() + static_cast<int64_t>(i * kLabels);
+            const auto n = std::count_if(row, row + kLabels, [](int32_t id) { return id >= 0; });
+            CHECK(static_cast<size_t>(n) <= weights.n_trees() * beam * beam);
         }
         for (const unsigned threads : {2u, 4u}) {
             const Found again = predict(model, input.rows.view(), query, threads);
@@ -149,7 +181,8 @@ void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
         const Query query{.loss = loss,
                           .beam_size = rng.below(4),
                           .k = 1 + rng.below(kLabels),
-                          .normalize = rng.below(2) == 1};
+                          .normalize = rng.below(2) == 1,
+                          .strict_beam = rng.below(2) == 1};
         CHECK(ids_in_range(predict(model, rows.view(), query)));
         // a single row: features are searched instead of tabled
         RowsView one = rows.view();
@@ -193,6 +226,8 @@ void test_garbage_contents() {
         const OwnedForest exact = forest;
         const Forest model(exact.arrays(), kFeatures, kLabels);
         predict_every_way(model, input, rng);
+        const auto residual = std::make_shared<const Forest>(exact.arrays(), kFeatures, kLabels);
+        predict_every_way(Forest(exact.arrays(), kFeatures, kLabels, false, nullptr, residual), input, rng);
         for (size_t b = 0; b < exact.shift.size(); ++b) {
             const PackedBlock block = model.block(b);
             size_t n = 0, sum = 0;
@@ -324,6 +359,7 @@ void test_one_number_changed() {
 
 int main() {
     test_prediction();
+    test_strict_beam();
     test_interrupt();
     test_garbage_contents();
     test_sums_beyond_32_bits();
