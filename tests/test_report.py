@@ -172,7 +172,7 @@ def test_lists_of_labels_and_unknown_ones(generated, two):
     assert listed.left_out == 150 and plain.left_out == 0
     assert listed.results == plain.results
     assert "150 more true labels" in listed.to_html()
-    assert listed.name_of(3) == ("label 3", "")
+    assert listed._name_of(3) == ("label 3", "")
 
 
 def test_few_labels():

@@ -276,7 +276,7 @@ def _soft(text: str) -> str:
 
 
 def _label(report: "Report", label: int) -> Html:
-    key, name = report.name_of(label)
+    key, name = report._name_of(label)
     if not name:
         return Html(escape(key))
     return Html(f"{escape(name)} {_soft(key)}")

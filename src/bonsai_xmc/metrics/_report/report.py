@@ -192,7 +192,7 @@ class Report:
             for row in sorted(rows)
         }
 
-    def name_of(self, label: int) -> tuple[str, str]:
+    def _name_of(self, label: int) -> tuple[str, str]:
         """A label and its name, "" if it has none, for a column."""
         key = str(self._labels[label])
         name = "" if self._names is None else str(self._names[label])
