@@ -321,6 +321,49 @@ void test_any_threads_and_parts() {
     }
 }
 
+// Where features are, by hand: code points of the text as it was given, whatever its lower case takes.
+void test_places() {
+    const auto spec = spec_of({block(Analyzer::word, 1, 2), block(Analyzer::character_in_span, 3, 3)});
+    const auto vocabulary = fit(spec, {{"İxx bb", "bb"}}).vocabulary;
+    const Vectorizer vectorizer(vocabulary);
+    Strings all = names(vocabulary, 0), grams = names(vocabulary, 1);
+    CHECK(all == Strings{"bb", "xx", "xx bb"});  // i and the combining dot are no word of two letters
+    all.insert(all.end(), grams.begin(), grams.end());
+    std::set<std::string> found;
+    for (const Place& place : vectorizer.places(documents_of({{"- İXX,  BB"}}), 0))
+        found.insert(all[place.column] + ":" + std::to_string(place.begin) + "-" + std::to_string(place.end));
+    const std::set<std::string> expected{"bb:8-10",      "xx:3-5",       "xx bb:3-10", " i\u0307:2-3",
+                                         "i\u0307x:2-4", "\u0307xx:2-5", " bb:8-10",   "bb :8-10"};
+    CHECK(found == expected);
+    CHECK(vectorizer.places(documents_of({{""}}), 0).empty());
+}
+
+// Of any bytes: within the text, and the same features that rows have.
+void test_places_of_any_text() {
+    const auto spec = spec_of({block(Analyzer::word, 1, 3), block(Analyzer::character_in_span, 2, 4),
+                               block(Analyzer::character, 2, 3)});
+    Rng rng(5);
+    Strings texts;
+    const Strings pieces{"a", "B",  "Σ",    "İ",        "木",           "  ", "\n",
+                         ",", "ab", "\xff", "\xe2\x82", "\xed\xa0\x80", "É"};
+    for (int i = 0; i < 200; ++i) {
+        std::string& text = texts.emplace_back();
+        for (size_t n = rng.below(40); n > 0; --n) text += pieces[rng.below(pieces.size())];
+    }
+    const auto [vocabulary, rows] = fit(spec, {texts});
+    const Vectorizer vectorizer(vocabulary);
+    for (size_t d = 0; d < texts.size(); ++d) {
+        Offsets offsets;
+        offsets.assign(as_is(texts[d]));
+        std::set<int32_t> columns;
+        for (const Place& place : vectorizer.places(documents_of({texts}), d)) {
+            CHECK(place.begin < place.end && place.end <= offsets.size() && place.field == 0);
+            columns.insert(static_cast<int32_t>(place.column));
+        }
+        CHECK(columns == std::set(rows.index.begin() + rows.ptr[d], rows.index.begin() + rows.ptr[d + 1]));
+    }
+}
+
 void test_checks() {
     CHECK_THROWS(Fit(spec_of({})), "at least one block");
     CHECK_THROWS(Fit(spec_of({block(Analyzer::word, 2, 1)})), "min_n <= max_n");
@@ -390,6 +433,8 @@ int main() {
     test_blocks();
     test_order_and_limits();
     test_any_threads_and_parts();
+    test_places();
+    test_places_of_any_text();
     test_checks();
     test_arrays();
     test_interrupted();
