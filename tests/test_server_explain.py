@@ -1,5 +1,6 @@
 """``POST /explain`` and ``GET /tree`` of ``bonsai serve``."""
 
+import asyncio
 import json
 
 import pytest
@@ -147,6 +148,17 @@ def test_strange_texts(server, themes):
     for text in (50_000 * "ab ", 60_000 * "é", "İ" * 500, "\x00\n\t 🌳木", "ﬃ ß ΑΣ. Σ", " ", "…"):
         for refused in (False, True):
             server.post("/explain", {"text": text[:100_000], "label": label, "why_not": refused})
+
+
+def test_too_many_at_once():
+    from bonsai_xmc._server.batching import Overloaded
+    from bonsai_xmc._server.reasons import Reasons
+
+    reasons = Reasons(None)
+    assert asyncio.run(reasons._run(len, "abc")) == 3
+    reasons._waiting = 64
+    with pytest.raises(Overloaded):
+        asyncio.run(reasons._run(len, "abc"))
 
 
 def test_openapi(server):

@@ -158,10 +158,12 @@ async function offerLabels() {
   if (chosen().model) query.set("model", chosen().model);
   try {
     const answer = await ask(`labels?${query}`);
+    const names = answer.labels.map((label) => label.name);
     at("why-not-labels").replaceChildren(...answer.labels.map((label) => {
       const option = element("option");
-      option.value = label.label;
-      if (label.label !== label.name) option.label = label.name;
+      const unique = names.indexOf(label.name) === names.lastIndexOf(label.name);
+      option.value = unique ? label.name : label.label;
+      if (label.label !== label.name) option.label = unique ? label.label : label.name;
       return option;
     }));
   } catch {
