@@ -344,6 +344,23 @@ def test_report_of_two_models_with_other_labels_and_fields(folder, bonsai):
     check_page((folder / "ab.html").read_text())
 
 
+def test_report_beside_the_predictions_of_any_system(folder, bonsai):
+    bonsai("predict", "a.bonsai", "dev.jsonl", "-k", "10", "-o", "same.jsonl")
+    line = ["evaluate", "a.bonsai", "dev.jsonl", "--report", "x1.html", "--json"]
+    found = json.loads(bonsai(*line, "--against", "same.jsonl"))
+    assert found["results"]["a"] == found["results"]["same"]
+    assert {d["value"] for d in found["differences"].values()} == {0}
+    ranks = [json.loads(line) for line in (folder / "same.jsonl").read_text().splitlines()]
+    other = [
+        {"line": row["line"], "labels": [{"label": "of them alone"}, {"label": row["labels"][0]["label"]}]}
+        for row in ranks[:50]
+    ]
+    (folder / "other.jsonl").write_text("\n".join(map(json.dumps, other)))
+    found = json.loads(bonsai(*line, "--against", "other.jsonl"))
+    assert found["results"]["other"]["P@1"] == 0 and "P@3" not in found["results"]["other"]
+    check_page((folder / "x1.html").read_text())
+
+
 def test_report_to_standard_output(folder, bonsai):
     check_page(bonsai("evaluate", "a.bonsai", "dev.jsonl", "--report", "-"))
     assert "nDCG" in bonsai.error
@@ -366,7 +383,10 @@ def test_errors_of_the_command(folder, bonsai):
     assert "has no field 'colour'" in error_of(
         bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--by", "colour"
     )
-    assert "needs a model, but dev.jsonl is none" in error_of(
+    assert "needs a model, or predictions as JSON lines, but lines.tsv is neither" in error_of(
+        bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--against", "lines.tsv"
+    )
+    assert "dev.jsonl, line 1: not a prediction" in error_of(
         bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--against", "dev.jsonl"
     )
     assert "there is no folder" in error_of(

@@ -376,7 +376,11 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         help="propensity parameters (default: 0.55 1.5)",
     )
     add("--report", metavar="FILE", help="write a page (HTML): metrics, calibration, costly labels, examples")
-    add("--against", metavar="MODEL", help="with --report: a second model, to compare with the first")
+    add(
+        "--against",
+        metavar="MODEL|PREDICTIONS",
+        help="with --report: a second model, or predictions, beside it",
+    )
     add(
         "--by",
         type=lambda text: list(filter(None, map(str.strip, text.split(",")))),

@@ -12,7 +12,7 @@ import numpy as np
 from bonsai_xmc import Bonsai, TextBonsai, metrics
 from bonsai_xmc.datasets import Document
 
-from . import models
+from . import evaluate_texts, models
 from .io import Inputs, writing
 from .texts import of_model, texts_of
 
@@ -20,29 +20,58 @@ _DEPTH = 10  # labels of each row
 
 
 class _Rows(NamedTuple):
-    """Rows as a model has predicted them."""
+    """Rows as a model has predicted them, or as a file says."""
 
     keys: list[int]  # by which rows of two models belong together
-    truth: Any  # lists of labels, or a matrix
+    classes: Any  # what ids refer to
+    counts: Any  # training rows of these
     ids: Any
     scores: Any
-    texts: list[str] | None
-    by: dict[str, list[str]]
+    truth: Any = None  # lists of labels, or a matrix
+    texts: list[str] | None = None
+    by: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
 
 
 def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
-    paths = [args.model] + ([] if args.against is None else [args.against])
-    for path in paths:
-        if not os.path.isdir(path) and inputs.kind(path) != "model":
-            raise ValueError(f"--report needs a model, but {inputs.name(path)} is none")
+    if not os.path.isdir(args.model) and inputs.kind(args.model) != "model":
+        raise ValueError(f"--report needs a model, but {inputs.name(args.model)} is none")
     inputs.hold(args.data)  # each model reads it
-    loaded = [models.load(argparse.Namespace(**vars(args) | {"model": path}), inputs) for path in paths]
+    model = models.load(args, inputs)
     depth = max(_DEPTH, *cutoffs)
-    found = [_ranked(args, model, inputs, depth) for model in loaded]
-    report = _report(args, loaded, found, _names(paths), cutoffs)
+    found = {args.model: _ranked(args, model, inputs, depth)}
+    if args.against is not None:
+        found[args.against] = _other(args, inputs, depth)
+    report = _report(args, model, list(found.values()), _names(list(found)), cutoffs)
     with writing(args.report) as file:
         file.write(report.to_html().encode())
     _show(args, report)
+
+
+def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> _Rows:
+    """The second model, or the predictions of any system as JSON lines."""
+    kind = "model" if os.path.isdir(args.against) else inputs.kind(args.against)
+    if kind == "jsonl":
+        return _predicted(inputs, args.against, depth)
+    if kind != "model":
+        raise ValueError(
+            f"--against needs a model, or predictions as JSON lines, but {inputs.name(args.against)} is "
+            "neither"
+        )
+    return _ranked(
+        args, models.load(argparse.Namespace(**vars(args) | {"model": args.against}), inputs), inputs, depth
+    )
+
+
+def _predicted(inputs: Inputs, path: str, depth: int) -> _Rows:
+    rows = evaluate_texts.predictions(inputs, path)
+    labels = sorted({label for row in rows.values() for label, _ in row})
+    place = {label: i for i, label in enumerate(labels)}
+    k = max(1, min(depth, max(map(len, rows.values()), default=1)))
+    ids, scores = np.full((len(rows), k), -1, np.int32), np.zeros((len(rows), k), np.float32)
+    for i, row in enumerate(rows.values()):
+        for rank, (label, score) in enumerate(row[:k]):
+            ids[i, rank], scores[i, rank] = place[label], score
+    return _Rows(list(rows), np.array(labels, dtype=object), np.zeros(len(labels), np.int64), ids, scores)
 
 
 def _names(paths: list[str]) -> list[str]:
@@ -59,7 +88,8 @@ def _ranked(args: argparse.Namespace, model: Bonsai, inputs: Inputs, depth: int)
         raise ValueError(f"--by is for documents, but {args.model} is a model of matrices")
     rows = inputs.rows(args, models.expected(args, model))
     ids, scores = models.top_k(args, model, rows.X, k, exact=args.exact)
-    return _Rows(list(range(len(ids))), rows.Y, ids, scores, None, {})
+    keys = list(range(len(ids)))
+    return _Rows(keys, model.classes_, model.label_counts_, ids, scores, rows.Y)
 
 
 def _ranked_texts(args: argparse.Namespace, model: TextBonsai, inputs: Inputs, k: int) -> _Rows:
@@ -81,7 +111,8 @@ def _ranked_texts(args: argparse.Namespace, model: TextBonsai, inputs: Inputs, k
         scores.append(part[1])
     if not truth:
         raise ValueError(f"{args.data} holds no document with text and labels")
-    return _Rows(keys, truth, np.concatenate(ids), np.concatenate(scores), texts, by)
+    ranked = np.concatenate(ids), np.concatenate(scores)
+    return _Rows(keys, model.classes_, model.label_counts_, *ranked, truth, texts, by)
 
 
 def _shown(document: Document, by: dict[str, list[str]], added: list[str], name: str) -> str:
@@ -98,29 +129,29 @@ def _shown(document: Document, by: dict[str, list[str]], added: list[str], name:
 
 
 def _report(
-    args: argparse.Namespace, loaded: list[Bonsai], found: list[_Rows], names: list[str], cutoffs: list[int]
+    args: argparse.Namespace, model: Bonsai, found: list[_Rows], names: list[str], cutoffs: list[int]
 ) -> metrics.Report:
-    first, rows = loaded[0], found[0]
-    classes, counts = _classes(args, loaded)
-    place = {label: i for i, label in enumerate(classes.tolist())}
+    rows = found[0]
+    classes, counts = _classes(args, found)
     common = sorted(set.intersection(*(set(part.keys) for part in found)))
+    if not common:
+        raise ValueError(f"{args.against} has no predictions for the lines of {args.data}")
+    place = {label: i for i, label in enumerate(classes.tolist())}
     predictions = {}
-    for name, model, part in zip(names, loaded, found, strict=True):
-        column = np.array([*(place[label] for label in model.classes_.tolist()), -1])  # −1 stays what it is
-        at = {key: i for i, key in enumerate(part.keys)}
-        chosen = [at[key] for key in common]
+    for name, part in zip(names, found, strict=True):
+        column = np.array([*(place[label] for label in part.classes.tolist()), -1])  # −1 stays what it is
+        chosen = _chosen(part, common)
         predictions[name] = column[part.ids[chosen]], part.scores[chosen]
-    at = {key: i for i, key in enumerate(rows.keys)}
-    chosen = [at[key] for key in common]
+    chosen = _chosen(rows, common)
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     label_names = None
-    if isinstance(first, TextBonsai):
-        known = dict(zip(first.classes_.tolist(), first.label_names_, strict=True))
+    if isinstance(model, TextBonsai):
+        known = dict(zip(model.classes_.tolist(), model.label_names_, strict=True))
         label_names = [known.get(label, str(label)) for label in classes.tolist()]
     return metrics.Report(
         [rows.truth[i] for i in chosen] if isinstance(rows.truth, list) else rows.truth,
         predictions,
-        models.same_frequencies(counts, max(model.n_rows_fit_ for model in loaded)),
+        models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max()))),
         k=[*cutoffs, _DEPTH],
         classes=classes,
         label_names=label_names,
@@ -132,18 +163,23 @@ def _report(
     )
 
 
-def _classes(args: argparse.Namespace, loaded: list[Bonsai]) -> tuple[Any, Any]:
-    """All labels of the models, and how frequent they are in training: by the first model that has them."""
-    first = loaded[0]
-    classes, counts = first.classes_, first.label_counts_
-    for other in loaded[1:]:
-        if np.array_equal(other.classes_, classes):
+def _chosen(part: _Rows, keys: list[int]) -> list[int]:
+    place = {key: i for i, key in enumerate(part.keys)}
+    return [place[key] for key in keys]
+
+
+def _classes(args: argparse.Namespace, found: list[_Rows]) -> tuple[Any, Any]:
+    """All labels, and how frequent they are in training: by the first that has them."""
+    classes, counts = found[0].classes, found[0].counts
+    for other in found[1:]:
+        if np.array_equal(other.classes, classes):
             continue
-        if classes.dtype != object or other.classes_.dtype != object:
+        if classes.dtype != object or other.classes.dtype != object:
             raise ValueError(f"{args.model} and {args.against} have different labels, which have no names")
-        new = [i for i, label in enumerate(other.classes_.tolist()) if label not in set(classes.tolist())]
-        classes = np.concatenate([classes, other.classes_[new]])
-        counts = np.concatenate([counts, other.label_counts_[new]])
+        known = set(classes.tolist())
+        new = [i for i, label in enumerate(other.classes.tolist()) if label not in known]
+        classes = np.concatenate([classes, other.classes[new]])
+        counts = np.concatenate([counts, other.counts[new]])
     return classes, counts
 
 

@@ -17,7 +17,7 @@ def evaluate(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> di
     for name in ("train", "exact", "dataset", "propensity", "by_frequency"):
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions")
-    predicted = _predictions(inputs, args.model)
+    predicted = {line: [label for label, _ in row] for line, row in predictions(inputs, args.model).items()}
     options = DocumentOptions(
         tuple(args.text or ()), args.label_field, args.label_separator or "auto", True, args.strict
     )
@@ -37,14 +37,15 @@ def evaluate(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> di
     return metrics.evaluate(truth, ranked, k=cutoffs)
 
 
-def _predictions(inputs: Inputs, path: str) -> dict[int, list[str]]:
-    """Labels, best first, by the line of their document."""
-    found: dict[int, list[str]] = {}
+def predictions(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
+    """Labels and their scores, best first, by the line of their document; 0 where there is no score."""
+    found: dict[int, list[tuple[str, float]]] = {}
     for number, line in enumerate(inputs.source(path).data.decode().splitlines(), 1):
         try:
             row: Any = json.loads(line)
-            found[int(row["line"])] = [str(entry["label"]) for entry in row["labels"]]
-        except (ValueError, LookupError, TypeError) as error:
+            entries = [(str(entry["label"]), float(entry.get("score", 0.0))) for entry in row["labels"]]
+            found[int(row["line"])] = entries
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{inputs.name(path)}, line {number}: not a prediction as `bonsai predict` writes it "
                 f'({{"line": 1, "labels": [{{"label": …, "score": …}}]}})'
