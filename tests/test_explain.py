@@ -225,7 +225,9 @@ def test_labels_that_were_changed(explained):
 
 def test_biases_may_decide():
     model = Bonsai(classifiers="one_vs_rest", prune=100.0, threshold=0.5)  # no weight is left
-    answer = model.fit(np.eye(4), [["a"], ["b"], ["c"], ["d"]]).why_not([1, 0, 0, 0], "c")
+    with pytest.warns(UserWarning, match="without any weight"):
+        model.fit(np.eye(4), [["a"], ["b"], ["c"], ["d"]])
+    answer = model.why_not([1, 0, 0, 0], "c")
     assert [ahead.label for ahead in answer.ahead] == ["a", "b"] and answer.ahead[0].differences == ()
     assert "the bias alone counts" in answer.explanation.notes[0]
     for shown in (str(answer), answer.to_html()):
