@@ -105,6 +105,7 @@ class ProgressBar:
         self._draws = self._stream.isatty()
         self._lines = lines
         self._phase = ""
+        self._note = ""
         self._start = 0.0
 
     def __call__(self, phase: str, done: float, total: float) -> None:
@@ -117,23 +118,30 @@ class ProgressBar:
         elif self._draws:
             self._write(f"\r{self._line(done, total, now - self._start)}\x1b[K")
 
+    def note(self, text: str) -> None:
+        """What else there is to say about the phase; it stands in place of the time left."""
+        self._note = text
+
     def finish(self) -> None:
         """End the phase that is under way, if there is one; its bar disappears."""
         if not self._phase:
             return
-        line = f"{self._phase:<14} {_clock(time.monotonic() - self._start)}\n" if self._lines else ""
-        self._write(("\r\x1b[K" if self._draws else "") + line)
-        self._phase = ""
+        line = f"{self._phase:<14} {clock(time.monotonic() - self._start)}"
+        line += f", {self._note}\n" if self._note else "\n"
+        self._write(("\r\x1b[K" if self._draws else "") + (line if self._lines else ""))
+        self._phase = self._note = ""
 
     def _line(self, done: float, total: float, elapsed: float) -> str:
         columns = shutil.get_terminal_size().columns
         if total <= 0:
-            return f"{self._phase:<14} {_clock(elapsed)}"[: columns - 1]
-        width = min(40, max(10, columns - 50))
+            return f"{self._phase:<14} {clock(elapsed)}"[: columns - 1]
+        width = min(40, max(10, columns - 50 - len(self._note)))
         bar = f"[{'=' * int(width * done / total):<{width}}]"
-        line = f"{self._phase:<14} {bar} {int(100 * done / total):3d} %  {_clock(elapsed)}"
-        if done > 0:
-            line += f", {_clock(elapsed * (total - done) / done)} left"
+        line = f"{self._phase:<14} {bar} {int(100 * done / total):3d} %  {clock(elapsed)}"
+        if self._note:
+            line += f", {self._note}"
+        elif done > 0:
+            line += f", {clock(elapsed * (total - done) / done)} left"
         return line[: columns - 1]
 
     def _write(self, text: str) -> None:
@@ -141,7 +149,8 @@ class ProgressBar:
         self._stream.flush()
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as minutes and seconds, with hours if there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -239,6 +239,11 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for finished units of work: after a crash or an interrupt, the same command continues",
     )
+    add(
+        "--ray",
+        metavar="auto|ADDRESS|local",
+        help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
+    )
     names = (_TEXTS, _SOLVER, _TREES, _PREDICTION, _RUN)
     groups = {name: command.add_argument_group(name) for name in names}
     signature = inspect.signature(TextBonsai).parameters

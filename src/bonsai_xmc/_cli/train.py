@@ -21,6 +21,7 @@ from . import train_texts
 from .arguments import PARAMETERS, TEXT_PARAMETERS
 from .io import STANDARD, Inputs, check_output, save_model
 from .report import describe, in_bytes, rows_of, table, tuning_of
+from .runner import runner_of
 from .texts import holds_documents
 
 _REPRESENTATIONS = ("input", "output", "joint")
@@ -71,7 +72,8 @@ def _on_features(
         print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
     if model.verbose and not args.quiet:
         args.progress = ProgressBar()
-    model.fit(rows.X, rows.Y, checkpoint=args.checkpoint, progress=args.progress)
+    with runner_of(args) as runner:
+        model.fit(rows.X, rows.Y, checkpoint=args.checkpoint, runner=runner, progress=args.progress)
     model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
     return model, {"reading": reading, "estimate": estimate}
 

@@ -13,6 +13,7 @@ from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 
 from .io import Inputs
+from .runner import runner_of
 from .texts import report
 
 
@@ -68,7 +69,13 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> fl
             yield document.text
 
     try:
-        model.fit(texts(), labels, checkpoint=args.checkpoint, progress=args.progress)
+        with runner_of(args) as runner:
+            options: dict[str, Any] = {
+                "checkpoint": args.checkpoint,
+                "runner": runner,
+                "progress": args.progress,
+            }
+            model.fit(texts(), labels, **options)
     except ValueError as error:
         if labels or not ended:
             raise

@@ -1,0 +1,233 @@
+"""Training on a Ray cluster, where one machine is not enough (``pip install 'bonsai-xmc[ray]'``)."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._progress import LOG
+from bonsai_xmc._work.batches import Batches
+from bonsai_xmc._work.cluster import Workers
+from bonsai_xmc._work.recipes import Recipe
+from bonsai_xmc._work.sending import Run, Sending, Shared, arrays_in
+from bonsai_xmc._work.work import Save, Watch
+
+__all__ = ["RayRunner"]
+
+Array = npt.NDArray[Any]
+
+_SECONDS_BETWEEN_RECORDS = 10.0
+# Data sets and label vectors that are kept in the object store: stages alternate between the two.
+_MOST_SHARED = 2
+
+
+class RayRunner:
+    """Solves the units of work of `fit` on the nodes of a Ray cluster; the model has the same bytes.
+
+    Rows and labels reach each node once. Units travel in batches of some seconds; workers and nodes may die,
+    and nodes may join, in mid-training. What depends on all results (the next level of the trees, the model,
+    its index, predictions of held-out rows) is done by this process, and so is a stage that is not worth
+    sending.
+
+    Parameters
+    ----------
+    address : str, default="auto"
+        "auto": the cluster that this process is connected to, or that runs on this machine, or that
+        ``RAY_ADDRESS`` names. "host:port": that cluster, of which this machine is a node. "local": a new one
+        on this machine alone.
+    cpus_per_worker : int, optional
+        Threads of a worker process. Default: one worker for each node, with all CPUs that Ray counts there.
+        Rows are prepared by each worker: few of them, with many threads, need the least memory.
+    batch_seconds : float, default=4.0
+        How long a batch of units should take. It is what is lost when a worker dies.
+    local_seconds : float, default=1.0
+        A stage that takes this process less time is not sent. 0: all are sent.
+    status : callable, optional
+        Called with a line of text about nodes, units, rate and time left, several times a second. Every ten
+        seconds, such a line goes to the logger ``bonsai_xmc``, too.
+
+    Examples
+    --------
+    >>> from bonsai_xmc import Bonsai
+    >>> from bonsai_xmc.datasets import make_xmc
+    >>> from bonsai_xmc.ray import RayRunner
+    >>> data = make_xmc(n_rows=300, n_features=100, n_labels=30, random_state=0)
+    >>> with RayRunner("local") as runner:  # on a cluster: RayRunner()
+    ...     model = Bonsai().fit(data.X_train, data.Y_train, runner=runner)
+    >>> model.top_k(data.X_test[:1], k=2)[0]
+    array([[16,  7]], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        cpus_per_worker: int | None = None,
+        batch_seconds: float = 4.0,
+        local_seconds: float = 1.0,
+        status: Callable[[str], None] | None = None,
+    ) -> None:
+        if address.startswith("ray://"):
+            raise ValueError(
+                f"the address is {address!r}, but Ray Client cannot share memory; run this on a node of the "
+                "cluster, with 'auto' or 'host:port' of its head"
+            )
+        if cpus_per_worker is not None and cpus_per_worker < 1:
+            raise ValueError(f"cpus_per_worker is {cpus_per_worker}, but must be at least 1")
+        self._ray = _import_ray()
+        self._address = address
+        self._cpus_per_worker = cpus_per_worker
+        self._batch_seconds = batch_seconds
+        self._local_seconds = local_seconds
+        self._status = status
+        self._workers: Workers | None = None
+        self._connected = False  # by us
+        self._shared: OrderedDict[tuple[Any, ...], Shared] = OrderedDict()
+        self._n_stages = 0
+
+    def __enter__(self) -> Self:
+        """Connect to the cluster and start workers, as the first stage that is sent would do."""
+        self._connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, and the connection to Ray if it was made here. The runner can be used again."""
+        if self._workers is not None and self._ray.is_initialized():
+            self._workers.stop()
+        self._workers = None
+        self._shared.clear()
+        if self._connected:
+            self._ray.shutdown()
+            self._connected = False
+
+    def usage(self) -> dict[str, dict[str, float]]:
+        """What each node did, by its id.
+
+        ``cpus``, ``units``, ``batches``, ``seconds`` and ``core_seconds`` of its workers, bytes that it was
+        sent (``bytes_in``) and sent back (``bytes_out``).
+        """
+        return {} if self._workers is None else {n: vars(u).copy() for n, u in self._workers.usage.items()}
+
+    def solve(
+        self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
+    ) -> None:
+        """Solve units of a stage; `fit` calls this."""
+        if self._local_seconds > 0:
+            units = self._solve_small(stage, units, threads, progress, save)
+        if not len(units):
+            return
+        self._connect()
+        assert self._workers is not None
+        self._n_stages += 1
+        shared = self._share(recipe.shared)
+        own = Shared(self._ray, (recipe.make, recipe.own))
+        sending = Sending(self._ray, self._workers, (self._n_stages, shared, own))
+        queue = Batches(units, stage.costs(), self._batch_seconds)
+        try:
+            Run(stage, queue, sending, progress, save, self._tell(recipe)).run(len(units))
+        except BaseException:
+            # Ctrl-C, for one: the cluster is not to work for nobody. Finished units are in the checkpoint.
+            self._workers.stop()
+            raise
+        self._workers.forget()
+
+    def _solve_small(
+        self, stage: _core.Stage, units: Array, threads: int, progress: Watch, save: Save
+    ) -> Array:
+        """Begin here, and stop if it will take long: the units that are left."""
+        begin, limit = time.monotonic(), self._local_seconds
+        before = float(stage.costs().sum()) - float(stage.costs()[units].sum())
+
+        def watch(done: float, total: float) -> None:
+            if progress is not None:
+                progress(done, total)
+            elapsed = time.monotonic() - begin
+            left = elapsed * (total - done) / max(done - before, 1e-9)
+            if done < total and elapsed > limit / 4 and elapsed + left > 2 * limit:
+                raise _TakesLong
+
+        with contextlib.suppress(_TakesLong):
+            stage.solve(units, threads, watch, save)
+        return np.intersect1d(units, stage.missing()).astype(np.uint32)
+
+    def _connect(self) -> None:
+        if not self._ray.is_initialized():
+            self._workers = None
+            _initialize(self._ray, self._address)
+            self._connected = True
+        if self._workers is None:
+            self._shared.clear()
+            self._workers = Workers(self._ray, self._cpus_per_worker)
+            list(self._workers.look())
+
+    def _share(self, value: Any) -> Shared:
+        """In the object store, and not once more for the next stage of the same arrays."""
+        arrays = list(arrays_in(value))
+        key = tuple((a.ctypes.data, a.shape, a.strides, a.dtype.str) for a in arrays)
+        if key not in self._shared:
+            while len(self._shared) >= _MOST_SHARED:
+                self._shared.popitem(last=False)
+            self._shared[key] = Shared(self._ray, value)
+        self._shared.move_to_end(key)
+        return self._shared[key]
+
+    def _tell(self, recipe: Recipe) -> Callable[[str], None]:
+        what, said = recipe.make.__name__.replace("_", " "), time.monotonic()
+
+        def tell(text: str) -> None:
+            nonlocal said
+            if self._status is not None:
+                self._status(text)
+            if time.monotonic() - said > _SECONDS_BETWEEN_RECORDS:
+                said = time.monotonic()
+                LOG.info("%s: %s", what, text)
+
+        return tell
+
+
+class _TakesLong(Exception):
+    """A stage that is worth sending."""
+
+
+def _import_ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("training on a cluster needs Ray: pip install 'bonsai-xmc[ray]'") from error
+    return ray
+
+
+def _initialize(ray: Any, address: str) -> None:
+    """Connect to a cluster, or start one. Signals keep their handlers: Ray would take SIGTERM."""
+    options: dict[str, Any] = {"address": address, "logging_level": logging.WARNING, "log_to_driver": False}
+    if address == "local":
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        options["include_dashboard"] = False
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM) if is_main else None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about Ray's own future
+            ray.init(**options)
+    except (ConnectionError, ValueError) as error:
+        raise ConnectionError(
+            f"there is no Ray cluster at {address!r} ({' '.join(str(error).split())}); start its head with "
+            "'ray start --head' and other nodes with 'ray start --address=HOST:PORT', or give 'local'"
+        ) from error
+    finally:
+        if is_main and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
