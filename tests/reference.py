@@ -334,6 +334,31 @@ def solve_exact(
     return w, float(b), steps
 
 
+def solve_resumed(X_old, X, y, prior, C=1.0, bias=-1.0) -> np.ndarray:
+    """w after rows X have come to a classifier `prior`, whose old positives are X_old: the optimum of
+
+    ½ |w − prior|² + C Σ over X_old of ((w − prior) · x)² + C Σ over X of max(0, 1 − y (w · x + bias))²
+    """
+    w = prior.astype(np.float64)
+    value = lambda w: (
+        ((w - prior) ** 2).sum() / 2
+        + C * ((X_old @ (w - prior)) ** 2).sum()
+        + C * loss_of(y * (X @ w + bias), "squared_hinge").sum()
+    )
+    for _ in range(200):
+        slack = np.maximum(0, 1 - y * (X @ w + bias))
+        gradient = (w - prior) + 2 * C * X_old.T @ (X_old @ (w - prior)) - 2 * C * X.T @ (y * slack)
+        if np.abs(gradient).max() <= 1e-10 * max(1, C):
+            break
+        active = X[slack > 0]
+        hessian = np.eye(len(w)) + 2 * C * (X_old.T @ X_old + active.T @ active)
+        direction, t = np.linalg.solve(hessian, gradient), 1.0
+        while value(w - t * direction) > value(w) - 1e-4 * t * (gradient @ direction):
+            t /= 2
+        w = w - t * direction
+    return w
+
+
 def train(
     X, Y, sample_weight=None, *, representation="input", n_trees=3, seed=0, C=1.0, loss="squared_hinge",
     solver="dual", tol=0.1, max_iter=20, prune=0.1, bias="learn", normalize=True, trees=None, **tree_params,

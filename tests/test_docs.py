@@ -288,12 +288,15 @@ def test_the_model_file_is_documented(named, tmp_path):
     found |= keys_of(tmp_path / "model.bonsai")
     texts.merge(["a", "b"], into="a").save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
+    kept = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5)
+    kept.fit(X, names, np.arange(1, X.shape[0] + 1)).save(tmp_path / "model.bonsai")
+    found |= keys_of(tmp_path / "model.bonsai")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
     sections = {"trees", "trees_residual", "one_vs_rest", "labels", "merged", "features", "index"}
-    sections.add("labels.texts")  # reserved
+    sections |= {"rows", "labels.texts"}  # the latter is reserved
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 

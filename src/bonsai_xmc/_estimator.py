@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -12,10 +13,11 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc import _calibration, _core, _inputs, _labels, _memory, _targets, _thresholds
+from bonsai_xmc import _calibration, _core, _inputs, _labels, _learning, _memory, _targets, _thresholds
 from bonsai_xmc._fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._holdout import choose_threshold
 from bonsai_xmc._inputs import TrainingRows
+from bonsai_xmc._kept_rows import KeptRows
 from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar, memory_for
 from bonsai_xmc._store import format as _format
@@ -122,6 +124,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         most accurate on held-out rows, or 0 if these are not compared.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
+    keep_rows : bool, default=False
+        Keep the training rows in the model, with values of 8 bits (about three bytes for each entry of sparse
+        X), so that it can `learn` from further ones. Needs one-vs-rest classifiers.
     beam_size : "auto", int ≥ 1 or None, default="auto"
         Nodes that beam search keeps at each level; None keeps all (exact, slow). "auto": 10, as in the paper.
     n_probe : "auto", int ≥ 1 or None, default="auto"
@@ -220,6 +225,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         blend_weight: float | str = "auto",
         logit_adjustment: float | str = "auto",
         normalize: bool = True,
+        keep_rows: bool = False,
         beam_size: int | str | None = "auto",
         n_probe: int | str | None = "auto",
         max_labels: int = 100,
@@ -252,6 +258,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         self.blend_weight = blend_weight
         self.logit_adjustment = logit_adjustment
         self.normalize = normalize
+        self.keep_rows = keep_rows
         self.beam_size = beam_size
         self.n_probe = n_probe
         self.max_labels = max_labels
@@ -342,11 +349,26 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 threshold=threshold,
                 provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
                 text=text,
+                rows=self._kept_rows(problem, core),
                 timings=phases.seconds,
             )
             fitted = self._finished(fitted, problem, work)
         self.fitted_ = fitted
         return self
+
+    def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
+        if not self.keep_rows:
+            return None
+        if core.one_vs_rest is None:
+            warnings.warn(
+                "keep_rows: no rows are kept, as label trees alone cannot learn from further ones; choose "
+                'classifiers="one_vs_rest" or "blend"',
+                stacklevel=3,
+            )
+            return None
+        rows = KeptRows.make(problem.rows.rows, problem.labels, problem.weights)
+        LOG.info("%d rows are kept, %.1f MB", rows.n_rows, rows.n_bytes / 1e6)
+        return rows
 
     def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
         """The result of `fit`, from what was trained on the problem."""
@@ -740,6 +762,46 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         ['red', 'green']
         """
         return self._with(_labels.merge(self._require_fitted(), labels, into, threads_of(self.n_jobs)))
+
+    def learn(self, X: Any, Y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+        """A model that has learnt from further rows, too. This one, trained with `keep_rows`, stays as it is.
+
+        Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
+        they are: new rows join with their loss, old positives with what a change of their margins costs.
+        New labels are trained on all rows, old and new. Label trees, the threshold and the calibration stay
+        as they are; the vocabulary of a model of texts does, too: words that it does not have are ignored. In
+        trees, a new label goes to the leaf that its weights lead to.
+
+        Parameters
+        ----------
+        X : as in `fit`, with the same features
+        Y : as in `fit`
+            Lists may hold new labels. A matrix has a column for each label, or, if the model was trained on
+            one, for new ones, too.
+        sample_weight, progress
+            As in `fit`.
+
+        Examples
+        --------
+        >>> model = Bonsai(classifiers="one_vs_rest", keep_rows=True)
+        >>> model = model.fit([[1, 0, 0], [0, 1, 0]], [["red"], ["green"]])
+        >>> model = model.learn([[0, 0, 1], [1, 0, 1]], [["blue"], ["red", "blue"]])
+        >>> model.top_k_labels([[0, 0, 1]], k=1)[0][0][0]
+        'blue'
+        """
+        fitted = self._require_fitted()
+        _learning.check_can_learn(fitted)
+        rows = self._rows(X, fitted)
+        labels = _learning.new_labels_of(Y, fitted)
+        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
+        if labels.n_rows != n_rows:
+            raise ValueError(f"X has {n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many")
+        weights = _targets.row_weights(sample_weight, n_rows)
+        if weights is not None and not weights.all():
+            raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
+        phases = Phases(ProgressBar() if progress is None and self.verbose else progress)
+        work = Work(threads_of(self.n_jobs), phases)
+        return self._with(_learning.learn(fitted, rows, labels, weights, fitted.provenance.seed, work))
 
     def _with(self, fitted: FittedModel) -> Self:
         """An estimator with the same parameters and another model."""

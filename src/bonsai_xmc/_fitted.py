@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._calibration import Calibration
+from bonsai_xmc._kept_rows import KeptRows
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._tree import LabelTree, trees_of
@@ -70,6 +71,7 @@ class FittedModel:
     slots: Array | None = None  # int32, not descending: the label of each slot; None: slots are labels
     slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
     calibration: Calibration | None = None  # of its scores, if they are calibrated
+    rows: KeptRows | None = None  # training rows, for learning from further ones
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
     _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)  # what the others tell
 

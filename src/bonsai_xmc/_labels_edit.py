@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import _core
 from bonsai_xmc._fitted import FittedModel, core_model
+from bonsai_xmc._kept_rows import KeptRows
 
 Array = npt.NDArray[Any]
 
@@ -31,9 +32,20 @@ class NewClassifiers:
     weights: Any  # sparse, (labels, features)
     bias: Array  # (labels,)
     counts: Array  # training rows of each label, at least 0
+    made: _core.Forest | None = None  # the same, quantised: one-vs-rest classifiers in the order of `labels`
+
+    @classmethod
+    def trained(cls, labels: Sequence[Any], forest: _core.Forest, counts: Array) -> "NewClassifiers":
+        """Classifiers that were trained as one-vs-rest classifiers of these labels, in this order."""
+        rows, features, values = forest.weights(0)
+        shape = (len(labels), forest.n_features)
+        weights = sp.csr_array((values, (rows, features)), shape=shape)
+        return cls(labels, weights, forest.arrays()["bias"], counts, forest)
 
     def forest(self, n_features: int) -> _core.Forest:
         """As one-vs-rest classifiers, quantised."""
+        if self.made is not None:
+            return self.made
         weights = sp.csr_array(self.weights, dtype=np.float32)
         if weights.shape != (len(self.labels), n_features):
             raise ValueError(
@@ -111,6 +123,7 @@ def edit_labels(
         core=core_model(trees, one_vs_rest, index, fitted.strategy, plan.slot_counts),
         classes=plan.classes,
         label_counts=plan.label_counts,
+        rows=plan.rows(fitted.rows),
         slots=slots,
         slot_counts=None if slots is None else plan.slot_counts,
         text=fitted.text and replace(fitted.text, label_names=plan.names(fitted.text.label_names)),
@@ -133,6 +146,7 @@ class _Plan:
     appended: Array  # int64: the new classifiers that are not replacements
     slot_of_appended: Array  # int32
     first_label: Array  # of each class: an old label that it comes from, or −1
+    label_of_old: Array  # the new label of each old one, or −1
 
     def keeps_classifiers(self, n_old: int) -> bool:
         """Whether nothing but names changes."""
@@ -147,6 +161,11 @@ class _Plan:
         missing = np.setdiff1d(np.flatnonzero(self.row_of_old >= 0), old_slots)
         slots = np.concatenate([self.slot_of_old[missing], self.slot_of_appended])
         return slots, np.concatenate([self.row_of_old[missing], self.appended])
+
+    def rows(self, kept: KeptRows | None) -> KeptRows | None:
+        if kept is None or np.array_equal(self.label_of_old, np.arange(len(self.label_of_old))):
+            return kept
+        return kept.with_labels(self.label_of_old)
 
     def names(self, old: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the labels of a model of texts."""
@@ -213,6 +232,7 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
         appended=appended,
         slot_of_appended=place[fitted.n_slots :],
         first_label=first,
+        label_of_old=np.array([-1 if key is None else label_of[key] for key in keys], np.int64),
     )
 
 

@@ -110,6 +110,7 @@ RULES: Mapping[str, Rule] = {
     "blend_weight": _or("auto", _number(lambda v: 0 < v < 1, "a number above 0 and below 1")),
     "logit_adjustment": _or("auto", _from_to(0, 10)),
     "normalize": _flag(),
+    "keep_rows": _flag(),
     "beam_size": _or("auto", _or(None, _integer(1))),
     "n_probe": _or("auto", _or(None, _integer(1))),
     "max_labels": _integer(1),

@@ -145,7 +145,7 @@ def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Datas
     """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
     rows, labels = problem.rows, problem.labels
     weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
-    costs = _costs(counts, strategy, weights)
+    costs = label_costs(counts, strategy, weights)
     arrays = DatasetArrays(
         rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
     )
@@ -167,7 +167,7 @@ def _tree_classifiers(
 def _one_vs_rest(
     dataset: Dataset, strategy: Strategy, labels: Array, costs: Array, seed: int, work: Work
 ) -> tuple[_core.Forest, Report]:
-    params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+    params = one_vs_rest_params(strategy)
     costs = costs[labels] if len(costs) else costs
     own = (labels, costs, strategy.frequent_share, params, seed)
     stage = _core.ClassifierStage.of_labels(dataset.core, *own)
@@ -254,6 +254,11 @@ def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVector
     return stage.finish()
 
 
+def one_vs_rest_params(strategy: Strategy) -> dict[str, Any]:
+    """The core's parameters of one-vs-rest classifiers."""
+    return _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+
+
 def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:
     return {
         "loss": strategy.loss,
@@ -267,7 +272,7 @@ def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float
     }
 
 
-def _costs(counts: Array, strategy: Strategy, weights: Array) -> Array:
+def label_costs(counts: Array, strategy: Strategy, weights: Array) -> Array:
     """What C is multiplied by for each label; empty if by 1."""
     costs = np.empty(0)
     if strategy.tail_exponent > 0:

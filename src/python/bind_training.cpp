@@ -295,17 +295,22 @@ std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, co
 
 std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, In<uint32_t> labels,
                                                      In<float> costs, double frequent_share, nb::dict params,
-                                                     uint64_t seed) {
+                                                     uint64_t seed, std::shared_ptr<Forest> old,
+                                                     size_t n_old_rows) {
     const LinearParams linear = linear_params(params);
     if (costs.size() != 0 && costs.size() != labels.size())
         throw std::invalid_argument("costs has " + std::to_string(costs.size()) + " entries for " +
                                     std::to_string(labels.size()) + " labels: one cost for each label");
+    if (old && (!old->is_one_leaf() || old->n_labels() != dataset.data().n_labels() ||
+                old->n_features() != dataset.data().n_features()))
+        throw std::invalid_argument(
+            "the old classifiers are not one-vs-rest, of the same labels and features");
     const Kernels& kernels = bonsai::kernels();
     return std::make_unique<PyClassifierStage>(
         dataset, false, [&](const Dataset& data, const Control& control) {
             check_labels(span(labels), data.n_labels(), false);
             return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear,
-                                           kernels, control);
+                                           kernels, control, {.forest = old, .n_rows = n_old_rows});
         });
 }
 
@@ -384,11 +389,14 @@ void bind_training(nb::module_& m) {
         .def_static("of_trees", &tree_classifiers, "dataset"_a, "trees"_a, "params"_a, "seed"_a,
                     "routing_only"_a, nb::keep_alive<0, 1>(),
                     "The classifiers of all nodes; of inner nodes alone if routing_only.")
-        .def_static("of_labels", &label_classifiers, "dataset"_a, "labels"_a.noconvert(),
-                    "costs"_a.noconvert(), "frequent_share"_a, "params"_a, "seed"_a, nb::keep_alive<0, 1>(),
-                    "One classifier for each of `labels` (uint32), trained on all rows. costs, float32, "
-                    "multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
-                    "bias.")
+        .def_static(
+            "of_labels", &label_classifiers, "dataset"_a, "labels"_a.noconvert(), "costs"_a.noconvert(),
+            "frequent_share"_a, "params"_a, "seed"_a, "old"_a.none() = nb::none(), "n_old_rows"_a = 0,
+            nb::keep_alive<0, 1>(),
+            "One classifier for each of `labels` (uint32), trained on all rows. costs, float32, "
+            "multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
+            "bias. Others go on from their classifier in `old`, trained on the first n_old_rows rows, "
+            "if they have one.")
         .def("finish", &PyClassifierStage::finish,
              nb::sig("def finish(self) -> tuple[Forest, dict[str, int]]"),
              "(Forest, report); the stage is used up.");

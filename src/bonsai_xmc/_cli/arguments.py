@@ -117,6 +117,7 @@ PARAMETERS: dict[str, _Parameter] = {
         "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
     ),
     "normalize": _Parameter(_SOLVER, bool, "scale rows to unit Euclidean norm"),
+    "keep_rows": _Parameter(_SOLVER, bool, "keep the training rows in the model, for bonsai learn"),
     "beam_size": _Parameter(
         _PREDICTION,
         _Number(int, auto="auto", none=None),
@@ -206,6 +207,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("explain", "explain why a row gets its labels, and why not others", _add_explain),
         ("evaluate", "evaluate a model, or predictions, on rows whose labels are known", _add_evaluate),
         ("calibrate", "calibrate the scores of a model, and choose its threshold", _add_calibrate),
+        ("learn", "go on training a model with further rows", _add_learn),
         ("info", "describe a model", _add_info),
         ("labels", "list the labels of a model, or write a model with other labels", _add_labels),
         ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
@@ -325,6 +327,15 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", help="write a page instead of a table; -: standard output")
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
+
+
+def _add_learn(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("model", metavar="MODEL", help="model file, trained with --keep-rows; -: standard input")
+    _add_rows(command, "NEW", "trn")
+    add("-o", "--output", metavar="OUT", required=True, help="model file to write; -: standard output")
+    _add_fields(command.add_argument_group(_TEXTS))
+    _add_parameter(command, "n_jobs", None)
 
 
 def _add_labels(command: argparse.ArgumentParser) -> None:

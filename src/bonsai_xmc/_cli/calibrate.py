@@ -3,15 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
-
-from bonsai_xmc import Bonsai, TextBonsai
 
 from . import models
 from .io import STANDARD, Inputs, check_output, save_model
 from .report import calibration_of, in_bytes, table
-from .texts import of_model, texts_of
+from .rows import labelled_rows
 
 
 def objective(text: str) -> Any:
@@ -29,10 +26,11 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--groups needs a --method of calibration")
     if args.method != "none":
         groups = None if args.groups == "none" else args.groups
-        model.calibrate(*_rows(args, model, inputs), method=args.method, groups=groups)
+        model.calibrate(*labelled_rows(args, model, inputs), method=args.method, groups=groups)
     if args.method == "none" or args.threshold is not None:
         # with the method none, of the scores that the model has: calibrated ones, if it was before
-        model.threshold = model.choose_threshold(*_rows(args, model, inputs), args.threshold or "micro_f1")
+        given = labelled_rows(args, model, inputs)
+        model.threshold = model.choose_threshold(*given, args.threshold or "micro_f1")
     size = save_model(model, args.output)
     if args.quiet and not args.json:
         return
@@ -52,23 +50,3 @@ def run(args: argparse.Namespace) -> None:
 
 def _told(given: Any) -> str:
     return "micro_f1" if given is None else given if isinstance(given, str) else f"{given[0]} {given[1]:g}"
-
-
-def _rows(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> tuple[Any, Any]:
-    """Rows and labels of the argument DATA; texts are read when the model asks for them, labels with them."""
-    if not isinstance(model, TextBonsai):
-        models.check_no_document_options(args)
-        rows = inputs.rows(args, models.expected(args, model))
-        return rows.X, rows.Y
-    if args.labels is not None:
-        raise ValueError("documents hold their labels themselves, so LABELS must not be given")
-    labels: list[list[str]] = []
-
-    def texts() -> Iterator[Any]:
-        for chunk in of_model(args, model, inputs, complete=True):
-            labels.extend(document.labels for document in chunk)
-            yield from texts_of(chunk, model)
-        if not labels:
-            raise ValueError(f"{args.data} holds no document with text and labels")
-
-    return texts(), labels

@@ -42,9 +42,19 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
         "calibration": model.calibration_,
+        "kept_rows": _kept(model),
         "strategy": strategy_of(model),
         "params": _given(model),
     }
+
+
+def _kept(model: Bonsai) -> dict[str, int] | None:
+    rows = model.fitted_.rows
+    return None if rows is None else {"rows": rows.n_rows, "bytes": rows.n_bytes}
+
+
+def _kept_rows(kept: dict[str, int] | None) -> list[tuple[str, str]]:
+    return [] if kept is None else [("kept rows", f"{kept['rows']:,}, {in_bytes(kept['bytes'])}")]
 
 
 def _texts(model: TextBonsai) -> dict[str, Any]:
@@ -100,6 +110,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
+        *_kept_rows(report["kept_rows"]),
     ]
 
 

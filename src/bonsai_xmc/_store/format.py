@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bonsai_xmc import _core
 from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._fitted import FittedModel, Provenance, core_model
+from bonsai_xmc._kept_rows import KeptRows
 from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
 from bonsai_xmc._strategy import STRATEGIES, Strategy
 from bonsai_xmc._text.fitted import FittedText
@@ -105,6 +106,8 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     if fitted.slots is not None:
         arrays["merged.labels"] = fitted.slots.astype(np.int32)
         arrays["merged.counts"] = fitted.counts_of_slots.astype(np.int64)
+    if fitted.rows is not None:
+        arrays |= {f"rows.{name}": array for name, array in fitted.rows.to_arrays().items()}
     if fitted.feature_names is not None:
         arrays |= _packed("features.names", fitted.feature_names)
     strategy = fitted.strategy
@@ -193,6 +196,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         provenance=_typed(Provenance, provenance),
         text=_text(file, n_features, n_labels),
         calibration=_calibration(file),
+        rows=KeptRows.from_arrays(rows, n_features, n_labels) if (rows := _section(file, "rows")) else None,
         slots=slots,
         slot_counts=slot_counts,
     )

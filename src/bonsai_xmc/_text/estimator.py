@@ -140,6 +140,7 @@ class TextBonsai(Bonsai):
         blend_weight: float | str = "auto",
         logit_adjustment: float | str = "auto",
         normalize: bool = True,
+        keep_rows: bool = False,
         beam_size: int | str | None = "auto",
         n_probe: int | str | None = "auto",
         max_labels: int = 100,

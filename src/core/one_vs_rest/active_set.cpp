@@ -112,6 +112,33 @@ uint64_t ActiveSetSolver::solve(uint64_t open, int round) {
     return unconverged;
 }
 
+void ActiveSetSolver::resume(std::span<ActiveSet* const> sets, const OldClassifiers& old) {
+    load(sets);
+    for (size_t l = 0; l < n_lanes_; ++l) {
+        ActiveSet& set = lanes_[l];
+        const auto positives = context_.data.rows_of(context_.labels[set.position]);  // ascending
+        set.row.assign(positives.begin(), positives.end());
+        set.alpha.assign(set.row.size(), 0.0f);
+        set.n_positive = set.row.size();
+        set.prior = &old.weights[set.position];
+        load_prior(set);
+        set.anchor.clear();
+        for (size_t m = 0; m < set.row.size() && set.row[m] < old.n_rows; ++m) {
+            if (m + 2 < set.row.size()) context_.rows.prefetch(set.row[m + 2]);
+            set.anchor.push_back(context_.rows.dot(set.row[m], w_.data()));
+        }
+        for (const Entry& w : *set.prior) w_[w.feature] = 0;
+        weights_[l] = *set.prior;
+    }
+    scan(all_lanes(), std::span(context_.all).subspan(old.n_rows), 1);
+    store(sets);
+}
+
+void ActiveSetSolver::load_prior(const ActiveSet& set) {
+    if (!set.prior) return;
+    for (const Entry& w : *set.prior) w_[w.feature] = w.value;
+}
+
 // Adds rows to the active sets, with alpha 0, whose quantised margins are above the threshold. Returns the
 // lanes with such rows.
 uint64_t ActiveSetSolver::scan(uint64_t open, std::span<const uint32_t> scope, int round) {
@@ -213,8 +240,9 @@ float ActiveSetSolver::diagonal(uint32_t position, uint32_t row) const {
     return static_cast<float>(0.5 / (cost * double{context_.data.weight(row)}));
 }
 
-// w_ += the weights of an active set.
+// w_ = the weights of an active set; it was 0.
 void ActiveSetSolver::sum_rows(const ActiveSet& set) {
+    load_prior(set);
     for (size_t m = 0; m < set.row.size(); ++m) {
         if (m + 2 < set.row.size()) context_.rows.prefetch(set.row[m + 2]);
         if (set.alpha[m] != 0) context_.rows.add(set.row[m], set.sign(m) * set.alpha[m], w_.data());
@@ -250,14 +278,18 @@ float ActiveSetSolver::pass(ActiveSet& set, float usual_diagonal) {
         if (t + 2 < order_.size()) context_.rows.prefetch(set.row[order_[t + 2]]);
         const float y = set.sign(m), a = set.alpha[m];
         const float extra = context_.data.weighted() ? diagonal(set.position, i) : usual_diagonal;
-        const float g = y * (context_.rows.dot(i, w_.data()) + context_.params.fixed_bias) - 1 + a * extra;
-        const bool at_bound = a == 0 && g >= (m < set.n_positive ? 0 : slack);
+        const float dot = context_.rows.dot(i, w_.data());
+        const bool anchored = m < set.anchor.size();
+        const float loss = anchored ? dot - set.anchor[m] : y * (dot + context_.params.fixed_bias) - 1;
+        const float g = loss + a * extra;
+        const bool at_bound = !anchored && a == 0 && g >= (m < set.n_positive ? 0 : slack);
         if (!at_bound || m < set.n_positive) order_[kept++] = m;
         if (at_bound) continue;
         high = std::max(high, g);
         low = std::min(low, g);
-        if (a > 0 && std::abs(g) <= min_gradient) continue;
-        const float next = std::max(0.0f, a - g / (context_.rows.norm2(i) + extra));
+        if ((a > 0 || anchored) && std::abs(g) <= min_gradient) continue;
+        const float step = a - g / (context_.rows.norm2(i) + extra);
+        const float next = anchored ? step : std::max(0.0f, step);
         if (next == a) continue;
         set.alpha[m] = next;
         context_.rows.add(i, (next - a) * y, w_.data());
@@ -283,7 +315,7 @@ void ActiveSetSolver::extract(const ActiveSet& set, std::vector<Entry>& weights)
     size_t n = 0;
     for (const uint32_t row : set.row) n += context_.rows.row_size(row);
     weights.clear();
-    if (n < w_.size() / 64) {
+    if (n < w_.size() / 64 && !set.prior) {
         for (const uint32_t row : set.row)
             for (const int32_t f : context_.rows.features(row)) {
                 if (w_[f] == 0) continue;

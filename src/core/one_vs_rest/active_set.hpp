@@ -26,22 +26,35 @@ inline constexpr int kWarmUpRounds = 3;
 // A bound that is not reached in practice: more than 8 rounds have not been seen.
 inline constexpr int kMaxRounds = 20;
 
-// The state of a label's classifier between rounds: w = sum over the rows of y alpha x.
+struct Entry {
+    uint32_t feature;
+    float value;
+};
+
+// Classifiers that were trained on the first rows, to go on from when others have come.
+struct OldClassifiers {
+    size_t n_rows = 0;                        // that they were trained on
+    std::vector<std::vector<Entry>> weights;  // of each label that is trained, ascending by feature
+};
+
+// The state of a label's classifier between rounds: w = prior + sum over the rows of y alpha x.
+//
+// A prior is a classifier that was optimal for the first rows. To go on from it, these rows need not be
+// solved again: around its optimum, their loss grows with the square of what changes in their margins. So for
+// those that matter most, the old positives, C (w.x - prior.x)^2 takes the place of their loss. They are
+// anchored: their alpha may have any sign.
 struct ActiveSet {
     uint32_t position = 0;      // of the label among those that are trained
-    std::vector<uint32_t> row;  // the positives, then negatives
+    std::vector<uint32_t> row;  // the positives, anchored ones first, then negatives
     std::vector<float> alpha;
+    const std::vector<Entry>* prior = nullptr;  // null: 0
+    std::vector<float> anchor = {};             // prior.x of each anchored row
     size_t n_positive = 0;
     size_t n_solved = 0;  // rows after these have joined since the last descent
     int32_t n_iter = 0;   // passes over the active set
     bool converged = false;
 
     float sign(size_t m) const { return m < n_positive ? 1.0f : -1.0f; }
-};
-
-struct Entry {
-    uint32_t feature;
-    float value;
 };
 
 // What all labels share; immutable.
@@ -84,10 +97,15 @@ class ActiveSetSolver {
         return open;
     }
 
-    // Round `round`, from kWarmUpRounds on, of up to 64 labels; returns as above.
-    uint64_t advance(std::span<ActiveSet* const> sets, int round) {
+    // Instead of the warm-up, for labels that have a classifier in `old`: it is their prior.
+    void resume(std::span<ActiveSet* const> sets, const OldClassifiers& old);
+
+    // Round `round`, from kWarmUpRounds on, of up to 64 labels, which rows from `first_row` on may join;
+    // returns as above.
+    uint64_t advance(std::span<ActiveSet* const> sets, int round, size_t first_row = 0) {
         load(sets);
-        const uint64_t open = solve_and_scan(all_lanes(), context_.all, round);
+        const auto scope = std::span(context_.all).subspan(first_row);
+        const uint64_t open = solve_and_scan(all_lanes(), scope, round);
         store(sets);
         return open;
     }
@@ -103,6 +121,7 @@ class ActiveSetSolver {
     uint64_t solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round);
     uint64_t solve(uint64_t open, int round);
     uint64_t scan(uint64_t open, std::span<const uint32_t> scope, int round);
+    void load_prior(const ActiveSet& set);
     bool confirm(ActiveSet& set, const std::vector<Entry>& weights);
     void start(ActiveSet& set);
     void add_violations(ActiveSet& set, std::span<const uint32_t> rows);

@@ -117,14 +117,35 @@ struct PreparedRows {
     Problem frequent_problem;
 };
 
+// The weights of the labels' classifiers in a forest, with features as the slice numbers them.
+OldClassifiers old_classifiers(const Forest& forest, size_t n_rows, std::span<const uint32_t> labels,
+                               const Slice& slice) {
+    std::vector<uint32_t> local(forest.n_features(), kAbsent), trained(forest.n_labels(), kAbsent);
+    for (uint32_t f = 0; f < slice.features().size(); ++f) local[slice.features()[f]] = f;
+    for (uint32_t p = 0; p < labels.size(); ++p) trained[labels[p]] = p;
+    OldClassifiers old{.n_rows = n_rows, .weights = std::vector<std::vector<Entry>>(labels.size())};
+    const auto children = forest.children(0);
+    forest.for_each_weight(0, [&](size_t child, size_t feature, float value) {
+        const uint32_t position = trained[children[child]];
+        if (position != kAbsent && local[feature] != kAbsent)
+            old.weights[position].push_back({local[feature], value});
+    });
+    for (auto& weights : old.weights)
+        std::sort(weights.begin(), weights.end(),
+                  [](const Entry& a, const Entry& b) { return a.feature < b.feature; });
+    return old;
+}
+
 // Solves the units of a plan. Its buffers belong to a pool.
 class UnitSolver {
   public:
+    // `old` may be null: then all labels are trained from the beginning.
     UnitSolver(const Plan& plan, const PreparedRows& prepared, std::span<const uint32_t> labels,
-               std::span<const float> costs, uint64_t key, const LinearParams& params, const Kernels& kernels,
-               Pool& pool)
+               std::span<const float> costs, uint64_t key, const LinearParams& params,
+               const OldClassifiers* old, const Kernels& kernels, Pool& pool)
         : plan_(plan),
           prepared_(prepared),
+          old_(old),
           context_(plan.data(), prepared.rows, labels, costs, key, params, kernels, pool.control()),
           pool_(pool) {
         for (unsigned worker = 0; worker < pool.threads(); ++worker) solvers_.emplace_back(context_);
@@ -180,36 +201,46 @@ class UnitSolver {
         Window window{.sets = std::vector<ActiveSet>(positions.size()),
                       .shares = {},
                       .found = std::vector<QuantisedClassifier>(positions.size())};
-        std::vector<ActiveSet*> open;
+        std::vector<ActiveSet*> open, resumed;
         for (size_t s = 0; s < positions.size(); ++s) {
             window.sets[s].position = positions[s];
             window.shares.emplace_back(pool_.control(), plan_.cost(positions[s]));
-            open.push_back(&window.sets[s]);
+            const bool has_prior = old_ && !old_->weights[positions[s]].empty();
+            (has_prior ? resumed : open).push_back(&window.sets[s]);
         }
+        solve_rounds(window, std::move(open), false);
+        solve_rounds(window, std::move(resumed), true);
+        return std::move(window.found);
+    }
+
+    // `resumed`: these labels go on from a prior.
+    void solve_rounds(Window& window, std::vector<ActiveSet*> open, bool resumed) {
         for (int round = kWarmUpRounds - 1; round < kMaxRounds && !open.empty(); ++round) {
             std::vector<uint64_t> unsolved((open.size() + kMaxLanes - 1) / kMaxLanes);
             pool_.run(unsolved.size(), [&](size_t g, unsigned worker) {
                 const size_t begin = g * kMaxLanes, size = std::min(kMaxLanes, open.size() - begin);
-                unsolved[g] =
-                    solve_group(window, std::span(open).subspan(begin, size), round, solvers_[worker]);
+                unsolved[g] = solve_group(window, std::span(open).subspan(begin, size), round, resumed,
+                                          solvers_[worker]);
             });
             size_t n_open = 0;
             for (size_t o = 0; o < open.size(); ++o)
                 if (unsolved[o / kMaxLanes] >> (o % kMaxLanes) & 1) open[n_open++] = open[o];
             open.resize(n_open);
         }
-        return std::move(window.found);
     }
 
     // Returns bit l: group[l] is not solved yet. The others are done, and all are after the last round.
-    uint64_t solve_group(Window& window, std::span<ActiveSet* const> group, int round,
+    uint64_t solve_group(Window& window, std::span<ActiveSet* const> group, int round, bool resumed,
                          ActiveSetSolver& solver) const {
         const auto report = [&](int after_round) {
             for (const ActiveSet* set : group)
                 window.shares[window.index(set)].advance_to(part_solved(after_round));
         };
-        const uint64_t unsolved =
-            round < kWarmUpRounds ? solver.warm_up(group, report) : solver.advance(group, round);
+        const bool first = round < kWarmUpRounds;
+        if (first && resumed) solver.resume(group, *old_);
+        const uint64_t unsolved = first && !resumed ? solver.warm_up(group, report)
+                                                    : solver.advance(group, std::max(round, kWarmUpRounds),
+                                                                     resumed ? old_->n_rows : 0);
         report(round);
         for (size_t l = 0; l < group.size(); ++l) {
             const bool solved = !(unsolved >> l & 1);
@@ -253,6 +284,7 @@ class UnitSolver {
 
     const Plan& plan_;
     const PreparedRows& prepared_;
+    const OldClassifiers* const old_;
     const OneVsRestContext context_;
     Pool& pool_;
     std::vector<ActiveSetSolver> solvers_;  // one for each worker
@@ -357,12 +389,13 @@ bool can_use_active_sets(const Dataset& data, const LinearParams& params) {
 class OneVsRestClassifiers final : public ClassifierStage {
   public:
     OneVsRestClassifiers(const Dataset& data, std::span<const uint32_t> labels, std::span<const float> costs,
-                         double frequent_share, uint64_t seed, const LinearParams& params,
+                         double frequent_share, uint64_t seed, const LinearParams& params, OldForest old,
                          const Kernels& kernels)
         : labels_(labels.begin(), labels.end()),
           costs_(costs.begin(), costs.end()),
           key_(derive(seed, kForSolver)),
           params_(params),
+          old_forest_(std::move(old)),
           kernels_(kernels),
           plan_(data, labels_, frequent_share),
           packer_(std::make_unique<BlockPacker>(labels.size(), data.n_features())) {
@@ -399,8 +432,10 @@ class OneVsRestClassifiers final : public ClassifierStage {
   protected:
     void prepare(std::span<const uint32_t>, Pool& pool) override {
         if (!prepared_) prepared_.emplace(plan_.data(), plan_, labels_, key_, pool);
-        solver_ =
-            std::make_unique<UnitSolver>(plan_, *prepared_, labels_, costs_, key_, params_, kernels_, pool);
+        if (old_forest_.forest && !old_)
+            old_ = old_classifiers(*old_forest_.forest, old_forest_.n_rows, labels_, prepared_->slice);
+        solver_ = std::make_unique<UnitSolver>(plan_, *prepared_, labels_, costs_, key_, params_,
+                                               old_ ? &*old_ : nullptr, kernels_, pool);
     }
     // The prepared rows stay for the next call, until the last unit is solved.
     void release() override { solver_.reset(); }
@@ -430,11 +465,13 @@ class OneVsRestClassifiers final : public ClassifierStage {
     const std::vector<float> costs_;
     const uint64_t key_;
     const LinearParams params_;
+    const OldForest old_forest_;
     const Kernels& kernels_;
     const Plan plan_;
     uint64_t preparation_ = 0;
     std::unique_ptr<BlockPacker> packer_;
     std::optional<PreparedRows> prepared_;
+    std::optional<OldClassifiers> old_;
     std::unique_ptr<UnitSolver> solver_;
 };
 
@@ -444,10 +481,11 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          std::span<const uint32_t> labels,
                                                          std::span<const float> costs, double frequent_share,
                                                          uint64_t seed, const LinearParams& params,
-                                                         const Kernels& kernels, const Control& control) {
+                                                         const Kernels& kernels, const Control& control,
+                                                         OldForest old) {
     if (can_use_active_sets(data, params))
         return std::make_unique<OneVsRestClassifiers>(data, labels, costs, frequent_share, seed, params,
-                                                      kernels);
+                                                      std::move(old), kernels);
     if (!costs.empty())
         throw std::invalid_argument(
             "costs of labels need sparse rows, the squared hinge, the dual solver and a bias fixed at -1 or "
