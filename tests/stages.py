@@ -6,7 +6,7 @@ from bonsai_xmc import _core
 def label_vectors(dataset, kind, threads=1):
     stage = _core.LabelVectorStage(dataset, kind)
     stage.solve(stage.missing(), threads)
-    return stage.finish()
+    return stage.finish(threads)
 
 
 def build_trees(vectors, labels, n_labels, n_trees, params, seed, threads=1):

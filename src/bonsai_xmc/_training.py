@@ -251,7 +251,7 @@ def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVector
     recipe = lambda: Recipe(recipes.label_vectors, dataset.arrays, (kind,))
     # Solving them takes about as long as reading them would, and they are as large as X.
     work.solve("label vectors", stage, recipe, keep=False)
-    return stage.finish()
+    return stage.finish(work.threads)
 
 
 def one_vs_rest_params(strategy: Strategy) -> dict[str, Any]:

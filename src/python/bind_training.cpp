@@ -154,9 +154,9 @@ class PyLabelVectorStage final : public PyStage {
                                                             {"output", Representation::output},
                                                             {"joint", Representation::joint}}))) {}
     Stage& stage() override { return *stage_; }
-    std::unique_ptr<LabelVectors> finish() {
+    std::unique_ptr<LabelVectors> finish(unsigned threads) {
         Rows rows;
-        run_watched(1, nb::none(), [&](Pool& pool) { rows = stage_->finish(pool.control()); });
+        run_watched(threads, nb::none(), [&](Pool& pool) { rows = stage_->finish(pool); });
         return std::make_unique<LabelVectors>(std::move(rows));
     }
 
@@ -368,7 +368,7 @@ void bind_training(nb::module_& m) {
     nb::class_<PyLabelVectorStage, PyStage>(m, "LabelVectorStage", "Label vectors, in blocks of labels.")
         .def(nb::init<const PyDataset&, const std::string&>(), "dataset"_a, "kind"_a, nb::keep_alive<1, 2>(),
              "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.")
-        .def("finish", &PyLabelVectorStage::finish);
+        .def("finish", &PyLabelVectorStage::finish, "threads"_a);
     nb::class_<PySplitStage, PyStage>(m, "SplitStage", "The nodes of one level of all trees.")
         .def_static("from_nodes", &split_stage, "ptr"_a.noconvert(), "labels"_a.noconvert(),
                     "keys"_a.noconvert(), "roots"_a, "params"_a, "From what `nodes` returned.")

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 #ifdef __linux__
 #include <sys/mman.h>
@@ -66,6 +67,26 @@ struct MappedAllocator {
 
 template <class T>
 using MappedVector = std::vector<T, MappedAllocator<T>>;
+
+// New elements are not initialised: pages are first touched by the threads that fill them.
+template <class T>
+struct UninitialisedAllocator : std::allocator<T> {
+    template <class U>
+    struct rebind {
+        using other = UninitialisedAllocator<U>;
+    };
+    template <class U>
+    void construct(U* p) {
+        ::new (static_cast<void*>(p)) U;
+    }
+    template <class U, class... Args>
+    void construct(U* p, Args&&... args) {
+        ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+    }
+};
+
+template <class T>
+using UninitialisedVector = std::vector<T, UninitialisedAllocator<T>>;
 
 // Weight vectors side by side, feature-major (see kernels/kernels.hpp).
 using Panel = AlignedVector<float>;

@@ -38,7 +38,7 @@ bool prepare_new_thread() {
     return true;
 }
 
-Pool::Pool(unsigned threads, Control& control) : control_(control) {
+Pool::Pool(unsigned threads, Control& control) : control_(control), has_many_threads_(threads >= 4) {
     prepare_for_exceptions();
     current_worker() = 0;
     try {
@@ -54,7 +54,7 @@ Pool::~Pool() {
         std::lock_guard lock(mutex_);
         closing_ = true;
     }
-    changed_.notify_all();
+    begun_.notify_all();
     for (auto& thread : threads_) thread.join();
 }
 
@@ -73,19 +73,20 @@ void Pool::run(size_t n, const std::function<void(size_t, unsigned)>& fn) {
         }
         return;
     }
-    Loop loop{.size = n, .fn = &fn, .error = nullptr};
+    Loop loop{.size = n, .fn = &fn};
     std::unique_lock lock(mutex_);
     loops_.push_back(&loop);
-    changed_.notify_all();
-    while (true) {
-        if (!loop.exhausted())
-            run_task(loop, lock, worker);
-        else if (loop.running == 0)
-            break;
-        else if (Loop* inner = open_loop(&loop))
-            run_task(*inner, lock, worker);
+    ++n_begun_;
+    lock.unlock();
+    begun_.notify_all();
+    left_.notify_all();  // who waits there can help
+    run_tasks(loop, worker);
+    lock.lock();
+    while (loop.workers > 0) {
+        if (Loop* inner = open_loop(&loop))
+            help(*inner, lock, worker);
         else
-            changed_.wait(lock);
+            left_.wait(lock);
     }
     loops_.erase(std::find(loops_.begin(), loops_.end(), &loop));
     if (loop.error) std::rethrow_exception(loop.error);
@@ -97,20 +98,47 @@ Pool::Loop* Pool::open_loop(const Loop* after) const {
     return nullptr;
 }
 
-void Pool::run_task(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker) {
+bool Pool::run_task(Loop& loop, unsigned worker) {
+    if (loop.exhausted()) return false;
     const size_t index = loop.next++;
-    ++loop.running;
-    lock.unlock();
-    std::exception_ptr error;
+    if (index >= loop.size) return false;
     try {
         control_.check();
         (*loop.fn)(index, worker);
     } catch (...) {
-        error = std::current_exception();
+        const std::lock_guard lock(mutex_);
+        if (!loop.error) loop.error = std::current_exception();
+        loop.failed = true;
+    }
+    return true;
+}
+
+void Pool::run_tasks(Loop& loop, unsigned worker) {
+    while (run_task(loop, worker)) {
+    }
+}
+
+void Pool::help(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker) {
+    ++loop.workers;
+    const uint64_t n_begun = n_begun_;
+    lock.unlock();
+    while (n_begun_.load(std::memory_order_relaxed) == n_begun && run_task(loop, worker)) {
     }
     lock.lock();
-    if (error && !loop.error) loop.error = error;
-    if (--loop.running == 0 && loop.exhausted()) changed_.notify_all();
+    if (--loop.workers == 0 && loop.exhausted()) left_.notify_all();
+}
+
+// Loops often follow each other within microseconds: on many cores, going to sleep and being woken takes
+// longer than that.
+void Pool::wait_a_moment() const {
+    constexpr int n_pauses = 2000;
+    if (!has_many_threads_) return;
+    const uint64_t n_begun = n_begun_.load(std::memory_order_relaxed);
+    for (int i = 0; i < n_pauses && n_begun_.load(std::memory_order_relaxed) == n_begun && !closing_; ++i) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
 }
 
 void Pool::work(unsigned worker) {
@@ -119,12 +147,14 @@ void Pool::work(unsigned worker) {
     std::unique_lock lock(mutex_);
     while (true) {
         if (Loop* loop = open_loop(nullptr)) {
-            run_task(*loop, lock, worker);
-        } else if (closing_) {
-            return;
-        } else {
-            changed_.wait(lock);
+            help(*loop, lock, worker);
+            continue;
         }
+        if (closing_) return;
+        lock.unlock();
+        wait_a_moment();
+        lock.lock();
+        if (!open_loop(nullptr) && !closing_) begun_.wait(lock);
     }
 }
 

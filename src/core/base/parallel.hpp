@@ -71,34 +71,42 @@ class Pool {
     Control& control() const { return control_; }
 
     // Calls fn(index, worker) for each index in [0, n), in any order, and returns when all are done. The
-    // first exception ends the loop and is rethrown here. May be called from inside fn. Idle workers take
-    // tasks of the innermost loop first. A worker that waits for the rest of its own loop helps with loops
-    // that were begun after it, but never with an outer one: while fn runs on a worker, no other task of the
-    // same loop does, and buffers may be kept for each worker, by the tasks of an outermost loop as well as
-    // by tasks that start no loop.
+    // first exception ends the loop and is rethrown here. May be called from inside fn. Workers take tasks of
+    // the innermost loop first. A worker that waits for the rest of its own loop helps with loops that were
+    // begun after it, but never with an outer one: while fn runs on a worker, no other task of the same loop
+    // does, and buffers may be kept for each worker, by the tasks of an outermost loop as well as by tasks
+    // that start no loop.
     void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
 
   private:
+    // Tasks are claimed without the mutex, which guards `workers`, `error` and the list of loops.
     struct Loop {
-        size_t size;
-        const std::function<void(size_t, unsigned)>* fn;
-        size_t next = 0;
-        size_t running = 0;
-        std::exception_ptr error;
-        bool exhausted() const { return next >= size || error; }
+        const size_t size;
+        const std::function<void(size_t, unsigned)>* const fn;
+        std::atomic<size_t> next{0};
+        std::atomic<bool> failed{false};
+        size_t workers = 0;  // that may run tasks of it, besides the one that began it
+        std::exception_ptr error = nullptr;
+        bool exhausted() const { return failed || next >= size; }
     };
 
     void work(unsigned worker);
     // The innermost loop that has tasks left, of those begun after `after`.
     Loop* open_loop(const Loop* after) const;
-    void run_task(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
+    // Runs tasks until none is left. A helper leaves as soon as another loop begins.
+    void run_tasks(Loop& loop, unsigned worker);
+    void help(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker);
+    bool run_task(Loop& loop, unsigned worker);
+    void wait_a_moment() const;
     static unsigned& current_worker();
 
     Control& control_;
+    const bool has_many_threads_;
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable begun_, left_;  // a loop has begun; the last helper has left one
+    std::atomic<uint64_t> n_begun_{0};
     std::vector<Loop*> loops_;
-    bool closing_ = false;
+    std::atomic<bool> closing_{false};
     std::vector<std::thread> threads_;
 };
 

@@ -76,9 +76,18 @@ struct Part {
     MappedVector<float> value;
 };
 
+// The same under construction, in memory that is used again.
+struct OpenPart {
+    std::vector<uint32_t> size;
+    std::vector<int32_t> index;
+    std::vector<float> value;
+
+    void clear() { size.clear(), index.clear(), value.clear(); }
+};
+
 // Appends the accumulated sums, columns shifted by `shift`, with norm 1. Returns whether they have a
 // direction at all: rows may be empty, or cancel out.
-bool emit(Accumulator& sums, uint32_t shift, Part& out) {
+bool emit(Accumulator& sums, uint32_t shift, OpenPart& out) {
     const size_t begin = out.value.size();
     double norm2 = 0;
     sums.drain([&](uint32_t column, float value) {
@@ -112,45 +121,47 @@ class SparseBlocks final : public Blocks {
     SparseBlocks(const Dataset& data, Representation representation)
         : Blocks(data), representation_(representation), parts_(n_units()) {}
 
-    Rows finish(const Control& control) override {
+    Rows finish(Pool& pool) override {
         require_complete();
         Rows out{
             .n_rows = data_.n_labels(),
             .n_features = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0)};
-        size_t n_entries = 0;
-        for (const Part& part : parts_) n_entries += part.index.size();
         out.ptr.reserve(out.n_rows + 1);
         out.ptr.push_back(0);
-        // Pages that are not written yet cost nothing, and what was copied is freed: they can be larger than
-        // X.
-        out.index.reserve(n_entries);
-        out.value.reserve(n_entries);
-        for (Part& part : parts_) {
-            control.check();
+        for (const Part& part : parts_)
             for (const uint32_t size : part.size) out.ptr.push_back(out.ptr.back() + size);
-            out.index.insert(out.index.end(), part.index.begin(), part.index.end());
-            out.value.insert(out.value.end(), part.value.begin(), part.value.end());
-            part = {};
-        }
+        // Pages that are not written yet cost nothing, and what was copied is freed: together the vectors can
+        // be larger than X.
+        out.index.resize(static_cast<size_t>(out.ptr.back()));
+        out.value.resize(static_cast<size_t>(out.ptr.back()));
+        pool.run(parts_.size(), [&](size_t unit, unsigned) {
+            const int64_t at = out.ptr[first_label(unit)];
+            std::copy(parts_[unit].index.begin(), parts_[unit].index.end(), out.index.begin() + at);
+            std::copy(parts_[unit].value.begin(), parts_[unit].value.end(), out.value.begin() + at);
+            parts_[unit] = {};
+        });
         return out;
     }
 
   protected:
     void prepare(std::span<const uint32_t>, Pool& pool) override {
         scratch_.resize(pool.threads());
+        open_.resize(pool.threads());
         for (auto& s : scratch_) {
             if (has_input()) s.input.resize(data_.n_features());
             if (has_output()) s.output.resize(data_.n_labels());
         }
     }
-    void release() override { scratch_.clear(); }
+    void release() override {
+        scratch_.clear();
+        open_.clear();
+    }
 
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override {
-        Part part;
+        OpenPart& part = open_[worker];
+        part.clear();
         for (size_t label = first_label(unit); label < end_label(unit); ++label)
             add_vector(label, pool.control(), scratch_[worker], part);
-        part.index.shrink_to_fit();
-        part.value.shrink_to_fit();
         pool.control().done += costs()[unit];
         ByteWriter out;
         if (wanted.as_bytes) {
@@ -158,7 +169,9 @@ class SparseBlocks final : public Blocks {
             out.array(std::span<const int32_t>(part.index));
             out.array(std::span<const float>(part.value));
         }
-        if (wanted.keep) parts_[unit] = std::move(part);
+        if (wanted.keep)
+            parts_[unit] = {
+                part.size, {part.index.begin(), part.index.end()}, {part.value.begin(), part.value.end()}};
         return out.take();
     }
 
@@ -177,7 +190,7 @@ class SparseBlocks final : public Blocks {
     bool has_input() const { return representation_ != Representation::output; }
     bool has_output() const { return representation_ != Representation::input; }
 
-    void add_vector(size_t label, const Control& control, Scratch& scratch, Part& part) const {
+    void add_vector(size_t label, const Control& control, Scratch& scratch, OpenPart& part) const {
         gather(data_, label, representation_, control, scratch);
         const size_t begin = part.value.size();
         const bool first = has_input() && emit(scratch.input, 0, part);
@@ -201,6 +214,7 @@ class SparseBlocks final : public Blocks {
     const Representation representation_;
     std::vector<Part> parts_;       // of each unit
     std::vector<Scratch> scratch_;  // of each worker
+    std::vector<OpenPart> open_;
 };
 
 // Sums of dense rows, written in place.
@@ -211,7 +225,7 @@ class DenseBlocks final : public Blocks {
         out_.dense.assign(out_.n_rows * out_.n_features, 0.0f);
     }
 
-    Rows finish(const Control&) override {
+    Rows finish(Pool&) override {
         require_complete();
         return std::move(out_);
     }
@@ -267,7 +281,7 @@ std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Repres
 Rows label_vectors(const Dataset& data, Representation representation, Pool& pool) {
     const auto stage = label_vector_stage(data, representation);
     stage->solve_all(pool);
-    return stage->finish(pool.control());
+    return stage->finish(pool);
 }
 
 void make_unit_rows(Rows& rows) {

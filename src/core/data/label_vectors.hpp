@@ -20,7 +20,7 @@ enum class Representation { input, output, joint };
 class LabelVectorStage : public Stage {
   public:
     // The results, which leave the stage. Throws std::invalid_argument unless it is complete.
-    virtual Rows finish(const Control& control) = 0;
+    virtual Rows finish(Pool& pool) = 0;
 };
 std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation);
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/memory.hpp"
+
 namespace bonsai {
 
 // Borrowed rows in one of two layouts: CSR (ptr, index, value), or dense and row-major. The creator of a view
@@ -51,8 +53,8 @@ struct Rows {
     size_t n_rows = 0;
     size_t n_features = 0;
     std::vector<int64_t> ptr = {};
-    std::vector<int32_t> index = {};
-    std::vector<float> value = {};
+    UninitialisedVector<int32_t> index = {};
+    UninitialisedVector<float> value = {};
     std::vector<float> dense = {};
 
     bool is_dense() const { return ptr.empty(); }

@@ -131,11 +131,11 @@ class RowSorter {
     }
 
     // Returns the number of features.
-    size_t sort(std::vector<int32_t>& index, std::vector<float>& value) {
+    size_t sort(UninitialisedVector<int32_t>& index, UninitialisedVector<float>& value) {
         number_features();
         const auto n_entries = static_cast<size_t>(ptr_.back());
-        std::vector<uint32_t> column_row(n_entries);
-        std::vector<float> column_value(n_entries);
+        UninitialisedVector<uint32_t> column_row(n_entries);
+        UninitialisedVector<float> column_value(n_entries);
         for_each_part([&](Part& part, size_t) {
             for_each_entry_of(part, [&](size_t r, uint32_t f, float v) {
                 const size_t to = part.next[f]++;
@@ -196,8 +196,8 @@ class RowSorter {
     }
 
     void write_rows(const Part& part, size_t p, std::span<const uint32_t> column_row,
-                    std::span<const float> column_value, std::vector<int32_t>& index,
-                    std::vector<float>& value) const {
+                    std::span<const float> column_value, std::span<int32_t> index,
+                    std::span<float> value) const {
         std::vector<int64_t> next(ptr_.begin() + static_cast<int64_t>(part.begin),
                                   ptr_.begin() + static_cast<int64_t>(part.end));
         for (size_t number = 0; number < features_.size(); ++number) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
 
@@ -77,8 +78,8 @@ class SortedSlice {
   private:
     size_t n_features_ = 0;
     std::vector<int64_t> ptr_;
-    std::vector<int32_t> index_;
-    std::vector<float> value_;
+    UninitialisedVector<int32_t> index_;
+    UninitialisedVector<float> value_;
     const float* dense_ = nullptr;
     std::vector<uint32_t> row_ids_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -71,12 +72,19 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
 
 // Where a batch that begins at this row ends. The more rows there are, the more share a block.
 size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
-    constexpr size_t batch_rows = 8192, batch_entries = 2 << 20;
+    constexpr size_t batch_entries = 2 << 20;
     size_t end = begin, entries = 0;
-    while (end < x.n_rows && end - begin < std::min(max_rows, batch_rows) &&
-           (entries < batch_entries || end == begin))
+    while (end < x.n_rows && end - begin < max_rows && (entries < batch_entries || end == begin))
         entries += x.row_size(end++);
     return end;
+}
+
+// Batches that are predicted side by side. What is done between the loops of a batch is done by one thread:
+// with many threads, other batches keep the others busy.
+size_t batches_at_once(const RowsView& x, Pool& pool, size_t max_rows) {
+    constexpr size_t threads_per_batch = 4;
+    return std::clamp<size_t>(x.n_rows / max_rows, 1,
+                              std::max<size_t>(1, pool.threads() / threads_per_batch));
 }
 
 }  // namespace
@@ -87,13 +95,25 @@ void top_k(const Model& model, const RowsView& x, const TopKParams& params, cons
     pool.control().done = 0;
     pool.control().total = x.n_rows;
     const Scores score(model.loss(), kernels);
-    Batch batch;
-    const auto ranking = make_ranking(model, params, batch, score, kernels, pool);
-    for (size_t begin = 0, end; begin < x.n_rows; begin = end) {
-        end = end_of_batch(x, begin, ranking->max_rows());
-        batch.read(x, begin, end, model.normalize(), pool);
-        ranking->run({params.k, ids + begin * params.k, scores + begin * params.k, &pool.control()});
-    }
+    const size_t batch_rows = pool.threads() < 8 ? 8192 : 2048;
+    size_t next = 0;
+    std::mutex mutex;
+    pool.run(batches_at_once(x, pool, batch_rows), [&](size_t, unsigned) {
+        Batch batch;
+        const auto ranking = make_ranking(model, params, batch, score, kernels, pool);
+        const size_t max_rows = std::min(ranking->max_rows(), batch_rows);
+        while (true) {
+            size_t begin, end;
+            {
+                const std::lock_guard lock(mutex);
+                begin = next;
+                end = next = end_of_batch(x, begin, max_rows);
+            }
+            if (begin == end) return;
+            batch.read(x, begin, end, model.normalize(), pool);
+            ranking->run({params.k, ids + begin * params.k, scores + begin * params.k, &pool.control()});
+        }
+    });
 }
 
 }  // namespace bonsai

@@ -50,6 +50,12 @@ class Moves {
     }
 
     std::span<const Move> of(size_t c) const { return {all_.data() + ptr_[c], ptr_[c + 1] - ptr_[c]}; }
+    std::span<const Move> all() const { return all_; }
+    // Where the moves of a centre begin among all.
+    size_t first(size_t c) const { return ptr_[c]; }
+    size_t centre_of(size_t move) const {
+        return static_cast<size_t>(std::upper_bound(ptr_.begin(), ptr_.end(), move) - ptr_.begin()) - 1;
+    }
 
   private:
     std::vector<size_t> ptr_;
@@ -60,12 +66,13 @@ class KMeans {
   public:
     KMeans(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels, Pool& pool)
         : params_(params), rng_(rng), kernels_(kernels), pool_(pool), rows_(rows) {
-        for (size_t i = 0; i < rows.n_rows; ++i) {
-            bool zero = true;
-            for_each_entry(rows, i, [&](uint32_t, float v) { zero &= v == 0.0f; });
-            (zero && !params.balanced ? zero_rows_ : members_).push_back(static_cast<uint32_t>(i));
-            poll(i);
-        }
+        std::vector<uint8_t> is_zero(rows.n_rows, 1);
+        for_each_task(rows.n_rows, [&](size_t begin, size_t end) {
+            for (size_t i = begin; i < end; ++i)
+                for_each_entry(rows, i, [&](uint32_t, float v) { is_zero[i] &= v == 0.0f; });
+        });
+        for (size_t i = 0; i < rows.n_rows; ++i)
+            (is_zero[i] && !params.balanced ? zero_rows_ : members_).push_back(static_cast<uint32_t>(i));
         cluster_.assign(rows_.n_rows, kNone);
     }
 
@@ -93,11 +100,16 @@ class KMeans {
         if (i % kRowsBetweenPolls == 0) pool_.control().check();
     }
 
+    // fn(begin, end) for parts of [0, n), by all threads; n is the number of members unless given.
     template <class Fn>
-    void for_each_task(Fn&& fn) {
-        pool_.run((members_.size() + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned) {
-            fn(task * kRowsPerTask, std::min(members_.size(), (task + 1) * kRowsPerTask));
+    void for_each_task(size_t n, Fn&& fn) const {
+        pool_.run((n + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned) {
+            fn(task * kRowsPerTask, std::min(n, (task + 1) * kRowsPerTask));
         });
+    }
+    template <class Fn>
+    void for_each_task(Fn&& fn) const {
+        for_each_task(members_.size(), fn);
     }
 
     std::vector<uint32_t> initial_centres(size_t k) {
@@ -170,34 +182,87 @@ class KMeans {
     // Of all members to the centres that they are assigned to: the sum of a cluster before the moves, times
     // itself, plus the moves.
     double total_similarity(const Centres& centres, const Moves& moves) {
-        std::vector<double> product = centres.norm2;
-        pool_.run(k_, [&](size_t c, unsigned) {
-            const auto mine = moves.of(c);
-            for (size_t m = 0; m < mine.size(); ++m) {
-                product[c] += mine[m].sign * dot(mine[m].row, centres.sum(c));
-                poll(m);
+        const auto all = moves.all();
+        std::vector<double> product(all.size());
+        for_each_task(all.size(), [&](size_t begin, size_t end) {
+            for (size_t m = begin, c = moves.centre_of(m); m < end; ++m) {
+                while (m >= moves.first(c + 1)) ++c;
+                product[m] = all[m].sign * dot(all[m].row, centres.sum(c));
             }
         });
         double total = 0;
-        for (size_t c = 0; c < k_; ++c) total += product[c] * centres.inverse[c];
+        for (size_t c = 0; c < k_; ++c) {
+            double of_centre = centres.norm2[c];
+            for (size_t m = moves.first(c); m < moves.first(c + 1); ++m) of_centre += product[m];
+            total += of_centre * centres.inverse[c];
+        }
         return total;
     }
 
-    // Each centre belongs to one task, and its rows come and go in their order: the same sums for any number
-    // of threads.
+    // A range of the features of one centre's sum.
+    struct SumTask {
+        uint32_t centre;
+        int32_t begin, end;
+    };
+
+    // The work of adding the moves: a task for each changed centre, and several where many rows move. Ranges
+    // of features have about as many entries each, going by some of the rows.
+    std::vector<SumTask> sum_tasks(const Moves& moves) const {
+        constexpr size_t moves_per_task = 2048, n_sampled = 64;
+        const auto n_features = static_cast<int32_t>(rows_.n_features);
+        std::vector<SumTask> tasks;
+        for (const uint32_t c : changed_) {
+            const auto mine = moves.of(c);
+            const size_t n = std::min<size_t>(mine.size() / moves_per_task, 64);
+            int32_t begin = 0;
+            if (n > 1) {
+                std::vector<int32_t> seen;
+                for (size_t s = 0; s < n_sampled; ++s)
+                    for_each_entry(rows_, mine[s * mine.size() / n_sampled].row,
+                                   [&](uint32_t f, float) { seen.push_back(static_cast<int32_t>(f)); });
+                std::sort(seen.begin(), seen.end());
+                for (size_t t = 1; t < n && !seen.empty(); ++t) {
+                    const int32_t end = seen[t * seen.size() / n];
+                    if (end > begin) tasks.push_back({c, begin, end});
+                    begin = std::max(begin, end);
+                }
+            }
+            tasks.push_back({c, begin, n_features});
+        }
+        return tasks;
+    }
+
+    void add_moves(std::span<const Moves::Move> moves, const SumTask& task, float* sum) const {
+        for (size_t m = 0; m < moves.size(); ++m) {
+            poll(m);
+            const uint32_t row = moves[m].row;
+            if (rows_.is_dense()) {
+                const float* x = rows_.dense_row(row);
+                const float scale = moves[m].sign * rows_.dense_scale(row);
+                for (int32_t f = task.begin; f < task.end; ++f) sum[f] += x[f] * scale;
+                continue;
+            }
+            const int32_t *first = rows_.index + rows_.ptr[row], *last = rows_.index + rows_.ptr[row + 1];
+            if (task.begin > 0) first = std::lower_bound(first, last, task.begin);
+            const float* value = rows_.value + (first - rows_.index);
+            for (; first < last && *first < task.end; ++first, ++value) sum[*first] += moves[m].sign * *value;
+        }
+    }
+
+    // Each feature of a centre belongs to one task, and its rows come and go in their order: the same sums
+    // for any number of threads.
     void update(const Moves& moves, Centres& centres) {
         std::vector<size_t> size(k_, 0);
         for (const uint32_t i : members_) ++size[cluster_[i]];
         changed_.clear();
         for (uint32_t c = 0; c < k_; ++c)
             if (!moves.of(c).empty()) changed_.push_back(c);
-        pool_.run(changed_.size(), [&](size_t task, unsigned) {
-            const uint32_t c = changed_[task];
-            const auto mine = moves.of(c);
-            for (size_t m = 0; m < mine.size(); ++m) {
-                add(mine[m].row, mine[m].sign, centres.sum(c));
-                poll(m);
-            }
+        const auto tasks = sum_tasks(moves);
+        pool_.run(tasks.size(), [&](size_t t, unsigned) {
+            add_moves(moves.of(tasks[t].centre), tasks[t], centres.sum(tasks[t].centre));
+        });
+        pool_.run(changed_.size(), [&](size_t i, unsigned) {
+            const uint32_t c = changed_[i];
             const double n2 = centres.norm2[c] = norm2(centres, c);
             const bool has_direction = n2 > kCancelled * static_cast<double>(size[c]);
             if (size[c] == 0)
