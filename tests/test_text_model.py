@@ -265,7 +265,7 @@ def test_fewer_terms_than_features(rewrite):
     def drop_last_feature(arrays, text):
         arrays["text.blocks.0.df.0"][-1] = 0
 
-    with pytest.raises(FormatError, match=r"texts give 125 features, but its classifiers have 126"):
+    with pytest.raises(FormatError, match=r"texts give 164 features, but its classifiers have 165"):
         TextBonsai.load(rewrite(drop_last_feature))
 
 
@@ -347,7 +347,7 @@ def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
     monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the default, on other rows"))
     model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
     assert not any(entry["kept"] for entry in model.tuning_["tried"])
-    assert not any("word 2" in name for name, _, _ in model.blocks_)
+    assert not any("title+abstract word 2" in name for name, _, _ in model.blocks_)
     monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the best, on other rows"))
     model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
     assert [entry["settings"] for entry in model.tuning_["tried"] if entry["kept"]]

@@ -58,6 +58,7 @@ class Settings:
     """A candidate: what the search may change."""
 
     words: Mapping[str, float]  # weight of each field's own words
+    pairs: Mapping[str, float]  # of its word bigrams
     chars: Mapping[str, float]  # and of its character 5-grams
     bigrams: float  # of the joined text
     joined_chars: float
@@ -67,7 +68,8 @@ class Settings:
         """The parameters of `TextBonsai` that stand for it."""
         own = {}
         for field in self.words:
-            blocks = {"word_ngrams": {1: self.words[field]}, "char_ngrams": {5: self.chars[field]}}
+            words = {1: self.words[field], 2: self.pairs[field]}
+            blocks = {"word_ngrams": words, "char_ngrams": {5: self.chars[field]}}
             own[field] = {name: orders for name, orders in blocks.items() if any(orders.values())} or 0.0
         return {
             "fields": own or None,
@@ -78,6 +80,7 @@ class Settings:
 
     def describe(self) -> str:
         parts = [f"{field} words × {w:g}" for field, w in self.words.items() if w]
+        parts += [f"{field} bigrams × {w:g}" for field, w in self.pairs.items() if w]
         parts += [f"{field} characters × {w:g}" for field, w in self.chars.items() if w]
         parts += [f"bigrams × {self.bigrams:g}"] if self.bigrams else []
         parts += [f"characters × {self.joined_chars:g}"] if self.joined_chars else []
@@ -199,9 +202,11 @@ class _Search:
         """What `fields` as a list stands for."""
         plan = make_plan(list(self._fields) or None, 1, None, True)
         title = next((b.text[0] for b in plan.blocks if len(b.text) == 1 and len(self._fields) > 1), None)
-        words = {field: OWN_WORDS[1] if field == title else 0.0 for field in self._fields}
-        chars = {field: OWN_CHARS[5] if field == title else 0.0 for field in self._fields}
-        return Settings(words, chars, 0.0, 0.0, float(self._params["power"]))
+        nothing = dict.fromkeys(self._fields, 0.0)
+        pairs, chars = (
+            nothing if title is None else nothing | {title: w} for w in (OWN_WORDS[2], OWN_CHARS[5])
+        )
+        return Settings(nothing, pairs, chars, 0.0, 0.0, float(self._params["power"]))
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
         """A sample from the beginning of `order`; None if there are too few rows or labels."""
@@ -263,7 +268,8 @@ class _Search:
         steps = []
         if title is not None:
             steps.append(field_weight("chars", title, (0.0, 0.4, 1.0)))
-            steps.append(field_weight("words", title, (0.0, 0.15, 0.6)))
+            steps.append(field_weight("pairs", title, (0.0, 0.15, 0.5)))
+            steps.append(field_weight("words", title, (0.3,)))
         steps.append(value("bigrams", (0.3, 0.6)))
         steps.append(value("power", (0.85, 1.25)))
         if self._short or not self._fields:

@@ -28,8 +28,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         None: each row is a string. Otherwise each row is a record (a dict, or a row of a data frame; a plain
         string stands for the first field), and `fields` names its texts. These are joined into one text; in
         addition, each may have blocks of its own. A dict gives their weight, 0 for none:
-        ``{"title": 1.0, "abstract": 0}``. That weight is shared by words (× 0.3) and character 5-grams
-        (× 0.7); a dict instead of the weight sets the n-grams: ``{"title": {"word_ngrams": {1: 0.5}},
+        ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and character
+        5-grams (× 0.7); a dict instead of the weight sets the n-grams: ``{"title": {"word_ngrams": {1: 0.5}},
         "abstract": 0}``. In a list, the title (the field of that name, otherwise the first) has the weight 1,
         others 0.
     word_ngrams : dict, int or None, default=1
@@ -72,11 +72,11 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     ...            {"title": "Heat pumps", "abstract": "Heat pumps for old houses."}]
     >>> vectorizer = TextVectorizer(fields=["title", "abstract"], min_df=1)
     >>> vectorizer.fit_transform(records).shape
-    (2, 24)
+    (2, 22)
     >>> for name, n_features, weight in vectorizer.blocks_:
     ...     print(name, n_features, weight)
     title+abstract word 1 8 1.0
-    title word 1 4 0.3
+    title word 2 2 0.3
     title char_wb 5 12 0.7
     """
 
