@@ -1,15 +1,22 @@
 """Training on Ray clusters of several nodes, whose workers and nodes die: the same bytes every time."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
+import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import save_npz
 
-from bonsai_xmc import Bonsai, _core
+from bonsai_xmc import Bonsai, _core, datasets
+from bonsai_xmc._work import sending
 from bonsai_xmc._work.batches import Batches
+from bonsai_xmc._work.recipes import Recipe
 from bonsai_xmc.datasets import make_xmc
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -46,8 +53,8 @@ def one_cluster():
 
 @pytest.fixture
 def cluster(one_cluster):
-    """With three nodes of one CPU, at the start of each test."""
-    for _ in range(3 - len(one_cluster.worker_nodes)):
+    """With two nodes of one CPU, at the start of each test."""
+    for _ in range(2 - len(one_cluster.worker_nodes)):
         one_cluster.add_node(**NODE)
     return one_cluster
 
@@ -192,39 +199,48 @@ def test_arrays_of_the_object_store_are_not_copied(cluster, larger):
 
 
 class At:
-    """A `progress` that does things in turn, each when a phase has come so far."""
+    """A `progress` that has things done in turn, each when a phase has come so far and it can be done."""
 
     def __init__(self, phase, *events):
         self.phase = phase
         self.events = list(events)
 
     def __call__(self, phase, done, total):
-        if self.events and phase == self.phase and total > 0 and done / total >= self.events[0][0]:
-            self.events.pop(0)[1]()
+        due = self.events and phase == self.phase and total > 0 and done / total >= self.events[0][0]
+        if due and self.events[0][1]() is not False:
+            self.events.pop(0)
 
 
 def busy(runner):
-    """A worker that has units."""
-    worker = max(runner._workers.ready(), key=lambda worker: len(worker.batches))
-    assert worker.batches
-    return worker
+    """A worker that has units, if there is one."""
+    return next((worker for worker in runner._workers.ready() if worker.batches), None)
 
 
 def kill_worker(runner):
-    os.kill(busy(runner).pid, signal.SIGKILL)
+    if (worker := busy(runner)) is None:
+        return False
+    return os.kill(worker.pid, signal.SIGKILL)
 
 
 def remove_node(cluster, runner):
-    (node,) = (node for node in cluster.worker_nodes if node.node_id == busy(runner).node)
-    cluster.remove_node(node, allow_graceful=False)
+    if (worker := busy(runner)) is None:
+        return False
+    (node,) = (node for node in cluster.worker_nodes if node.node_id == worker.node)
+    return cluster.remove_node(node, allow_graceful=False)
+
+
+def fit_until_all_happened(events, larger, runner, expected, folder):
+    for _ in range(4):
+        assert saved(fit(larger, runner, progress=events), folder) == expected
+        if not events.events:
+            return
+    pytest.fail(f"{events.phase} ended too soon, four times")
 
 
 def test_workers_are_killed(runner, larger, expected, tmp_path):
     kill = lambda: kill_worker(runner)
-    events = At("classifiers", (0.05, kill), (0.3, kill), (0.5, kill), (0.7, kill))
-    model = fit(larger, runner, progress=events)
-    assert not events.events
-    assert saved(model, tmp_path) == expected
+    events = At("classifiers", (0.05, kill), (0.2, kill), (0.3, kill), (0.4, kill))
+    fit_until_all_happened(events, larger, runner, expected, tmp_path)
 
 
 @pytest.mark.parametrize("phase", ["trees", "classifiers"])
@@ -233,9 +249,165 @@ def test_nodes_are_removed_and_added(runner, cluster, larger, expected, tmp_path
     remove = lambda: remove_node(cluster, runner)
     add = lambda: added.append(cluster.add_node(**NODE | {"num_cpus": 2}).node_id)
     events = At(phase, (0.01, remove), (0.02, add), (0.3, remove))
-    model = fit(larger, runner, progress=events)
-    assert not events.events
-    assert saved(model, tmp_path) == expected
+    fit_until_all_happened(events, larger, runner, expected, tmp_path)
     while added[0] not in runner.usage() or not runner.usage()[added[0]]["units"]:
         fit(larger, runner)  # the new node joins when its worker has started
     assert runner.usage()[added[0]]["cpus"] == 2
+
+
+DRIVER = """
+import os, sys
+from scipy.sparse import load_npz
+from test_ray import FORCED, RayRunner, fit
+
+folder, phase, share, address = sys.argv[1:]
+
+def kill(name, done, total):
+    if name == phase and done >= float(share) * total:
+        os.kill(os.getpid(), 9)
+
+X, Y = (load_npz(f"{folder}/{name}.npz") for name in "XY")
+fit((X, Y), RayRunner(address, **FORCED), checkpoint=f"{folder}/checkpoint", progress=kill)
+"""
+
+
+def test_the_driver_is_killed_and_training_continues(runner, cluster, larger, expected, tmp_path):
+    runner.close()
+    for name, matrix in zip("XY", larger, strict=True):
+        save_npz(tmp_path / f"{name}.npz", matrix)
+    command = [sys.executable, "-c", DRIVER, tmp_path, "classifiers", "0.4", cluster.address]
+    killed = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    model = fit(larger, runner, checkpoint=tmp_path / "checkpoint")
+    assert saved(model, tmp_path) == expected
+    continued = units_of(runner)
+    fit(larger, runner)
+    assert continued < 0.9 * (units_of(runner) - continued)
+
+
+def test_an_interrupt_ends_the_workers_and_leaves_the_checkpoint(runner, larger, expected, tmp_path):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    counts = [units_of(runner)]
+    with pytest.raises(KeyboardInterrupt):
+        events = At("classifiers", (0.5, interrupt))
+        fit(larger, runner, checkpoint=tmp_path / "c", progress=events)
+    assert not runner._workers.workers
+    counts.append(units_of(runner))
+    assert saved(fit(larger, runner, checkpoint=tmp_path / "c"), tmp_path) == expected
+    counts.append(units_of(runner))
+    fit(larger, runner)
+    begun, continued, whole = np.diff([*counts, units_of(runner)])
+    assert begun > 0 and continued > 0 and begun + continued == whole
+
+
+COMMAND = """
+import functools, sys
+import bonsai_xmc.ray
+from bonsai_xmc._cli import main
+
+bonsai_xmc.ray.RayRunner = functools.partial(bonsai_xmc.ray.RayRunner, batch_seconds=0.1, local_seconds=0)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_command_line_is_terminated_and_continues(runner, cluster, larger, tmp_path):
+    runner.close()
+    datasets.save_xc(tmp_path / "train.txt", *larger)
+    options = ["train", tmp_path / "train.txt", "--preset", "bonsai-i", "--tol", "0.001"]
+    subprocess.run(
+        [sys.executable, "-m", "bonsai_xmc", *options, "-q", "-o", tmp_path / "expected"], check=True
+    )
+    options += ["--ray", cluster.address, "--checkpoint", tmp_path / "c", "-o", tmp_path / "model"]
+    command = [sys.executable, "-c", COMMAND, *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not any(path.stat().st_size > 100_000 for path in tmp_path.glob("c/*classifiers.units")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.terminate()
+    _, errors = process.communicate()
+    assert process.returncode == 143, errors
+    assert f"the same command continues from {tmp_path / 'c'}" in errors
+    said = subprocess.run([*command, "--verbose", "1"], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert re.search(r"classifiers +0:\d\d, \d nodes?, ([\d,]+) of \1 units, [\d.,e+]+ units/s", said.stderr)
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+# --- what is not worth sending, and errors ---
+
+
+def test_small_stages_are_not_sent(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(RayRunner, "_connect", lambda self: pytest.fail("it was sent"))
+    model = Bonsai().fit(*data, runner=RayRunner(local_seconds=600))
+    assert saved(model, tmp_path) == saved(Bonsai().fit(*data), tmp_path)
+
+
+def test_a_stage_that_takes_long_is_begun_here_and_sent(runner, larger, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_local_seconds", 1e-3)
+    before = units_of(runner)
+    assert saved(fit(larger, runner), tmp_path) == expected
+    assert units_of(runner) > before
+
+
+def some_stage(data):
+    """A stage, its recipe and its units."""
+    seen = []
+
+    class Keeping:
+        def solve(self, stage, recipe, units, *rest):
+            seen.append((stage, recipe, units))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Bonsai(**KINDS["joint"]).fit(*data, runner=Keeping())
+    return seen[0]
+
+
+def test_errors_of_workers_are_raised_here(runner, data):
+    stage, recipe, units = some_stage(data)
+
+    def make(*_):
+        raise MemoryError("no room there")
+
+    with pytest.raises(MemoryError, match="no room there"):
+        runner.solve(stage, Recipe(make, recipe.shared, ()), units, 1, None, None)
+
+
+def test_a_unit_that_kills_its_workers_is_given_up(runner, data, monkeypatch):
+    stage, recipe, units = some_stage(data)
+    monkeypatch.setattr(sending, "_MOST_LOSSES", 2)
+    with pytest.raises(RuntimeError, match=r"unit \d+ was given to workers 2 times, and all of them died"):
+        runner.solve(stage, Recipe(lambda *_: os._exit(1), recipe.shared, ()), units, 1, None, None)
+
+
+def test_nodes_of_another_version_are_not_used(runner, data, monkeypatch):
+    runner.close()
+    monkeypatch.setattr("bonsai_xmc._work.cluster.VERSION", "0.0.1")
+    with (
+        pytest.warns(UserWarning, match="is not used; node .*: it has bonsai-xmc .*, but this process 0.0.1"),
+        pytest.raises(RuntimeError, match="no node of the Ray cluster can be used: node"),
+    ):
+        runner.solve(*some_stage(data), 1, None, None)
+    runner.close()
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    with pytest.raises(ValueError, match="run this on a node of the cluster"):
+        RayRunner("ray://head:10001")
+    with pytest.raises(ValueError, match="cpus_per_worker is 0"):
+        RayRunner(cpus_per_worker=0)
+
+    def refuse(**_):
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ConnectionError, match=r"no Ray cluster at 'auto' .*'ray start --head'"):
+        RayRunner().__enter__()
+    assert signal.getsignal(signal.SIGTERM) is handler
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'bonsai-xmc\[ray\]'"):
+        RayRunner()

@@ -53,8 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
     args = make_parser().parse_args(argv)
     args.progress = ProgressBar(lines=False) if sys.stderr.isatty() and not args.quiet else None
+    terminated = threading.Event()
     try:
-        _end_on_sigterm()
+        _end_on_sigterm(terminated)
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: print(f"bonsai: warning: {message}", file=sys.stderr)
             _COMMANDS[args.command](args)
@@ -63,11 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt as stop:
-        how = "terminated" if isinstance(stop, _Terminated) else "interrupted"
+    except KeyboardInterrupt:
+        how = "terminated" if terminated.is_set() else "interrupted"
         if getattr(args, "checkpoint", None):
             how += f"; the same command continues from {args.checkpoint}"
-        return _fail(args, f"bonsai: {how}", 143 if isinstance(stop, _Terminated) else 130)
+        return _fail(args, f"bonsai: {how}", 143 if terminated.is_set() else 130)
     except MemoryError as error:
         text = _one_line(error)
         return _fail(
@@ -78,13 +79,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: ends a command as Ctrl-C does, so that nothing is left half-written."""
+def _end_on_sigterm(terminated: threading.Event) -> None:
+    """SIGTERM ends a command as Ctrl-C does, so that nothing is left half-written."""
 
-
-def _end_on_sigterm() -> None:
     def end(*_: object) -> None:
-        raise _Terminated
+        terminated.set()  # libraries replace the exception by one of their own
+        raise KeyboardInterrupt
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, end)
