@@ -28,6 +28,7 @@ def test_every_kind_is_there():
     assert set(NAMES) >= {
         "trees", "one_vs_rest", "one_vs_rest_behind_trees", "blend", "index", "names", "integer_keys",
         "feature_names", "dense", "logistic", "several_blocks", "calibrated", "calibrated_by_frequency",
+        "merged",
     }  # fmt: skip
     assert set(NAMES) == set(SHA256)
 
@@ -67,3 +68,13 @@ def test_golden_model_of_texts(mmap):
     for row, known in zip(model.suggest(expected["queries"], k=3), expected["suggested"], strict=True):
         assert [label for label, _ in row] == [label for label, _ in known]
         np.testing.assert_allclose([s for _, s in row], [s for _, s in known], rtol=1e-5, atol=1e-7)
+
+
+def test_golden_rows():
+    """Training rows that a model keeps are still there, and it still learns beside them."""
+    model = Bonsai.load(FOLDER / "merged.bonsai")
+    kept = model.fitted_.rows
+    assert (kept.n_rows, kept.weights[:3].tolist()) == (48, [1.0, 2.0, 3.0])
+    indptr, indices, values, n_features = kept.rows()
+    X = sp.csr_array((values, indices, indptr), shape=(kept.n_rows, n_features))
+    assert model.learn(X[:2], [["Holz"], ["neu"]]).classes_.tolist() == [*model.classes_, "neu"]

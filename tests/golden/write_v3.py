@@ -100,11 +100,20 @@ def several_blocks():
     return Bonsai(prune=0.2, threshold=0.5).fit(wide, Y), wide
 
 
+def merged():
+    """Several labels made one, in trees and one-vs-rest; training rows with weights."""
+    X, Y = data()
+    options = {"branching_factor": 3, "max_leaf_size": 2, "n_trees": 2, "C": 0.3, "keep_rows": True}
+    model = Bonsai(classifiers="blend", blend_weight=0.3, logit_adjustment=0.1, threshold=0.3, **options)
+    model.fit(X, lists(Y, NAMES), np.arange(1, len(X) + 1))
+    return model.merge(["Ahorn", "木"], into="Holz").drop(["é"]), X
+
+
 KINDS = {
     make.__name__: make
     for make in (
         trees, one_vs_rest, one_vs_rest_behind_trees, blend, index, names, integer_keys, feature_names, dense,
-        logistic, several_blocks,
+        logistic, several_blocks, merged,
     )
 }  # fmt: skip
 
