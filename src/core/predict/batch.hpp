@@ -43,6 +43,8 @@ class Batch {
     // 0 for a feature that does not occur.
     const uint32_t* id_of_feature() const { return id_of_feature_->data(); }
     size_t n_ids() const { return with_id_.size(); }
+    // The feature of each id, from id 1 on.
+    std::span<const uint32_t> features_with_id() const { return with_id_; }
 
   private:
     void read_row(const RowsView& x, size_t i, bool normalize, Row& row);

@@ -64,8 +64,20 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     block_ = forest.block(static_cast<size_t>(a.block_ptr[node]) + from / kBlockChildren);
     size_t lookups = 0;
     for (const uint32_t row : rows) lookups += batch_.row(row).n;
-    unpacked_ = rows.size() > Batch::kFewRows && lookups * kLookupCost > block_.n_bytes();
-    if (unpacked_) unpack(forest.n_features(), rows, lookups);
+    const size_t each_once = batch_.n_ids() * kLookupCost + lookups * kMultiplyCost;
+    unpacked_ =
+        rows.size() > Batch::kFewRows && lookups * kLookupCost > std::min(block_.n_bytes(), each_once);
+    if (unpacked_) {
+        slot_.resize(batch_.n_ids() + 1, 0);
+        n_slots_ = 1;
+        listed_.resize(4 * kListed);
+        if (block_.n_bytes() < each_once)
+            unpack(forest.n_features(), rows, lookups);
+        else if (block_.is_wide())
+            unpack_found<true>();
+        else
+            unpack_found<false>();
+    }
     with_residual_ = forest.residual() != nullptr;
     if (!with_residual_) return;
     if (!residual_) residual_ = std::make_unique<BlockScorer>(batch_, kernels_);
@@ -82,8 +94,6 @@ float BlockScorer::add_products(size_t row, const float* start, float* out) {
 }
 
 void BlockScorer::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups) {
-    slot_.resize(batch_.n_ids() + 1, 0);
-    n_slots_ = 1;
     // Few rows need a small part of the block's features: only that part is unpacked, so that the panel stays
     // in a faster cache.
     if (lookups * kMarkCost > block_.n_bytes())
@@ -102,23 +112,47 @@ void BlockScorer::unpack(size_t n_features, std::span<const uint32_t> rows, size
 template <class Wanted>
 void BlockScorer::unpack_wanted(size_t n_features, Wanted&& wanted) {
     const uint32_t* const id_of = batch_.id_of_feature();
-    listed_.resize(4 * kListed);
     Unpacked* const listed = listed_.data();
     uint64_t n = 0;  // of the four kinds, in a register: 16 bits each
     block_.for_each_record([&](size_t bucket, const Record& r) {
         for (PackedBlock::Features all(block_, bucket, r); all.next();) {
-            const auto [bytes, size] = all.weights();
             const size_t f = all.feature();
             const uint32_t id = f < n_features ? id_of[f] : 0;
-            const size_t kind = kind_of(size);
-            listed[kind * kListed + (n >> (16 * kind) & 0xffff)] = {bytes, id, static_cast<uint32_t>(size)};
-            // Only a damaged file has weights of less than two bytes.
-            n += static_cast<uint64_t>(wanted(id) & (size > 1)) << (16 * kind);
+            add_listed(all.weights(), id, wanted(id), n, listed);
         }
         // A record has up to 255 features: before the next one might find no room.
         if (n & 0x0100010001000100) write_panel(std::exchange(n, 0));
     });
     write_panel(n);
+}
+
+// Those that the block has of all features of the batch.
+template <bool wide>
+void BlockScorer::unpack_found() {
+    constexpr size_t ahead = 8;
+    const PackedBlock block = block_;
+    const std::span<const uint32_t> feature = batch_.features_with_id();
+    Unpacked* const listed = listed_.data();
+    uint64_t n = 0;
+    for (size_t i = 0; i < feature.size(); ++i) {
+        if (i + 2 * ahead < feature.size()) block.prefetch_offset(feature[i + 2 * ahead]);
+        if (i + ahead < feature.size()) block.prefetch_record(feature[i + ahead]);
+        FeatureWeights found;
+        if (!block.find_fast<wide>(feature[i], found)) found = block_.find_slowly(feature[i]);
+        add_listed(found, i + 1, true, n, listed);
+        if (n & 0x0100010001000100) write_panel(std::exchange(n, 0));
+    }
+    write_panel(n);
+}
+
+// Adds a feature to the list of its kind, if it is wanted.
+[[gnu::always_inline]] inline void BlockScorer::add_listed(const FeatureWeights& found, size_t id,
+                                                           bool wanted, uint64_t& counts, Unpacked* listed) {
+    const size_t kind = kind_of(found.size);
+    listed[kind * kListed + (counts >> (16 * kind) & 0xffff)] = {found.bytes, static_cast<uint32_t>(id),
+                                                                 static_cast<uint32_t>(found.size)};
+    // Only a damaged file has weights of less than two bytes.
+    counts += static_cast<uint64_t>(wanted & (found.size > 1)) << (16 * kind);
 }
 
 // Writes the first n features of each list.

@@ -17,7 +17,8 @@
 namespace bonsai {
 
 // Computes the margins of a block's children for rows of a batch. For few rows it looks their features up in
-// the packed block; for many it unpacks the block into a dense panel first. One for each worker.
+// the packed block; for many it unpacks the block into a dense panel first, for some the part of it that it
+// finds by looking each feature of the batch up once. One for each worker.
 class BlockScorer {
   public:
     BlockScorer(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
@@ -47,6 +48,10 @@ class BlockScorer {
     static constexpr size_t kListed = 512;  // at most, of a kind, before they are written to the panel
 
     void unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups);
+    template <bool wide>
+    void unpack_found();
+    static void add_listed(const FeatureWeights& found, size_t id, bool wanted, uint64_t& counts,
+                           Unpacked* listed);
     template <class Wanted>
     void unpack_wanted(size_t n_features, Wanted&& wanted);
     void write_panel(uint64_t counts);
