@@ -4,13 +4,19 @@ Trains `TextBonsai` with the settings of each variant on the training part of a 
 evaluates it on dev (tibkat-core) or test. P, PSP and R count the true labels that occur in training. F1@5 and
 nDCG@10 count all true labels, as Annif's evaluation does: F1 of the five best labels of each row, and the
 gain of the ten best against the ideal ranking of all true labels; where rows have a language, for each of
-these, too.
+these, too. R@10 is given apart for true labels without a training row that have a name, and for labels with
+1 to 4 rows.
+
+--one-vs-rest trains one-vs-rest classifiers at C = 1, without choosing on held-out rows: for the time that
+features take.
 """
 
 import argparse
 import json
+import pathlib
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,19 +31,28 @@ SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, 
 }
 
 
-def variants(fields: list[str]) -> dict[str, dict[str, Any]]:
+def variants(name: str) -> dict[str, dict[str, Any]]:
     """Settings by name: from words alone to all that there is."""
+    fields = SETS[name][0]
     none = dict.fromkeys(fields, 0)
     words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
     bigrams = {"word_ngrams": {1: 1.0, 2: 0.6}}
+    ngrams = {**bigrams, "char_ngrams": {5: 0.6}}
     return {
         "words": {"fields": none},
         "words-bigrams": {"fields": none, **bigrams},
         "title-words": {"fields": words},
         "default": {"fields": fields},
         "default-bigrams": {"fields": fields, **bigrams},
+        "ngrams": {"fields": none, **ngrams},  # bigrams and characters of the joined text, selected
+        "ngrams-all": {"fields": none, **ngrams, "max_ngrams": None},
+        "label-texts": {"fields": fields, "label_texts": _label_file(name)},
         "tuned": {"fields": dict.fromkeys(fields, "auto")},
     }
+
+
+def _label_file(name: str) -> pathlib.Path:
+    return next(iter(datasets.find(name).glob("label_names.tsv*")))
 
 
 def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
@@ -67,6 +82,22 @@ def as_annif(ranked: list[list[str]], truth: list[list[str]]) -> dict[str, float
     return {"F1@5": 100 * metrics.f1_at_k(truth, ranked, 5), "nDCG@10": 100 * float(np.mean(ndcg))}
 
 
+def recall_at_10(
+    ranked: list[list[str]], truth: list[list[str]], rows: Counter[str], named: set[str]
+) -> dict[str, float]:
+    """Of labels without a row that have a name, and of labels with 1 to 4 rows, in percent."""
+
+    def recall(chosen: Callable[[str], bool]) -> float:
+        wanted = [{label for label in row if chosen(label)} for row in truth]
+        found = sum(len(some.intersection(row[:10])) for some, row in zip(wanted, ranked, strict=True))
+        return 100 * found / max(1, sum(map(len, wanted)))
+
+    return {
+        "R@10 no rows": recall(lambda label: not rows[label] and label in named),
+        "R@10 1-4 rows": recall(lambda label: 1 <= rows[label] <= 4),
+    }
+
+
 def measure(
     name: str, settings: dict[str, Any], seed: int, threads: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -77,13 +108,14 @@ def measure(
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     test, truth, languages = read(name, SETS[name][2])
     ids, _ = model.top_k(test, 10)
-    classes = set(model.classes_.tolist())
-    known = [[label for label in row if label in classes] for row in truth]
+    rows_of = Counter(label for row in labels for label in set(row))
+    known = [[label for label in row if rows_of[label]] for row in truth]
     result = metrics.evaluate(known, ids, labels, k=(1, 3, 5), classes=model.classes_)
     ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
     figures = {key: result[key] for key in ("P@1", "P@3", "P@5", "PSP@5", "R@5")}
-    yield "all", {**figures, **as_annif(ranked, truth), "seconds": seconds, "cpu": cpu,
-                  "features": model.n_features_in_}  # fmt: skip
+    figures |= as_annif(ranked, truth)
+    figures |= recall_at_10(ranked, truth, rows_of, set(datasets.read_label_names(_label_file(name))))
+    yield "all", {**figures, "seconds": seconds, "cpu": cpu, "features": model.n_features_in_}
     for language in sorted(set(languages) - {""}):
         rows = [i for i, other in enumerate(languages) if other == language]
         yield language, as_annif([ranked[i] for i in rows], [truth[i] for i in rows])
@@ -97,12 +129,14 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", help="default: all")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--one-vs-rest", action="store_true")
     args = parser.parse_args()
-    available = variants(SETS[args.name][0])
+    available = variants(args.name)
+    fixed = {"classifiers": "one_vs_rest", "C": 1.0} if args.one_vs_rest else {}
     for variant in args.variants or available:
         found: dict[str, list[dict[str, Any]]] = {}
         for seed in range(args.seeds):
-            for language, figures in measure(args.name, available[variant], seed, args.threads):
+            for language, figures in measure(args.name, available[variant] | fixed, seed, args.threads):
                 found.setdefault(language, []).append(figures)
         for language, runs in found.items():
             mean = {key: round(float(np.mean([run[key] for run in runs])), 2) for key in runs[0]}

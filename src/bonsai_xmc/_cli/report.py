@@ -9,6 +9,7 @@ from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._params import PREDICTION
 from bonsai_xmc._store.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
+from bonsai_xmc._text.label_prior import FEWEST_ROWS
 
 # Says nothing about a model that has no trees.
 _OF_TREES = {
@@ -107,11 +108,22 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", f"{report['features']:,}"),
         *_blocks(texts),
         ("labels", labels),
+        *_label_texts(texts),
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
         *_kept_rows(report["kept_rows"]),
     ]
+
+
+def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How labels lean on their texts; nothing if they do not."""
+    prior = {} if texts is None else texts["prior"]
+    if not prior:
+        return []
+    steps = zip(FEWEST_ROWS, prior["weights"], strict=True)
+    rows = [("label texts", ", ".join(f"× {weight:g} from {rows} rows on" for rows, weight in steps))]
+    return rows + [("", line) for line in prior["evidence"].splitlines()]
 
 
 def calibration_of(found: dict[str, Any] | None) -> list[tuple[str, str]]:
