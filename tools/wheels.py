@@ -2,6 +2,7 @@
 
     python tools/wheels.py build          # dist/*.whl
     python tools/wheels.py test           # in new environments, with the newest and the oldest NumPy …
+    python tools/wheels.py test:3.13      # on one Python
     python tools/wheels.py speed          # CPU time beside the build in .venv
 
 Pythons are looked for on PATH, and under pyenv. Needs GCC with C++20, as `make` does.
@@ -36,7 +37,8 @@ MIN_SPEED = 0.95
 
 def main() -> None:
     steps = {"build": build, "test": test, "speed": speed}
-    for name in sys.argv[1:] or steps:
+    steps |= {f"test:{version}": lambda v=version: test((v,)) for version in TESTED_ON}
+    for name in sys.argv[1:] or ("build", "test", "speed"):
         steps[name]()
 
 
@@ -63,8 +65,8 @@ def build() -> None:
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
-def test() -> None:
-    for version in TESTED_ON:
+def test(versions: tuple[str, ...] = TESTED_ON) -> None:
+    for version in versions:
         for name, constraints in (("newest", ()), ("oldest", OLDEST[version])):
             with tempfile.TemporaryDirectory() as folder:
                 test_in(Path(folder), version, name, constraints)
