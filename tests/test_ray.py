@@ -331,7 +331,7 @@ def test_command_line_is_terminated_and_continues(runner, cluster, larger, tmp_p
     assert f"the same command continues from {tmp_path / 'c'}" in errors
     said = subprocess.run([*command, "--verbose", "1"], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
-    assert re.search(r"classifiers +0:\d\d, \d nodes?, ([\d,]+) of \1 units, [\d.,e+]+ units/s", said.stderr)
+    assert re.search(r"classifiers +0:\d\d, \d nodes?, ([\d,]+) of \1 units, [\d.,]+ units/s", said.stderr)
     assert (tmp_path / "model").read_bytes() == (tmp_path / "expected").read_bytes()
 
 

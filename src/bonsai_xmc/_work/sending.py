@@ -189,7 +189,8 @@ class Run:
             return "waiting for nodes with free CPUs"
         text = f"{n_nodes} node{'s' * (n_nodes != 1)}, {self._n_solved:,} of {self._n_units:,} units"
         if self._n_solved:
-            text += f", {self._n_solved / elapsed:,.3g} units/s"
+            rate = self._n_solved / elapsed
+            text += f", {rate:,.{0 if rate >= 10 else 2}f} units/s"
         if 0 < self._n_solved < self._n_units:
             text += f", {clock(elapsed * (self._cost / self._solved_cost - 1))} left"
         return text
