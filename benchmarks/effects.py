@@ -32,7 +32,7 @@ class Effect(NamedTuple):
 _ONE_VS_REST = {"classifiers": "one_vs_rest", "search": "exact"}
 _TREES = {"classifiers": "leaf"}
 EFFECTS = {
-    "classifiers": Effect(("leaf", "one_vs_rest", "blend"), {"blend_weight": 0.3}),
+    "classifiers": Effect(("leaf", "one_vs_rest", "blend"), {}),
     "C": Effect((0.03, 0.1, 0.3, 1, 3, 10), _ONE_VS_REST),
     "prune": Effect((0.01, 0.02, 0.05, 0.1, 0.2, 0.4), _ONE_VS_REST),
     "n_trees": Effect((1, 2, 3, 5, 10), _TREES),
