@@ -82,7 +82,7 @@ size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
 // Batches that are predicted side by side. What is done between the loops of a batch is done by one thread:
 // with many threads, other batches keep the others busy.
 size_t batches_at_once(const RowsView& x, Pool& pool, size_t max_rows) {
-    constexpr size_t threads_per_batch = 4;
+    constexpr size_t threads_per_batch = 2;
     return std::clamp<size_t>(x.n_rows / max_rows, 1,
                               std::max<size_t>(1, pool.threads() / threads_per_batch));
 }
