@@ -138,7 +138,7 @@ class RayRunner:
         sending = Sending(self._ray, self._workers, (self._n_stages, shared, own))
         queue = Batches(units, stage.costs(), self._batch_seconds)
         try:
-            Run(stage, queue, sending, progress, save, self._tell(recipe)).run(len(units))
+            Run(stage, queue, sending, progress, save, self._tell(recipe), threads).run(len(units))
         except BaseException:
             # Ctrl-C, for one: the cluster is not to work for nobody. Finished units are in the checkpoint.
             self._workers.stop()

@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ class Run:
         progress: Watch,
         save: Save,
         tell: Callable[[str], None],
+        n_threads: int,
     ) -> None:
         self._stage = stage
         self._queue = queue
@@ -84,6 +86,7 @@ class Run:
         self._progress = progress
         self._save = save
         self._tell = tell
+        self._n_threads = n_threads
         self._losses: Counter[int] = Counter()
         self._begin = time.monotonic()
         self._cost = queue.waiting_cost
@@ -98,13 +101,13 @@ class Run:
         for worker in self._workers.workers:
             worker.batches.clear()
             worker.rate = None  # costs of another stage are in another measure
-        while self._n_solved < n_units:
-            for worker in self._workers.look():
-                self._lose(worker, "its node is gone")
-            self._send()
-            for ref in self._wait():
-                self._take(ref)
-            self._report()
+        with ThreadPoolExecutor(self._n_threads) as self._threads:
+            while self._n_solved < n_units:
+                for worker in self._workers.look():
+                    self._lose(worker, "its node is gone")
+                self._send()
+                self._take(self._wait())
+                self._report()
 
     def _send(self) -> None:
         ready = self._workers.ready()
@@ -121,18 +124,37 @@ class Run:
             time.sleep(_SECONDS_OF_A_WAIT)
             return []
         done, _ = self._ray.wait(refs, num_returns=1, timeout=_SECONDS_OF_A_WAIT)
+        if done:  # and what else there is; not all at once, as it takes memory
+            done, _ = self._ray.wait(refs, num_returns=min(len(refs), 2 * self._n_threads), timeout=0)
         return list(done)
 
-    def _take(self, ref: Any) -> None:
-        """A worker that has started, or a batch that is solved or lost."""
-        for worker in self._workers.workers:
+    def _take(self, refs: list[Any]) -> None:
+        """Workers that have started, and batches that are solved or lost."""
+        results: list[tuple[int, bytes]] = []
+        for ref in refs:
+            worker = next((w for w in self._workers.workers if w.starting == ref or ref in w.batches), None)
+            if worker is None:  # lost by now
+                continue
             if worker.starting == ref:
-                return self._workers.started(worker)
-            if ref in worker.batches:
-                return self._take_batch(worker, ref)
-        return None
+                self._workers.started(worker)
+            else:
+                results += self._fetch(worker, ref)
+        # Several threads, as this is what limits large clusters.
+        parts = [results[i :: self._n_threads] for i in range(min(len(results), self._n_threads))]
+        for _ in self._threads.map(self._add, parts):
+            pass
+        if self._save is not None:
+            for unit, result in results:
+                self._save(unit, result)
+        self._n_solved += len(results)
+        self._solved_cost += self._queue.cost([unit for unit, _ in results])
 
-    def _take_batch(self, worker: Worker, ref: Any) -> None:
+    def _add(self, results: list[tuple[int, bytes]]) -> None:
+        for unit, result in results:
+            self._stage.add(unit, result)
+
+    def _fetch(self, worker: Worker, ref: Any) -> list[tuple[int, bytes]]:
+        """The results of a batch; none if it is lost."""
         try:
             results, seconds, core_seconds = self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as error:  # raised by our own code, there
@@ -140,23 +162,18 @@ class Run:
         except self._ray.exceptions.RayError as error:
             with contextlib.suppress(Exception):
                 self._ray.kill(worker.actor)
-            return self._lose(worker, str(error).strip().splitlines()[0])
+            self._lose(worker, str(error).strip().splitlines()[0])
+            return []
         units = worker.batches.pop(ref)
-        cost = self._queue.cost(units)
-        latest = cost / max(seconds, 1e-3)
+        latest = self._queue.cost(units) / max(seconds, 1e-3)
         worker.rate = latest if worker.rate is None else (worker.rate + latest) / 2
-        for unit, result in results:
-            self._stage.add(unit, result)
-            if self._save is not None:
-                self._save(unit, result)
-        self._n_solved += len(units)
-        self._solved_cost += cost
         usage = self._sending.usage(worker)
         usage.units += len(units)
         usage.batches += 1
         usage.seconds += seconds
         usage.core_seconds += core_seconds
         usage.bytes_out += sum(len(result) for _, result in results)
+        return list(results)
 
     def _lose(self, worker: Worker, why: str) -> None:
         """A worker is gone: its units are for others."""

@@ -1,6 +1,7 @@
 // A stage of training: units of work that are independent of each other.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,7 +47,7 @@ class Stage {
     }
     void solve_all(Pool& pool) { solve(missing(), pool); }
     // A result of the same unit, solved elsewhere; one that is already there is left as it is. Throws
-    // std::invalid_argument if the bytes cannot be such a result.
+    // std::invalid_argument if the bytes cannot be such a result. Several threads may add different units.
     void add(size_t unit, std::span<const uint8_t> result);
 
   protected:
@@ -79,7 +80,7 @@ class Stage {
 
     std::vector<uint64_t> costs_;
     std::vector<uint8_t> has_;
-    bool has_foreign_ = false;
+    std::atomic<bool> has_foreign_ = false;
 };
 
 }  // namespace bonsai
