@@ -277,7 +277,7 @@ def test_terms_fields_and_kinds(of_texts):
     assert {
         ("brick", "title+abstract", "word"),
         ("brick houses", "title+abstract", "words"),
-        ("brick", "title", "word"),
+        ("brick houses", "title", "words"),
         (" bric", "title", "characters"),
     } <= found
     assert why == of_texts.explain([record], "bricks")
