@@ -809,14 +809,29 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         other.fitted_ = fitted
         return other
 
-    def memory_estimate(self, X: Any, Y: Any) -> dict[str, int]:
-        """Rough estimates, in bytes, of the peak memory of training on X and Y, and of the model's size."""
+    def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
+        """What `fit(X, Y)` will need, in bytes; about a hundredth of the labels are trained for it.
+
+        Returns
+        -------
+        dict
+            "training_bytes": the peak of resident memory, X and Y included, Python and its libraries (some
+            150 MB) not; "phases": the same for each phase; "model_bytes": the size of the model.
+        """
         params = self.get_params(deep=False)
         check_params(params)
         problem = self._problem(self._read(X, Phases(None))[0], Y)
-        if search_space(params, problem.facts) is not None:  # it may come to both kinds of classifiers
+        tunes = search_space(params, problem.facts) is not None
+        if tunes:  # it may come to both kinds of classifiers
             params["classifiers"] = "blend"
-        return _memory.estimate(problem, resolve(params, problem.facts), threads_of(self.n_jobs))
+        return _memory.estimate(
+            problem,
+            resolve(params, problem.facts),
+            threads_of(self.n_jobs),
+            given=_inputs.bytes_beside(X, problem.rows.rows) + _inputs.bytes_beside(Y, ()),
+            tunes=tunes,
+            threshold=is_auto(self.threshold),
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically.

@@ -43,10 +43,8 @@ class TrainingRows(NamedTuple):
         """These rows, in this order. They stay dense or sparse: parts of X are trained as X is."""
         some: CoreRows
         if isinstance(self.rows, tuple):
-            indptr, indices, values, width = self.rows
-            ptr, entries = select(indptr, rows)
-            some = (ptr, indices[entries], values[entries], width)
-            n_entries = len(entries)
+            some = _some_rows(self.rows, rows)
+            n_entries = len(some[1])
         else:
             some = self.rows[rows]
             n_entries = int(np.count_nonzero(some))
@@ -55,6 +53,18 @@ class TrainingRows(NamedTuple):
     def by_density(self) -> "TrainingRows":
         """The same rows as `fit` would take them: dense or sparse."""
         return self._replace(rows=by_density(self.rows)[0])
+
+
+def _some_rows(all_rows: tuple[Array, Array, Array, int], rows: Array) -> tuple[Array, Array, Array, int]:
+    indptr, indices, values, width = all_rows
+    ptr = np.concatenate([[0], np.cumsum(indptr[rows + 1] - indptr[rows])]).astype(np.int64)
+    some = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.float32)
+    step = 4096  # the places of all entries at once would take more memory than these themselves
+    for begin in range(0, len(rows), step):
+        part = slice(ptr[begin], ptr[min(len(rows), begin + step)])
+        entries = select(indptr, rows[begin : begin + step])[1]
+        some[0][part], some[1][part] = indices[entries], values[entries]
+    return ptr, *some, width
 
 
 class _Reference(BaseEstimator):
@@ -135,6 +145,17 @@ def _is_ready_row(indptr: Any, indices: Any, data: Any, n_features: int) -> bool
     if n == 0:
         return True
     return indices[0] >= 0 and indices[-1] < n_features and bool((indices[1:] > indices[:-1]).all())
+
+
+def bytes_beside(X: Any, rows: Any) -> int:
+    """Bytes of the caller's arrays, as far as they are not the same as `rows`."""
+    parts = [getattr(X, name, None) for name in ("indptr", "indices", "data")] if is_sparse(X) else [X]
+    used = [r for r in (rows if isinstance(rows, tuple) else (rows,)) if isinstance(r, np.ndarray)]
+    return sum(
+        part.nbytes
+        for part in parts
+        if isinstance(part, np.ndarray) and not any(np.may_share_memory(part, array) for array in used)
+    )
 
 
 # --- sparse matrices ---

@@ -141,6 +141,23 @@ def train_sample(
     return core_model(forest, one_vs_rest, None, strategy, counts_here)
 
 
+def train_labels(
+    problem: Problem, strategy: Strategy, some: Array, *, at_nodes: bool, work: Work
+) -> _core.Forest:
+    """The classifiers of some labels against all rows of a problem, as at a leaf or as one-vs-rest."""
+    dataset, costs = _dataset(problem, strategy, problem.labels.counts)
+    some = np.ascontiguousarray(some, np.uint32)
+    if at_nodes:
+        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+        costs, frequent = costs[:0], 1.0
+    else:
+        params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+        costs, frequent = costs[some] if len(costs) else costs, strategy.frequent_share
+    stage = _core.ClassifierStage.of_labels(dataset.core, some, costs, frequent, params, 0)
+    stage.solve(stage.missing(), work.threads)
+    return stage.finish()[0]
+
+
 def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
     """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
     rows, labels = problem.rows, problem.labels
