@@ -1,5 +1,7 @@
 """Training on Ray clusters of several nodes, whose workers and nodes die: the same bytes every time."""
 
+import contextlib
+import json
 import os
 import re
 import signal
@@ -14,6 +16,7 @@ import pytest
 from scipy.sparse import save_npz
 
 from bonsai_xmc import Bonsai, _core, datasets
+from bonsai_xmc._cli import main
 from bonsai_xmc._work import sending
 from bonsai_xmc._work.batches import Batches
 from bonsai_xmc._work.recipes import Recipe
@@ -141,6 +144,14 @@ def test_the_same_bytes_as_on_one_machine(runner, data, tmp_path, kind):
 
 def units_of(runner):
     return sum(node["units"] for node in runner.usage().values())
+
+
+def test_rows_that_change_between_two_fits_are_sent_again(runner, data, tmp_path):
+    X, Y = data[0].copy(), data[1]
+    Bonsai(**KINDS["joint"]).fit(X, Y, runner=runner)
+    X.data[:] = X.data[::-1].copy()
+    model = Bonsai(**KINDS["joint"]).fit(X, Y, runner=runner)
+    assert saved(model, tmp_path) == saved(Bonsai(**KINDS["joint"]).fit(X, Y), tmp_path)
 
 
 def test_dense_rows(runner, data, tmp_path):
@@ -332,6 +343,18 @@ def test_command_line_is_terminated_and_continues(runner, cluster, larger, tmp_p
     said = subprocess.run([*command, "--verbose", "1"], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     assert re.search(r"classifiers +0:\d\d, \d nodes?, ([\d,]+) of \1 units, [\d.,]+ units/s", said.stderr)
+    assert (tmp_path / "model").read_bytes() == (tmp_path / "expected").read_bytes()
+
+
+def test_command_line_on_texts(runner, cluster, tmp_path, monkeypatch):
+    lines = [json.dumps({"text": f"word{i % 7} and word{i % 5}", "labels": [f"l{i % 5}"]}) for i in range(60)]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    options = ["train", str(tmp_path / "texts.jsonl"), "-q", "-o"]
+    assert main([*options, str(tmp_path / "expected")]) == 0
+    monkeypatch.setattr("bonsai_xmc.ray.RayRunner", lambda *args, **named: contextlib.nullcontext(runner))
+    before = units_of(runner)
+    assert main([*options, str(tmp_path / "model"), "--ray", "auto"]) == 0
+    assert units_of(runner) > before
     assert (tmp_path / "model").read_bytes() == (tmp_path / "expected").read_bytes()
 
 

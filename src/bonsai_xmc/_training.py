@@ -228,6 +228,10 @@ def _trees(
             return _core.LabelVectors.from_rows(label_vectors(problem.representation, labels.n_labels))
         return _label_vectors(dataset, strategy.representation, work)
 
+    @cache
+    def vector_arrays() -> Any:  # one object for all levels: runners share it once
+        return vectors().arrays()
+
     params = {
         "branching_factor": strategy.branching_factor,
         "kmeans_tol": strategy.kmeans_tol,
@@ -242,13 +246,17 @@ def _trees(
     n_trees = max(1, strategy.n_trees)
     builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
     while builder.is_open:
-        _split_level(builder, vectors, params, work)
+        _split_level(builder, vectors, vector_arrays, params, work)
     work.phases.end("trees")
     return builder.finish()
 
 
 def _split_level(
-    builder: _core.TreeBuilder, vectors: Callable[[], _core.LabelVectors], params: dict[str, Any], work: Work
+    builder: _core.TreeBuilder,
+    vectors: Callable[[], _core.LabelVectors],
+    arrays: Callable[[], Any],
+    params: dict[str, Any],
+    work: Work,
 ) -> None:
     stage = builder.splits()
     # How many levels there will be is not known, and the first takes the most time.
@@ -256,7 +264,7 @@ def _split_level(
     work.solve(
         "trees",
         stage,
-        lambda: Recipe(recipes.splits, vectors().arrays(), (stage.nodes(), params)),
+        lambda: Recipe(recipes.splits, arrays(), (stage.nodes(), params)),
         before=lambda: stage.set_vectors(vectors()),
         part=part,
     )

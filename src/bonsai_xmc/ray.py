@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Self
@@ -20,7 +19,7 @@ from bonsai_xmc._progress import LOG
 from bonsai_xmc._work.batches import Batches
 from bonsai_xmc._work.cluster import Workers
 from bonsai_xmc._work.recipes import Recipe
-from bonsai_xmc._work.sending import Run, Sending, Shared, arrays_in
+from bonsai_xmc._work.sending import Run, Sending, Shared
 from bonsai_xmc._work.work import Save, Watch
 
 __all__ = ["RayRunner"]
@@ -93,7 +92,7 @@ class RayRunner:
         self._status = status
         self._workers: Workers | None = None
         self._connected = False  # by us
-        self._shared: OrderedDict[tuple[Any, ...], Shared] = OrderedDict()
+        self._shared: list[Shared] = []  # the latest last
         self._n_stages = 0
 
     def __enter__(self) -> Self:
@@ -175,15 +174,13 @@ class RayRunner:
             list(self._workers.look())
 
     def _share(self, value: Any) -> Shared:
-        """In the object store, and not once more for the next stage of the same arrays."""
-        arrays = list(arrays_in(value))
-        key = tuple((a.ctypes.data, a.shape, a.strides, a.dtype.str) for a in arrays)
-        if key not in self._shared:
-            while len(self._shared) >= _MOST_SHARED:
-                self._shared.popitem(last=False)
-            self._shared[key] = Shared(self._ray, value)
-        self._shared.move_to_end(key)
-        return self._shared[key]
+        """In the object store, and not once more for the next stage of the same object."""
+        found = next((shared for shared in self._shared if shared.value is value), None)
+        self._shared = [shared for shared in self._shared if shared is not found][-(_MOST_SHARED - 1) :]
+        if found is None:
+            found = Shared(self._ray, value)
+        self._shared.append(found)
+        return found
 
     def _tell(self, recipe: Recipe) -> Callable[[str], None]:
         what, said = recipe.make.__name__.replace("_", " "), time.monotonic()
@@ -215,6 +212,7 @@ def _initialize(ray: Any, address: str) -> None:
     """Connect to a cluster, or start one. Signals keep their handlers: Ray would take SIGTERM."""
     options: dict[str, Any] = {"address": address, "logging_level": logging.WARNING, "log_to_driver": False}
     if address == "local":
+        options["logging_level"] = logging.ERROR  # how a cluster is made safe, say
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
     is_main = threading.current_thread() is threading.main_thread()

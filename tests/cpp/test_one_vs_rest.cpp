@@ -191,6 +191,35 @@ void test_many_labels() {
           static_cast<int64_t>(order.size() - 1));
 }
 
+// Solved for others, and added by several threads at once; blocks of the model have labels of several units.
+void test_units_are_added_by_several_threads() {
+    const Topics topics(300, 90, 400, 3);
+    const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 400, {}, true);
+    std::vector<uint32_t> order(400);
+    for (uint32_t l = 0; l < 400; ++l) order[l] = l;
+    Control control;
+    Pool pool(2, control);
+    const auto make = [&] {  // all labels count as frequent: small units
+        return one_vs_rest_classifiers(data, order, {}, 0.0, 5, usual(), kernels_named(""), control);
+    };
+    const auto here = make(), there = make();
+    std::vector<Bytes> results(there->n_units());
+    there->solve_for_others(there->missing(), pool,
+                            [&](size_t unit, Bytes&& result) { results[unit] = std::move(result); });
+    CHECK(results.size() >= 5 && there->missing().size() == results.size());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 3; ++t)
+        threads.emplace_back([&, t] {
+            for (size_t unit = t; unit < results.size(); unit += 3) here->add(unit, results[unit]);
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(here->complete() && here->has_foreign());
+    there->solve_all(pool);
+    TrainReport one, other;
+    CHECK(same(here->finish(control, one), there->finish(control, other)));
+    CHECK(one.n_classifiers == other.n_classifiers && one.max_iter == other.max_iter);
+}
+
 void test_interrupt() {
     using namespace std::chrono;
     const Topics topics(700, 90, 150, 3);
@@ -351,6 +380,7 @@ int main() {
     test_same_for_any_threads_and_kernels();
     test_other_settings();
     test_many_labels();
+    test_units_are_added_by_several_threads();
     test_interrupt();
     return check::report("one_vs_rest");
 }

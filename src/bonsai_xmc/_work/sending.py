@@ -28,7 +28,7 @@ _MOST_LOSSES = 8
 
 
 class Shared:
-    """A value in Ray's object store. It is kept here, too, so that its arrays keep their places in memory."""
+    """A value in Ray's object store, kept here, too: by its identity it is known again."""
 
     def __init__(self, ray: Any, value: Any) -> None:
         self.value = value
