@@ -120,7 +120,8 @@ def lines(
     """A value for each x, which are equally far apart; up to two series."""
     values = [value for of in series.values() for value in of]
     ticks = round_ticks(max(values), low=0 if from_0 else min(values))
-    frame = Frame(260, 200, (0, max(1, len(x) - 1)), (ticks[0], ticks[-1]))
+    last = max(1, len(x) - 1)
+    frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (ticks[0], ticks[-1]))  # room for labels
     frame.y_ticks(ticks)
     every = math.ceil(len(x) / 10)
     frame.x_ticks([(i, str(at)) for i, at in enumerate(x) if i % every == 0], label)
