@@ -156,7 +156,7 @@ class RayRunner:
                 progress(done, total)
             elapsed = time.monotonic() - begin
             left = elapsed * (total - done) / max(done - before, 1e-9)
-            if done < total and elapsed > limit / 4 and elapsed + left > 2 * limit:
+            if done < total and elapsed > limit / 10 and elapsed + left > 2 * limit:
                 raise _TakesLong
 
         with contextlib.suppress(_TakesLong):
