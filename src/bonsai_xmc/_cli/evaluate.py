@@ -106,9 +106,11 @@ def _with_texts(
     Y = over_classes(truth, model.classes_)
     total = sum(map(len, truth))
     if total > Y.nnz:
+        only_rows = bool(model.label_counts_.all())
+        why = "do not occur in training" if only_rows else "have neither training rows nor texts"
         print(
             f"bonsai: warning: {inputs.name(args.data)}: {total - Y.nnz:,} of {total:,} true labels "
-            f"({100 * (total - Y.nnz) / total:.1f} %) do not occur in training; the figures leave them out",
+            f"({100 * (total - Y.nnz) / total:.1f} %) {why}; the figures leave them out",
             file=sys.stderr,
         )
     _tell_recall_without_rows(ids, Y, model.label_counts_)

@@ -121,8 +121,10 @@ def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
     prior = {} if texts is None else texts["prior"]
     if not prior:
         return []
-    steps = zip(FEWEST_ROWS, prior["weights"], strict=True)
-    rows = [("label texts", ", ".join(f"× {weight:g} from {rows} rows on" for rows, weight in steps))]
+    weights = prior["weights"]
+    steps = [i for i in range(1, len(weights)) if weights[i] != weights[i - 1]]
+    said = [f"× {weights[0]:g} without rows", *(f"{weights[i]:g} from {FEWEST_ROWS[i]}" for i in steps)]
+    rows = [("label texts", ", ".join(said) + (" rows on" if steps else ""))]
     return rows + [("", line) for line in prior["evidence"].splitlines()]
 
 
