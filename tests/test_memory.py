@@ -1,14 +1,19 @@
 """The memory of training: estimates against measurements, in processes of their own."""
 
+import hashlib
 import multiprocessing
+import os
+import resource
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from benchmarks import memory
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._memory import phases, sizes
+from bonsai_xmc._memory import limit, phases, sizes
 from bonsai_xmc._progress import Phases
+from bonsai_xmc._strategy import resolve
 
 linux = pytest.mark.skipif(not memory.Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 
@@ -85,3 +90,115 @@ def test_the_phases_are_those_of_fit(generated):
         estimated = set(model.memory_estimate(X, Y)["phases"]) - {"reading"}
         assert estimated <= set(model.fit(X, Y).timings_)
     assert callable(phases.trees)
+
+
+# --- limits ---
+
+
+def trained_within(folder, params, threads, max_memory, addresses):
+    """(peak, what the process had before, SHA-256 of the model); runs in a fresh process."""
+    tiny = np.eye(16, dtype=np.float32)
+    Bonsai(n_jobs=threads).fit(tiny, tiny.astype(int))
+    X, Y = memory.read_matrix(folder, "X"), memory.read_matrix(folder, "Y")
+    memory.Path("/proc/self/clear_refs").write_text("5")
+    before = memory.resident("VmRSS")
+    if addresses:
+        used = memory.resident("VmSize")
+        resource.setrlimit(resource.RLIMIT_AS, (used + addresses, used + addresses))
+        max_memory = "auto"
+    elif max_memory is not None:
+        max_memory = before + max_memory
+    model = Bonsai(n_jobs=threads, **params).fit(X, Y, max_memory=max_memory)
+    path = folder / f"{os.getpid()}.bonsai"
+    model.save(path)
+    return memory.resident("VmHWM") - before, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def in_process(*args):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(trained_within, args)
+
+
+@linux
+def test_training_stays_within_a_limit(medium):
+    """Eight threads would need more than one does; the model is the same."""
+    params = {"classifiers": "leaf", "n_trees": 1, "threshold": 0.5}
+    free, model = in_process(medium, params, 8, None, None)
+    limit = int(0.75 * free)
+    peak, same = in_process(medium, params, 8, limit, None)
+    assert same == model
+    assert peak <= limit < free
+
+
+@linux
+def test_training_stays_within_addresses(medium):
+    params = {"classifiers": "leaf", "n_trees": 1, "threshold": 0.5}
+    _, model = in_process(medium, params, 1, None, None)
+    _, same = in_process(medium, params, 2, None, 400 << 20)
+    assert same == model
+
+
+@linux
+def test_less_than_the_least_is_refused(generated):
+    X, Y = generated.X_train, generated.Y_train
+    model = Bonsai(classifiers="leaf", threshold=0.5, n_jobs=2)
+    with pytest.raises(
+        MemoryError, match=r"not enough memory to train: the phase '.*' would take about .*max_mem"
+    ):
+        model.fit(X, Y, max_memory="1MB")
+    assert not hasattr(model, "fitted_")
+    model.fit(X, Y, max_memory="100GB")
+
+
+def test_what_would_fit_is_named(generated):
+    problem = problem_of(generated)
+    strategy = resolve(Bonsai(classifiers="leaf", n_trees=9).get_params(deep=False), problem.facts)
+    found = sizes.at_most(sizes.count(problem), strategy)
+    options = {"tunes": False, "threshold": False}
+    held = phases.rows_and_labels(found)
+    by_one = replace(found, tree_bytes=found.tree_bytes / 9), replace(strategy, n_trees=1)
+    one = limit.by_phase(*by_one, 1, tunes=False, threshold=False)
+    with pytest.raises(MemoryError, match="would fit: n_trees=1"):
+        limit.plan(found, strategy, 4, limit.Room(1.05 * (max(one.values()) - held)), **options)
+    assert limit.plan(found, strategy, 4, limit.Room(10**12), **options) == limit.Plan()
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [
+        (5, 5),
+        ("7", 7),
+        ("4GB", 4 * 10**9),
+        ("1.5 GiB", 3 << 29),
+        ("2k", 2048),
+        ("10 mb", 10**7),
+        (None, None),
+    ],
+)
+def test_sizes_with_units(given, size):
+    assert limit.parse(given) == size
+
+
+@pytest.mark.parametrize("given", ["", "GB", "4 parsecs", "-1", 0, -5, True, "0"])
+def test_sizes_that_are_none(given):
+    with pytest.raises(ValueError, match=r"max_memory is .* but must be 'auto', None, or bytes"):
+        limit.parse(given)
+
+
+def test_limits_of_control_groups(tmp_path):
+    assert list(limit._cgroup_limits(tmp_path)) == []
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:memory,cpu:/a/b\n1:cpu:/\n0::/\n")
+    inner = tmp_path / "sys/fs/cgroup/memory/a/b"
+    inner.mkdir(parents=True)
+    for folder, size in ((inner, 500), (inner.parent, 1 << 62), (inner.parents[1], 900)):
+        (folder / "memory.limit_in_bytes").write_text(f"{size}\n")
+        (folder / "memory.usage_in_bytes").write_text("100\n")
+    (inner / "memory.stat").write_text("cache 9\ntotal_inactive_file 30\n")
+    assert list(limit._cgroup_limits(tmp_path)) == [(500, 70), (900, 100)]
+    (tmp_path / "proc/self/cgroup").write_text("0::/on/the/host\n")
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("800\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("60\n")
+    assert list(limit._cgroup_limits(tmp_path)) == [(800, 60)]
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert list(limit._cgroup_limits(tmp_path)) == []

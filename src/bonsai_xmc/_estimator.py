@@ -294,6 +294,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         runner: Runner | None = None,
+        max_memory: int | str | None = "auto",
         progress: Progress | None = None,
     ) -> Self:
         """Learn from rows X and their label sets y (called Y elsewhere; scikit-learn passes it as `y`).
@@ -319,6 +320,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             another version is refused (ValueError). It can be deleted when training is over.
         runner : Runner, optional
             Who solves the units of work; default: threads of this process (`n_jobs`).
+        max_memory : "auto", None, int or str, default="auto"
+            Bytes that the process may take, X and Y included: a number, or one with a unit ("4GB"). Where
+            all threads would need more, some phases have fewer; the model is the same. Where one thread would
+            need more, a MemoryError says so at the start, and what would fit. "auto": the limit of the
+            control group (of a container) or of RLIMIT_AS, if there is one. None: no limit.
         progress : callable, optional
             Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
             `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
@@ -334,7 +340,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             kept = None
             if checkpoint is not None:
                 kept = stack.enter_context(Checkpoint(checkpoint, facts_of(problem, params, seed)))
-            work = Work(threads, phases, runner, kept)
+            plan = self._plan(problem, params, threads, max_memory)
+            work = Work(threads, phases, runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
             strategy, core, report, threshold = self._train(problem, params, seed, work)
             fitted = FittedModel(
                 core=core,
@@ -821,17 +828,23 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         params = self.get_params(deep=False)
         check_params(params)
         problem = self._problem(self._read(X, Phases(None))[0], Y)
+        strategy, options = self._largest(problem, params)
+        given = _inputs.bytes_beside(X, problem.rows.rows) + _inputs.bytes_beside(Y, ())
+        return _memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
+
+    def _plan(
+        self, problem: Problem, params: dict[str, Any], threads: int, max_memory: int | str | None
+    ) -> _memory.Plan:
+        if _memory.available(max_memory) is None:
+            return _memory.Plan()
+        strategy, options = self._largest(problem, params)
+        return _memory.plan_for(problem, strategy, threads, max_memory, **options)
+
+    def _largest(self, problem: Problem, params: dict[str, Any]) -> tuple[Strategy, dict[str, bool]]:
+        """What memory is estimated for: of what held-out rows may choose, that which needs most."""
         tunes = search_space(params, problem.facts) is not None
-        if tunes:  # it may come to both kinds of classifiers
-            params["classifiers"] = "blend"
-        return _memory.estimate(
-            problem,
-            resolve(params, problem.facts),
-            threads_of(self.n_jobs),
-            given=_inputs.bytes_beside(X, problem.rows.rows) + _inputs.bytes_beside(Y, ()),
-            tunes=tunes,
-            threshold=is_auto(self.threshold),
-        )
+        params = params | ({"classifiers": "blend"} if tunes else {})
+        return resolve(params, problem.facts), {"tunes": tunes, "threshold": is_auto(self.threshold)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically.

@@ -112,16 +112,14 @@ def _judge(
     model: _core.Model, truth: Problem, label_weights: Array, strategy: Strategy, work: Work
 ) -> Judged:
     """What the model predicts for rows whose labels are known; labels of weight 0 do not count."""
-    ids, log_scores = work.run(
-        "predict",
-        model.top_k,
+    ids, log_scores = work.predict(
+        model,
         truth.rows.rows,
         min(_DEPTH, model.n_labels),
         beam_size=0,
         exact=False,
         n_probe=0,
         path_weight=strategy.path_weight,
-        threads=work.threads,
     )
     row, _ = found = np.nonzero(ids >= 0)
     labels = ids[found]

@@ -4,6 +4,7 @@ Nothing of the caller's is changed in place.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,6 +146,18 @@ def _is_ready_row(indptr: Any, indices: Any, data: Any, n_features: int) -> bool
     if n == 0:
         return True
     return indices[0] >= 0 and indices[-1] < n_features and bool((indices[1:] > indices[:-1]).all())
+
+
+def batches(rows: CoreRows, size: int) -> Iterator[CoreRows]:
+    """The rows in parts of this size; one without rows if there are none."""
+    if not isinstance(rows, tuple):
+        yield from (rows[begin : begin + size] for begin in range(0, max(1, len(rows)), size))
+        return
+    indptr, indices, values, width = rows
+    for begin in range(0, max(1, len(indptr) - 1), size):
+        ptr = indptr[begin : begin + size + 1]
+        entries = slice(ptr[0], ptr[-1])
+        yield ptr - ptr[0], indices[entries], values[entries], width
 
 
 def bytes_beside(X: Any, rows: Any) -> int:

@@ -36,6 +36,10 @@ class Phases:
         self._ended = False  # whether the last report of the phase said so
         self.seconds: dict[str, float] = {}
 
+    def name_of(self, phase: str) -> str:
+        """The phase that this one is a part of, or its own name."""
+        return phase if self._together is None else self._together
+
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``call(*args, progress=…, **kwargs)``, which reports (done, total): a phase."""
         result = self.run_part(phase, 0.0, 1.0, call, *args, **kwargs)

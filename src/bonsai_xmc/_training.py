@@ -113,7 +113,7 @@ def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[
         report += more
     index = None
     if strategy.search == "index":
-        index = work.run("index", _core.build_label_index, one_vs_rest, work.threads)
+        index = work.run("index", _core.build_label_index, one_vs_rest, work.threads_for("index"))
     return core_model(forest, one_vs_rest, index, strategy, counts), report
 
 

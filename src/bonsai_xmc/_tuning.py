@@ -44,7 +44,7 @@ def _gather(
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)
         k = min(_model_selection.CANDIDATES, model.n_labels)
         options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
-        return Ranked(*work.run("predict", model.top_k, rows, k, threads=work.threads, **options))
+        return Ranked(*work.predict(model, rows, k, **options))
 
     @cache
     def of_half(C: float) -> Any:

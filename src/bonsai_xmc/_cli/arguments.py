@@ -242,6 +242,13 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         help="folder for finished units of work: after a crash or an interrupt, the same command continues",
     )
     add(
+        "--max-memory",
+        metavar="SIZE",
+        default="auto",
+        help="bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
+        "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
+    )
+    add(
         "--ray",
         metavar="auto|ADDRESS|local",
         help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",

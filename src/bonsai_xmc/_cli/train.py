@@ -73,7 +73,8 @@ def _on_features(
     if model.verbose and not args.quiet:
         args.progress = ProgressBar()
     with runner_of(args) as runner:
-        model.fit(rows.X, rows.Y, checkpoint=args.checkpoint, runner=runner, progress=args.progress)
+        options: dict[str, Any] = {"checkpoint": args.checkpoint, "max_memory": args.max_memory}
+        model.fit(rows.X, rows.Y, runner=runner, progress=args.progress, **options)
     model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
     return model, {"reading": reading, "estimate": estimate}
 

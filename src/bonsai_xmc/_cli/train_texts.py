@@ -73,6 +73,7 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> fl
             options: dict[str, Any] = {
                 "checkpoint": args.checkpoint,
                 "runner": runner,
+                "max_memory": args.max_memory,
                 "progress": args.progress,
             }
             model.fit(texts(), labels, **options)

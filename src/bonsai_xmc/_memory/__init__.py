@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from bonsai_xmc._memory.phases import by_phase
-from bonsai_xmc._memory.sizes import count, measure
+from bonsai_xmc._memory.limit import Plan, available, plan
+from bonsai_xmc._memory.phases import by_phase, rows_and_labels
+from bonsai_xmc._memory.sizes import at_most, count, measure
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._training import Problem
 from bonsai_xmc._work.work import Work
@@ -23,3 +24,24 @@ def estimate(
         "model_bytes": int(sizes.model_bytes),
         "phases": {name: int(given + size) for name, size in phases.items()},
     }
+
+
+def plan_for(
+    problem: Problem,
+    strategy: Strategy,
+    threads: int,
+    max_memory: int | float | str | None,
+    *,
+    tunes: bool,
+    threshold: bool,
+) -> Plan:
+    """How training stays within a limit; MemoryError if it cannot."""
+    room = available(max_memory)
+    if room is None:
+        return Plan()
+    sizes = count(problem)
+    most = by_phase(at_most(sizes, strategy), strategy, threads, tunes, threshold)
+    if 2 * (max(most.values()) - rows_and_labels(sizes)) + threads * room.per_thread <= room.size:
+        return Plan()  # clearly enough, without training a sample
+    sizes = measure(problem, sizes, strategy, Work(threads))
+    return plan(sizes, strategy, threads, room, tunes=tunes, threshold=threshold)

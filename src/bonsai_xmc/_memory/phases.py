@@ -23,16 +23,24 @@ _MARGIN_BYTES, _VISIT_BYTES = 192 << 20, 48 << 20  # bounds of a beam search
 
 
 def by_phase(
-    sizes: Sizes, strategy: Strategy, threads: int, tunes: bool, threshold: bool
+    sizes: Sizes,
+    strategy: Strategy,
+    threads: int,
+    tunes: bool,
+    threshold: bool,
+    batch_rows: int | None = None,
 ) -> dict[str, float]:
-    """The peak of each phase, X and Y as `fit` holds them included."""
+    """The peak of each phase, X and Y as `fit` holds them included.
+
+    `batch_rows`: held-out rows that are predicted at once, at most.
+    """
     held = rows_and_labels(sizes)
     phases = {"reading": held}
     if tunes:
-        phases["held-out rows"] = held + held_out_rows(sizes, strategy, threads)
+        phases["held-out rows"] = held + held_out_rows(sizes, strategy, threads, batch_rows)
     phases |= {name: held + more for name, more in training(sizes, strategy, threads).items()}
     if threshold:
-        phases["threshold"] = held + threshold_rows(sizes, strategy, threads)
+        phases["threshold"] = held + threshold_rows(sizes, strategy, threads, batch_rows)
     return phases
 
 
@@ -233,9 +241,11 @@ def one_leaf(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     return max(solving + model * 0.65, 2.3 * model)
 
 
-def prediction(sizes: Sizes, n_rows: float, n_nodes: float, n_choices: float, k: int) -> float:
+def prediction(
+    sizes: Sizes, n_rows: float, n_nodes: float, n_choices: float, k: int, batch_rows: int | None
+) -> float:
     """A batch of rows with the nodes that they visit, and the best k labels of all rows."""
-    batch = min(n_rows, 8192.0)
+    batch = min(n_rows, float(batch_rows or 8192))
     if n_nodes > 0:
         batch = min(batch, max(1.0, _VISIT_BYTES / (48 * n_nodes), 1.0))
         batch = min(batch, max(1.0, _MARGIN_BYTES / (4 * (n_choices + 1))))
@@ -267,7 +277,7 @@ def _part(sizes: Sizes, rows: float, labels: float, pairs: float) -> Sizes:
     )
 
 
-def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int) -> float:
+def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None) -> float:
     """A training on a part of the rows, and what it predicts for others."""
     n = sizes.n_rows
     n_part = min(n // 4, max(n // 8, _model_selection.MIN_TRAINING_ROWS), _model_selection.MAX_TRAINING_ROWS)
@@ -283,13 +293,13 @@ def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     predicting = (
         dataset(part)
         + part.model_bytes
-        + prediction(part, n_held_out, 30.0, 30.0 * strategy.branching_factor, 32)
+        + prediction(part, n_held_out, 30.0, 30.0 * strategy.branching_factor, 32, batch_rows)
     )
     comparing = n_held_out * 2 * k * 8 * 8.0
     return rows + found + max(*training(part, strategy, threads).values(), predicting, comparing)
 
 
-def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int) -> float:
+def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None) -> float:
     """Some labels trained once more on most rows, and predicted for the others."""
     n = sizes.n_rows
     of_trees = strategy.classifiers != "one_vs_rest" or strategy.path_weight > 0
@@ -305,7 +315,9 @@ def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     one_tree = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True)
     n_nodes = n_leaves(sizes.n_present, strategy) * share if of_trees else 0.0
     n_choices = n_nodes if not strategy.balanced else n_nodes / strategy.branching_factor * _padded(strategy)
-    predicting = dataset(part) + part.model_bytes + prediction(part, judging, n_nodes, n_choices, 32)
+    predicting = (
+        dataset(part) + part.model_bytes + prediction(part, judging, n_nodes, n_choices, 32, batch_rows)
+    )
     judged = judging * 32 * 60.0
     phases = training(part, replace(one_tree, search="exact"), threads).values()
     return sizes.model_bytes + rows + max(*phases, predicting, dataset(part) + judged)

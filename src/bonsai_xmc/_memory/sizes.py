@@ -95,6 +95,18 @@ def measure(problem: Problem, sizes: Sizes, strategy: Strategy, work: Work) -> S
     return replace(sizes, tree_bytes=trees, one_vs_rest_bytes=one_vs_rest, index_bytes=index)
 
 
+def at_most(sizes: Sizes, strategy: Strategy) -> Sizes:
+    """With large sizes of the packed classifiers: four weights for each entry of a label vector."""
+    of_trees, of_labels = strategy.n_trees > 0, strategy.classifiers != "leaf"
+    bytes_ = 4 * 2.2 * sizes.input_entries
+    return replace(
+        sizes,
+        tree_bytes=bytes_ * strategy.n_trees * of_trees,
+        one_vs_rest_bytes=bytes_ * of_labels,
+        index_bytes=bytes_ * (strategy.search == "index"),
+    )
+
+
 def leaf_size(n_labels: int, strategy: Strategy) -> float:
     """Labels of a leaf, if clusters were equal."""
     size, depth = float(max(1, n_labels)), 1

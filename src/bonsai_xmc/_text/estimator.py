@@ -163,6 +163,7 @@ class TextBonsai(Bonsai):
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         runner: Runner | None = None,
+        max_memory: int | str | None = "auto",
         progress: Progress | None = None,
     ) -> Self:
         """Learn from texts X and their label sets y; see `Bonsai.fit`.
@@ -170,7 +171,8 @@ class TextBonsai(Bonsai):
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
         if not tuning.is_auto(self.fields):
-            options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner, "progress": progress}
+            options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner}
+            options |= {"max_memory": max_memory, "progress": progress}
             return super().fit(_Labelled(X, y), y, sample_weight, **options)
         own = self.get_params(deep=False)
         check_params(own)
@@ -179,7 +181,15 @@ class TextBonsai(Bonsai):
         tuned = tuning.tune(own, names, rows, y, watch)
         chosen = {"fields": names or None} if tuned is None else tuned.settings.params()
         tuned_model = type(self)(**own | chosen)
-        tuned_model.fit(rows, y, sample_weight, checkpoint=checkpoint, runner=runner, progress=progress)
+        tuned_model.fit(
+            rows,
+            y,
+            sample_weight,
+            checkpoint=checkpoint,
+            runner=runner,
+            max_memory=max_memory,
+            progress=progress,
+        )
         fitted = tuned_model.fitted_
         assert fitted.text is not None
         given = {name: own[name] for name in TEXT_PARAMS}

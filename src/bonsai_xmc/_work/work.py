@@ -1,13 +1,14 @@
 """Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._inputs import CoreRows, batches
 from bonsai_xmc._progress import Phases
 from bonsai_xmc._work.checkpoint import Checkpoint
 from bonsai_xmc._work.recipes import Recipe
@@ -45,12 +46,31 @@ class Work:
         phases: Phases | None = None,
         runner: Runner | None = None,
         checkpoint: Checkpoint | None = None,
+        *,
+        fewer: Mapping[str, int] | None = None,
+        batch_rows: int | None = None,
     ) -> None:
         self.threads = threads
+        self._fewer = {} if fewer is None else fewer  # threads of phases that have not all of them
+        self._batch_rows = batch_rows
         self.phases = Phases(None) if phases is None else phases
         self._runner: Runner = Threads() if runner is None else runner
         self._checkpoint = checkpoint
         self._n_stages = 0
+
+    def threads_for(self, phase: str) -> int:
+        """Threads of a phase, or of the one that it is a part of."""
+        return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
+
+    def predict(self, model: _core.Model, rows: CoreRows, k: int, **options: Any) -> tuple[Array, Array]:
+        """``model.top_k`` as a phase; some rows at a time where memory is short."""
+        threads = self.threads_for("predict")
+        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
+        parts = [
+            self.run("predict", model.top_k, part, k, threads=threads, **options)
+            for part in batches(rows, self._batch_rows or max(1, n_rows))
+        ]
+        return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]
 
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A phase that is a single call, and is repeated where training continues."""
@@ -96,7 +116,7 @@ class Work:
 
             def solve(progress: Watch) -> None:
                 if len(missing):
-                    self._runner.solve(stage, recipe(), missing, self.threads, progress, save)
+                    self._runner.solve(stage, recipe(), missing, self.threads_for(phase), progress, save)
 
             self.phases.run_part(phase, *(part or (0.0, 1.0)), solve)
         if part is None:
