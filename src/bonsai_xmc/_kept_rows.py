@@ -169,13 +169,12 @@ def _encoded(features: Array, ptr: Array) -> Array:
 
 def _decoded(encoded: Array, ptr: Array) -> Array:
     last = np.flatnonzero(encoded < 128)
-    begin = np.concatenate([[0], last[:-1] + 1])[: len(last)]
-    if not len(last):
-        return np.empty(0, np.int32)
-    place = np.arange(len(encoded)) - np.repeat(begin, np.diff(np.append(begin, len(encoded))))
-    parts = (encoded & 127).astype(np.int64) << (7 * np.minimum(place, 4))
-    gaps = np.add.reduceat(parts, begin)
-    sums = np.cumsum(gaps)
+    size = np.diff(last, prepend=-1)
+    gaps = encoded[last].astype(np.int32)
+    for byte in range(1, min(int(size.max(initial=0)), 5)):
+        some = np.flatnonzero(size > byte)
+        gaps[some] = gaps[some] << 7 | (encoded[last[some] - byte] & 127)
+    sums = np.cumsum(gaps, dtype=np.int64)
     before = np.concatenate([[0], sums])[ptr[:-1]]
-    features = sums - np.repeat(before, np.diff(ptr))
-    return np.clip(features, 0, np.iinfo(np.int32).max).astype(np.int32)
+    sums -= np.repeat(before, np.diff(ptr))
+    return np.clip(sums, 0, np.iinfo(np.int32).max).astype(np.int32)

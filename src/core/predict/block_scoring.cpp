@@ -53,12 +53,14 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     std::copy_n(a.scale.data() + first, n_children_, scale_);
     std::copy_n(a.bias.data() + first, n_children_, bias_);
     restricted_ = forest.is_restricted();
-    if (restricted_)
+    if (restricted_) {
+        std::fill(ceiling_, ceiling_ + width_, std::numeric_limits<float>::infinity());
         for (size_t c = 0; c < n_children_; ++c)
             if (!forest.allowed()[first + c]) {
                 scale_[c] = 0;
-                bias_[c] = kExcluded;
+                bias_[c] = ceiling_[c] = kExcluded;
             }
+    }
     std::fill(scale_ + n_children_, scale_ + width_, 0.0f);
     std::fill(bias_ + n_children_, bias_ + width_, -std::numeric_limits<float>::infinity());
     block_ = forest.block(static_cast<size_t>(a.block_ptr[node]) + from / kBlockChildren);

@@ -30,9 +30,8 @@ class BlockScorer {
     float margins(size_t row, float* out) {
         float largest = add_products(row, bias_, out);
         if (with_residual_) largest = residual_->add_products(row, out, out);
-        if (restricted_)
-            for (size_t c = 0; c < n_children_; ++c)
-                if (bias_[c] == kExcluded) out[c] = kExcluded;
+        if (restricted_)  // of all lanes, in vector instructions
+            for (size_t c = 0; c < width_; ++c) out[c] = ceiling_[c] < out[c] ? ceiling_[c] : out[c];
         return largest;
     }
 
@@ -77,6 +76,7 @@ class BlockScorer {
     std::unique_ptr<BlockScorer> residual_;
     alignas(64) float scale_[kBlockChildren];
     alignas(64) float bias_[kBlockChildren];
+    alignas(64) float ceiling_[kBlockChildren];  // if restricted: kExcluded for excluded children
 
     // Features of a row that the block has, by their number of weights: up to two, four, eight, or a bitmap.
     // Which comes next is hard to predict: they are sorted without a branch, and each kind needs none.
