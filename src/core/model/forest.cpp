@@ -73,6 +73,9 @@ Forest::Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> all
                 has_label[v - root] |= allowed_[c];
             }
     }
+    if (!is_one_leaf()) return;
+    masks_.resize(n_blocks(0) * kBlockChildren, 0);
+    for (size_t c = 0; c < allowed_.size(); ++c) masks_[c] = static_cast<int16_t>(-allowed_[c]);
 }
 
 void Forest::index() {

@@ -107,6 +107,8 @@ class Forest {
     // Whether some labels are excluded; then which children, numbered over all nodes, are not: bytes, 0 or 1.
     bool is_restricted() const { return !allowed_.empty(); }
     const uint8_t* allowed() const { return allowed_.data(); }
+    // The same of a single leaf as masks, -1 or 0, with zeros up to a multiple of kBlockChildren.
+    const int16_t* allowed_masks() const { return masks_.data(); }
     // Whether a block of a node's children, from the `from`-th on, has one that is not excluded.
     bool has_allowed(size_t node, size_t from) const {
         if (allowed_.empty()) return true;
@@ -195,7 +197,8 @@ class Forest {
     bool routing_only_;
     std::vector<uint32_t> position_;
     std::vector<uint8_t> allowed_;  // of each child; empty: all
-    struct InnerNodes {             // of a tree
+    std::vector<int16_t> masks_;
+    struct InnerNodes {  // of a tree
         size_t children = 0;
         size_t widest = 0;
     };

@@ -37,7 +37,7 @@ void IndexedRanking::find_blocks() {
         const Batch::Row& row = batch_.row(rows_[r]);
         const auto found =
             search->find_blocks({batch_.features(row), row.n}, {batch_.values(row), row.n}, row.unit,
-                                n_probe_, forest_.is_restricted() ? forest_.allowed() : nullptr);
+                                n_probe_, forest_.is_restricted() ? forest_.allowed_masks() : nullptr);
         std::copy(found.begin(), found.end(), probes_.begin() + static_cast<int64_t>(r * n_probe_));
     });
 }

@@ -47,19 +47,28 @@ int16_t take_largest(int16_t* sums) {
     return best;
 }
 
-// The same of the allowed ones among n; false if there is none.
-bool take_largest_of(int16_t* sums, const uint8_t* allowed, size_t n, int16_t& best) {
+// The same of the allowed ones, whose mask is -1; false if there is none.
+bool take_largest_of(int16_t* sums, const int16_t* mask, int16_t& best) {
+    typedef int16_t Vec __attribute__((vector_size(16)));
+    constexpr size_t lanes = sizeof(Vec) / sizeof(int16_t);
     constexpr int16_t lowest = std::numeric_limits<int16_t>::min();
-    int16_t largest = lowest;
-    uint8_t any = 0;
-    for (size_t c = 0; c < n; ++c) {
-        const int16_t sum = allowed[c] ? sums[c] : lowest;
+    Vec largest = lowest - Vec{}, any = {};
+    for (size_t c = 0; c < kBlockChildren; c += lanes) {
+        Vec sum, allowed;
+        std::memcpy(&sum, sums + c, sizeof sum);
+        std::memcpy(&allowed, mask + c, sizeof allowed);
+        sum = (sum & allowed) | (~allowed & lowest);
         largest = sum > largest ? sum : largest;
-        any |= allowed[c];
+        any |= allowed;
     }
     std::memset(sums, 0, kBlockChildren * sizeof *sums);
-    best = largest;
-    return any != 0;
+    best = lowest;
+    bool found = false;
+    for (size_t l = 0; l < lanes; ++l) {
+        best = std::max(best, largest[l]);
+        found |= any[l] != 0;
+    }
+    return found;
 }
 
 int32_t to_product(float magnitude) {
@@ -88,7 +97,7 @@ CandidateSearch::CandidateSearch(const LabelIndex& index)
 
 std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t> features,
                                                        std::span<const int16_t> values, float unit,
-                                                       size_t n_probe, const uint8_t* allowed) {
+                                                       size_t n_probe, const int16_t* allowed) {
     queries_.clear();
     for (size_t i = 0; i < features.size(); ++i)
         if (const PostingList list = index_.list(features[i]); list.size() > 0) {
@@ -190,7 +199,7 @@ void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float va
 }
 
 // Sets the sums back to 0, and throws nothing before.
-void CandidateSearch::rank_blocks(size_t n_probe, const uint8_t* allowed) {
+void CandidateSearch::rank_blocks(size_t n_probe, const int16_t* allowed) {
     ranked_.clear();
     const auto add = [&](size_t block, int16_t largest) {
         ranked_.push_back(static_cast<uint64_t>(32768 - largest) << 32 | block);
@@ -201,8 +210,7 @@ void CandidateSearch::rank_blocks(size_t n_probe, const uint8_t* allowed) {
             continue;
         }
         int16_t largest;
-        const size_t n = std::min(kBlockChildren, index_.n_positions() - from);
-        if (take_largest_of(&sums_[from], allowed + from, n, largest)) add(b, largest);
+        if (take_largest_of(&sums_[from], allowed + from, largest)) add(b, largest);
     }
     const size_t n = std::min(n_probe, ranked_.size());
     if (n < ranked_.size())

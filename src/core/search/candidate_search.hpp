@@ -23,10 +23,10 @@ class CandidateSearch {
 
     // The n_probe blocks of kBlockChildren positions whose largest sum is largest, ties by the first block,
     // in no order. The row has distinct features below n_features, and the values times `unit`. With
-    // `allowed`, a byte for each position, other positions do not count, and blocks without any are not
-    // found.
+    // `allowed`, -1 or 0 for each position, up to a multiple of kBlockChildren, positions of 0 do not count,
+    // and blocks without others are not found.
     std::span<const uint32_t> find_blocks(std::span<const uint32_t> features, std::span<const int16_t> values,
-                                          float unit, size_t n_probe, const uint8_t* allowed = nullptr);
+                                          float unit, size_t n_probe, const int16_t* allowed = nullptr);
     // The number of postings that were added for the last row.
     size_t n_postings() const { return n_postings_; }
 
@@ -42,7 +42,7 @@ class CandidateSearch {
     void add_postings();
     void add_short_list(const uint32_t* postings, size_t n, float value);
     void add_long_list(const uint32_t* postings, size_t n, float value, size_t n_groups);
-    void rank_blocks(size_t n_probe, const uint8_t* allowed);
+    void rank_blocks(size_t n_probe, const int16_t* allowed);
 
     const LabelIndex& index_;
     const uint32_t position_mask_;
