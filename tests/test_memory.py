@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from benchmarks import memory
 
 from bonsai_xmc import Bonsai
+from bonsai_xmc._inputs import training_rows
 from bonsai_xmc._memory import limit, phases, sizes
 from bonsai_xmc._progress import Phases
 from bonsai_xmc._strategy import resolve
@@ -202,3 +204,27 @@ def test_limits_of_control_groups(tmp_path):
     assert list(limit._cgroup_limits(tmp_path)) == [(800, 60)]
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
     assert list(limit._cgroup_limits(tmp_path)) == []
+
+
+def added_by_mapped_rows(folder):
+    """Memory of its own that a process takes to read mapped rows, and their bytes."""
+    training_rows(sp.csr_array(np.eye(16, dtype=np.float32)), "Bonsai")
+    before = memory.resident("RssAnon")
+    parts = [np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("data", "indices", "indptr")]
+    rows = training_rows(sp.csr_array(tuple(parts), shape=(len(parts[2]) - 1, 1000)), "Bonsai").rows
+    assert all(
+        np.may_share_memory(own, part) for own, part in zip(rows[1:3], (parts[1], parts[0]), strict=True)
+    )
+    return memory.resident("RssAnon") - before, sum(part.nbytes for part in parts)
+
+
+@linux
+def test_mapped_rows_are_not_copied(tmp_path):
+    n_rows, per_row = 100_000, 50
+    columns = np.arange(per_row, dtype=np.int32) * 20
+    np.save(tmp_path / "indices.npy", np.tile(columns, n_rows))
+    np.save(tmp_path / "data.npy", np.ones(n_rows * per_row, np.float32))
+    np.save(tmp_path / "indptr.npy", np.arange(n_rows + 1, dtype=np.int32) * per_row)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        added, size = pool.apply(added_by_mapped_rows, (tmp_path,))
+    assert added < 0.1 * size
