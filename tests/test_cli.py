@@ -59,7 +59,7 @@ def test_training_in_json(bonsai, tmp_path):
     assert report["bytes"] == (tmp_path / "m").stat().st_size
     assert report["trees"] == [{"nodes": 1, "leaves": 1, "depth": 1, "labels": model.trees_[0].n_labels}]
     assert report["params"]["prune"] == 0.01
-    assert report["estimate"].keys() == {"training_bytes", "model_bytes"}
+    assert report["estimate"].keys() == {"training_bytes", "model_bytes", "phases"}
     assert report["seconds"]["total"] >= report["seconds"]["classifiers"] > 0
 
 
