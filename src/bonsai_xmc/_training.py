@@ -244,6 +244,8 @@ def _trees(
         "bounded": strategy.bounded,
     }
     n_trees = max(1, strategy.n_trees)
+    if strategy.representation == "custom":
+        vectors()  # checked, even where nothing is split
     builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
     while builder.is_open:
         _split_level(builder, vectors, vector_arrays, params, work)
