@@ -213,6 +213,7 @@ WRONG = {
     "beam_size": WHOLE,
     "n_probe": WHOLE,
     "max_labels": (*WHOLE, None),
+    "keep_rows": ("yes", None, 2),
     "threshold": (-0.1, 1.1, "half", None, np.nan),
     "n_jobs": (0, 1.5, "all"),
     "random_state": (-1, 2**64),

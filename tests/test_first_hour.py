@@ -287,7 +287,7 @@ def test_research(research, tmp_path, bonsai):
         results[name] = metrics.evaluate(data.Y_test, ids, data.Y_train, dataset="EURLex-4K")
         assert model.strategy_.classifiers == ("one_vs_rest" if name == "default" else "leaf")
     assert results["default"]["PSP@5"] > results["bonsai-i"]["PSP@5"]
-    assert metrics.format_table(results).count("\n") == 8
+    assert metrics.format_table(results).count("\n") == 9
 
     metrics.write_predictions(tmp_path / "p.txt", ids, scores, data.Y_test.shape[1])
     again = metrics.evaluate(data.Y_test, tmp_path / "p.txt", data.Y_train, dataset="eurlex-4k")

@@ -17,6 +17,7 @@ from bonsai_xmc._progress import NO_MEMORY, ProgressBar
 
 from . import (
     calibrate,
+    convert,
     data,
     demo,
     evaluate,
@@ -42,6 +43,7 @@ _COMMANDS = {
     "info": info.run,
     "labels": labels.run,
     "data": data.run,
+    "convert": convert.run,
     "experiment": experiment.run,
     "import": import_.run,
     "serve": serve.run,

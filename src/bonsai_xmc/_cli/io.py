@@ -20,7 +20,8 @@ from bonsai_xmc.datasets import Documents, read_documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
-from bonsai_xmc.datasets._reading import Expected, Options, Rows, read_matrix, read_rows
+from bonsai_xmc.datasets._mapped import is_mapped
+from bonsai_xmc.datasets._reading import Expected, Options, Rows, mapped_rows, read_matrix, read_rows
 
 STANDARD = "-"  # standard input or output
 _STANDARD_INPUT = "standard input"
@@ -129,6 +130,8 @@ class Inputs:
         if os.path.isdir(path):
             if labels is not None:
                 raise ValueError(f"{path} is a folder, so LABELS must not be given; it holds them itself")
+            if is_mapped(path):
+                return mapped_rows(path, expected)
             first, second = find_part(Path(path), split)
             path, labels = str(first), None if second is None else str(second)
         options = _options(args).checked(labels is not None)

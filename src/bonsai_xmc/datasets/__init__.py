@@ -9,6 +9,7 @@ Examples
 """
 
 from ._documents import Document, Documents, read_documents, read_label_names, read_label_texts
+from ._mapped import save_mapped
 from ._matrices import SHAPES, make_xmc
 from ._named import find, load, prepare
 from ._reading import load_sparse, load_xc
@@ -34,6 +35,7 @@ __all__ = [
     "read_documents",
     "read_label_names",
     "read_label_texts",
+    "save_mapped",
     "save_sparse",
     "save_xc",
     "statistics",

@@ -16,6 +16,7 @@ from bonsai_xmc._store.files import PathLike, opened
 from bonsai_xmc._targets import indicator
 
 from ._folders import find_part
+from ._mapped import is_mapped, read_mapped
 from ._npz import read_npz
 from ._types import Dataset, check_choice, float_rows, to_csr
 
@@ -85,6 +86,7 @@ def load_xc(
       ``id:value id:value`` for each row, the value of a label being 1;
     - svmlight: lines as in the first case without a header, ``# comments`` allowed, empty lines skipped;
     - a pair of ``.npz`` files written by :func:`scipy.sparse.save_npz`;
+    - a folder of arrays (:func:`save_mapped`), which are mapped into memory, not read;
     - a folder with any of these under their usual names (``trn_X_Xf.txt`` and ``trn_X_Y.txt``,
       ``X_trn.npz`` and ``Y_trn.npz``, ``X.trn.npz`` and ``Y.trn.npz``, ``train.txt``).
 
@@ -139,6 +141,9 @@ def load_xc(
     if Path(path).is_dir():
         if labels is not None:
             raise ValueError(f"{path} is a folder, so labels must not be given; it holds them itself")
+        if is_mapped(path):
+            rows = mapped_rows(path, Expected(n_features, n_labels))
+            return rows.X, rows.Y
         path, labels = find_part(Path(path), split)
     options = Options(format, base, label_base).checked(labels is not None)
     files = source(path), None if labels is None else source(labels)
@@ -200,6 +205,15 @@ def read_rows(
         if kind == "svmlight":
             return _read_svmlight(features, base, label_base, expected)
         return _read_xc(features, base, label_base, expected)
+
+
+def mapped_rows(folder: PathLike, expected: Expected = NOTHING_KNOWN) -> Rows:
+    """Features and labels from a folder of `save_mapped`."""
+    X, Y, id_base = read_mapped(folder)
+    with _naming(os.fspath(folder)):
+        _check_width(X.shape[1], expected.n_features, "feature", expected.owner)
+        _check_width(Y.shape[1], expected.n_labels, "label", expected.owner)
+    return Rows(X, Y, id_base)
 
 
 def read_parts(train: tuple[PathLike, PathLike | None], test: tuple[PathLike, PathLike | None]) -> Dataset:

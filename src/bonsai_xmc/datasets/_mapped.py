@@ -1,0 +1,137 @@
+"""Folders of arrays: rows and labels that are mapped into memory, not read.
+
+``rows.json`` says how many rows, features and labels there are; ``.npy`` files hold the arrays of two CSR
+matrices in the types that training uses. Pages are read when they are needed, and the system can drop them
+again: X does not count as memory of the process.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bonsai_xmc._store.files import PathLike
+from bonsai_xmc._targets import indicator
+
+from ._types import float_rows, to_csr
+
+_META = "rows.json"
+_FORMAT = "bonsai-xmc rows 1"
+_COUNTS = ("n_rows", "n_features", "n_labels")
+_MOST_ENTRIES = np.iinfo(np.int32).max  # beyond, scipy would copy the indices to wider ones
+
+
+def save_mapped(folder: PathLike, X: Any, Y: Any, *, id_base: int | None = None) -> None:
+    """Write rows with their labels as a folder of arrays, which :func:`load_xc` and the commands map.
+
+    Parameters
+    ----------
+    folder : path
+        Made here, whole or not at all; it must not exist, or be empty.
+    X : matrix of shape (n_rows, n_features)
+    Y : 0/1 matrix of shape (n_rows, n_labels)
+    id_base : {0, 1}, optional
+        Id of the first feature in the text that X was read from.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from bonsai_xmc import datasets
+    >>> folder = pathlib.Path(tempfile.mkdtemp(), "rows")
+    >>> datasets.save_mapped(folder, [[0, 0.5], [2, 0]], [[1], [0]])
+    >>> X, Y = datasets.load_xc(folder)
+    >>> X.toarray().tolist()
+    [[0.0, 0.5], [2.0, 0.0]]
+    """
+    rows, labels = float_rows(X, "X"), indicator(Y)
+    if rows.shape[0] != labels.shape[0]:
+        raise ValueError(f"X has {rows.shape[0]:,} rows, but Y has {labels.shape[0]:,}")
+    if max(rows.nnz, labels.nnz) > _MOST_ENTRIES:
+        raise ValueError(f"X and Y can have {_MOST_ENTRIES:,} entries each at most, not {rows.nnz:,}")
+    target = Path(folder)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ValueError(f"{target} exists already; give a new folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    meta = dict(zip(_COUNTS, (*rows.shape, labels.shape[1]), strict=True))
+    temporary = Path(tempfile.mkdtemp(prefix=".bonsai-", dir=target.parent))
+    try:
+        for name, array in _arrays(rows, labels).items():
+            np.save(temporary / f"{name}.npy", array)
+        text = json.dumps({"format": _FORMAT, **meta, "id_base": id_base})
+        (temporary / _META).write_text(text, encoding="utf-8")
+        temporary.chmod(0o755)
+        os.replace(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _arrays(X: csr_array, Y: csr_array) -> dict[str, np.ndarray]:
+    return {
+        "indptr": X.indptr.astype(np.int32, copy=False),
+        "indices": X.indices.astype(np.int32, copy=False),
+        "values": X.data,
+        "label_indptr": Y.indptr.astype(np.int32, copy=False),
+        "label_indices": Y.indices.astype(np.int32, copy=False),
+    }
+
+
+def is_mapped(folder: PathLike) -> bool:
+    """Whether a folder was written by `save_mapped`."""
+    return (Path(folder) / _META).is_file()
+
+
+def read_mapped(folder: PathLike) -> tuple[csr_array, csr_array, int | None]:
+    """X and Y over mapped arrays, and the base of the ids of X; a ValueError that names what is damaged."""
+    folder = Path(folder)
+    n_rows, n_features, n_labels, id_base = _read_meta(folder / _META)
+    indptr, indices = _ids(folder, "indptr", "indices", n_rows, n_features)
+    values = _array(folder, "values", np.float32)
+    if len(values) != len(indices):
+        raise ValueError(f"{folder / 'values.npy'} has {len(values):,} values for {len(indices):,} indices")
+    label_ptr, label_ids = _ids(folder, "label_indptr", "label_indices", n_rows, n_labels)
+    return to_csr(indptr, indices, values, n_features), to_csr(label_ptr, label_ids, None, n_labels), id_base
+
+
+def _read_meta(path: Path) -> tuple[int, int, int, int | None]:
+    try:
+        meta = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(meta, dict) or meta.get("format") != _FORMAT:
+        raise ValueError(f"{path} does not describe a folder of rows that this version reads")
+    counts = [meta.get(name) for name in _COUNTS]
+    if not all(type(n) is int and 0 <= n <= _MOST_ENTRIES for n in counts):
+        raise ValueError(f"{path}: {', '.join(_COUNTS)} must be integers from 0 to {_MOST_ENTRIES:,}")
+    if meta.get("id_base") not in (None, 0, 1):
+        raise ValueError(f"{path}: id_base is {meta['id_base']!r}, but must be null, 0 or 1")
+    return (*counts, meta.get("id_base"))  # type: ignore[return-value]
+
+
+def _ids(folder: Path, ptr: str, ids: str, n_rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    indptr, indices = _array(folder, ptr, np.int32), _array(folder, ids, np.int32)
+    ends = (0, len(indices)) if len(indptr) == n_rows + 1 else None
+    if ends is None or (int(indptr[0]), int(indptr[-1])) != ends or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{folder / ptr}.npy does not divide {len(indices):,} entries into {n_rows:,} rows")
+    if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+        raise ValueError(f"{folder / ids}.npy has numbers that are not from 0 to {columns - 1:,}")
+    return indptr, indices
+
+
+def _array(folder: Path, name: str, dtype: type) -> np.ndarray:
+    path = folder / f"{name}.npy"
+    try:
+        # an empty file cannot be mapped
+        found = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is not complete: {path.name} is missing") from None
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype != dtype:
+        raise ValueError(f"{path} is not an array of {np.dtype(dtype)}")
+    return np.asarray(found)
