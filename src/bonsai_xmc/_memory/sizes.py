@@ -171,6 +171,11 @@ def _spread(problem: Problem, n: int) -> Array:
     return order[np.unique(((np.arange(n) + 0.5) / n * len(order)).astype(np.int64))]
 
 
+def _roughly(strategy: Strategy) -> Strategy:
+    """Weights are counted, not used: whatever tol and max_iter are, a sample is trained in a moment."""
+    return replace(strategy, tol=max(strategy.tol, 0.1), max_iter=min(strategy.max_iter, 20))
+
+
 def _leaf_bytes(problem: Problem, strategy: Strategy, work: Work) -> float:
     """Bytes of leaf classifiers for each entry of a label vector, from groups of similar labels."""
     size = int(min(_SAMPLED_LEAF, leaf_size(problem.facts.n_labels, strategy), problem.facts.n_labels))
@@ -183,7 +188,7 @@ def _leaf_bytes(problem: Problem, strategy: Strategy, work: Work) -> float:
         its_rows = [_rows_of(by_label, one) for one in leaf]
         rows = np.unique(np.concatenate(its_rows))[:_SAMPLED_ROWS]
         some = replace(problem, labels=_renumbered(problem.labels, leaf, {})).take(rows)
-        forest = train_labels(some, strategy, np.arange(len(leaf)), at_nodes=True, work=work)
+        forest = train_labels(some, _roughly(strategy), np.arange(len(leaf)), at_nodes=True, work=work)
         n_bytes += _packed_bytes(forest)
         n_entries += sum(_vector_entries(problem, of_label) for of_label in its_rows)
     return n_bytes / max(1, n_entries)
@@ -193,7 +198,7 @@ def _bytes_per_entry(
     problem: Problem, by_label: sp.csc_array, strategy: Strategy, some: Array, at_nodes: bool, work: Work
 ) -> float:
     """Of classifiers of these labels against all rows."""
-    forest = train_labels(problem, strategy, np.sort(some), at_nodes=at_nodes, work=work)
+    forest = train_labels(problem, _roughly(strategy), np.sort(some), at_nodes=at_nodes, work=work)
     entries = sum(_vector_entries(problem, _rows_of(by_label, one)) for one in some)
     return _packed_bytes(forest) / max(1, entries)
 
@@ -204,6 +209,8 @@ def _similar_labels(problem: Problem, its_rows: Array, label: int, n: int) -> Ar
     if isinstance(rows, tuple):
         vector = np.bincount(rows[1], rows[2], rows[3]).astype(np.float32)
         indptr, indices, values, width = problem.rows.rows
+        if len(indices) <= np.iinfo(np.int32).max:
+            indptr = indptr.astype(np.int32)  # scipy would widen a copy of the indices to its type
         X: Any = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, width))
     else:
         vector, X = rows.sum(axis=0), problem.rows.rows
