@@ -118,7 +118,7 @@ def test_what_only_trees_use_is_an_error_without_trees(name, chosen):
     assert found.search == "beam"
 
 
-@pytest.mark.parametrize("name", set(CLUSTERING) - {"tree"})
+@pytest.mark.parametrize("name", sorted(set(CLUSTERING) - {"tree"}))
 def test_what_only_clustering_uses_is_an_error_beside_a_tree(name):
     with says(f"{name}={CLUSTERING[name]!r} would have no effect: tree is given"):
         strategy(**{name: CLUSTERING[name], "tree": [[0], [1]], "classifiers": "leaf"})
