@@ -92,7 +92,11 @@ def test_what_killed_savers_leave_is_removed_by_the_next(model, tmp_path, kill):
     """Once 200 kills left 2 GB of hidden files."""
     path = tmp_path / "m"
     path.write_bytes(b"older")
-    with subprocess.Popen([sys.executable, "-c", HANGS, path], stdout=subprocess.PIPE) as process:
+    listen = lambda: (
+        signal.signal(kill, signal.SIG_DFL) if kill != signal.SIGKILL else None
+    )  # under nohup, too
+    line = [sys.executable, "-c", HANGS, path]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, preexec_fn=listen) as process:
         assert process.stdout.readline() == b"writing\n"
         process.send_signal(kill)
         process.wait(20)
