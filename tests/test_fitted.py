@@ -98,6 +98,7 @@ def test_ctrl_c_while_predicting(blocks):
     expected = model.top_k(X, 3)[0]
     many = sp.vstack([X] * 20_000, format="csr")
     timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
     try:
         with pytest.raises(KeyboardInterrupt):
             timer.start()
@@ -105,6 +106,7 @@ def test_ctrl_c_while_predicting(blocks):
                 model.top_k(many, 3)
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, usual)
     np.testing.assert_array_equal(model.top_k(X, 3)[0], expected)
 
 
