@@ -18,6 +18,8 @@ _UNITS = {"": 1, "B": 1} | {
 }
 # Estimates can be too low by as much.
 _MARGIN = 1.25
+# Arrays that do not grow with the data, and what the allocator keeps: estimates leave them out.
+_FIXED = 8 << 20
 # What RLIMIT_AS counts for each thread beside its memory: its stack, and what its heap reserves. Where there
 # is no room for that, threads use the heap of others, or there are fewer.
 _ADDRESSES_OF_THREAD = 80 << 20
@@ -86,7 +88,7 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, *, tunes: b
         return {phase: size - held for phase, size in found.items()}
 
     def fits(size: float, n: int) -> bool:
-        return _MARGIN * size + n * room.per_thread <= room.size
+        return _MARGIN * size + _FIXED + n * room.per_thread <= room.size
 
     usual, least = need(threads, None, strategy, sizes), need(1, _SMALL_BATCH, strategy, sizes)
     if fits(max(usual.values()), threads):
