@@ -2,10 +2,18 @@
 
 import re
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 # Six labels whose names are hard to write and to read.
 NAMES = ["Ahorn", "Bäume 🌳", "", "línea\nnueva", "木", "a" * 300]
+
+
+def random_csr(shape, *, density, rng, dtype=np.float64, data_sampler=None):
+    """`scipy.sparse.random_array`, which the oldest versions that we support lack."""
+    drawn = sp.random(*shape, density=density, random_state=rng, dtype=dtype, data_rvs=data_sampler)
+    return sp.csr_array(drawn)
 
 
 def forests_of(model):

@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import numpy as np
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 import reference
 from bonsai_xmc import _core
+from helpers import random_csr
 from reference import Node
 
 # --- data ---
@@ -32,7 +33,7 @@ def make_data(seed, n=60, d=40, labels=12, density=0.25, values="normal"):
     """Continuous, against near ties. Two rows have no features, one has no label, one label has no row."""
     rng = np.random.default_rng(seed)
     draw = rng.standard_normal if values == "normal" else lambda size: rng.random(size) + 0.1
-    X = random_array((n, d), density=density, rng=rng, data_sampler=lambda size: draw(size)).toarray()
+    X = random_csr((n, d), density=density, rng=rng, data_sampler=lambda size: draw(size)).toarray()
     Y = rng.random((n, labels)) < rng.uniform(0.05, 0.5, labels)
     Y[0] = False
     Y[1, : labels // 2] = True

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.sparse import random_array
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 import reference
 import stages
 from bonsai_xmc import _core, _core_testing
+from helpers import random_csr
 from reference import Node, Rng, derive, unit_rows
 from stored import (
     as_array,
@@ -552,7 +552,7 @@ def test_many_rows_at_once():
     """Many rows at a node share a table of its features, few search; blocks of rows go to several threads."""
     rng = np.random.default_rng(33)
     arrays = pack(lattice_forest(rng, 40, 300, 2, density=0.5))
-    X = random_array((700, 300), density=0.02, rng=rng, dtype=np.float32).toarray()
+    X = random_csr((700, 300), density=0.02, rng=rng, dtype=np.float32).toarray()
     forest = _core.Forest(arrays, 300, 40)
     ids, scores = top_k(forest, None, as_rows(X), 5, 3)
     for threads in (2, 5):

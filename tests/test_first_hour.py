@@ -101,7 +101,7 @@ def micro_f1(truth, predicted):
 
 
 def test_library_data_with_awkward_labels():
-    X = sp.eye_array(4, format="csr")
+    X = sp.csr_array(np.eye(4))
     tracemalloc.start()
     model = Bonsai().fit(X, [[40_268_019], [7], [40_268_019, 7], [10**12]])  # record numbers
     assert model.top_k_labels(X, k=1)[0][0][0] == 40_268_019

@@ -4,12 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array
 
 import reference_index
 from bonsai_xmc import Bonsai, FormatError, _core, datasets
 from bonsai_xmc._store import container
 from bonsai_xmc._strategy import Facts, n_probe, resolve
+from helpers import random_csr
 from reference import Node
 from reference_index import BLOCK
 from stored import as_rows, pack
@@ -32,7 +33,7 @@ def make_classifiers(seed, n_labels=N_LABELS, n_features=N_FEATURES):
 
 def make_rows(seed, n, n_features=N_FEATURES):
     rng = np.random.default_rng(seed)
-    X = random_array((n, n_features), density=0.3, rng=rng, data_sampler=rng.standard_normal).toarray()
+    X = random_csr((n, n_features), density=0.3, rng=rng, data_sampler=rng.standard_normal).toarray()
     return np.abs(X) * np.where(rng.random(X.shape) < 0.1, -1, 1)
 
 

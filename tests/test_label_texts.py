@@ -12,6 +12,7 @@ from bonsai_xmc._text import prior_search
 from bonsai_xmc._text.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._text.label_texts import texts_of
 from bonsai_xmc._text.prior_search import Candidates, search
+from helpers import random_csr
 
 WORDS = [f"{a}{b}" for a in ("brick", "heat", "garden", "timber", "music") for b in "abcdefghijklmnopqrst"]
 
@@ -214,12 +215,12 @@ def test_search_lets_labels_without_rows_in_only_where_they_do_not_cost_others()
 def test_candidates_are_the_best_of_each_kind(monkeypatch):
     """Against all margins and similarities, computed densely."""
     rng = np.random.default_rng(0)
-    X = sp.random_array((30, 40), density=0.3, rng=rng, format="csr", dtype=np.float32)
+    X = random_csr((30, 40), density=0.3, rng=rng, dtype=np.float32)
     Y = sp.csr_array((rng.random((30, 200)) < 0.02).astype(np.float32))
     monkeypatch.setattr(prior_search, "_CANDIDATES", 12)
     problem = Bonsai()._problem(Bonsai()._read(X, Phases(None))[0], Y)
-    weights = sp.random_array((200, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
-    vectors = sp.random_array((260, 40), density=0.2, rng=rng, format="csr", dtype=np.float32)
+    weights = random_csr((200, 40), density=0.2, rng=rng, dtype=np.float32)
+    vectors = random_csr((260, 40), density=0.2, rng=rng, dtype=np.float32)
     bias = np.full(200, -1, np.float32)
     counts = np.concatenate([rng.integers(0, 40, 200), np.zeros(60, np.int64)])
     bias[counts[:200] == 0] = -np.inf

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
 from bonsai_xmc._labels_edit import NewClassifiers, edit_labels
-from helpers import says
+from helpers import random_csr, says
 
 KINDS = {
     "exact": {"classifiers": "one_vs_rest", "search": "exact"},
@@ -28,12 +28,12 @@ KINDS = {
 def rows_and_labels(n=400, d=70, n_labels=310, integers=False):
     """Rows that tell their labels; label 7 of the first row only, more than two blocks of labels."""
     rng = np.random.default_rng(5)
-    centres = sp.random_array((n_labels, d), density=0.08, rng=rng, format="csr", data_sampler=rng.random)
+    centres = random_csr((n_labels, d), density=0.08, rng=rng, data_sampler=rng.random)
     sets = [set(rng.integers(0, n_labels, 3).tolist()) for _ in range(n)] + [{i} for i in range(n_labels)]
     Y = sp.lil_array((len(sets), n_labels))
     for i, labels in enumerate(sets):
         Y[i, sorted(labels)] = 1
-    X = sp.csr_array(Y @ centres) + sp.random_array((len(sets), d), density=0.02, rng=rng, format="csr")
+    X = sp.csr_array(Y @ centres) + random_csr((len(sets), d), density=0.02, rng=rng)
     key = (lambda i: 3 * i) if integers else (lambda i: f"label {i:03}")
     return X, [[key(i) for i in sorted(labels)] for labels in sets]
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc._inputs import proven_csr
 from bonsai_xmc._targets import indicator
+from helpers import random_csr
 
 N_COLUMNS = 40
 
@@ -32,7 +33,7 @@ def lying(kind="csr", **arrays):
 
 def with_coordinates(row, col):
     X = good().tocoo()
-    X.coords = (np.asarray(row), np.asarray(col))
+    X.row, X.col = np.asarray(row), np.asarray(col)
     return X
 
 
@@ -62,7 +63,7 @@ LIES = {
 def model():
     rng = np.random.default_rng(0)
     return Bonsai(threshold=0.5).fit(
-        sp.random_array((60, N_COLUMNS), density=0.1, rng=rng), [[i % 3] for i in range(60)]
+        random_csr((60, N_COLUMNS), density=0.1, rng=rng), [[i % 3] for i in range(60)]
     )
 
 

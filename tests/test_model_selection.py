@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from bonsai_xmc import _model_selection, metrics
 from bonsai_xmc._model_selection import Candidates, HeldOut, Ranked, Setting, Trials
 from bonsai_xmc._targets import labels_of
+from helpers import random_csr
 
 
 def test_splits_are_disjoint_and_bounded():
@@ -40,7 +40,7 @@ def ranked(rng, n_rows, n_labels, width):
 
 
 def problem(rng, n_rows=300, n_labels=40, held_out=60):
-    Y = sp.random_array((n_rows, n_labels), density=0.1, format="csr", rng=rng)
+    Y = random_csr((n_rows, n_labels), density=0.1, rng=rng)
     Y.data[:] = 1
     labels = labels_of(Y)
     rows = np.sort(rng.permutation(n_rows)[:held_out])

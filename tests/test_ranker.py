@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_matrix, hstack, random_array
+from scipy.sparse import csr_matrix, hstack
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
 import stages
 from bonsai_xmc import Bonsai, _core, _core_testing
-from helpers import forests_of, one_vs_rest_of, trees_of
+from helpers import forests_of, one_vs_rest_of, random_csr, trees_of
 from reference import Node, unit_rows
 from stored import (
     as_rows,
@@ -68,7 +68,7 @@ def check_optimum(X, Y, weights=None, normalize=True, C=1.0, bias=-1.0, atol=0.0
 def planes(seed, n=900, d=40, labels=6, density=0.3, least=0.02, most=0.3):
     """Labels are half-spaces of signed features: classifiers need many rows, most of them others'."""
     rng = np.random.default_rng(seed)
-    X = random_array((n, d), density=density, rng=rng, data_sampler=rng.standard_normal).toarray()
+    X = random_csr((n, d), density=density, rng=rng, data_sampler=rng.standard_normal).toarray()
     Y = X @ rng.standard_normal((d, labels)) + rng.standard_normal((n, labels))
     shares = rng.uniform(least, most, labels)
     Y = np.stack([of > np.quantile(of, 1 - share) for of, share in zip(Y.T, shares, strict=True)], axis=1)

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from bonsai_xmc import datasets
+from helpers import random_csr
 from xc_files import XC, X, Y, assert_same, write
 
 
@@ -144,8 +145,8 @@ def test_svmlight_bases(tmp_path):
 
 def test_agrees_with_scikit_learn(tmp_path):
     rng = np.random.default_rng(0)
-    x = sparse.random_array((50, 30), density=0.2, rng=rng, dtype=np.float32, format="csr")
-    y = (sparse.random_array((50, 12), density=0.2, rng=rng, format="csr") > 0).astype(np.float32)
+    x = random_csr((50, 30), density=0.2, rng=rng, dtype=np.float32)
+    y = (random_csr((50, 12), density=0.2, rng=rng) > 0).astype(np.float32)
     path = tmp_path / "data.svm"
     dump_svmlight_file(x, y, str(path), multilabel=True, zero_based=False)
     ours = datasets.load_xc(path, base=1, n_features=30, n_labels=12)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from bonsai_xmc import Bonsai
 from bonsai_xmc._params import PREDICTION, RUNTIME
 from bonsai_xmc._strategy import Facts, resolve
-from helpers import same_model, says
+from helpers import random_csr, same_model, says
 
 SPARSE = Facts(n_rows=1000, n_features=500, n_entries=20_000, n_labels=300, dense=False)
 DENSE = SPARSE.__class__(n_rows=1000, n_features=500, n_entries=500_000, n_labels=300, dense=True)
@@ -161,8 +161,8 @@ def test_an_explicit_depth_is_a_maximum():
     """Once leaves of 100 × `max_leaf_size` labels or more were split beyond it."""
     n_labels = 1000
     rng = np.random.default_rng(0)
-    X = sp.random_array((n_labels, 50), density=0.2, rng=rng, dtype=np.float32)
-    Y = sp.eye_array(n_labels, dtype=int)
+    X = random_csr((n_labels, 50), density=0.2, rng=rng, dtype=np.float32)
+    Y = sp.eye(n_labels, dtype=int, format="csr")
     options = {
         "classifiers": "leaf",
         "branching_factor": 2,

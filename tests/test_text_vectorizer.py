@@ -215,7 +215,7 @@ RECORDS = [
 
 def unit(X):
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    return sp.csr_array(sp.diags_array(1 / np.where(norms == 0, 1, norms)) @ X)
+    return sp.csr_array(X.multiply((1 / np.where(norms == 0, 1, norms))[:, None]))
 
 
 def test_blocks_are_weighted_unit_matrices_side_by_side():

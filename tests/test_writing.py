@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from bonsai_xmc import datasets
+from helpers import random_csr
 from xc_files import X, Y, assert_same, write
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -72,9 +73,7 @@ def test_written_text(tmp_path):
 
 def test_many_rows_are_written_in_blocks(tmp_path):
     n = 10_001
-    x = sparse.random_array(
-        (n, 50), density=0.05, rng=np.random.default_rng(0), dtype=np.float32, format="csr"
-    )
+    x = random_csr((n, 50), density=0.05, rng=np.random.default_rng(0), dtype=np.float32)
     y = csr_array((np.ones(n, np.float32), np.arange(n) % 7, np.arange(n + 1)), shape=(n, 7))
     datasets.save_xc(tmp_path / "a.txt", x, y)
     loaded = datasets.load_xc(tmp_path / "a.txt")

@@ -29,8 +29,15 @@ OLDEST = {
     "3.13": ("numpy==2.1.0", "scipy==1.14.1", "scikit-learn==1.6.0"),
 }
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja", "make")
-# Part of the tests, run on the installed wheel: files of every kind of model, saving, texts, the estimator.
-TESTS = ("test_golden.py", "test_saving.py", "test_text_model.py", "test_estimator.py")
+# Run on the installed wheel: files of every kind of model, saving, texts, the estimator, changes of labels.
+TESTS = (
+    "test_golden.py",
+    "test_saving.py",
+    "test_text_model.py",
+    "test_estimator.py",
+    "test_labels_edit.py",
+    "test_label_texts.py",
+)
 TEST_NEEDS = ("pytest", "hypothesis", "safetensors", "pandas", "networkx", "joblib")
 MIN_SPEED = 0.95
 

@@ -348,7 +348,7 @@ def _best_leaves(forest: _core.Forest, tree: int, vectors: sp.csr_array) -> Arra
     root = int(a["tree_ptr"][tree])
     at = np.full(vectors.shape[0], root)
     norms = np.sqrt(np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel())
-    unit = sp.csr_array(sp.diags_array(1 / np.maximum(norms, 1e-30)) @ vectors)
+    unit = sp.csr_array(vectors.multiply((1 / np.maximum(norms, 1e-30))[:, None]))
     open_nodes = np.unique(at[a["is_leaf"][at] == 0])
     while len(open_nodes):
         for node in open_nodes.tolist():

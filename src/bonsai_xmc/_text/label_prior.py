@@ -112,7 +112,7 @@ def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: i
     picked = sp.csr_array((np.ones(len(known), np.float32), (known, old[known])), (len(used), len(bias)))
     base = np.full(len(used), BIAS, np.float32)
     base[known] = bias[old[known]]
-    sums = sp.csr_array(picked @ weights + sp.diags_array(beta) @ vectors[used])
+    sums = sp.csr_array(picked @ weights + sp.csr_array(vectors[used].multiply(beta[:, None])))
     new = NewClassifiers([labels[i] for i in used], sums, base + delta, counts)
     edited = edit_labels(fitted, new=new, threads=threads)
     assert edited.text is not None
