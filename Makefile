@@ -48,13 +48,15 @@ sanitize: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.compare --quick
 
-# The backend for Annif and the interface of omikuji, tested with Annif and omikuji, in an environment of their own.
+# The backend for Annif, the interface of omikuji and the HTTP server, tested with Annif, omikuji and schemathesis, in an
+# environment of their own.
 # Annif's analyzers need data: build/annif/bin/python -m nltk.downloader punkt_tab
 test-annif:
 	$(PYTHON) -m venv build/annif
 	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
-	  '.[annif]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
-	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
+	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn schemathesis pytest hypothesis
+	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py \
+	  tests/test_server_schema.py
 
 # The documentation as a site in build/site, with its own tools; warnings are errors, and pages load nothing from elsewhere.
 docs:

@@ -82,8 +82,9 @@ class Annif:
         return batcher
 
     def _options(self, values: Any) -> tuple[int, float]:
-        limit = http.integer(values.get("limit"), "limit", 10, self._service.settings.max_labels)
-        return limit, http.score(values.get("threshold"), "threshold")
+        most = self._service.settings.max_labels
+        limit = http.integer(http.number(values.get("limit")), "limit", 10, most)
+        return limit, http.score(http.number(values.get("threshold")), "threshold")
 
 
 def _results(served: Served, row: Ranked) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ class Service:
         return Response(self.counters.text(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
-        return answer(describe(self.settings))
+        return answer(describe(self.settings, [batcher.served for batcher in self.batchers.values()]))
 
     async def models(self, request: Request) -> Response:
         return answer(
@@ -109,8 +109,8 @@ class Service:
         """Labels whose name or key holds a text, most frequent first."""
         query = request.query_params
         served = self.batcher(query.get("model")).served
-        limit = http.integer(query.get("limit"), "limit", 50, 1000)
-        offset = http.integer(query.get("offset"), "offset", 0, 2**31)
+        limit = http.integer(http.number(query.get("limit")), "limit", 50, 1000)
+        offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
         wanted = http.text(query.get("q", ""), "q").casefold()
         counts = served.model.label_counts_
         found = [
@@ -128,15 +128,14 @@ class Service:
         body = await http.read_json(request, self.settings)
         batcher = self.batcher(body.get("model"))
         served = batcher.served
-        if isinstance(body.get("texts"), list):
-            values = body["texts"]
-        elif "text" in body:
-            values = [body["text"]]
-        else:
-            raise Problem(400, "the body needs texts, a list of strings, or text, one string")
+        if ("texts" in body) == ("text" in body):
+            raise Problem(400, "the body needs either texts, a list of strings, or text, one string")
+        values = body["texts"] if "texts" in body else [body["text"]]
+        if not isinstance(values, list):
+            raise Problem(400, "texts must be a list of strings")
         if len(values) > self.settings.max_texts:
             raise Problem(
-                413, f"there are {len(values):,} texts, but at most {self.settings.max_texts:,} may be sent"
+                400, f"there are {len(values):,} texts, but at most {self.settings.max_texts:,} may be sent"
             )
         texts = [http.document(value, f"texts[{i}]", served.fields) for i, value in enumerate(values)]
         k = http.integer(body.get("k"), "k", 5, self.settings.max_labels, 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import math
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,6 +17,7 @@ _TITLES = {
     408: "Request Timeout", 413: "Payload Too Large", 415: "Unsupported Media Type",
     500: "Internal Server Error", 503: "Service Unavailable",
 }  # fmt: skip
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,999})(\.[0-9]{1,99})?([eE][+-]?[0-9]{1,3})?")
 
 
 class Problem(Exception):
@@ -86,31 +87,26 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
     return dict(pairs)
 
 
+def number(value: str | None) -> Any:
+    """A number of a form or query, as JSON has it; what is none is given back as it is."""
+    return json.loads(value) if value is not None and _NUMBER.fullmatch(value) else value
+
+
 def integer(value: Any, name: str, default: int, most: int, least: int = 0) -> int:
     if value is None:
         return default
-    try:
-        # text comes from forms and queries; JSON has numbers
-        number = int(value) if isinstance(value, str) and len(value) < 20 else value
-        if isinstance(number, float) and number.is_integer():  # as JSON Schema has it
-            number = int(number)
-    except ValueError:
-        number = None
-    if type(number) is not int or not least <= number:
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value  # as JSON Schema has it
+    if type(whole) is not int or not least <= whole:
         raise Problem(400, f"{name} is {value!r:.50}, but must be an integer of at least {least}")
-    return min(number, most)
+    return min(whole, most)
 
 
 def score(value: Any, name: str) -> float:
     if value is None:
         return 0.0
-    try:
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (ValueError, TypeError):
-        number = math.nan
-    if not 0 <= number <= 1:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
         raise Problem(400, f"{name} is {value!r:.50}, but must be a number from 0 to 1")
-    return number
+    return float(value)
 
 
 def text(value: Any, name: str) -> str:

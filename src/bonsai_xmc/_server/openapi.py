@@ -3,15 +3,15 @@
 from typing import Any
 
 from bonsai_xmc import __version__
+from bonsai_xmc._server.served import Served
 from bonsai_xmc._server.settings import ANNIF_BATCH, Settings
 
 _STRING = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0, "default": 0}
-_FIELDS = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 
 
-def describe(settings: Settings) -> dict[str, Any]:
-    paths = _own(settings) | _annif(settings)
+def describe(settings: Settings, models: list[Served]) -> dict[str, Any]:
+    paths = _own(settings, models) | _annif(models)
     if settings.api_key is not None:
         for item in paths.values():
             for operation in item.values():
@@ -33,21 +33,31 @@ def describe(settings: Settings) -> dict[str, Any]:
     return document
 
 
-def _own(settings: Settings) -> dict[str, Any]:
+def _text(models: list[Served], longest: dict[str, int]) -> dict[str, Any]:
+    """A string; for models with fields also an object with one of these at least."""
+    kinds: list[dict[str, Any]] = [{**_STRING, **longest}]
+    for fields in dict.fromkeys(served.fields for served in models if served.fields):
+        one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]
+        known = {f: {"type": ["string", "null"]} for f in fields}
+        kinds.append({"type": "object", "properties": known, "anyOf": one})
+    return {"anyOf": kinds, "description": "a string, or for models with fields an object of strings"}
+
+
+def _model(models: list[Served]) -> dict[str, Any]:
+    names = [served.name for served in models]
+    text = "name of a model; the first one if left out"
+    return {"type": ["string", "null"], "examples": names, "description": text}
+
+
+def _own(settings: Settings, models: list[Served]) -> dict[str, Any]:
+    text = _text(models, {})
+    some = {"type": "array", "maxItems": settings.max_texts, "items": text}
+    k = {"type": ["integer", "null"], "minimum": 1, "default": 5, "description": "labels for each text"}
+    threshold = {**_SCORE, "type": ["number", "null"], "default": 0, "description": "lowest score"}
     body = {
         "type": "object",
-        "properties": {
-            "texts": {
-                "type": "array",
-                "maxItems": settings.max_texts,
-                "items": {"oneOf": [_STRING, _FIELDS]},
-                "description": "strings, or for models with fields objects of strings",
-            },
-            "text": {**_STRING, "description": "one text, instead of texts"},
-            "k": {"type": "integer", "minimum": 1, "default": 5, "description": "labels for each text"},
-            "threshold": {**_SCORE, "default": 0, "description": "lowest score"},
-            "model": {**_STRING, "description": "name of a model; the first one if left out"},
-        },
+        "properties": {"texts": some, "text": text, "k": k, "threshold": threshold, "model": _model(models)},
+        "oneOf": [{"required": ["texts"]}, {"required": ["text"]}],
     }
     return {
         "/predict": {"post": _operation("labels for texts", "Predictions", body={"application/json": body})},
@@ -55,7 +65,7 @@ def _own(settings: Settings) -> dict[str, Any]:
             "post": _operation(
                 "why a text has its score for a label, or why not",
                 "Explained",
-                body={"application/json": _explain_body(settings)},
+                body={"application/json": _explain_body(settings, models)},
             )
         },
         "/tree": {
@@ -95,26 +105,26 @@ def _own(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _explain_body(settings: Settings) -> dict[str, Any]:
+def _explain_body(settings: Settings, models: list[Served]) -> dict[str, Any]:
+    labels = [key for served in models for key in served.keys[:1]]
+    features = {"type": ["integer", "null"], "minimum": 0, "default": 20, "description": "most of each part"}
     return {
         "type": "object",
         "required": ["text", "label"],
         "properties": {
-            "text": {
-                "oneOf": [{**_STRING, "maxLength": settings.max_explained}, _FIELDS],
-                "description": "a string, or for models with fields an object of strings",
-            },
-            "label": {**_STRING, "description": "a label, or its name"},
+            "text": _text(models, {"maxLength": settings.max_explained}),
+            "label": {**_STRING, "examples": labels, "description": "a label, or its name"},
             "why_not": {"type": "boolean", "default": False, "description": "why the label is not ahead"},
-            "features": {"type": "integer", "minimum": 0, "default": 20, "description": "most of each part"},
-            "model": {**_STRING, "description": "name of a model; the first one if left out"},
+            "features": features,
+            "model": _model(models),
         },
     }
 
 
-def _annif(settings: Settings) -> dict[str, Any]:
+def _annif(models: list[Served]) -> dict[str, Any]:
     limit = {"type": "integer", "minimum": 0, "default": 10}
-    project = {"name": "project_id", "in": "path", "required": True, "schema": _STRING}
+    names = {**_STRING, "examples": [served.name for served in models]}
+    project = {"name": "project_id", "in": "path", "required": True, "schema": names}
     form = {
         "type": "object",
         "required": ["text"],

@@ -45,7 +45,7 @@ class Reasons:
         length = sum(map(len, text.values())) if isinstance(text, dict) else len(text)
         if length > settings.max_explained:
             raise Problem(
-                413,
+                400,
                 f"text has {length:,} characters, but at most {settings.max_explained:,} can be explained",
             )
         label = http.text(body["label"], "label")
@@ -61,10 +61,10 @@ class Reasons:
         core = served.model.fitted_.core.trees
         if core is None:
             raise Problem(404, f"the model {served.name!r:.100} has no trees")
-        tree = http.integer(query.get("tree"), "tree", 0, 2**31)
-        node = http.integer(query.get("node"), "node", 0, 2**31)
-        limit = http.integer(query.get("limit"), "limit", 100, 1000)
-        offset = http.integer(query.get("offset"), "offset", 0, 2**31)
+        tree = http.integer(http.number(query.get("tree")), "tree", 0, 2**31)
+        node = http.integer(http.number(query.get("node")), "node", 0, 2**31)
+        limit = http.integer(http.number(query.get("limit")), "limit", 100, 1000)
+        offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
         trees = await self._run(self._browsed, served)
         return answer({"model": served.name, **trees.node(tree, node, offset, limit)})
 
