@@ -169,4 +169,4 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
 
 
 def _save_matrix(matrix: csr_array, path: str) -> None:
-    save_npz(path, matrix)
+    save_npz(path, matrix, compressed=False)  # a third smaller otherwise, at 6 % of the time of training
