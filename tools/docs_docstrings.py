@@ -10,7 +10,7 @@ _TABLE = re.compile(r"^=+( +=+)+$")
 
 
 class KeepLines(griffe.Extension):
-    """Fences around tables, and around doctests outside of sections named Examples, which griffe knows itself."""
+    """Fences around tables, and around doctests outside of sections named Examples, which griffe knows."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
