@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "fixtures.hpp"
 #include "one_vs_rest/active_set.hpp"
 #include "one_vs_rest/quantised_rows.hpp"
+#include "one_vs_rest/row_index.hpp"
 
 using namespace bonsai;
 
@@ -300,10 +302,102 @@ void test_quantised_rows() {
     }
 }
 
+// Products of values that are rounded to levels, by plain loops.
+void test_row_index() {
+    Topics topics(300, 60, 20, 2);
+    for (float& value : topics.x.value) value = std::abs(value);
+    topics.x.value[7] = 0;
+    Control control;
+    Pool pool(2, control);
+    const RowsView x = topics.x.view();
+    CHECK(RowIndex::can_index(x));
+    const RowIndex index(x, pool);
+    double largest = 0, norm = 0;
+    for (const float value : topics.x.value) largest = std::max(largest, double{value});
+    for (size_t i = 0; i < 300; ++i) norm = std::max(norm, row_norm(x, i));
+    CHECK(index.n_rows() == 300 && index.norm() == norm);
+    size_t n_postings = 0;
+    for (uint32_t f = 0; f < 60; ++f) {
+        CHECK(std::is_sorted(index.list(f).begin(), index.list(f).end()));
+        for (const uint32_t p : index.list(f)) {
+            const auto row = p & ((uint32_t{1} << RowIndex::kRowBits) - 1);
+            double value = -1;
+            for_each_entry(x, row, [&](uint32_t g, float v) { value = g == f ? double{v} : value; });
+            const double stored = index.values()[p >> RowIndex::kRowBits];
+            CHECK(value >= 0 && (value < largest / 60000 || std::abs(std::log2(stored / value)) < 0.126));
+        }
+        n_postings += index.list(f).size();
+    }
+    CHECK(n_postings == topics.x.value.size());
+    Rng rng(4);
+    RowSearch search(index);
+    for (const float least_product : {0.5f, 0.1f, 0.01f, 1e-9f}) {
+        std::vector<Entry> weights;
+        double norm2 = 0;
+        for (uint32_t f = 0; f < 60; f += 2) {
+            weights.push_back({f, static_cast<float>(rng.uniform() - 0.4)});
+            norm2 += std::pow(std::max(weights.back().value, 0.0f), 2);
+        }
+        const auto found = search.find(weights, least_product, 0.5f);
+        std::vector<double> sums(300, 0.0);
+        size_t n = 0;
+        for (const Entry& w : weights)
+            for (const uint32_t p : index.list(w.feature)) {
+                const float product = w.value * index.values()[p >> RowIndex::kRowBits];
+                if (product < least_product) continue;
+                sums[p & 0xffffff] += product;
+                ++n;
+            }
+        CHECK(std::abs(static_cast<double>(search.n_postings()) - static_cast<double>(n)) <= 1);
+        std::vector<int> times(300, 0);
+        for (const uint32_t row : found) ++times[row];
+        const double rounding = 30 * std::sqrt(norm2) * norm * 1.1 / 32000;
+        for (size_t i = 0; i < 300; ++i) {
+            CHECK(times[i] <= 1);
+            if (std::abs(sums[i] - 0.5) > rounding) CHECK(times[i] == (sums[i] > 0.5));
+        }
+    }
+    CHECK(search.find({}, 0.1f, 0.5f).empty());
+    const Rows dense{.n_rows = 1, .n_features = 1, .dense = {1.0f}};
+    CHECK(!RowIndex::can_index(dense.view()));
+}
+
+// So many labels that their rows are indexed: a row has a feature and 50 labels of its own.
+void test_indexed_labels() {
+    const size_t n_rows = 1000, n_labels = 50 * n_rows;
+    Rows x{.n_rows = n_rows, .n_features = n_rows + 1, .ptr = {0}};
+    std::vector<int64_t> label_ptr = {0};
+    std::vector<int32_t> labels;
+    for (size_t i = 0; i < n_rows; ++i) {
+        x.index.insert(x.index.end(), {static_cast<int32_t>(i), static_cast<int32_t>(n_rows)});
+        x.value.insert(x.value.end(), {1.0f, 0.5f});
+        x.ptr.push_back(static_cast<int64_t>(x.index.size()));
+        for (size_t l = 50 * i; l < 50 * (i + 1); ++l) labels.push_back(static_cast<int32_t>(l));
+        label_ptr.push_back(static_cast<int64_t>(labels.size()));
+    }
+    const Dataset data(x.view(), label_ptr, labels, n_labels, {}, true);
+    std::vector<uint32_t> order(n_labels);
+    for (uint32_t l = 0; l < n_labels; ++l) order[l] = l;
+    OwnedForest forests[2];
+    for (const unsigned threads : {1, 2}) {
+        Control control;
+        Pool pool(threads, control);
+        TrainReport report;
+        LinearParams params = usual();
+        params.tol = 0.1;
+        forests[threads - 1] =
+            train_one_vs_rest(data, order, {}, 1.0, 3, params, kernels_named(""), pool, report);
+        CHECK(report.n_classifiers == n_labels && report.n_unconverged == 0);
+    }
+    CHECK(same(forests[0], forests[1]));
+}
+
 // Solved classifiers by plain loops: the weights are the sum of y alpha x, rows outside of the active set
 // keep the margin, and the projected gradient of those inside is within the tolerance.
-void test_active_sets() {
-    const Topics topics(700, 90, 100, 9);
+void test_active_sets(bool indexed) {
+    Topics topics(700, 90, 100, 9);
+    if (indexed)
+        for (float& value : topics.x.value) value = std::abs(value);
     const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 100, {}, true);
     std::vector<uint32_t> all(700), labels(64);
     for (uint32_t i = 0; i < 700; ++i) all[i] = i;
@@ -317,7 +411,11 @@ void test_active_sets() {
     params.tol = 0.02;
     std::vector<float> costs(64);
     for (size_t l = 0; l < 64; ++l) costs[l] = 0.5f + static_cast<float>(l % 3);
-    const OneVsRestContext context(data, rows, labels, costs, 5, params, kernels_named(""), control);
+    std::optional<RowIndex> index;
+    CHECK(RowIndex::can_index(slice.rows()) == indexed);
+    if (indexed) index.emplace(slice.rows(), pool);
+    const OneVsRestContext context(data, rows, index ? &*index : nullptr, labels, costs, 5, params,
+                                   kernels_named(""), control);
     ActiveSetSolver solver(context), other(context);
     std::vector<ActiveSet> sets(64);
     std::vector<ActiveSet*> open;
@@ -376,7 +474,10 @@ void test_active_sets() {
 
 int main() {
     test_quantised_rows();
-    test_active_sets();
+    test_row_index();
+    test_active_sets(false);
+    test_active_sets(true);
+    test_indexed_labels();
     test_same_for_any_threads_and_kernels();
     test_other_settings();
     test_many_labels();

@@ -12,6 +12,7 @@ from bonsai_xmc._memory.sizes import Sizes, leaf_size, levels, n_leaves
 from bonsai_xmc._strategy import Strategy
 
 _ENTRY = 8
+_INDEXED_LABELS = 50_000  # from this many on, one-vs-rest has an index over the rows
 _PANEL = 64  # classifiers that are solved together
 _UNIT_LABELS = 64  # labels of a unit of label vectors
 _UNIT_CLASSES = 512  # classes of a unit of a root
@@ -217,6 +218,8 @@ def panel(sizes: Sizes, strategy: Strategy, classes: float, share: float) -> flo
 def active_sets(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     """One-vs-rest with a fixed bias: all rows quantised twice, and the buffers of each thread."""
     rows = slice_of(sizes, 1.0) + (4.0 + 2) * sizes.n_entries + 18 * sizes.n_rows
+    if indexed := sizes.n_present >= _INDEXED_LABELS:
+        rows += 4.0 * sizes.n_entries + 12.0 * sizes.n_used_features
     used = float(sizes.n_used_features)
     # For each thread: the weights of a classifier, dense and as a list; a panel of int16; 64 active sets, and
     # their weights before small ones are dropped, which are most.
@@ -224,7 +227,7 @@ def active_sets(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     support = 8 * max(16.0, 4 * per_label / max(1.0, sizes.n_entries / sizes.n_rows))
     group = min(_PANEL, sizes.n_present)
     solver = (16 + 2 * _PANEL) * used + 8.0 * sizes.n_rows
-    solver += group * _GROWTH * (support + 8 * _ENTRY * per_label)
+    solver += group * _GROWTH * (support + 8 * _ENTRY * per_label) + 6.0 * indexed * sizes.n_rows
     # Windows of 64 groups: active sets, then classifiers that are not packed yet.
     window = min(sizes.n_present, 64 * _PANEL)
     n_windows = min(threads, sizes.n_present / window)

@@ -21,6 +21,9 @@ constexpr int kWarmUpPasses = 1;         // of a descent during warm-up, before 
 constexpr double kShrinkSlack = 0.5;     // times tol: within it of the margin, a row is not shrunk
 constexpr double kMinGradient = 0.2;     // times tol: smaller gradients do not update alpha
 constexpr size_t kPanelFeatures = 1024;  // whose part of a panel stays in L2
+// Times tol, the least product that a search adds up: a fine search is between two coarse ones. The first
+// finds what matters most, the last what the second has brought about.
+constexpr double kCoarseProduct = 0.25, kFineProduct = 0.125;
 
 bool is_last_warm_up(int round) {
     return round >= kWarmUpRounds - 1;
@@ -28,12 +31,13 @@ bool is_last_warm_up(int round) {
 
 }  // namespace
 
-OneVsRestContext::OneVsRestContext(const Dataset& data, const QuantisedRows& rows,
+OneVsRestContext::OneVsRestContext(const Dataset& data, const QuantisedRows& rows, const RowIndex* index,
                                    std::span<const uint32_t> labels, std::span<const float> costs,
                                    uint64_t key, const LinearParams& params, const Kernels& kernels,
                                    const Control& control)
     : data(data),
       rows(rows),
+      index(index),
       labels(labels),
       costs(costs),
       key(key),
@@ -52,7 +56,8 @@ ActiveSetSolver::ActiveSetSolver(const OneVsRestContext& context)
       value_(w_.size() + kLaneStep),
       panel_row_(context.rows.n_features(), 0),
       in_set_(context.rows.n_rows(), 0),
-      above_(kScanRows) {}
+      above_(kScanRows),
+      search_(context.index ? std::make_unique<RowSearch>(*context.index) : nullptr) {}
 
 void ActiveSetSolver::load(std::span<ActiveSet* const> sets) {
     n_lanes_ = sets.size();
@@ -81,14 +86,9 @@ std::vector<uint32_t> ActiveSetSolver::warm_up_rows() {
 // `scope`. Returns the classifiers that are not solved yet.
 uint64_t ActiveSetSolver::solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round) {
     const uint64_t unconverged = solve(open, round);
-    const uint64_t violated = scan(open, scope, round);
-    if (!is_last_warm_up(round)) return unconverged | violated;
-    uint64_t confirmed = 0;
-    for (uint64_t bits = open; bits; bits &= bits - 1) {
-        const auto l = static_cast<size_t>(std::countr_zero(bits));
-        confirmed |= uint64_t{confirm(lanes_[l], weights_[l])} << l;
-    }
-    return confirmed;
+    const bool searched = search_ && scope.size() == context_.all.size() && round > 0;
+    const uint64_t violated = searched ? search(open, round) : scan_and_confirm(open, scope, round);
+    return is_last_warm_up(round) ? violated : unconverged | violated;
 }
 
 // Descends on the active sets, and leaves the weights in weights_. Returns the lanes that have not converged.
@@ -179,6 +179,51 @@ uint64_t ActiveSetSolver::scan(uint64_t open, std::span<const uint32_t> scope, i
         for (const uint32_t row : lanes_[l].row) in_set_[row] = 0;
     for (const uint32_t f : panel_features_) panel_row_[f] = 0;
     return violated;
+}
+
+uint64_t ActiveSetSolver::scan_and_confirm(uint64_t open, std::span<const uint32_t> scope, int round) {
+    const uint64_t violated = scan(open, scope, round);
+    if (!is_last_warm_up(round)) return violated;
+    uint64_t confirmed = 0;
+    for (uint64_t bits = open; bits; bits &= bits - 1) {
+        const auto l = static_cast<size_t>(std::countr_zero(bits));
+        confirmed |= uint64_t{confirm(lanes_[l], weights_[l])} << l;
+    }
+    return confirmed;
+}
+
+// Adds rows to the active sets, with alpha 0, that the index finds and that violate the margin. Returns the
+// lanes with such rows.
+uint64_t ActiveSetSolver::search(uint64_t open, int round) {
+    const double tol = context_.params.tol;
+    const double least_sum = -1 - double{context_.params.fixed_bias} + tol;
+    const double least_product = tol * (round == kWarmUpRounds - 1 ? kFineProduct : kCoarseProduct);
+    uint64_t violated = 0;
+    for (uint64_t bits = open; bits; bits &= bits - 1) {
+        context_.control.check();
+        const auto l = static_cast<size_t>(std::countr_zero(bits));
+        const auto found =
+            search_->find(weights_[l], static_cast<float>(least_product), static_cast<float>(least_sum));
+        violated |= uint64_t{add_found(lanes_[l], found, weights_[l])} << l;
+    }
+    return violated;
+}
+
+bool ActiveSetSolver::add_found(ActiveSet& set, std::span<const uint32_t> rows,
+                                const std::vector<Entry>& weights) {
+    constexpr size_t ahead = 4;
+    for (const uint32_t row : set.row) in_set_[row] = 1;
+    for (const Entry& w : weights) w_[w.feature] = w.value;
+    const size_t n_before = set.row.size();
+    for (size_t r = 0; r < rows.size(); ++r) {
+        if (r + ahead < rows.size()) context_.rows.prefetch(rows[r + ahead]);
+        if (in_set_[rows[r]] || !(violation(rows[r]) > context_.params.tol)) continue;
+        set.row.push_back(rows[r]);
+        set.alpha.push_back(0.0f);
+    }
+    for (const Entry& w : weights) w_[w.feature] = 0;
+    for (size_t m = 0; m < n_before; ++m) in_set_[set.row[m]] = 0;
+    return set.row.size() > n_before;
 }
 
 // Of the rows that the scan has added, those remain that violate the margin indeed, which int8 weights tell

@@ -4,11 +4,13 @@
 // never do. So a classifier is solved on an active set, its positives and the negatives that have violated
 // the margin; then all rows are scanned, and new violations join the active set. This repeats until there are
 // none: the chunking of Osuna, Freund and Girosi ("An improved training algorithm for support vector
-// machines", NNSP 1997), with the scan for 64 labels at once.
+// machines", NNSP 1997), with the scan for 64 labels at once; or, of many labels, with a search by an index
+// over the rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "kernels/kernels.hpp"
 #include "linear/problem.hpp"
 #include "one_vs_rest/quantised_rows.hpp"
+#include "one_vs_rest/row_index.hpp"
 
 namespace bonsai {
 
@@ -25,11 +28,6 @@ namespace bonsai {
 inline constexpr int kWarmUpRounds = 3;
 // A bound that is not reached in practice: more than 8 rounds have not been seen.
 inline constexpr int kMaxRounds = 20;
-
-struct Entry {
-    uint32_t feature;
-    float value;
-};
 
 // Classifiers that were trained on the first rows, to go on from when others have come.
 struct OldClassifiers {
@@ -59,12 +57,13 @@ struct ActiveSet {
 
 // What all labels share; immutable.
 struct OneVsRestContext {
-    OneVsRestContext(const Dataset& data, const QuantisedRows& rows, std::span<const uint32_t> labels,
-                     std::span<const float> costs, uint64_t key, const LinearParams& params,
-                     const Kernels& kernels, const Control& control);
+    OneVsRestContext(const Dataset& data, const QuantisedRows& rows, const RowIndex* index,
+                     std::span<const uint32_t> labels, std::span<const float> costs, uint64_t key,
+                     const LinearParams& params, const Kernels& kernels, const Control& control);
 
     const Dataset& data;
     const QuantisedRows& rows;
+    const RowIndex* index;  // of the rows; null: all are scanned
     std::span<const uint32_t> labels;
     std::span<const float> costs;  // what C is multiplied by, for each label; empty: 1
     uint64_t key;
@@ -121,6 +120,9 @@ class ActiveSetSolver {
     uint64_t solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round);
     uint64_t solve(uint64_t open, int round);
     uint64_t scan(uint64_t open, std::span<const uint32_t> scope, int round);
+    uint64_t scan_and_confirm(uint64_t open, std::span<const uint32_t> scope, int round);
+    uint64_t search(uint64_t open, int round);
+    bool add_found(ActiveSet& set, std::span<const uint32_t> rows, const std::vector<Entry>& weights);
     void load_prior(const ActiveSet& set);
     bool confirm(ActiveSet& set, const std::vector<Entry>& weights);
     void start(ActiveSet& set);
@@ -147,8 +149,9 @@ class ActiveSetSolver {
     std::vector<uint32_t> panel_row_;        // feature -> row of the panel; 0 between uses
     std::vector<uint32_t> panel_features_;   // features with a row of their own
     AlignedVector<int16_t> panel_;           // row 0 is zero
-    std::vector<uint64_t> in_set_;  // for each row, bit l: in the active set of lane l; 0 between uses
-    std::vector<uint64_t> above_;   // rows of a scan that are above their thresholds
+    std::vector<uint64_t> in_set_;       // for each row, bit l: in the active set of lane l; 0 between uses
+    std::vector<uint64_t> above_;        // rows of a scan that are above their thresholds
+    std::unique_ptr<RowSearch> search_;  // null without an index
 };
 
 }  // namespace bonsai

@@ -15,6 +15,7 @@
 #include "model/pack.hpp"
 #include "one_vs_rest/active_set.hpp"
 #include "one_vs_rest/quantised_rows.hpp"
+#include "one_vs_rest/row_index.hpp"
 #include "tree/train_trees.hpp"
 
 namespace bonsai {
@@ -23,6 +24,9 @@ namespace {
 // Groups of 64 labels in a window. Labels that need further rounds are regrouped within their window, so that
 // scans are shared by many; and a window's active sets are in memory at the same time.
 constexpr size_t kWindowGroups = 64;
+// From this many labels on, margin violations are searched by an index over the rows. It takes less time than
+// scans where there are many rows for the few positives of a label, as is usual with so many labels.
+constexpr size_t kIndexedLabels = 50000;
 // The preparation of the rows takes about 1 / kPreparation of the other work.
 constexpr uint64_t kPreparation = 20;
 
@@ -96,6 +100,8 @@ struct PreparedRows {
     PreparedRows(const Dataset& data, const Plan& plan, std::span<const uint32_t> labels, uint64_t key,
                  Pool& pool)
         : slice(slice_of_all(data, pool.control())), rows(slice.rows(), pool) {
+        if (labels.size() >= kIndexedLabels && RowIndex::can_index(slice.rows()))
+            index.emplace(slice.rows(), pool);
         if (plan.n_panels() == 0) return;
         // Nearly every row matters to a frequent label: all rows by the panel solver, and a learnt bias.
         std::vector<uint32_t> class_of_label(data.n_labels(), kNoClass), all(data.n_rows());
@@ -114,6 +120,7 @@ struct PreparedRows {
 
     Slice slice;
     QuantisedRows rows;
+    std::optional<RowIndex> index;
     Problem frequent_problem;
 };
 
@@ -146,7 +153,8 @@ class UnitSolver {
         : plan_(plan),
           prepared_(prepared),
           old_(old),
-          context_(plan.data(), prepared.rows, labels, costs, key, params, kernels, pool.control()),
+          context_(plan.data(), prepared.rows, prepared.index ? &*prepared.index : nullptr, labels, costs,
+                   key, params, kernels, pool.control()),
           pool_(pool) {
         for (unsigned worker = 0; worker < pool.threads(); ++worker) solvers_.emplace_back(context_);
     }
