@@ -120,7 +120,7 @@ def test_the_parameters_of_a_model_train_it_again(bonsai, tmp_path, model):
 def test_the_title_is_known_by_its_name(bonsai, tmp_path):
     bonsai("train", "docs.jsonl.gz", "--text", "abstract,title", "-o", tmp_path / "m", "-q")
     blocks = [name for name, _, _ in TextBonsai.load(tmp_path / "m").blocks_]
-    assert blocks == ["abstract+title word 1", "title word 2", "title char_wb 5"]
+    assert blocks == ["abstract+title word 1", "title word 2", "title word 3", "title char_wb 5"]
 
 
 def test_formats_without_fields(bonsai, tmp_path):

@@ -166,6 +166,33 @@ def test_a_blend_must_be_worth_its_price():
     )
 
 
+class Grid:
+    """Candidates whose measures are given: the same gain in all of them for each adjustment."""
+
+    def __init__(self, gains):
+        self.gains = gains
+
+    def grid(self, weights, adjustments):
+        values = [self.gains.get(adjustment, 0.0) for adjustment in adjustments]
+        return np.tile(np.array(values)[None, :, None], (len(weights), 1, 4)) + 50.0
+
+
+@pytest.mark.parametrize(
+    ("gains", "chosen"),
+    [
+        ({0.025: 0.04, 0.05: 0.045}, 0.0),  # within chance
+        ({0.025: 0.3, 0.05: 0.33}, 0.025),
+        ({0.025: 0.2, 0.05: 0.33}, 0.05),
+        ({0.05: -0.1}, 0.0),
+    ],
+)
+def test_a_larger_adjustment_must_be_clearly_better(gains, chosen):
+    _, labels, rows = problem(np.random.default_rng(0))
+    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0, 0.025, 0.05))
+    assert search.add(1.0, Grid(gains)) and search.accept()
+    assert search.evidence(200).setting == Setting(1.0, 0.0, chosen)
+
+
 def test_a_trend_can_speak_against_a_C():
     rng = np.random.default_rng(3)
     _, labels, rows = problem(rng, n_rows=600, held_out=300)

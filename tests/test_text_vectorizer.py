@@ -252,10 +252,10 @@ def blocks_of(*arguments, **options):
 def test_fields_and_their_blocks():
     joined = ("title+abstract word 1", 1.0)
     # A list: the first field is taken for the title. A number: the standard blocks times that weight.
-    title = [("title word 2", 0.3), ("title char_wb 5", 0.7)]
+    title = [("title word 2", 0.3), ("title word 3", 0.2), ("title char_wb 5", 0.7)]
     assert blocks_of(["title", "abstract"]) == [joined, *title]
     assert blocks_of({"title": 1.0, "abstract": 0}) == [joined, *title]
-    half = [("abstract word 2", 0.15), ("abstract char_wb 5", 0.35)]
+    half = [("abstract word 2", 0.15), ("abstract word 3", 0.1), ("abstract char_wb 5", 0.35)]
     assert blocks_of({"title": 0, "abstract": 0.5}) == [joined, *half]
     assert blocks_of({"title": {"char_ngrams": 4}, "abstract": {}}) == [joined, ("title char_wb 4", 1.0)]
     # Only blocks of their own.

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 MIN_ROWS = 1000  # fewer rows say too little: differences of a point would be noise
 MIN_TRAINING_ROWS, MAX_TRAINING_ROWS = 5000, 100_000
 MIN_HELD_OUT_ROWS, MAX_HELD_OUT_ROWS = 10_000, 20_000
-COSTS = (1.0, 0.3, 0.1)  # one after the other, as long as they get better
+SMALLER_COSTS = (0.3, 0.1)  # after the usual C, as long as they get better
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 ADJUSTMENTS = (0.0, 0.0125, 0.025, 0.05, 0.1, 0.2)
 CANDIDATES = 20  # best labels of each model that a blend ranks
@@ -30,6 +30,9 @@ _K = 5
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
+# Points by which a larger adjustment must be better: less is within chance, and on all rows the best one is
+# smaller than on a part of them.
+_CLEAR = 0.05
 
 
 class Split(NamedTuple):
@@ -201,7 +204,7 @@ class Trials:
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
     the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
-    either alone by `price`.
+    either alone by `price`, and a larger adjustment clearly better than smaller ones.
     """
 
     def __init__(
@@ -242,7 +245,9 @@ class Trials:
         objective[(weights > 0) & (weights < 1)] -= self._price
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
         w, a = np.unravel_index(objective.argmax(), objective.shape)
-        return float(objective[w, a]), (int(w), int(a))
+        best = objective[w, a]
+        enough = np.flatnonzero(objective[w] >= best - _CLEAR)
+        return float(best), (int(w), int(enough[np.argmin(np.array(self._adjustments)[enough])]))
 
     def evidence(self, n_training: int) -> Evidence:
         assert self._best is not None

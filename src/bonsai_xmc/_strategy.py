@@ -130,8 +130,9 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         for weight in _model_selection.WEIGHTS
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
+    costs = (_usual_C(params), *_model_selection.SMALLER_COSTS)
     tried = SearchSpace(
-        _model_selection.COSTS if is_auto(params["C"]) else (float(params["C"]),),
+        costs if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
         _model_selection.ADJUSTMENTS
         if is_auto(params["logit_adjustment"])
@@ -151,8 +152,9 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
     bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
+    C = _usual_C(params) if one_vs_rest else 1.0
     found = (
-        evidence.setting if evidence is not None and one_vs_rest else _model_selection.Setting(1.0, 0.0, 0.0)
+        evidence.setting if evidence is not None and one_vs_rest else _model_selection.Setting(C, 0.0, 0.0)
     )
     blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
@@ -285,6 +287,11 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
         few = f"{facts.n_rows:,} rows are too few to choose by (at least {_model_selection.MIN_ROWS:,})"
         return "one_vs_rest", f"{affordable}; {few}"
     return None
+
+
+def _usual_C(params: Mapping[str, Any]) -> float:
+    """C of one-vs-rest where nothing else is chosen: 1, unless rows are made of blocks of texts."""
+    return float(params.get("usual_C", 1.0))
 
 
 def _has_label_texts(params: Mapping[str, Any]) -> bool:

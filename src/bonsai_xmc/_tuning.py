@@ -36,7 +36,7 @@ def _gather(
         return None
     rows = problem.rows.take(split.held_out).rows
     fixed = {"classifiers": "blend", "search": "auto", "blend_weight": 0.5, "logit_adjustment": 0.0}
-    strategy = resolve({**params, **fixed, "C": space.costs[0]}, part.facts)
+    strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
 

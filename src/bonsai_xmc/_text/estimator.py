@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from bonsai_xmc import _core
 from bonsai_xmc._estimator import Bonsai
 from bonsai_xmc._fitted import FittedModel
 from bonsai_xmc._inputs import CoreRows, TrainingRows, by_density
 from bonsai_xmc._params import check_params, threads_of
 from bonsai_xmc._progress import Phases, Progress, ProgressBar
 from bonsai_xmc._store import container
+from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._targets import labels_of
 from bonsai_xmc._text import blocks, tuning
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
@@ -22,7 +24,7 @@ from bonsai_xmc._text.pipelines import model_of
 from bonsai_xmc._text.prior_search import with_label_texts
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
-from bonsai_xmc._training import Problem
+from bonsai_xmc._training import Problem, Report
 from bonsai_xmc._work.work import Runner, Work
 
 # The parameters of the texts; all others are those of `Bonsai`.
@@ -55,7 +57,8 @@ class TextBonsai(Bonsai):
 
     Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
     texts are those of `TextVectorizer`; all others, from `representation` to `verbose`, are those of
-    `Bonsai`, with the same defaults. The methods are those of `Bonsai`, with texts instead of matrices.
+    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where rows have several blocks.
+    The methods are those of `Bonsai`, with texts instead of matrices.
 
     Parameters
     ----------
@@ -199,8 +202,7 @@ class TextBonsai(Bonsai):
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         params = self.get_params(deep=False)
-        plan = blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
-        options = text_options(params)
+        plan, options = self._blocks(), text_options(params)
         X, y = X if isinstance(X, _Labelled) else (X, None)
         if self.label_texts is not None:
             texts_of(self.label_texts)  # what is wrong with them is told before the training
@@ -219,6 +221,14 @@ class TextBonsai(Bonsai):
             (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
         )
         return TrainingRows(rows, n_rows, n_features, n_entries, None), text
+
+    def _train(
+        self, problem: Problem, params: dict[str, Any], seed: int, work: Work
+    ) -> tuple[Strategy, _core.Model, Report, float]:
+        return super()._train(problem, params | {"usual_C": blocks.usual_C(self._blocks())}, seed, work)
+
+    def _blocks(self) -> blocks.Plan:
+        return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
 
     def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
         if self.label_texts is None:

@@ -24,7 +24,7 @@ from bonsai_xmc._params import seed_of, threads_of
 from bonsai_xmc._progress import LOG, Progress
 from bonsai_xmc._random import shuffled
 from bonsai_xmc._targets import Labels
-from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan
+from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, label_scores, most_ngrams
@@ -58,7 +58,7 @@ class Settings:
     """A candidate: what the search may change."""
 
     words: Mapping[str, float]  # weight of each field's own words
-    pairs: Mapping[str, float]  # of its word bigrams
+    pairs: Mapping[str, float]  # of its word bigrams; trigrams go with them
     chars: Mapping[str, float]  # and of its character 5-grams
     bigrams: float  # of the joined text
     joined_chars: float
@@ -68,7 +68,8 @@ class Settings:
         """The parameters of `TextBonsai` that stand for it."""
         own = {}
         for field in self.words:
-            words = {1: self.words[field], 2: self.pairs[field]}
+            share = self.pairs[field] / OWN_WORDS[2]
+            words = {1: self.words[field], **{n: share * weight for n, weight in OWN_WORDS.items()}}
             blocks = {"word_ngrams": words, "char_ngrams": {5: self.chars[field]}}
             own[field] = {name: orders for name, orders in blocks.items() if any(orders.values())} or 0.0
         return {
@@ -283,6 +284,8 @@ class _Search:
         X = self._matrix(sample, settings)
         n = sample.n_training
         given = {name: self._params[name] for name in _TRAINING_PARAMS}
+        if given["C"] == AUTO:
+            given["C"] = usual_C(self._plan(settings))
         model = Bonsai(**given, **_CANDIDATE, n_jobs=self._params["n_jobs"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is a comparison, not the model
@@ -300,11 +303,14 @@ class _Search:
             if entry["settings"] == settings.describe():
                 entry["kept"] = True
 
-    def _matrix(self, sample: _Sample, settings: Settings) -> sp.csr_array:
+    def _plan(self, settings: Settings) -> Plan:
         params = settings.params()
-        plan = make_plan(
+        return make_plan(
             params["fields"], params["word_ngrams"], params["char_ngrams"], self._params["char_boundaries"]
         )
+
+    def _matrix(self, sample: _Sample, settings: Settings) -> sp.csr_array:
+        plan = self._plan(settings)
         parts = [block.weight * self._block(sample, block, settings.power) for block in plan.blocks]
         return sp.csr_array(sp.hstack(parts, format="csr", dtype=np.float32))
 
@@ -332,7 +338,7 @@ class _Search:
 
 
 # How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
-# C among it, `fit` chooses afterwards, on more rows.
+# `fit` chooses afterwards, on more rows; until then C is the usual one.
 _CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact", "threshold": 0.5}
 _TRAINING_PARAMS = (
     "C",

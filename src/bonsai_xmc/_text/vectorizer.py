@@ -28,10 +28,10 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         None: each row is a string. Otherwise each row is a record (a dict, or a row of a data frame; a plain
         string stands for the first field), and `fields` names its texts. These are joined into one text; in
         addition, each may have blocks of its own. A dict gives their weight, 0 for none:
-        ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and character
-        5-grams (× 0.7); a dict instead of the weight sets the n-grams: ``{"title": {"word_ngrams": {1: 0.5}},
-        "abstract": 0}``. In a list, the title (the field of that name, otherwise the first) has the weight 1,
-        others 0.
+        ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and
+        trigrams (× 0.2) and character 5-grams (× 0.7); a dict instead of the weight sets the n-grams:
+        ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title (the field of that name,
+        otherwise the first) has the weight 1, others 0.
     word_ngrams : dict, int or None, default=1
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
@@ -77,6 +77,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     ...     print(name, n_features, weight)
     title+abstract word 1 8 1.0
     title word 2 2 0.3
+    title word 3 0 0.2
     title char_wb 5 12 0.7
     """
 
