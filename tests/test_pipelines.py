@@ -68,10 +68,11 @@ def test_it_can_be_trained_again(texts):
 
 def test_our_own_vectorizer(texts, tmp_path):
     rows, labels = make_records()
-    pipeline = fitted((rows, labels), TextVectorizer(["title", "abstract"]), Bonsai())
+    pipeline = fitted((rows, labels), TextVectorizer(["title", "abstract"]), Bonsai(C=1.0))
     model = TextBonsai.from_pipeline(pipeline)
     model.save(tmp_path / "m.bonsai")
-    TextBonsai(fields=["title", "abstract"], max_ngrams=None).fit(rows, labels).save(tmp_path / "same.bonsai")
+    same = TextBonsai(fields=["title", "abstract"], max_ngrams=None, C=1.0).fit(rows, labels)
+    same.save(tmp_path / "same.bonsai")
     assert (tmp_path / "m.bonsai").read_bytes() == (tmp_path / "same.bonsai").read_bytes()
 
 
