@@ -106,21 +106,24 @@ class ZeroedArray {
     std::unique_ptr<T[], decltype(&std::free)> data_;
 };
 
-// Uninitialised floats: pages are first touched by the threads that use them.
-class FloatBuffer {
+// Uninitialised and aligned: pages are first touched by the threads that use them.
+template <class T>
+class Buffer {
   public:
-    // Room for at least n floats. The contents are lost if it has to grow.
+    // Room for at least n values. The contents are lost if it has to grow.
     void ensure_size(size_t n) {
         if (n <= size_) return;
         data_.reset();
-        data_ = {PanelAllocator<float>().allocate(n), &std::free};
+        data_ = {PanelAllocator<T>().allocate(n), &std::free};
         size_ = n;
     }
-    float& operator[](size_t i) { return data_[i]; }
-    const float& operator[](size_t i) const { return data_[i]; }
+    T& operator[](size_t i) { return data_[i]; }
+    const T& operator[](size_t i) const { return data_[i]; }
+    T* data() { return data_.get(); }
+    const T* data() const { return data_.get(); }
 
   private:
-    std::unique_ptr<float[], decltype(&std::free)> data_{nullptr, &std::free};
+    std::unique_ptr<T[], decltype(&std::free)> data_{nullptr, &std::free};
     size_t size_ = 0;
 };
 

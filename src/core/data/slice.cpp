@@ -12,7 +12,7 @@ constexpr uint32_t kSingleton = ~uint32_t{0};
 
 // Distinct features in descending order of frequency; equally frequent ones in the order of `distinct`.
 template <class Count>
-std::vector<uint32_t> by_frequency(std::span<const uint32_t> distinct, const std::vector<Count>& counts) {
+std::vector<uint32_t> by_frequency(std::span<const uint32_t> distinct, const Count* counts) {
     Count most = 0;
     for (const uint32_t f : distinct) most = std::max(most, counts[f]);
     std::vector<uint32_t> next(static_cast<size_t>(most) + 2, 0);  // most - count -> where the next one goes
@@ -49,7 +49,7 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
             if (local[source.index[e]]++ == 0) distinct.push_back(static_cast<uint32_t>(source.index[e]));
     }
-    features_ = by_frequency(distinct, local);
+    features_ = by_frequency(distinct, local.data());
     n_features_ = features_.size();
     if (separate_singletons)
         while (n_features_ > 0 && local[features_[n_features_ - 1]] == 1) --n_features_;
@@ -126,7 +126,7 @@ class RowSorter {
                 p + 1 == n_parts
                     ? ids.size()
                     : static_cast<size_t>(std::lower_bound(ptr.begin(), ptr.end() - 1, share) - ptr.begin());
-            parts_.push_back({begin, std::max(begin, end), std::vector<size_t>(source.n_features, 0), {}});
+            parts_.push_back({begin, std::max(begin, end), {}, {}});
         }
     }
 
@@ -162,6 +162,15 @@ class RowSorter {
         pool_.run(parts_.size(), [&](size_t p, unsigned) { fn(parts_[p], p); });
     }
 
+    // fn(i) for i in [0, n), by all threads.
+    template <class Fn>
+    void for_each_block(size_t n, Fn&& fn) {
+        constexpr size_t block = 4096;
+        pool_.run((n + block - 1) / block, [&](size_t task, unsigned) {
+            for (size_t i = task * block; i < std::min(n, (task + 1) * block); ++i) fn(i);
+        });
+    }
+
     template <class Fn>
     void for_each_entry_of(const Part& part, Fn&& fn) const {
         for (size_t r = part.begin; r < part.end; ++r) {
@@ -174,25 +183,35 @@ class RowSorter {
     // Features by frequency over all parts, and where each part's stretch of a column begins.
     void number_features() {
         for_each_part([&](Part& part, size_t) {
+            part.next.assign(source_.n_features, 0);
             for_each_entry_of(part, [&](size_t, uint32_t f, float) {
                 if (part.next[f]++ == 0) part.distinct.push_back(f);
             });
         });
         if (parts_.size() == 1) {
-            features_ = by_frequency(parts_[0].distinct, parts_[0].next);
-        } else {
-            std::vector<uint32_t> distinct;
-            std::vector<size_t> counts(source_.n_features, 0);
-            for (const Part& part : parts_)
-                for (const uint32_t f : part.distinct) {
-                    if (counts[f] == 0) distinct.push_back(f);
-                    counts[f] += part.next[f];
-                }
-            features_ = by_frequency(distinct, counts);
+            features_ = by_frequency(parts_[0].distinct, parts_[0].next.data());
+            size_t end = 0;
+            for (const uint32_t f : features_) end += std::exchange(parts_[0].next[f], end);
+            return;
         }
+        UninitialisedVector<size_t> counts(source_.n_features);
+        for_each_block(counts.size(), [&](size_t f) {
+            counts[f] = 0;
+            for (const Part& part : parts_) counts[f] += part.next[f];
+        });
+        std::vector<uint32_t> distinct;
+        std::vector<uint8_t> seen(source_.n_features, 0);
+        for (const Part& part : parts_)
+            for (const uint32_t f : part.distinct)
+                if (!std::exchange(seen[f], uint8_t{1})) distinct.push_back(f);
+        features_ = by_frequency(distinct, counts.data());
         size_t end = 0;
-        for (const uint32_t f : features_)
-            for (Part& part : parts_) end += std::exchange(part.next[f], end);
+        for (const uint32_t f : features_) end += std::exchange(counts[f], end);
+        for_each_block(features_.size(), [&](size_t number) {
+            const uint32_t f = features_[number];
+            size_t begin = counts[f];  // of the column
+            for (Part& part : parts_) begin += std::exchange(part.next[f], begin);
+        });
     }
 
     void write_rows(const Part& part, size_t p, std::span<const uint32_t> column_row,

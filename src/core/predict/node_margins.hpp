@@ -119,8 +119,8 @@ class NodeMargins {
     std::vector<size_t> firsts_;    // first_margin, likewise
     std::vector<BlockRows> blocks_;
     size_t n_used_ = 0;
-    FloatBuffer margins_;  // a block's begin at a multiple of 16
-    FloatBuffer largest_;  // of each block: that of the block at 16 i is the i-th
+    Buffer<float> margins_;  // a block's begin at a multiple of 16
+    Buffer<float> largest_;  // of each block: that of the block at 16 i is the i-th
 };
 
 }  // namespace bonsai

@@ -136,7 +136,7 @@ class LabelMargins {
     std::vector<size_t> requests_ptr_;
     std::vector<uint32_t> rows_;  // of the requests, by block
     std::vector<BlockRows> blocks_;
-    FloatBuffer margins_;
+    Buffer<float> margins_;
 };
 
 // The candidates are all labels of the leaves that a beam search ends in.

@@ -20,9 +20,8 @@ class BoundedClusters {
         Partition result = partition_rows(rows_, params_, Rng(key_), kernels_, pool_);
         clusters_.resize(result.n_clusters);
         for (uint32_t row = 0; row < rows_.n_rows; ++row) clusters_[result.cluster[row]].push_back(row);
-        // The parts of a cluster come last: they have their turn, too.
-        for (size_t c = 0; c < clusters_.size(); ++c)
-            if (clusters_[c].size() > largest_) split(c);
+        // The parts of clusters come last: they are the next round.
+        for (size_t first = 0; first < clusters_.size();) first = split_from(first);
         result.n_clusters = 0;
         for (const Cluster& cluster : clusters_) {
             for (const uint32_t row : cluster) result.cluster[row] = static_cast<uint32_t>(result.n_clusters);
@@ -34,9 +33,27 @@ class BoundedClusters {
   private:
     using Cluster = std::vector<uint32_t>;  // rows, ascending; empty once it has been split
 
-    void split(size_t c) {
-        const Cluster whole = std::exchange(clusters_[c], {});
-        const size_t n = whole.size(), first = clusters_.size();
+    // Splits the clusters from `first` on; returns where their parts begin.
+    size_t split_from(size_t first) {
+        const size_t end = clusters_.size();
+        std::vector<size_t> large;
+        for (size_t c = first; c < end; ++c)
+            if (clusters_[c].size() > largest_) large.push_back(c);
+        std::vector<Partition> parts(large.size());
+        pool_.run(large.size(), [&](size_t i, unsigned) { parts[i] = split(large[i]); });
+        for (size_t i = 0; i < large.size(); ++i) {
+            const Cluster whole = std::exchange(clusters_[large[i]], {});
+            const size_t begin = clusters_.size();
+            clusters_.resize(begin + parts[i].n_clusters);
+            for (size_t r = 0; r < whole.size(); ++r)
+                clusters_[begin + parts[i].cluster[r]].push_back(whole[r]);
+        }
+        return end;
+    }
+
+    Partition split(size_t c) const {
+        const Cluster& whole = clusters_[c];
+        const size_t n = whole.size();
         KMeansParams params = params_;
         params.k = std::clamp<size_t>((n * params_.k + rows_.n_rows - 1) / rows_.n_rows, 2, params_.k);
         Partition parts = partition_rows(SortedSlice(rows_, whole, pool_).rows(), params,
@@ -45,8 +62,7 @@ class BoundedClusters {
             parts.n_clusters = (n + largest_ - 1) / largest_;
             for (size_t i = 0; i < n; ++i) parts.cluster[i] = static_cast<uint32_t>(i * parts.n_clusters / n);
         }
-        clusters_.resize(first + parts.n_clusters);
-        for (size_t i = 0; i < n; ++i) clusters_[first + parts.cluster[i]].push_back(whole[i]);
+        return parts;
     }
 
     const RowsView rows_;

@@ -19,7 +19,7 @@ void SplitStage::prepare(std::span<const uint32_t>, Pool& pool) {
     if (!vectors_) throw std::invalid_argument("label vectors are needed to split nodes");
     for (const uint32_t label : nodes_.labels)
         if (label >= vectors_->n_rows) throw std::invalid_argument("a label has no vector");
-    if (nodes_.roots) all_.emplace(*vectors_, nodes_.labels_of(0), pool);
+    if (nodes_.roots && !all_) all_.emplace(*vectors_, nodes_.labels_of(0), pool);
 }
 
 Partition SplitStage::split(size_t node, const RowsView& rows, Pool& pool) const {

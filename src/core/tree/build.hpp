@@ -58,7 +58,9 @@ class SplitStage final : public Stage {
 
   protected:
     void prepare(std::span<const uint32_t> units, Pool& pool) override;
-    void release() override { all_.reset(); }
+    void release() override {
+        if (complete()) all_.reset();  // else it is there for the next units
+    }
     // Each root is large enough for all threads, and needs memory for its centres.
     bool one_at_a_time() const override { return nodes_.roots; }
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override;

@@ -62,7 +62,7 @@ void QuantisedCentres::quantise(const Centres& centres, std::span<const uint32_t
                                 const Kernels& kernels, Pool& pool) {
     lane_.assign(which.begin(), which.end());
     stride_ = padded_lanes(lane_.size());
-    weights_.resize(n_features_ * stride_);
+    weights_.ensure_size(n_features_ * stride_);
     scale_.resize(n_features_ * n_parts());
     Panel inverse(stride_, 0.0f);
     for (size_t l = 0; l < lane_.size(); ++l) inverse[l] = centres.inverse[lane_[l]];

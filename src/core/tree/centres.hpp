@@ -1,6 +1,7 @@
 // The centres of k-means: sums of rows in float, and the same as int8 to compare rows with.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,16 +16,18 @@ namespace bonsai {
 
 // k sums of rows, each contiguous: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
-    Centres(size_t k_, size_t n_features_)
+    Centres(size_t k_, size_t n_features_, Pool& pool)
         : k(k_),
           n_features(n_features_),
-          stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep),
-          sums(k_ * stride, 0.0f) {}
+          stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep) {
+        sums.ensure_size(k * stride);
+        pool.run(k, [&](size_t c, unsigned) { std::fill_n(sum(c), stride, 0.0f); });
+    }
 
     size_t k;
     size_t n_features;
     size_t stride;  // an odd number of cache lines: one feature of all centres does not map to one cache set
-    Panel sums;
+    Buffer<float> sums;
     std::vector<double> norm2 = std::vector<double>(k, 0.0);
     std::vector<float> inverse = std::vector<float>(k, 1.0f);  // 1 / norm; 0: the cluster is empty
 
@@ -87,7 +90,7 @@ class QuantisedCentres {
     float largest_value_;            // of a row, as an integer
     std::vector<uint32_t> lane_;     // the centres
     size_t stride_ = 0;              // their number, padded
-    AlignedVector<int8_t> weights_;  // parts of up to 128 lanes, each n_features x lanes
+    Buffer<int8_t> weights_;         // parts of up to 128 lanes, each n_features x lanes
     // What a row's value is multiplied by before it is rounded, parts x n_features; and what a sum of
     // integers is multiplied by, for each part.
     std::vector<float> scale_, unit_;

@@ -81,7 +81,7 @@ class KMeans {
         if (!members_.empty()) {
             const std::vector<uint32_t> initial = initial_centres(std::min(params_.k, members_.size()));
             k_ = initial.size();
-            Centres centres(k_, rows_.n_features);
+            Centres centres(k_, rows_.n_features, pool_);
             for (uint32_t c = 0; c < k_; ++c) {  // each the only member of its cluster
                 cluster_[members_[initial[c]]] = c;
                 add(members_[initial[c]], 1.0f, centres.sum(c));
