@@ -17,9 +17,7 @@ namespace bonsai {
 // k sums of rows, each contiguous: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
     Centres(size_t k_, size_t n_features_, Pool& pool)
-        : k(k_),
-          n_features(n_features_),
-          stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep) {
+        : k(k_), n_features(n_features_), stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep) {
         sums.ensure_size(k * stride);
         pool.run(k, [&](size_t c, unsigned) { std::fill_n(sum(c), stride, 0.0f); });
     }
@@ -87,10 +85,10 @@ class QuantisedCentres {
     }
 
     size_t n_features_;
-    float largest_value_;            // of a row, as an integer
-    std::vector<uint32_t> lane_;     // the centres
-    size_t stride_ = 0;              // their number, padded
-    Buffer<int8_t> weights_;         // parts of up to 128 lanes, each n_features x lanes
+    float largest_value_;         // of a row, as an integer
+    std::vector<uint32_t> lane_;  // the centres
+    size_t stride_ = 0;           // their number, padded
+    Buffer<int8_t> weights_;      // parts of up to 128 lanes, each n_features x lanes
     // What a row's value is multiplied by before it is rounded, parts x n_features; and what a sum of
     // integers is multiplied by, for each part.
     std::vector<float> scale_, unit_;
