@@ -1,14 +1,21 @@
 """Parts of texts, one at a time: `python -m benchmarks.text_ablation tibkat-core default stems`.
 
-One-vs-rest classifiers (C = 1) of 16,000 training rows are evaluated on others: for tibkat-core, 6,000 rows
-of the training part; for eurlex57k, dev. Texts are changed before they are vectorised: "stems" puts the stems
-of all words beside them, "stems-alone" in their place (both need snowballstemmer); "compounds" puts both
-parts of a long word beside it where these are words themselves; "title-twice" counts words of the title two
-times more; "beginning" has a block of the first 50 words after the title. "C=2" is another C.
+One-vs-rest classifiers of 16,000 training rows are evaluated on others: for tibkat-core, 6,000 rows of the
+training part; for eurlex57k, dev. Each variant differs from the default as its name says; without names, all
+are measured (20 minutes of CPU time for each set). Variants whose name begins with "n-grams" have words,
+bigrams and character 5-grams of the whole text instead, all of them or a number of selected ones.
+
+"stems" puts the stems of all words beside them, "stems-alone" in their place (both need snowballstemmer);
+"compounds" puts both parts of a long word beside it where these are words themselves; "title-twice" counts
+words of the title two times more; "beginning" has a block of the first 50 words after the title.
+
+--texts FILE writes the texts of the rows instead, for `benchmarks/sentences.py`, which makes vectors of them;
+--vectors FILE has these as a further block in the variants "vectors=WEIGHT".
 """
 
 import argparse
 import json
+import pathlib
 import re
 import time
 from collections import Counter
@@ -17,14 +24,68 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
 from bonsai_xmc import Bonsai, TextVectorizer, metrics
+from bonsai_xmc._targets import labels_of
+from bonsai_xmc._text.selection import best_columns
 
-from .texts import SETS, read
+from .texts import SETS, as_annif, read
 
 N_TRAINING, N_OTHERS = 16_000, 6_000
+SELECTED = 2 * N_TRAINING  # bigrams, as max_ngrams="auto" has it
 WORD = re.compile(r"\w\w+")
 Change = Callable[[str, str], str]  # of a text and its language
+
+# Blocks: of which text, with which options of the vectorizer.
+BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "words": ("joined", {}),
+    "title-words": ("title", {}),
+    "pairs": ("title", {"word_ngrams": {2: 1.0}}),
+    "triples": ("title", {"word_ngrams": {3: 1.0}}),
+    "characters": ("title", {"word_ngrams": None, "char_ngrams": 5}),
+    "characters-4": ("title", {"word_ngrams": None, "char_ngrams": 4}),
+    "characters-6": ("title", {"word_ngrams": None, "char_ngrams": 6}),
+    "beginning": ("beginning", {}),
+    "rest": ("rest", {}),
+    "bigrams": ("joined", {"word_ngrams": {2: 1.0}}),
+    "joined-characters": ("joined", {"word_ngrams": None, "char_ngrams": 5}),
+}
+OWN = {"pairs": 0.3, "triples": 0.2, "characters": 0.7}
+WHOLE = {"bigrams": 0.6, "joined-characters": 0.6}
+USUAL_C = 1.5  # of several blocks; of words alone 1
+
+# What a variant has beside words, and the options in which it differs.
+VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
+    "words": ({}, {"C": 1.0}),
+    "words-C=1.5": ({}, {}),
+    "title-words": ({"title-words": 0.5}, {}),
+    "title-pairs": ({"pairs": 0.3}, {}),
+    "title-characters": ({"characters": 0.7}, {}),
+    "no-triples": ({**OWN, "triples": 0.0}, {}),
+    "default": (OWN, {}),
+    "C=1": (OWN, {"C": 1.0}),
+    "C=2": (OWN, {"C": 2.0}),
+    "more-triples": ({**OWN, "pairs": 0.5, "triples": 0.5}, {}),
+    "characters-4": ({**OWN, "characters": 0.0, "characters-4": 0.7}, {}),
+    "characters-6": ({**OWN, "characters": 0.0, "characters-6": 0.7}, {}),
+    "power=1.25": (OWN, {"power": 1.25}),
+    "power=0.8": (OWN, {"power": 0.8}),
+    "stems-alone": (OWN, {}),
+    "stems": (OWN, {}),
+    "compounds": (OWN, {}),
+    "title-twice": (OWN, {}),
+    "beginning": ({**OWN, "beginning": 0.4}, {}),
+    "rest": ({**OWN, "rest": 0.3}, {}),
+    "bigrams": ({**OWN, "bigrams": 0.5}, {"selected": SELECTED}),
+    "trees": (OWN, {"classifiers": "leaf", "C": 1.0}),
+    "blend": (OWN, {"classifiers": "blend", "blend_weight": 0.2}),
+    "n-grams-all": (WHOLE, {"C": 1.0}),
+    "n-grams-32000-all-df": (WHOLE, {"C": 1.0, "selected": SELECTED, "frequent": True}),
+    "n-grams-32000": (WHOLE, {"C": 1.0, "selected": SELECTED}),
+    "n-grams-16000": (WHOLE, {"C": 1.0, "selected": SELECTED // 2}),
+    "n-grams-8000": (WHOLE, {"C": 1.0, "selected": SELECTED // 4}),
+}
 
 
 def sample(name: str) -> tuple[list[Any], list[Any]]:
@@ -74,54 +135,95 @@ def compounds(texts: Sequence[str]) -> Change:
     return change
 
 
-def unchanged(text: str, language: str) -> str:
-    return text
+class Texts:
+    """The texts of a set's rows, and their blocks as far as they were needed; training rows come first."""
+
+    def __init__(self, name: str) -> None:
+        parts = sample(name)
+        self.n_training = len(parts[0])
+        self.labels, self.truth = ([row[1] for row in rows] for rows in parts)
+        rows = [*parts[0], *parts[1]]
+        fields = SETS[name][0]
+        self._languages = [row[2] for row in rows]
+        title, *others = ([row[0].get(field) or "" for row in rows] for field in fields)
+        rest = [" ".join(texts) for texts in zip(*others, strict=True)]
+        self.joined = [f"{t} {r}" for t, r in zip(title, rest, strict=True)]
+        beginning = [" ".join(text.split()[:50]) for text in rest]
+        self._texts = {"title": title, "joined": self.joined, "rest": rest, "beginning": beginning}
+        self._blocks: dict[Any, Any] = {}
+
+    def _changed(self, variant: str) -> list[str]:
+        """The joined text, as a variant has it."""
+        if variant == "title-twice":
+            return [f"{t} {t} {j}" for t, j in zip(self._texts["title"], self.joined, strict=True)]
+        if variant == "compounds":
+            change = compounds(self.joined[: self.n_training])
+        elif variant.startswith("stems"):
+            change = stems(variant == "stems")
+        else:
+            return self.joined
+        return [change(text, code) for text, code in zip(self.joined, self._languages, strict=True)]
+
+    def block(self, variant: str, name: str, power: float, selected: int | None, frequent: bool) -> Any:
+        """Unit rows; n-grams of the joined text are selected."""
+        source, options = BLOCKS[name]
+        changed = variant if name == "words" else ""
+        key = (changed if changed in CHANGED else "", name, power, selected, frequent)
+        if key not in self._blocks:
+            texts = self._changed(changed) if source == "joined" else self._texts[source]
+            vectorizer = TextVectorizer(**options, power=power)
+            X = vectorizer.fit_transform(texts[: self.n_training])
+            others = vectorizer.transform(texts[self.n_training :])
+            if selected and source == "joined" and name != "words":
+                keep = self._best(X, selected, frequent)
+                X, others = normalize(X[:, keep]), normalize(others[:, keep])
+            self._blocks[key] = X, others
+        return self._blocks[key]
+
+    def _best(self, X: Any, selected: int, frequent: bool) -> Any:
+        if not frequent:
+            return best_columns(X, labels_of(self.labels), selected)
+        from bonsai_xmc._text.selection import label_scores
+
+        scores = label_scores(X, labels_of(self.labels))
+        return np.sort(np.argsort(-scores, kind="stable")[:selected])
 
 
-def matrices(name: str, variant: str, parts: tuple[list[Any], list[Any]]) -> tuple[Any, Any]:
-    """X of the rows to train on, and of the others."""
-    fields = SETS[name][0]
-    weights = {"joined": 1.0, "pairs": 0.3, "characters": 0.7, "beginning": 0.0, "words": 0.0}
-    weights |= {
-        "words": {"pairs": 0.0, "characters": 0.0},
-        "title-words": {"pairs": 0.0, "characters": 0.0, "words": 0.5},
-        "no-characters": {"characters": 0.0},
-        "no-pairs": {"pairs": 0.0},
-        "beginning": {"beginning": 0.4},
-    }.get(variant, {})
-    joined = [[" ".join(row[0].get(f) or "" for f in fields) for row in rows] for rows in parts]
-    titles = [[row[0].get("title") or "" for row in rows] for rows in parts]
-    rest = [
-        [" ".join(" ".join(row[0].get(f) or "" for f in fields[1:]).split()[:50]) for row in rows]
-        for rows in parts
-    ]
-    if variant == "title-twice":
-        joined = [
-            [f"{t} {t} {j}" for t, j in zip(*both, strict=True)] for both in zip(titles, joined, strict=True)
-        ]
-    change = {
-        "stems": lambda: stems(True),
-        "stems-alone": lambda: stems(False),
-        "compounds": lambda: compounds(joined[0]),
-    }
-    changed = change.get(variant, lambda: unchanged)()
-    joined = [
-        [changed(t, row[2]) for t, row in zip(*both, strict=True)] for both in zip(joined, parts, strict=True)
-    ]
-    blocks = {
-        "joined": (joined, {}),
-        "pairs": (titles, {"word_ngrams": {2: 1.0}}),
-        "characters": (titles, {"word_ngrams": None, "char_ngrams": 5}),
-        "beginning": (rest, {}),
-        "words": (titles, {}),
-    }
-    X: tuple[list[Any], list[Any]] = ([], [])
-    for block, (texts, options) in blocks.items():
-        if weights[block]:
-            vectorizer = TextVectorizer(**options)  # type: ignore[arg-type]
-            X[0].append(weights[block] * vectorizer.fit_transform(texts[0]))
-            X[1].append(weights[block] * vectorizer.transform(texts[1]))
-    return sp.hstack(X[0], format="csr"), sp.hstack(X[1], format="csr")
+CHANGED = ("title-twice", "compounds", "stems", "stems-alone")
+
+
+def matrices(texts: Texts, variant: str, vectors: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """X of the rows to train on, of the others, and the parameters of the classifiers."""
+    weight = float(variant.removeprefix("vectors=")) if variant.startswith("vectors=") else 0.0
+    own, options = VARIANTS["default" if weight else variant]
+    params = {"classifiers": "one_vs_rest", "C": USUAL_C, **options}
+    selection = params.pop("power", 1.0), params.pop("selected", None), params.pop("frequent", False)
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for name, factor in {"words": 1.0, **own}.items():
+        if factor:
+            for part, X in zip(parts, texts.block(variant, name, *selection), strict=True):
+                part.append(factor * X)
+    if weight:
+        n = texts.n_training
+        for part, X in zip(parts, (vectors[:n], vectors[n:]), strict=True):
+            part.append(sp.csr_array(weight * X))
+    X, others = (sp.csr_array(sp.hstack(part, format="csr", dtype=np.float32)) for part in parts)
+    return X, others, params
+
+
+def measure(texts: Texts, variant: str, vectors: Any) -> dict[str, Any]:
+    X, others, params = matrices(texts, variant, vectors)
+    begin = time.process_time()
+    model = Bonsai(**params, threshold=0.5, n_jobs=2).fit(X, texts.labels)
+    cpu = time.process_time() - begin
+    ids = model.top_k(others, 10)[0]
+    known = set(model.classes_.tolist())
+    truth = [[label for label in row if label in known] for row in texts.truth]
+    figures = metrics.evaluate(truth, ids, texts.labels, k=(1, 5), classes=model.classes_)
+    ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
+    figures = {key: figures[key] for key in ("P@1", "P@5", "PSP@5")} | as_annif(ranked, texts.truth)
+    shown = {key: round(value, 2) for key, value in figures.items()}
+    return {**shown, "features": X.shape[1], "entries": X.nnz, "cpu": round(cpu, 1)}
 
 
 def main() -> None:
@@ -129,21 +231,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", choices=["tibkat-core", "eurlex57k"])
-    parser.add_argument("variants", nargs="+")
+    parser.add_argument("variants", nargs="*", help=f"vectors=WEIGHT, {', '.join(VARIANTS)}")
+    parser.add_argument("--texts", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--vectors", type=pathlib.Path, metavar="FILE")
     args = parser.parse_args()
-    parts = sample(args.name)
-    labels = [row[1] for row in parts[0]]
-    for variant in args.variants:
-        X, others = matrices(args.name, variant, parts)
-        C = float(variant.removeprefix("C=")) if variant.startswith("C=") else 1.0
-        begin = time.process_time()
-        model = Bonsai(classifiers="one_vs_rest", C=C, threshold=0.5, n_jobs=2).fit(X, labels)
-        cpu = time.process_time() - begin
-        known = set(model.classes_.tolist())
-        truth = [[label for label in row[1] if label in known] for row in parts[1]]
-        figures = metrics.evaluate(truth, model.top_k(others, 5)[0], labels, k=(1, 5), classes=model.classes_)
-        shown = {key: round(figures[key], 2) for key in ("P@1", "P@5", "PSP@5")}
-        print(json.dumps({"data": args.name, "variant": variant, **shown, "cpu": round(cpu, 1)}), flush=True)
+    texts = Texts(args.name)
+    if args.texts:
+        args.texts.write_text(json.dumps(texts.joined))
+        return
+    vectors = np.load(args.vectors) if args.vectors else None
+    for variant in args.variants or VARIANTS:
+        print(
+            json.dumps({"data": args.name, "variant": variant, **measure(texts, variant, vectors)}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

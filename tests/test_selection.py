@@ -55,6 +55,19 @@ def test_scores_by_hand():
     np.testing.assert_allclose(scores, [2 * np.log(2 * 4 / (2 * 3)), 0, 0], atol=1e-12)
 
 
+def test_ngrams_of_many_rows_come_last():
+    """100 rows, half of them with the label: columns of 50, 2, 2 and 1 of these, and one of other rows."""
+    X = np.zeros((100, 5), np.float32)
+    for column, rows in enumerate((range(50), (0, 1), (2, 3), (4,), (60, 61))):
+        X[list(rows), column] = 1
+    X = sp.csr_array(X)
+    labels = labels_of([["a"] if i < 50 else ["b"] if i == 70 else [] for i in range(100)])
+    assert selection.label_scores(X, labels)[0] > selection.label_scores(X, labels)[1] > 0
+    assert selection.best_columns(X, labels, 2).tolist() == [1, 2]
+    assert selection.best_columns(X, labels, 4).tolist() == [1, 2, 3, 4]
+    assert selection.best_columns(X, labels, 5).tolist() == [0, 1, 2, 3, 4]
+
+
 def test_memory_is_bounded_by_parts(records, monkeypatch):
     _, X, *_ = fitted(records, None, {1: 1.0, 2: 0.6})
     labels = labels_of(records[1])

@@ -82,7 +82,8 @@ class TextBonsai(Bonsai):
     power : float, default=1.0
     max_ngrams : "auto", int or None, default="auto"
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
-        that tell most about the labels, by their co-occurrence. "auto": 2 for each row, at least 20,000.
+        that tell most about the labels, by their co-occurrence, and are in at most 2 % of the rows where
+        there are enough of these. "auto": 2 for each row, at least 20,000.
         Saves most of the time that n-grams take. None keeps all of them.
     label_texts : mapping or path, optional
         Names, synonyms or descriptions of labels: a text or a list of texts for each, or a file (see

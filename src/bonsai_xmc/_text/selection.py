@@ -4,7 +4,8 @@ Bigrams and character n-grams are many, and most of them tell nothing that words
 time for every entry of X, and more for each where the weights of all features do not fit into the caches. The
 score of an n-gram is the largest of c log(c n / (f m)) over the labels: c rows have both, f the n-gram and m
 the label, out of n. That is the part of the likelihood ratio test which speaks for the label; pairs that only
-one row has do not count.
+one row has do not count. n-grams of many rows come last: they have most of the entries, and say little that
+words do not say (docs/text.md).
 """
 
 from dataclasses import replace
@@ -23,6 +24,7 @@ Array = npt.NDArray[Any]
 # max_ngrams="auto"
 _FEWEST = 20_000
 _FOR_EACH_ROW = 2
+_MOST_ROWS = 0.02  # share of the rows above which an n-gram is taken last
 _PAIRS = 20_000_000  # n-grams × labels of their rows at a time: bounds the memory
 _ROWS = 4096  # that are scaled at a time
 
@@ -47,10 +49,8 @@ def select_ngrams(
     keep = np.ones(X.shape[1], bool)
     for block, columns in zip(text.plan.blocks, text.block_slices(), strict=True):
         if is_selected(block) and columns.stop - columns.start > most:
-            scores = label_scores(X[:, columns], labels)
-            best = np.argsort(-scores, kind="stable")[:most]
             keep[columns] = False
-            keep[columns.start + best] = True
+            keep[columns.start + best_columns(X[:, columns], labels, most)] = True
     if keep.all():
         return text, X
     selected = _with_features(text, keep)
@@ -60,6 +60,13 @@ def select_ngrams(
 def is_selected(block: Block) -> bool:
     """Words are all kept, and blocks of several orders of words, of which words may be one, too."""
     return block.analyzer != "word" or (block.min_n == block.max_n and block.min_n > 1)
+
+
+def best_columns(X: sp.csr_array, labels: Labels, most: int) -> Array:
+    """The columns to be kept, ascending: those with the best scores that are not in many rows."""
+    scores = label_scores(X, labels)
+    frequent = np.bincount(X.indices, minlength=X.shape[1]) > _MOST_ROWS * X.shape[0]
+    return np.sort(np.lexsort((-scores, frequent))[:most])
 
 
 def label_scores(X: sp.csr_array, labels: Labels) -> Array:

@@ -27,7 +27,7 @@ from bonsai_xmc._targets import Labels
 from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
-from bonsai_xmc._text.selection import is_selected, label_scores, most_ngrams
+from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
 
 Array = npt.NDArray[Any]
@@ -332,8 +332,7 @@ class _Search:
         joined = block.text == self._fields
         if most is None or not joined or not is_selected(block) or X.shape[1] <= most:
             return X
-        scores = label_scores(X[: sample.n_training], sample.every)
-        best = np.sort(np.argsort(-scores, kind="stable")[:most])
+        best = best_columns(X[: sample.n_training], sample.every, most)
         return sp.csr_array(normalize(X[:, best], copy=False))
 
 
