@@ -136,10 +136,7 @@ def test_what_does_not_fit(data):
         Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)
     with says('logit_adjustment needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", logit_adjustment=0.5).fit(X, Y)
-    for search in ("beam", "index"):
-        with says('classifiers="blend" scores all labels'):
-            Bonsai(classifiers="blend", search=search).fit(X, Y)
-    with says('logit_adjustment needs search="exact" or "beam", but search is "index"'):
-        Bonsai(search="index", logit_adjustment=0.5).fit(X, Y)
+    with says('classifiers="blend" ranks labels by all of its classifiers'):
+        Bonsai(classifiers="blend", search="beam").fit(X, Y)
     with says('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it'):
         Bonsai(path_weight=0.5).fit(X, Y)

@@ -215,6 +215,32 @@ def test_an_index_of_other_classifiers(classifiers, index):
         _core.build_label_index(trees, 1)
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"classifiers": "blend", "blend_weight": 0.4, "logit_adjustment": 0.3, "n_trees": 2},
+        {"classifiers": "one_vs_rest", "logit_adjustment": 0.3},
+    ],
+    ids=["blend", "adjusted"],
+)
+def test_blends_and_adjusted_scores(data, params, tmp_path):
+    X = data.X_test[:60]
+    model = Bonsai(**params, search="index", threshold=0.5, C=1.0).fit(data.X_train, data.Y_train)
+    all_ids, all_scores = model.set_params(n_probe=None).top_k(X, 300)
+    ids, scores = model.set_params(n_probe=12).top_k(X, 10)
+    for row in range(X.shape[0]):  # the ranking of all labels without those that are not found
+        place = {label: i for i, label in enumerate(all_ids[row].tolist())}
+        places = [place[label] for label in ids[row].tolist() if label in place]
+        assert places == sorted(places)
+        assert scores[row, : len(places)].tolist() == all_scores[row, places].tolist()
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(ids, all_ids[:, :10], strict=True)]) > 5
+    assert not np.array_equal(ids, all_ids[:, :10])  # some are not found
+    model.save(tmp_path / "m.bonsai")
+    loaded = Bonsai.load(tmp_path / "m.bonsai").set_params(n_jobs=1, n_probe=12)
+    alone = np.vstack([loaded.top_k(X[i : i + 1], 10)[0] for i in range(20)])
+    assert np.array_equal(alone, ids[:20])
+
+
 # --- parameters ---
 
 
@@ -231,12 +257,15 @@ def test_what_auto_comes_to():
     assert strategy_for(2**24 + 1, **given).search == "exact"
     assert strategy_for(10, search="index").classifiers == "one_vs_rest"
     assert strategy_for(50_001, **given).n_trees == 0
+    assert strategy_for(50_000, classifiers="blend").search == "exact"
+    assert strategy_for(50_001, classifiers="blend").search == "index"
 
 
 def test_probes_grow_with_k():
     assert [n_probe("auto", "index", k, 700_000) for k in (1, 5, 100)] == [20, 36, 416]
     assert n_probe("auto", "index", 100, 50_000) == 0  # more than half of the blocks
     assert n_probe("auto", "exact", 5, 700_000) in (0, 36)
+    assert n_probe("auto", "index", 5, 700_000, adjusted=True) == 144
     assert (n_probe(None, "index", 5, 700_000), n_probe(7, "index", 5, 10)) == (0, 7)
 
 

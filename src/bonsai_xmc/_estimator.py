@@ -106,8 +106,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         With one-vs-rest, the labels that are scored: all ("exact"), the candidates of an inverted index over
         the classifiers ("index"), or the labels of the leaves that a beam search in trees reaches ("beam").
         "auto": "exact" up to 50,000 labels and for dense X, otherwise "index". Leaf classifiers are always
-        found by beam search; a blend scores all labels by one-vs-rest, and the 32 best of a beam search by
-        leaf classifiers, too.
+        found by beam search; a blend scores all labels by one-vs-rest, or those of an index, and the 32 best
+        of a beam search by leaf classifiers, too.
     path_weight : "auto" or float ≥ 0, default="auto"
         With one-vs-rest and beam search: weight of the path's log score, which is added to that of the label.
         "auto": 0.
@@ -467,7 +467,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         if k >= 2**31:
             raise ValueError(f"k is {k}, but must be at most 2³¹ − 1")
         beam = beam_size(self.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
-        probes = n_probe(self.n_probe, fitted.strategy.search, int(k), fitted.n_labels)
+        adjusted = fitted.strategy.logit_adjustment > 0
+        probes = n_probe(self.n_probe, fitted.strategy.search, int(k), fitted.n_labels, adjusted)
         threads = threads_of(self.n_jobs)
         rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)

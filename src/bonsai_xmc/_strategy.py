@@ -30,6 +30,7 @@ STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("one_vs_rest", "index"): ("one_vs_rest", "index"),
     ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
     ("blend", "exact"): ("trees", "one_vs_rest"),
+    ("blend", "index"): ("trees", "one_vs_rest", "index"),
 }
 
 # What only clustering uses, with the value that says that nothing was given.
@@ -211,7 +212,7 @@ def beam_size(given: Any, n_trees: int, search: str) -> int:
     return int(given or 0)
 
 
-def n_probe(given: Any, search: str, k: int, n_labels: int) -> int:
+def n_probe(given: Any, search: str, k: int, n_labels: int, adjusted: bool = False) -> int:
     """Blocks of classifiers that are scored for a row's k best labels; 0 for all."""
     if not is_auto(given):
         check("n_probe", given)
@@ -223,7 +224,8 @@ def n_probe(given: Any, search: str, k: int, n_labels: int) -> int:
         return int(given or 0)
     # 99 % of the labels that scoring all of them finds, for any k (docs/performance.md). Where half of the
     # blocks would be scored, scoring all takes no longer.
-    chosen = 16 + 4 * k
+    # Adjusted scores prefer rare labels, which the index does not know.
+    chosen = (16 + 4 * k) * (4 if adjusted else 1)
     return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
 
 
@@ -240,15 +242,13 @@ def _choose(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None) 
         reasons.append(reason)
     else:
         reasons.append(f'classifiers="{classifiers}" was given')
-    if classifiers == "blend" and search in ("beam", "index"):
+    if classifiers == "blend" and search == "beam":
         raise ValueError(
-            'classifiers="blend" scores all labels: leave search="auto", or say classifiers="one_vs_rest" '
-            f'for search="{search}"'
+            'classifiers="blend" ranks labels by all of its classifiers: leave search="auto", or say '
+            'classifiers="one_vs_rest" for search="beam"'
         )
     if classifiers == "leaf":
         search = "beam"
-    elif classifiers == "blend":
-        search = "exact"
     elif search == "auto":
         search, because = _choose_search(facts)
         reasons.append(because)
@@ -335,8 +335,6 @@ def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reaso
             raise ValueError(
                 f'{name} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
             )
-    if _positive(params["logit_adjustment"]) and search == "index":
-        raise ValueError(f'logit_adjustment needs search="exact" or "beam", but search is "index" {because}')
     if not is_auto(params["blend_weight"]) and classifiers != "blend":
         raise ValueError(
             f'blend_weight needs classifiers="blend", but this model has "{classifiers}" {because}'

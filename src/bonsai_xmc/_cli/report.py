@@ -24,6 +24,7 @@ _RANKED_BY = {
     ("one_vs_rest", "index"): "one-vs-rest classifiers; an index over them finds the candidates",
     ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
     ("blend", "exact"): "one-vs-rest classifiers of all labels, and leaf classifiers, found by beam search",
+    ("blend", "index"): "one-vs-rest classifiers, found by an index, and leaf ones, found by beam search",
 }
 
 

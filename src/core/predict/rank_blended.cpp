@@ -7,8 +7,9 @@
 namespace bonsai {
 
 BlendedRanking::BlendedRanking(const Model& model, const Batch& batch, const Scores& scores,
-                               std::unique_ptr<Ranking> trees, size_t n_from_trees, size_t k,
-                               const Kernels& kernels, Pool& pool)
+                               std::unique_ptr<Ranking> trees, size_t n_from_trees,
+                               std::unique_ptr<ProbedBlocks> probed, size_t k, const Kernels& kernels,
+                               Pool& pool)
     : model_(model),
       one_vs_rest_(*model.one_vs_rest()),
       batch_(batch),
@@ -18,12 +19,14 @@ BlendedRanking::BlendedRanking(const Model& model, const Batch& batch, const Sco
       pool_(pool),
       trees_(std::move(trees)),
       n_from_trees_(trees_ ? n_from_trees : 0),
+      probed_(std::move(probed)),
       loop_(batch, kernels, pool),
       best_(scores, k, pool.threads()),
       ranked_(pool.threads()) {}
 
 size_t BlendedRanking::max_rows() const {
-    const size_t rows = best_.max_rows(one_vs_rest_.n_labels());
+    size_t rows = best_.max_rows(one_vs_rest_.n_labels());
+    if (probed_) rows = std::min(rows, probed_->max_rows(n_from_trees_));
     if (!trees_) return rows;
     const size_t bytes = n_from_trees_ * (sizeof(int32_t) + sizeof(float) + sizeof(FromTrees));
     return std::min({rows, trees_->max_rows(), std::max<size_t>(1, kMarginBytes / bytes)});
@@ -59,6 +62,19 @@ void BlendedRanking::score_by_trees() {
 }
 
 void BlendedRanking::score_by_one_vs_rest() {
+    loop_.run(one_vs_rest_, blocks(), [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t) {
+        add_block(scorer, row, block.from);
+    });
+}
+
+// Those that the index finds, and those of labels that the trees score; without an index all.
+std::vector<BlockRows>& BlendedRanking::blocks() {
+    if (probed_)
+        return probed_->find([&](size_t row, auto&& add) {
+            const size_t n = trees_ ? from_trees_end_[row] : 0;
+            for (size_t i = row * n_from_trees_; i < row * n_from_trees_ + n; ++i)
+                add(from_trees_[i].position / static_cast<uint32_t>(kBlockChildren));
+        });
     rows_.clear();
     for (size_t row = 0; row < batch_.size(); ++row)
         if (batch_.row(row).n > 0) rows_.push_back(static_cast<uint32_t>(row));
@@ -66,9 +82,7 @@ void BlendedRanking::score_by_one_vs_rest() {
     const size_t n_labels = one_vs_rest_.children(0).size();
     for (size_t from = 0; !rows_.empty() && from < n_labels; from += kBlockChildren)
         if (one_vs_rest_.has_allowed(0, from)) blocks_.push_back({0, from, 0, rows_});
-    loop_.run(one_vs_rest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t) {
-        add_block(scorer, row, block.from);
-    });
+    return blocks_;
 }
 
 // Labels that the trees score are few and handled one by one. Offsets are not positive: the score of any

@@ -12,22 +12,25 @@
 #include "predict/batch.hpp"
 #include "predict/beam_search.hpp"
 #include "predict/block_scoring.hpp"
+#include "predict/probed_blocks.hpp"
 #include "predict/ranking.hpp"
 
 namespace bonsai {
 
 // log score = log((1 - w) exp(one-vs-rest) + w exp(trees)) + the label's offset, w being the blend weight. A
-// label that is not among the best of the trees has 0 for exp(trees). All labels are scored: what is found is
-// the k best of them. Ties go to the larger one-vs-rest margin, then to the smaller label.
+// label that is not among the best of the trees has 0 for exp(trees). Without an index all labels are scored:
+// what is found is the k best of them. With one, the labels of the blocks that it finds, and of those that
+// the trees score. Ties go to the larger one-vs-rest margin, then to the smaller label.
 class BlendedRanking : public Ranking {
   public:
     // How many labels the trees score: the same for every k, so that it does not change the order.
     static constexpr size_t kFromTrees = 32;
 
-    // `trees` finds the n_from_trees best labels of the batch's rows; null if the blend weight is 0.
+    // `trees` finds the n_from_trees best labels of the batch's rows; null if the blend weight is 0. `probed`
+    // finds blocks of one-vs-rest classifiers; null: all are scored.
     BlendedRanking(const Model& model, const Batch& batch, const Scores& scores,
-                   std::unique_ptr<Ranking> trees, size_t n_from_trees, size_t k, const Kernels& kernels,
-                   Pool& pool);
+                   std::unique_ptr<Ranking> trees, size_t n_from_trees, std::unique_ptr<ProbedBlocks> probed,
+                   size_t k, const Kernels& kernels, Pool& pool);
 
     size_t max_rows() const override;
     void run(const TopKOutput& out) override;
@@ -41,6 +44,7 @@ class BlendedRanking : public Ranking {
 
     void score_by_trees();
     void score_by_one_vs_rest();
+    std::vector<BlockRows>& blocks();
     void add_block(BlockScorer& scorer, size_t row, size_t from);
     std::span<const FromTrees> of_block(size_t row, size_t begin, size_t end) const;
     double blended(float one_vs_rest, float trees) const;
@@ -53,6 +57,7 @@ class BlendedRanking : public Ranking {
     Pool& pool_;
     std::unique_ptr<Ranking> trees_;
     const size_t n_from_trees_;
+    std::unique_ptr<ProbedBlocks> probed_;
     std::vector<int32_t> ids_;  // n_from_trees_ of each row, best first
     std::vector<float> tree_scores_;
     std::vector<FromTrees> from_trees_;     // the same by ascending position

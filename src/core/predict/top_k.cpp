@@ -56,8 +56,9 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
         return std::make_unique<CandidateRanking>(model, batch, scores, beam_size, params.path_weight,
                                                   params.k, kernels, pool);
     const bool plain = model.blend_weight() == 0 && model.label_offsets().empty();
-    if (plain && model.index() && !params.exact && params.n_probe > 0 &&
-        params.n_probe < n_allowed_blocks(*one_vs_rest))
+    const bool indexed = model.index() && !params.exact && params.n_probe > 0 &&
+                         params.n_probe < n_allowed_blocks(*one_vs_rest);
+    if (plain && indexed)
         return std::make_unique<IndexedRanking>(*one_vs_rest, *model.index(), batch, scores, params.n_probe,
                                                 params.k, kernels, pool);
     if (plain) return std::make_unique<ExactRanking>(*one_vs_rest, batch, scores, params.k, kernels, pool);
@@ -66,8 +67,11 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
     std::unique_ptr<Ranking> leaves;
     if (model.blend_weight() > 0)
         leaves = rank_leaves(*trees, batch, scores, beam_size, n_from_trees, kernels, pool);
-    return std::make_unique<BlendedRanking>(model, batch, scores, std::move(leaves), n_from_trees, params.k,
-                                            kernels, pool);
+    std::unique_ptr<ProbedBlocks> probed;
+    if (indexed)
+        probed = std::make_unique<ProbedBlocks>(*one_vs_rest, *model.index(), batch, params.n_probe, pool);
+    return std::make_unique<BlendedRanking>(model, batch, scores, std::move(leaves), n_from_trees,
+                                            std::move(probed), params.k, kernels, pool);
 }
 
 // Where a batch that begins at this row ends. The more rows there are, the more share a block.
