@@ -17,6 +17,7 @@ _PANEL = 64  # classifiers that are solved together
 _UNIT_LABELS = 64  # labels of a unit of label vectors
 _UNIT_CLASSES = 512  # classes of a unit of a root
 _WEIGHT = 12  # bytes of a solved weight before it is packed
+_BLOCK_ENTRIES = 1 << 18  # of rows that are sorted together
 _PAGE = 4096
 # Vectors that grow by doubling have half as much again on average.
 _GROWTH = 1.5
@@ -138,11 +139,15 @@ def sorted_rows(sizes: Sizes, strategy: Strategy, share: float) -> float:
 
 
 def sort_rows(sizes: Sizes, strategy: Strategy, threads: int, share: float) -> float:
-    """While they are sorted: as columns, too, with the place of each column for each thread."""
+    """While they are sorted: each thread has the frequency of features, then a block as columns, too."""
+    rows = sorted_rows(sizes, strategy, share)
     if has_dense_vectors(sizes, strategy):
-        return sorted_rows(sizes, strategy, share)
-    parts = min(threads, max(1.0, share * vector_entries(sizes, strategy) / 2**18))
-    return 2 * sorted_rows(sizes, strategy, share) + 12.0 * (parts + 1) * vector_columns(sizes, strategy)
+        return rows
+    columns, entries = vector_columns(sizes, strategy), share * vector_entries(sizes, strategy)
+    of_block = max(float(_BLOCK_ENTRIES), columns)
+    parts = min(threads, max(1.0, entries / _BLOCK_ENTRIES))
+    counting = 8.0 * parts * columns
+    return 4.0 * columns + max(counting, rows + parts * (_ENTRY * min(of_block, entries) + 8.0 * columns))
 
 
 def k_means(sizes: Sizes, strategy: Strategy, share: float) -> float:

@@ -11,11 +11,10 @@ constexpr size_t kRowsBetweenPolls = 1024;
 constexpr uint32_t kSingleton = ~uint32_t{0};
 
 // Distinct features in descending order of frequency; equally frequent ones in the order of `distinct`.
-template <class Count>
-std::vector<uint32_t> by_frequency(std::span<const uint32_t> distinct, const Count* counts) {
-    Count most = 0;
+std::vector<uint32_t> by_frequency(std::span<const uint32_t> distinct, std::span<const uint32_t> counts) {
+    uint32_t most = 0;
     for (const uint32_t f : distinct) most = std::max(most, counts[f]);
-    std::vector<uint32_t> next(static_cast<size_t>(most) + 2, 0);  // most - count -> where the next one goes
+    std::vector<uint32_t> next(size_t{most} + 2, 0);  // most - count -> where the next one goes
     for (const uint32_t f : distinct) ++next[most - counts[f] + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     std::vector<uint32_t> features(distinct.size());
@@ -49,7 +48,7 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
             if (local[source.index[e]]++ == 0) distinct.push_back(static_cast<uint32_t>(source.index[e]));
     }
-    features_ = by_frequency(distinct, local.data());
+    features_ = by_frequency(distinct, local);
     n_features_ = features_.size();
     if (separate_singletons)
         while (n_features_ > 0 && local[features_[n_features_ - 1]] == 1) --n_features_;
@@ -110,127 +109,110 @@ RowsView Slice::rows() const {
 
 namespace {
 
-// Sorts rows by transposing them twice: to columns in the order of the new numbers, rows ascending in each,
-// and back. Each part of the rows belongs to one thread, and has its own stretch of every column.
+// Sorts rows by transposing them twice, block by block: to columns in the order of the new numbers, and back.
 class RowSorter {
   public:
     RowSorter(const RowsView& source, std::span<const uint32_t> ids, std::span<const int64_t> ptr, Pool& pool)
-        : source_(source), ids_(ids), ptr_(ptr), pool_(pool) {
-        constexpr size_t worth_a_thread = 1 << 18;
-        const auto n_entries = static_cast<size_t>(ptr.back());
-        const size_t n_parts = std::clamp<size_t>(n_entries / worth_a_thread, 1, pool.threads());
-        for (size_t p = 0; p < n_parts; ++p) {
-            const size_t begin = p == 0 ? 0 : parts_.back().end;
-            const auto share = static_cast<int64_t>(n_entries / n_parts * (p + 1));
-            const auto end =
-                p + 1 == n_parts
-                    ? ids.size()
-                    : static_cast<size_t>(std::lower_bound(ptr.begin(), ptr.end() - 1, share) - ptr.begin());
-            parts_.push_back({begin, std::max(begin, end), {}, {}});
-        }
-    }
+        : source_(source), ids_(ids), ptr_(ptr), pool_(pool) {}
 
     // Returns the number of features.
     size_t sort(UninitialisedVector<int32_t>& index, UninitialisedVector<float>& value) {
         number_features();
-        const auto n_entries = static_cast<size_t>(ptr_.back());
-        UninitialisedVector<uint32_t> column_row(n_entries);
-        UninitialisedVector<float> column_value(n_entries);
-        for_each_part([&](Part& part, size_t) {
-            for_each_entry_of(part, [&](size_t r, uint32_t f, float v) {
-                const size_t to = part.next[f]++;
-                column_row[to] = static_cast<uint32_t>(r);
-                column_value[to] = v;
-            });
+        index.resize(static_cast<size_t>(ptr_.back()));
+        value.resize(index.size());
+        // A block has at least as many entries as there are columns, but its columns should fit in a cache.
+        const auto blocks = cut_rows(std::max<size_t>(kEntriesPerTask, features_.size()), ids_.size());
+        pool_.run(blocks.size() - 1, [&](size_t b, unsigned) {
+            sort_block(blocks[b], blocks[b + 1], index.data(), value.data());
         });
-        index.resize(n_entries);
-        value.resize(n_entries);
-        for_each_part(
-            [&](const Part& part, size_t p) { write_rows(part, p, column_row, column_value, index, value); });
         return features_.size();
     }
 
   private:
-    struct Part {
-        size_t begin, end;         // rows
-        std::vector<size_t> next;  // feature -> number of entries, then where the next one goes in its column
-        std::vector<uint32_t> distinct;
-    };
+    static constexpr size_t kEntriesPerTask = 1 << 18;
 
-    template <class Fn>
-    void for_each_part(Fn&& fn) {
-        pool_.run(parts_.size(), [&](size_t p, unsigned) { fn(parts_[p], p); });
+    // Bounds of up to `most` ranges of rows with about as many entries each, at least `n_entries`.
+    std::vector<size_t> cut_rows(size_t n_entries, size_t most) const {
+        const auto all = static_cast<size_t>(ptr_.back());
+        const size_t n = std::clamp<size_t>(all / n_entries, 1, std::max<size_t>(most, 1));
+        std::vector<size_t> bounds = {0};
+        for (size_t i = 1; i < n; ++i) {
+            const auto share = static_cast<int64_t>(all / n * i);
+            const auto row = std::lower_bound(ptr_.begin(), ptr_.end() - 1, share) - ptr_.begin();
+            bounds.push_back(std::max(bounds.back(), static_cast<size_t>(row)));
+        }
+        bounds.push_back(ids_.size());
+        return bounds;
     }
 
-    // fn(i) for i in [0, n), by all threads.
+    // fn(row, feature, value)
     template <class Fn>
-    void for_each_block(size_t n, Fn&& fn) {
-        constexpr size_t block = 4096;
-        pool_.run((n + block - 1) / block, [&](size_t task, unsigned) {
-            for (size_t i = task * block; i < std::min(n, (task + 1) * block); ++i) fn(i);
-        });
-    }
-
-    template <class Fn>
-    void for_each_entry_of(const Part& part, Fn&& fn) const {
-        for (size_t r = part.begin; r < part.end; ++r) {
+    void for_each_entry_of(size_t begin, size_t end, Fn&& fn) const {
+        for (size_t r = begin; r < end; ++r) {
             poll(pool_.control(), r);
             for (int64_t e = source_.ptr[ids_[r]]; e < source_.ptr[ids_[r] + 1]; ++e)
                 fn(r, static_cast<uint32_t>(source_.index[e]), source_.value[e]);
         }
     }
 
-    // Features by frequency over all parts, and where each part's stretch of a column begins.
+    // The frequency of features in a part of the rows, and the order in which they first occur there.
+    struct Part {
+        std::vector<uint32_t> count, distinct;
+    };
+
     void number_features() {
-        for_each_part([&](Part& part, size_t) {
-            part.next.assign(source_.n_features, 0);
-            for_each_entry_of(part, [&](size_t, uint32_t f, float) {
-                if (part.next[f]++ == 0) part.distinct.push_back(f);
+        const auto bounds = cut_rows(kEntriesPerTask, pool_.threads());
+        std::vector<Part> parts(bounds.size() - 1);
+        pool_.run(parts.size(), [&](size_t p, unsigned) {
+            parts[p].count.assign(source_.n_features, 0);
+            for_each_entry_of(bounds[p], bounds[p + 1], [&](size_t, uint32_t f, float) {
+                if (parts[p].count[f]++ == 0) parts[p].distinct.push_back(f);
             });
         });
-        if (parts_.size() == 1) {
-            features_ = by_frequency(parts_[0].distinct, parts_[0].next.data());
-            size_t end = 0;
-            for (const uint32_t f : features_) end += std::exchange(parts_[0].next[f], end);
-            return;
+        number_ = std::move(parts[0].count);  // first the frequency over all parts
+        add_counts(parts);
+        std::vector<uint32_t> distinct = std::move(parts[0].distinct);
+        if (parts.size() > 1) {
+            std::vector<uint8_t> seen(source_.n_features, 0);
+            for (const uint32_t f : distinct) seen[f] = 1;
+            for (size_t p = 1; p < parts.size(); ++p)
+                for (const uint32_t f : parts[p].distinct)
+                    if (!std::exchange(seen[f], uint8_t{1})) distinct.push_back(f);
         }
-        UninitialisedVector<size_t> counts(source_.n_features);
-        for_each_block(counts.size(), [&](size_t f) {
-            counts[f] = 0;
-            for (const Part& part : parts_) counts[f] += part.next[f];
-        });
-        std::vector<uint32_t> distinct;
-        std::vector<uint8_t> seen(source_.n_features, 0);
-        for (const Part& part : parts_)
-            for (const uint32_t f : part.distinct)
-                if (!std::exchange(seen[f], uint8_t{1})) distinct.push_back(f);
-        features_ = by_frequency(distinct, counts.data());
-        size_t end = 0;
-        for (const uint32_t f : features_) end += std::exchange(counts[f], end);
-        for_each_block(features_.size(), [&](size_t number) {
-            const uint32_t f = features_[number];
-            size_t begin = counts[f];  // of the column
-            for (Part& part : parts_) begin += std::exchange(part.next[f], begin);
+        features_ = by_frequency(distinct, number_);
+        for (size_t number = 0; number < features_.size(); ++number)
+            number_[features_[number]] = static_cast<uint32_t>(number);
+    }
+
+    void add_counts(std::span<const Part> parts) {
+        constexpr size_t step = 4096;
+        if (parts.size() == 1) return;
+        pool_.run((number_.size() + step - 1) / step, [&](size_t task, unsigned) {
+            const size_t end = std::min(number_.size(), (task + 1) * step);
+            for (size_t p = 1; p < parts.size(); ++p)
+                for (size_t f = task * step; f < end; ++f) number_[f] += parts[p].count[f];
         });
     }
 
-    void write_rows(const Part& part, size_t p, std::span<const uint32_t> column_row,
-                    std::span<const float> column_value, std::span<int32_t> index,
-                    std::span<float> value) const {
-        std::vector<int64_t> next(ptr_.begin() + static_cast<int64_t>(part.begin),
-                                  ptr_.begin() + static_cast<int64_t>(part.end));
-        for (size_t number = 0; number < features_.size(); ++number) {
-            poll(pool_.control(), number);
-            const uint32_t f = features_[number];
-            // Each stretch begins where the one of the part before ends, or the last one of the column
-            // before.
-            size_t e = p > 0        ? parts_[p - 1].next[f]
-                       : number > 0 ? parts_.back().next[features_[number - 1]]
-                                    : 0;
-            for (; e < part.next[f]; ++e) {
-                const int64_t to = next[column_row[e] - part.begin]++;
+    void sort_block(size_t begin, size_t end, int32_t* index, float* value) const {
+        const auto n_entries = static_cast<size_t>(ptr_[end] - ptr_[begin]);
+        UninitialisedVector<uint32_t> row(n_entries);  // column by column
+        UninitialisedVector<float> column(n_entries);
+        std::vector<size_t> next(features_.size() + 1, 0);  // number -> where its next entry goes
+        for_each_entry_of(begin, end, [&](size_t, uint32_t f, float) { ++next[number_[f] + 1]; });
+        std::partial_sum(next.begin(), next.end(), next.begin());
+        for_each_entry_of(begin, end, [&](size_t r, uint32_t f, float v) {
+            const size_t to = next[number_[f]]++;
+            row[to] = static_cast<uint32_t>(r - begin);
+            column[to] = v;
+        });
+        std::vector<int64_t> place(ptr_.begin() + static_cast<int64_t>(begin),
+                                   ptr_.begin() + static_cast<int64_t>(end));
+        for (size_t number = 0, e = 0; number < features_.size(); ++number) {
+            for (; e < next[number]; ++e) {
+                const int64_t to = place[row[e]]++;
                 index[to] = static_cast<int32_t>(number);
-                value[to] = column_value[e];
+                value[to] = column[e];
             }
         }
     }
@@ -239,8 +221,8 @@ class RowSorter {
     std::span<const uint32_t> ids_;
     std::span<const int64_t> ptr_;
     Pool& pool_;
-    std::vector<Part> parts_;
-    std::vector<uint32_t> features_;
+    std::vector<uint32_t> features_;  // number -> feature
+    std::vector<uint32_t> number_;    // feature -> number
 };
 
 }  // namespace
