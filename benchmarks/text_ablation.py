@@ -1,9 +1,10 @@
 """Parts of texts, one at a time: `python -m benchmarks.text_ablation tibkat-core default stems`.
 
 One-vs-rest classifiers of 16,000 training rows are evaluated on others: for tibkat-core, 6,000 rows of the
-training part; for eurlex57k, dev. Each variant differs from the default as its name says; without names, all
-are measured (20 minutes of CPU time for each set). Variants whose name begins with "n-grams" have words,
-bigrams and character 5-grams of the whole text instead, all of them or a number of selected ones.
+training part; for eurlex57k, dev. --all-rows trains on all other rows of the training part. Each variant
+differs from the default as its name says; without names, all are measured. Variants whose name begins with
+"n-grams" have words, bigrams and character 5-grams of the whole text instead: all of them, those that `fit`
+selects, a half or a quarter of these, or as many of any document frequency ("n-grams-frequent").
 
 "stems" puts the stems of all words beside them, "stems-alone" in their place (both need snowballstemmer);
 "compounds" puts both parts of a long word beside it where these are words themselves; "title-twice" counts
@@ -33,7 +34,7 @@ from bonsai_xmc._text.selection import best_columns
 from .texts import SETS, as_annif, read
 
 N_TRAINING, N_OTHERS = 16_000, 6_000
-SELECTED = 2 * N_TRAINING  # bigrams, as max_ngrams="auto" has it
+PER_ROW = 2.0  # n-grams of a block that are selected for each row, as max_ngrams="auto" has it
 WORD = re.compile(r"\w\w+")
 Change = Callable[[str, str], str]  # of a text and its language
 
@@ -77,25 +78,25 @@ VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "title-twice": (OWN, {}),
     "beginning": ({**OWN, "beginning": 0.4}, {}),
     "rest": ({**OWN, "rest": 0.3}, {}),
-    "bigrams": ({**OWN, "bigrams": 0.5}, {"selected": SELECTED}),
+    "bigrams": ({**OWN, "bigrams": 0.5}, {"selected": PER_ROW}),
     "trees": (OWN, {"classifiers": "leaf", "C": 1.0}),
     "blend": (OWN, {"classifiers": "blend", "blend_weight": 0.2}),
     "n-grams-all": (WHOLE, {"C": 1.0}),
-    "n-grams-32000-all-df": (WHOLE, {"C": 1.0, "selected": SELECTED, "frequent": True}),
-    "n-grams-32000": (WHOLE, {"C": 1.0, "selected": SELECTED}),
-    "n-grams-16000": (WHOLE, {"C": 1.0, "selected": SELECTED // 2}),
-    "n-grams-8000": (WHOLE, {"C": 1.0, "selected": SELECTED // 4}),
+    "n-grams-frequent": (WHOLE, {"C": 1.0, "selected": PER_ROW, "frequent": True}),
+    "n-grams": (WHOLE, {"C": 1.0, "selected": PER_ROW}),
+    "n-grams-half": (WHOLE, {"C": 1.0, "selected": PER_ROW / 2}),
+    "n-grams-quarter": (WHOLE, {"C": 1.0, "selected": PER_ROW / 4}),
 }
 
 
-def sample(name: str) -> tuple[list[Any], list[Any]]:
+def sample(name: str, all_rows: bool) -> tuple[list[Any], list[Any]]:
     """(text, labels, language) of the rows to train on, and of the others."""
     rows = list(zip(*read(name, "train"), strict=True))
     order = np.random.default_rng(5).permutation(len(rows))
-    training = [rows[i] for i in np.sort(order[:N_TRAINING])]
-    if name == "eurlex57k":
-        return training, list(zip(*read(name, "dev"), strict=True))
-    return training, [rows[i] for i in np.sort(order[N_TRAINING : N_TRAINING + N_OTHERS])]
+    others = order[:0] if name == "eurlex57k" else order[N_TRAINING : N_TRAINING + N_OTHERS]
+    training = np.setdiff1d(order, others) if all_rows else np.sort(order[:N_TRAINING])
+    held_out = [rows[i] for i in np.sort(others)] or list(zip(*read(name, "dev"), strict=True))
+    return [rows[i] for i in training], held_out
 
 
 def stems(beside: bool) -> Change:
@@ -138,8 +139,8 @@ def compounds(texts: Sequence[str]) -> Change:
 class Texts:
     """The texts of a set's rows, and their blocks as far as they were needed; training rows come first."""
 
-    def __init__(self, name: str) -> None:
-        parts = sample(name)
+    def __init__(self, name: str, all_rows: bool) -> None:
+        parts = sample(name, all_rows)
         self.n_training = len(parts[0])
         self.labels, self.truth = ([row[1] for row in rows] for rows in parts)
         rows = [*parts[0], *parts[1]]
@@ -164,7 +165,7 @@ class Texts:
             return self.joined
         return [change(text, code) for text, code in zip(self.joined, self._languages, strict=True)]
 
-    def block(self, variant: str, name: str, power: float, selected: int | None, frequent: bool) -> Any:
+    def block(self, variant: str, name: str, power: float, selected: float | None, frequent: bool) -> Any:
         """Unit rows; n-grams of the joined text are selected."""
         source, options = BLOCKS[name]
         changed = variant if name == "words" else ""
@@ -175,7 +176,7 @@ class Texts:
             X = vectorizer.fit_transform(texts[: self.n_training])
             others = vectorizer.transform(texts[self.n_training :])
             if selected and source == "joined" and name != "words":
-                keep = self._best(X, selected, frequent)
+                keep = self._best(X, int(selected * self.n_training), frequent)
                 X, others = normalize(X[:, keep]), normalize(others[:, keep])
             self._blocks[key] = X, others
         return self._blocks[key]
@@ -232,10 +233,11 @@ def main() -> None:
     )
     parser.add_argument("name", choices=["tibkat-core", "eurlex57k"])
     parser.add_argument("variants", nargs="*", help=f"vectors=WEIGHT, {', '.join(VARIANTS)}")
+    parser.add_argument("--all-rows", action="store_true")
     parser.add_argument("--texts", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--vectors", type=pathlib.Path, metavar="FILE")
     args = parser.parse_args()
-    texts = Texts(args.name)
+    texts = Texts(args.name, args.all_rows)
     if args.texts:
         args.texts.write_text(json.dumps(texts.joined))
         return

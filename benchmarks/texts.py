@@ -36,8 +36,8 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
     fields = SETS[name][0]
     none = dict.fromkeys(fields, 0)
     words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
-    bigrams = {"word_ngrams": {1: 1.0, 2: 0.6}}
-    ngrams = {**bigrams, "char_ngrams": {5: 0.6}}
+    bigrams = {"word_ngrams": {1: 1.0, 2: 0.5}}
+    ngrams = {"word_ngrams": {1: 1.0, 2: 0.6}, "char_ngrams": {5: 0.6}}
     return {
         "words": {"fields": none},
         "words-bigrams": {"fields": none, **bigrams},
