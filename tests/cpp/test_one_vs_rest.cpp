@@ -15,6 +15,7 @@
 #include "one_vs_rest/active_set.hpp"
 #include "one_vs_rest/quantised_rows.hpp"
 #include "one_vs_rest/row_index.hpp"
+#include "training.hpp"
 
 using namespace bonsai;
 

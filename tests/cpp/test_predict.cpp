@@ -8,8 +8,7 @@
 
 #include "base/random.hpp"
 #include "check.hpp"
-#include "one_vs_rest/train_one_vs_rest.hpp"
-#include "tree/train_trees.hpp"
+#include "training.hpp"
 
 using namespace bonsai;
 

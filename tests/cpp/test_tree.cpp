@@ -9,7 +9,7 @@
 
 #include "check.hpp"
 #include "fixtures.hpp"
-#include "tree/build.hpp"
+#include "training.hpp"
 
 using namespace bonsai;
 

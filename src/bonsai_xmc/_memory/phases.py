@@ -182,7 +182,8 @@ def tree_classifiers(sizes: Sizes, strategy: Strategy, threads: int) -> float:
         solving += one + (threads - 1) * max(one, below)
     else:
         solving += threads * (one + unpacked(sizes, sizes.tree_bytes / max(1, strategy.n_trees)))
-    results = 1.3 * sizes.tree_bytes
+    # Of small nodes the heap keeps more than they take; those of a single level have pages of their own.
+    results = (1.3 if len(nodes) > 1 else 1.1) * sizes.tree_bytes
     return of_jobs + max(scratch + solving + results / 2, results + scratch, results + sizes.tree_bytes)
 
 

@@ -278,12 +278,6 @@ std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Repres
     return std::make_unique<SparseBlocks>(data, representation);
 }
 
-Rows label_vectors(const Dataset& data, Representation representation, Pool& pool) {
-    const auto stage = label_vector_stage(data, representation);
-    stage->solve_all(pool);
-    return stage->finish(pool);
-}
-
 void make_unit_rows(Rows& rows) {
     const RowsView view = rows.view();
     for (size_t i = 0; i < rows.n_rows; ++i) {

@@ -24,9 +24,6 @@ class LabelVectorStage : public Stage {
 };
 std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation);
 
-// All of it at once.
-Rows label_vectors(const Dataset& data, Representation representation, Pool& pool);
-
 // Divides each row by its norm; zero rows stay.
 void make_unit_rows(Rows& rows);
 

@@ -505,14 +505,4 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
     return classifiers_of_trees(data, std::move(one_leaf), seed, params, false, kernels, control);
 }
 
-OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
-                              std::span<const float> costs, double frequent_share, uint64_t seed,
-                              const LinearParams& params, const Kernels& kernels, Pool& pool,
-                              TrainReport& report) {
-    const auto stage =
-        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool.control());
-    stage->solve_all(pool);
-    return stage->finish(pool.control(), report);
-}
-
 }  // namespace bonsai

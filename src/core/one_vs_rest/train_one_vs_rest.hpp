@@ -34,10 +34,4 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          const Kernels& kernels, const Control& control,
                                                          OldForest old = {});
 
-// All of it at once.
-OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
-                              std::span<const float> costs, double frequent_share, uint64_t seed,
-                              const LinearParams& params, const Kernels& kernels, Pool& pool,
-                              TrainReport& report);
-
 }  // namespace bonsai

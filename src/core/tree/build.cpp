@@ -138,16 +138,4 @@ void TreeBuilder::advance(const SplitStage& splits, const Control& control) {
     ++depth_;
 }
 
-std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
-                              const TreeParams& params, const Kernels& kernels, Pool& pool) {
-    TreeBuilder builder(labels, n_trees, params);
-    while (builder.is_open()) {
-        SplitStage splits(builder.nodes(), params, kernels);
-        splits.set_vectors(vectors);
-        splits.solve_all(pool);
-        builder.advance(splits, pool.control());
-    }
-    return builder.finish();
-}
-
 }  // namespace bonsai

@@ -106,8 +106,4 @@ class TreeBuilder {
     size_t depth_ = 1;
 };
 
-// All of it at once; the vectors of the labels are the rows of `vectors`.
-std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels, size_t n_trees,
-                              const TreeParams& params, const Kernels& kernels, Pool& pool);
-
 }  // namespace bonsai

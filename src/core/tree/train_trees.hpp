@@ -26,9 +26,4 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       bool routing_only, const Kernels& kernels,
                                                       const Control& control);
 
-// All of it at once.
-OwnedForest train_trees(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                        const LinearParams& params, bool routing_only, const Kernels& kernels, Pool& pool,
-                        TrainReport& report);
-
 }  // namespace bonsai

@@ -1,0 +1,52 @@
+// The stages of training, all units at once.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "one_vs_rest/train_one_vs_rest.hpp"
+#include "tree/build.hpp"
+#include "tree/train_trees.hpp"
+
+namespace bonsai {
+
+// The vectors of the labels are the rows of `vectors`.
+inline std::vector<Tree> build_trees(const RowsView& vectors, std::span<const uint32_t> labels,
+                                     size_t n_trees, const TreeParams& params, const Kernels& kernels,
+                                     Pool& pool) {
+    TreeBuilder builder(labels, n_trees, params);
+    while (builder.is_open()) {
+        SplitStage splits(builder.nodes(), params, kernels);
+        splits.set_vectors(vectors);
+        splits.solve_all(pool);
+        builder.advance(splits, pool.control());
+    }
+    return builder.finish();
+}
+
+inline OwnedForest train_trees(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
+                               const LinearParams& params, bool routing_only, const Kernels& kernels,
+                               Pool& pool, TrainReport& report) {
+    auto copies = std::make_shared<std::vector<Tree>>();
+    for (const TreeView& tree : trees)
+        copies->push_back({{tree.child_ptr.begin(), tree.child_ptr.end()},
+                           {tree.children.begin(), tree.children.end()},
+                           {tree.is_leaf.begin(), tree.is_leaf.end()}});
+    const auto stage =
+        classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool.control());
+    stage->solve_all(pool);
+    return stage->finish(pool.control(), report);
+}
+
+inline OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
+                                     std::span<const float> costs, double frequent_share, uint64_t seed,
+                                     const LinearParams& params, const Kernels& kernels, Pool& pool,
+                                     TrainReport& report) {
+    const auto stage =
+        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool.control());
+    stage->solve_all(pool);
+    return stage->finish(pool.control(), report);
+}
+
+}  // namespace bonsai
