@@ -2,6 +2,7 @@
 
     python -m benchmarks.search_peers                        # a tenth and a fifth of the shape of Amazon-670K
     python -m benchmarks.search_peers --data 'amazon-670k*0.1' --systems ours seismic
+    python -m benchmarks.search_peers --models build/models          # trained ones are kept there
 
 Needs `pyseismic-lsr` and `libpecos` (with torch) beside bonsai-xmc; a system that is not installed is left
 out. "ours" searches one-vs-rest classifiers exactly and by their index. Seismic (Bruch et al., SIGIR 2024)
@@ -15,6 +16,7 @@ import importlib.util
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +114,20 @@ def pecos(data: Any, model: Bonsai) -> Iterator[tuple[str, Callable[[Any], np.nd
         yield "PECOS, its own model", search
 
 
+def trained(name: str, data: Any, folder: Path | None) -> Bonsai:
+    file = folder / f"{name.replace('*', '-x')}.bonsai" if folder else None
+    if file and file.exists():
+        return Bonsai.load(file)
+    begin = time.perf_counter()
+    model = Bonsai(classifiers="one_vs_rest", search="index", threshold=0.5)
+    model.fit(data.X_train, data.Y_train)
+    print(f"ours: trained and indexed in {time.perf_counter() - begin:.1f} s, {threads_of(None)} threads")
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        model.save(file)
+    return model
+
+
 SYSTEMS = {"ours": (ours, "bonsai_xmc"), "seismic": (seismic, "seismic"), "pecos": (pecos, "pecos")}
 
 
@@ -121,14 +137,12 @@ def main() -> None:
     )
     parser.add_argument("--data", nargs="+", default=["amazon-670k*0.1", "amazon-670k*0.2"])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--models", type=Path, help="folder of trained models of ours; default: none is kept")
     args = parser.parse_args()
     for name in args.data:
         data = generated(name) or datasets.load(name)
-        model = Bonsai(classifiers="one_vs_rest", search="index", threshold=0.5)
-        begin = time.perf_counter()
-        model.fit(data.X_train, data.Y_train).set_params(n_jobs=1)
         print(f"\n### {name}, {data.Y_train.shape[1]:,} labels\n", flush=True)
-        print(f"ours: trained and indexed in {time.perf_counter() - begin:.1f} s, {threads_of(None)} threads")
+        model = trained(name, data, args.models).set_params(n_jobs=1)
         X, Y = sp.csr_array(data.X_test[:N_ROWS]), data.Y_test[:N_ROWS]
         best = model.top_k(X, K, exact=True)[0]
         columns = ["search", "single row, p50 ms", "p99 ms", "found", "P@1", "P@5", "PSP@5"]
