@@ -22,7 +22,7 @@ struct TreeView {
     }
 };
 
-// An owned tree. `build_trees` numbers nodes breadth-first, and sorts the labels of a leaf.
+// An owned tree. `TreeBuilder` numbers nodes breadth-first, and sorts the labels of a leaf.
 struct Tree {
     std::vector<int64_t> child_ptr;
     std::vector<int32_t> children;
