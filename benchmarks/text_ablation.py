@@ -1,7 +1,7 @@
 """Parts of texts, one at a time: `python -m benchmarks.text_ablation tibkat-core default stems`.
 
 One-vs-rest classifiers of 16,000 training rows are evaluated on others: for tibkat-core, 6,000 rows of the
-training part; for eurlex57k, dev. --all-rows trains on all other rows of the training part. Each variant
+training part; for eurlex57k, dev. --rows 0 trains on all other rows of the training part. Each variant
 differs from the default as its name says; without names, all are measured. Variants whose name begins with
 "n-grams" have words, bigrams and character 5-grams of the whole text instead: all of them, those that `fit`
 selects, a half or a quarter of these, or as many of any document frequency ("n-grams-frequent").
@@ -89,12 +89,12 @@ VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
 }
 
 
-def sample(name: str, all_rows: bool) -> tuple[list[Any], list[Any]]:
-    """(text, labels, language) of the rows to train on, and of the others."""
+def sample(name: str, n_training: int) -> tuple[list[Any], list[Any]]:
+    """(text, labels, language) of the rows to train on (0: all), and of the others."""
     rows = list(zip(*read(name, "train"), strict=True))
     order = np.random.default_rng(5).permutation(len(rows))
     others = order[:0] if name == "eurlex57k" else order[N_TRAINING : N_TRAINING + N_OTHERS]
-    training = np.setdiff1d(order, others) if all_rows else np.sort(order[:N_TRAINING])
+    training = np.sort(order[:n_training]) if n_training else np.setdiff1d(order, others)
     held_out = [rows[i] for i in np.sort(others)] or list(zip(*read(name, "dev"), strict=True))
     return [rows[i] for i in training], held_out
 
@@ -139,8 +139,8 @@ def compounds(texts: Sequence[str]) -> Change:
 class Texts:
     """The texts of a set's rows, and their blocks as far as they were needed; training rows come first."""
 
-    def __init__(self, name: str, all_rows: bool) -> None:
-        parts = sample(name, all_rows)
+    def __init__(self, name: str, n_training: int) -> None:
+        parts = sample(name, n_training)
         self.n_training = len(parts[0])
         self.labels, self.truth = ([row[1] for row in rows] for rows in parts)
         rows = [*parts[0], *parts[1]]
@@ -233,11 +233,11 @@ def main() -> None:
     )
     parser.add_argument("name", choices=["tibkat-core", "eurlex57k"])
     parser.add_argument("variants", nargs="*", help=f"vectors=WEIGHT, {', '.join(VARIANTS)}")
-    parser.add_argument("--all-rows", action="store_true")
+    parser.add_argument("--rows", type=int, default=N_TRAINING, help="to train on; 0: all (16,000)")
     parser.add_argument("--texts", type=pathlib.Path, metavar="FILE")
     parser.add_argument("--vectors", type=pathlib.Path, metavar="FILE")
-    args = parser.parse_args()
-    texts = Texts(args.name, args.all_rows)
+    args = parser.parse_intermixed_args()  # options may come before the variants
+    texts = Texts(args.name, args.rows)
     if args.texts:
         args.texts.write_text(json.dumps(texts.joined))
         return
