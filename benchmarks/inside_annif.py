@@ -211,7 +211,7 @@ COLUMNS = {  # title: (step, value, format)
     "`annif train`, CPU s": ("train", "CPU s", ".0f"),
     "peak MB": ("train", "MB", ",.0f"),
     "training alone, CPU s": ("train-alone", "CPU s", ".1f"),
-    "model MB": ("suggest-alone", "model MB", ",.0f"),
+    "model MB": ("train-alone", "model MB", ",.0f"),
     "`annif index`, CPU s": ("index", "CPU s", ".0f"),
     "`annif eval`, CPU s": ("eval", "CPU s", ".0f"),
     "peak MB of eval": ("eval", "MB", ",.0f"),

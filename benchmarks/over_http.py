@@ -29,6 +29,7 @@ WORKERS = "2"
 SECONDS = 8.0
 CONNECTIONS = (1, 8, 64)
 BATCH = 32
+BATCH_CONNECTIONS = (4, 16)
 BIN = Path(sys.executable).parent
 
 
@@ -52,7 +53,7 @@ def main() -> None:
         server = start(port)
         try:
             wait(f"http://127.0.0.1:{port}/v1/projects")
-            results[name] = asyncio.run(measure(port, project, texts))
+            results[name] = asyncio.run(measure(port, server.pid, project, texts))
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
@@ -112,7 +113,15 @@ def request(path: str, body: bytes, kind: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-async def measure(port: int, project: str, texts: list[str]) -> dict[str, Any]:
+def cpu_seconds(pid: int) -> float:
+    """Of a process and of its children, which are the workers."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(cpu_seconds(int(child)) for child in children)
+
+
+async def measure(port: int, pid: int, project: str, texts: list[str]) -> dict[str, Any]:
     form = "application/x-www-form-urlencoded"
     path = f"/v1/projects/{project}/suggest"
     single = [
@@ -129,15 +138,23 @@ async def measure(port: int, project: str, texts: list[str]) -> dict[str, Any]:
     await load(port, single, 8, 2.0)  # warm
     results: dict[str, Any] = {}
     for connections in CONNECTIONS:
+        begin = cpu_seconds(pid)
         seconds, times = await load(port, single, connections, SECONDS)
+        cpu = cpu_seconds(pid) - begin
         p50, p99 = np.percentile(times, [50, 99])
         results[str(connections)] = {
             "requests/s": len(times) / seconds,
             "p50 ms": 1e3 * p50,
             "p99 ms": 1e3 * p99,
+            "CPU ms": 1e3 * cpu / len(times),
         }
-    seconds, times = await load(port, batches, 4, SECONDS)
-    results["documents/s"] = BATCH * len(times) / seconds
+    for connections in BATCH_CONNECTIONS:
+        begin = cpu_seconds(pid)
+        seconds, times = await load(port, batches, connections, SECONDS)
+        results[f"batches, {connections}"] = {
+            "documents/s": BATCH * len(times) / seconds,
+            "CPU ms": 1e3 * (cpu_seconds(pid) - begin) / (BATCH * len(times)),
+        }
     return results
 
 
@@ -170,16 +187,18 @@ async def load(
 
 
 def table(results: dict[str, Any]) -> str:
-    head = "| | " + " | ".join(
-        f"{c} connection{'s' if c > 1 else ''}: requests/s | p50, ms | p99, ms" for c in CONNECTIONS
-    )
-    lines = [head + " | batches of 32: documents/s |", "|" + " --- |" * (2 + 3 * len(CONNECTIONS))]
+    titles = ("", "connections", "requests/s", "p50, ms", "p99, ms", "server's CPU, ms a document")
+    lines = [f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
     for name, result in results.items():
-        cells = [name]
-        for connections in CONNECTIONS:
-            found = result[str(connections)]
-            cells += [f"{found['requests/s']:,.0f}", f"{found['p50 ms']:.1f}", f"{found['p99 ms']:.1f}"]
-        lines.append(f"| {' | '.join([*cells, format(result['documents/s'], ',.0f')])} |")
+        for connections in map(str, CONNECTIONS):
+            found = result[connections]
+            cells = [format(found["requests/s"], ",.0f"), format(found["p50 ms"], ".1f")]
+            cells += [format(found["p99 ms"], ",.0f"), format(found["CPU ms"], ".2f")]
+            lines.append(f"| {' | '.join([name, connections, *cells])} |")
+        for connections in BATCH_CONNECTIONS:
+            found = result[f"batches, {connections}"]
+            cells = [f"{found['documents/s']:,.0f} documents/s", "", "", f"{found['CPU ms']:.2f}"]
+            lines.append(f"| {' | '.join([name, f'{connections}, batches of {BATCH}', *cells])} |")
     return "\n".join(lines)
 
 
