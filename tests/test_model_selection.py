@@ -188,7 +188,7 @@ class Grid:
 )
 def test_a_larger_adjustment_must_be_clearly_better(gains, chosen):
     _, labels, rows = problem(np.random.default_rng(0))
-    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0, 0.025, 0.05))
+    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0, 0.025, 0.05), clear_gain=0.05)
     assert search.add(1.0, Grid(gains)) and search.accept()
     assert search.evidence(200).setting == Setting(1.0, 0.0, chosen)
 

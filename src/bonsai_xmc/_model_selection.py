@@ -30,9 +30,6 @@ _K = 5
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
-# Points by which a larger adjustment must be better: less is within chance, and on all rows the best one is
-# smaller than on a part of them.
-_CLEAR = 0.05
 
 
 class Split(NamedTuple):
@@ -204,14 +201,20 @@ class Trials:
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
     the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
-    either alone by `price`, and a larger adjustment clearly better than smaller ones.
+    either alone by `price`, and a larger adjustment than smaller ones by `clear_gain`.
     """
 
     def __init__(
-        self, held_out: HeldOut, weights: Sequence[float], adjustments: Sequence[float], price: float = 0.0
+        self,
+        held_out: HeldOut,
+        weights: Sequence[float],
+        adjustments: Sequence[float],
+        price: float = 0.0,
+        clear_gain: float = 0.0,
     ) -> None:
         self._held_out = held_out
         self._weights, self._adjustments, self._price = weights, adjustments, price
+        self._clear_gain = clear_gain
         self._simple = np.empty((0, len(MEASURES)))
         self._best: _Best | None = None
         self._next: _Next | None = None
@@ -246,7 +249,7 @@ class Trials:
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
         w, a = np.unravel_index(objective.argmax(), objective.shape)
         best = objective[w, a]
-        enough = np.flatnonzero(objective[w] >= best - _CLEAR)
+        enough = np.flatnonzero(objective[w] >= best - self._clear_gain)
         return float(best), (int(w), int(enough[np.argmin(np.array(self._adjustments)[enough])]))
 
     def evidence(self, n_training: int) -> Evidence:

@@ -55,7 +55,9 @@ def _gather(
     model, _ = train(part, strategy, seed, work)
     of_trees, found = ranked(model.trees, None), {usual: ranked(None, model.one_vs_rest)}
     price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
-    search = _model_selection.Trials(held_out, space.weights, space.adjustments, price)
+    search = _model_selection.Trials(
+        held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0)
+    )
     search.add(usual, Candidates(held_out, found[usual], of_trees))
     search.accept()
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))

@@ -226,7 +226,7 @@ class TextBonsai(Bonsai):
     def _train(
         self, problem: Problem, params: dict[str, Any], seed: int, work: Work
     ) -> tuple[Strategy, _core.Model, Report, float]:
-        return super()._train(problem, params | {"usual_C": blocks.usual_C(self._blocks())}, seed, work)
+        return super()._train(problem, params | blocks.for_choices(self._blocks()), seed, work)
 
     def _blocks(self) -> blocks.Plan:
         return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
