@@ -62,7 +62,7 @@ class Adding:
 
     def solve(self, stage: Any, recipe: Any, units: Any, threads: int, progress: Any, save: Any) -> None:
         results: dict[int, bytes] = {}
-        stage.solve_for_others(units, threads, results.__setitem__)
+        stage.solve_for_others(units, threads, results.update)
         begin = time.process_time()
         for unit, result in results.items():
             stage.add(unit, result)

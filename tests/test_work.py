@@ -50,7 +50,7 @@ def saved(model, tmp_path):
 def solve_one(pickled, unit):
     """In another process: the stage made anew from its recipe, for a single unit."""
     stage, found = pickle.loads(pickled).stage(), []
-    stage.solve_for_others(np.array([unit], np.uint32), 1, lambda *result: found.append(result))
+    stage.solve_for_others(np.array([unit], np.uint32), 1, found.extend)
     assert unit in stage.missing()
     return found
 
@@ -71,7 +71,7 @@ class Elsewhere:
             stage.add(unit, result)
             self.solved += 1
             if save is not None:
-                save(unit, result)
+                save([(unit, result)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ def test_stages_refuse_what_is_not_a_result(data):
     class Damaging:
         def solve(self, stage, recipe, units, threads, progress, save):
             results = {}
-            stage.solve_for_others(units, threads, results.__setitem__)
+            stage.solve_for_others(units, threads, results.update)
             rng = np.random.default_rng(len(seen))
             for unit, result in results.items():
                 for damaged in (b"", result[:-1], result + b"\0", result[: len(result) // 2]):
@@ -145,7 +145,7 @@ def test_flipped_bits_of_results_never_crash(data, kind):
     class Flipping:
         def solve(self, stage, recipe, units, threads, progress, save):
             results = {}
-            stage.solve_for_others(units, threads, results.__setitem__)
+            stage.solve_for_others(units, threads, results.update)
             for unit, result in results.items():
                 noise = bytearray(result)
                 for place in rng.integers(len(noise), size=3).tolist():

@@ -138,8 +138,12 @@ class PyStage {
                 const std::lock_guard lock(mutex);
                 some.swap(finished);
             }
+            if (some.empty()) return;
+            nb::list results;
             for (const auto& [unit, result] : some)
-                save(unit, nb::bytes(reinterpret_cast<const char*>(result.data()), result.size()));
+                results.append(nb::make_tuple(
+                    unit, nb::bytes(reinterpret_cast<const char*>(result.data()), result.size())));
+            save(results);
         };
         give_large_arrays_own_pages();
         give_back_memory();
@@ -358,14 +362,14 @@ void bind_training(nb::module_& m) {
                 s.solve(units, threads, progress, save, true);
             },
             "units"_a.noconvert(), "threads"_a, "progress"_a = nb::none(), "save"_a = nb::none(),
-            "Solve those of `units` (uint32) that are missing. save(unit, bytes) gets each result, too.")
+            "Solve those of `units` (uint32) that are missing. save([(unit, bytes)]) gets results, too.")
         .def(
             "solve_for_others",
             [](PyStage& s, In<uint32_t> units, unsigned threads, nb::object save, nb::object progress) {
                 s.solve(units, threads, progress, save, false);
             },
             "units"_a.noconvert(), "threads"_a, "save"_a, "progress"_a = nb::none(),
-            "Solve `units` (uint32); only save(unit, bytes) gets the results.")
+            "Solve `units` (uint32); only save([(unit, bytes)]) gets the results.")
         .def(
             "add",
             [](PyStage& s, size_t unit, nb::bytes result) {

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +150,14 @@ class StageLog:
                 if zlib.crc32(result) == check_of_result:
                     yield unit, result
 
-    def save(self, unit: int, result: bytes) -> None:
-        """Append a result."""
+    def save(self, results: Iterable[tuple[int, bytes]]) -> None:
+        """Append (unit, result) of some units."""
         with self._explained():
-            if self._end == 0:
-                self._write(self._header())
-            checks = _ENTRY.pack(0, unit, len(result), zlib.crc32(result))[4:]
-            self._write(struct.pack("<I", zlib.crc32(checks)) + checks + result)
+            parts = [] if self._end > 0 else [self._header()]
+            for unit, result in results:
+                checks = _ENTRY.pack(0, unit, len(result), zlib.crc32(result))[4:]
+                parts += struct.pack("<I", zlib.crc32(checks)), checks, result
+            self._write(b"".join(parts))
             if time.monotonic() - self._synced > _SECONDS_BETWEEN_SYNCS:
                 os.fsync(self._handle)
                 self._synced = time.monotonic()

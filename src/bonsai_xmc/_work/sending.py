@@ -143,9 +143,8 @@ class Run:
         parts = [results[i :: self._n_threads] for i in range(min(len(results), self._n_threads))]
         for _ in self._threads.map(self._add, parts):
             pass
-        if self._save is not None:
-            for unit, result in results:
-                self._save(unit, result)
+        if self._save is not None and results:
+            self._save(results)
         self._n_solved += len(results)
         self._solved_cost += self._queue.cost([unit for unit, _ in results])
 

@@ -15,7 +15,7 @@ from bonsai_xmc._work.recipes import Recipe
 
 Array = npt.NDArray[Any]
 Watch = Callable[[float, float], None] | None  # (done, total)
-Save = Callable[[int, bytes], None] | None  # (unit, result)
+Save = Callable[[list[tuple[int, bytes]]], None] | None  # (unit, result) of some units
 
 
 class Runner(Protocol):
