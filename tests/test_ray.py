@@ -230,13 +230,18 @@ def busy(runner):
 def kill_worker(runner):
     if (worker := busy(runner)) is None:
         return False
-    return os.kill(worker.pid, signal.SIGKILL)
+    try:
+        return os.kill(worker.pid, signal.SIGKILL)
+    except ProcessLookupError:  # killed before, and the runner does not know yet
+        return False
 
 
 def remove_node(cluster, runner):
     if (worker := busy(runner)) is None:
         return False
-    (node,) = (node for node in cluster.worker_nodes if node.node_id == worker.node)
+    node = next((node for node in cluster.worker_nodes if node.node_id == worker.node), None)
+    if node is None:  # removed before, and the runner does not know yet
+        return False
     return cluster.remove_node(node, allow_graceful=False)
 
 
