@@ -124,7 +124,7 @@ def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
         "… median": float(np.median(n)),
         "… 99 %": float(np.quantile(n, 0.99)),
         "… positive, %": 100 * float((value > 0).mean()),
-        "weights that a row meets, mean": float(in_use[X.indices].sum() / X.shape[0]),
+        "weights for the features of a row, mean": float(in_use[X.indices].sum() / X.shape[0]),
         "P@1": scores["P@1"],
         "P@5": scores["P@5"],
         "PSP@5": scores["PSP@5"],

@@ -174,9 +174,9 @@ class TextBonsai(Bonsai):
 
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
+        options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner}
+        options |= {"max_memory": max_memory, "progress": progress}
         if not tuning.is_auto(self.fields):
-            options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner}
-            options |= {"max_memory": max_memory, "progress": progress}
             return super().fit(_Labelled(X, y), y, sample_weight, **options)
         own = self.get_params(deep=False)
         check_params(own)
@@ -185,15 +185,7 @@ class TextBonsai(Bonsai):
         tuned = tuning.tune(own, names, rows, y, watch)
         chosen = {"fields": names or None} if tuned is None else tuned.settings.params()
         tuned_model = type(self)(**own | chosen)
-        tuned_model.fit(
-            rows,
-            y,
-            sample_weight,
-            checkpoint=checkpoint,
-            runner=runner,
-            max_memory=max_memory,
-            progress=progress,
-        )
+        tuned_model.fit(rows, y, sample_weight, **options)
         fitted = tuned_model.fitted_
         assert fitted.text is not None
         given = {name: own[name] for name in TEXT_PARAMS}
