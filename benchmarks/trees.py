@@ -62,7 +62,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--data", nargs="+", default=DATA)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--rows", type=int, default=4096, help="test rows of a batch")
     parser.add_argument("--single", type=int, default=200, help="test rows that are predicted one by one")
     args = parser.parse_args()

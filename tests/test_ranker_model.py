@@ -75,6 +75,18 @@ def test_the_limit_of_pairs_is_labels_times_entries(generated, monkeypatch):
         assert str(pairs // 57)[-3:] in model.strategy_.reason
 
 
+def test_no_limit_of_pairs_where_an_index_holds_the_rows(generated, monkeypatch):
+    monkeypatch.setattr(_strategy, "MAX_PAIRS", 1)
+    monkeypatch.setattr(_strategy, "MIN_SEARCHED_LABELS", 57)
+    X, Y = generated.X_train, generated.Y_train
+    assert Bonsai().fit(X, Y).classifiers_ == "one_vs_rest"
+    X = X.copy()
+    X.data[0] = -1  # which the index does not hold
+    assert Bonsai().fit(X, Y).classifiers_ == "leaf"
+    monkeypatch.setattr(_strategy, "MIN_SEARCHED_LABELS", 58)
+    assert Bonsai().fit(generated.X_train, Y).classifiers_ == "leaf"
+
+
 def test_the_default(generated):
     model = Bonsai().fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")

@@ -1,6 +1,7 @@
 """Every "auto" is resolved in one place; values that were given and would be ignored are an error."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ SPARSE = Facts(n_rows=1000, n_features=500, n_entries=20_000, n_labels=300, dens
 DENSE = SPARSE.__class__(n_rows=1000, n_features=500, n_entries=500_000, n_labels=300, dense=True)
 FEW = SPARSE.__class__(n_rows=999, n_features=500, n_entries=20_000, n_labels=300, dense=False)
 HUGE = SPARSE.__class__(n_rows=10**6, n_features=10**5, n_entries=10**8, n_labels=10**6, dense=False)
+NEGATIVE = replace(HUGE, negative=True)
 
 
 def strategy(facts=SPARSE, **params):
@@ -39,7 +41,15 @@ def strategy(facts=SPARSE, **params):
         (SPARSE, {"search": "beam"}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.0}),
         (DENSE, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
         (DENSE, {"search": "exact"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
-        (HUGE, {}, {"classifiers": "leaf", "search": "beam"}),
+        (HUGE, {}, {"classifiers": "one_vs_rest", "search": "index"}),
+        # Where rows cannot be searched, such a training would scan them for too long.
+        (HUGE, {"loss": "logistic"}, {"classifiers": "leaf", "search": "beam"}),
+        (HUGE, {"bias": "learn"}, {"classifiers": "leaf", "search": "beam"}),
+        (NEGATIVE, {}, {"classifiers": "leaf", "search": "beam"}),
+        (replace(HUGE, n_rows=2**24), {}, {"classifiers": "leaf", "search": "beam"}),
+        (replace(HUGE, n_labels=49_999), {}, {"classifiers": "leaf", "search": "beam"}),
+        (replace(HUGE, n_labels=50_001), {}, {"classifiers": "one_vs_rest", "search": "index"}),
+        (replace(NEGATIVE, n_entries=10**5), {}, {"classifiers": "one_vs_rest", "search": "index"}),
         (HUGE, {"classifiers": "one_vs_rest"}, {"search": "index", "n_trees": 0, "prune": 0.05}),
         (HUGE, {"search": "exact"}, {"classifiers": "one_vs_rest", "search": "exact"}),
     ],
@@ -51,9 +61,11 @@ def test_what_auto_comes_to(facts, params, expected):
 
 def test_large_clusters_are_split_where_there_are_many_labels():
     trees = {"classifiers": "leaf"}
-    assert strategy(HUGE).bounded and not strategy(**trees).bounded
-    assert strategy(**trees, balanced="bounded").bounded and not strategy(HUGE, balanced=False).bounded
-    assert strategy(HUGE, balanced=True).balanced and not strategy(HUGE, balanced=True).bounded
+    assert strategy(HUGE, **trees).bounded and not strategy(**trees).bounded
+    assert strategy(**trees, balanced="bounded").bounded
+    assert not strategy(HUGE, **trees, balanced=False).bounded
+    balanced = strategy(HUGE, **trees, balanced=True)
+    assert balanced.balanced and not balanced.bounded
     assert not strategy(**trees, balanced="bounded").balanced
 
 
@@ -62,7 +74,8 @@ def test_the_reason_names_the_numbers():
     assert "999 rows are too few to choose by" in strategy(FEW).reason
     assert "300 labels are no more than 50,000" in strategy().reason
     assert "dense" in strategy(DENSE).reason
-    assert "too many" in strategy(HUGE).reason
+    assert "too many" in strategy(NEGATIVE).reason
+    assert "an index finds the rows that 1,000,000 labels need" in strategy(HUGE).reason
     assert strategy(classifiers="leaf").reason == 'classifiers="leaf" was given'
 
 
@@ -145,7 +158,7 @@ def test_weights_of_paths_and_of_the_tail():
     with says('tail_exponent needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         strategy(tail_exponent=0.5, classifiers="leaf")
     with says('tail_exponent needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
-        strategy(HUGE, tail_exponent=0.5)
+        strategy(NEGATIVE, tail_exponent=0.5)
     assert strategy(tail_exponent=0.0, classifiers="leaf").tail_exponent == 0
 
 

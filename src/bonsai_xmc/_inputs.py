@@ -40,6 +40,12 @@ class TrainingRows(NamedTuple):
     def dense(self) -> bool:
         return not isinstance(self.rows, tuple)
 
+    @property
+    def negative(self) -> bool:
+        """Whether any value is below 0."""
+        values = self.rows[2] if isinstance(self.rows, tuple) else self.rows
+        return bool(values.min(initial=0.0) < 0)
+
     def take(self, rows: Array) -> "TrainingRows":
         """These rows, in this order. They stay dense or sparse: parts of X are trained as X is."""
         some: CoreRows

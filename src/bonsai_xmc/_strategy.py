@@ -11,9 +11,13 @@ from bonsai_xmc._model_selection import Evidence
 from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
-# Labels × entries of X up to which one-vs-rest takes minutes at most, labels up to which scoring all of them
-# is fast enough, and those that an index can hold (docs/performance.md).
+# Labels × entries of X up to which one-vs-rest takes minutes at most if each label's rows are scanned; labels
+# from which on they are searched by an index instead, which takes a few times as long as trees, however many
+# there are; the rows that this index can hold. Labels up to which scoring all of them is fast enough, and
+# those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
+MIN_SEARCHED_LABELS = 50_000
+MAX_SEARCHED_ROWS = 2**24 - 1
 MAX_EXACT_LABELS = 50_000
 MAX_INDEX_LABELS = 2**24
 # Labels whose classifiers are stored, and scored, together.
@@ -56,6 +60,7 @@ class Facts:
     n_entries: int  # non-zero entries of X
     n_labels: int  # labels with at least one row
     dense: bool  # X is handled as dense
+    negative: bool = False  # X has values below 0
 
 
 @dataclass(frozen=True)
@@ -278,15 +283,23 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
     if params["search"] != "exact" and not _has_label_texts(params):
         if facts.dense:
             return "leaf", "X is dense, which makes one-vs-rest slow"
-        if facts.n_labels * facts.n_entries > MAX_PAIRS:
+        if facts.n_labels * facts.n_entries > MAX_PAIRS and not _rows_are_searched(params, facts):
             return "leaf", f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})"
     affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
+    if _rows_are_searched(params, facts):
+        affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"
     if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
         return "one_vs_rest", affordable
     if facts.n_rows < _model_selection.MIN_ROWS:
         few = f"{facts.n_rows:,} rows are too few to choose by (at least {_model_selection.MIN_ROWS:,})"
         return "one_vs_rest", f"{affordable}; {few}"
     return None
+
+
+def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether training finds the rows that a label needs by an index, and does not scan all of them."""
+    can_index = not facts.dense and not facts.negative and facts.n_rows <= MAX_SEARCHED_ROWS
+    return facts.n_labels >= MIN_SEARCHED_LABELS and can_index and _active_set_problem(params) is None
 
 
 def _usual_C(params: Mapping[str, Any]) -> float:
@@ -354,14 +367,19 @@ def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
     return _positive(params["tail_exponent"]) or _positive(params["logit_adjustment"])
 
 
-def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -> float:
-    given, bias = params["tail_exponent"], params["bias"]
-    problem = None
+def _active_set_problem(params: Mapping[str, Any]) -> str | None:
+    """What the solver of one-vs-rest classifiers on active sets needs, and does not have."""
+    bias = params["bias"]
     if params["loss"] != "squared_hinge" or params["solver"] != "dual":
-        problem = 'loss="squared_hinge" and solver="dual"'
-    elif not is_auto(bias) and (isinstance(bias, str) or bias > -1):
-        problem = f"a bias held at −1 or below, but bias is {bias!r}"
-    elif facts.dense:
+        return 'loss="squared_hinge" and solver="dual"'
+    if not is_auto(bias) and (isinstance(bias, str) or bias > -1):
+        return f"a bias held at −1 or below, but bias is {bias!r}"
+    return None
+
+
+def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -> float:
+    given, problem = params["tail_exponent"], _active_set_problem(params)
+    if problem is None and facts.dense:
         problem = "sparse X, but half of its entries or more are not 0"
     if _positive(given) and problem is not None:
         raise ValueError(f"tail_exponent needs {problem}")

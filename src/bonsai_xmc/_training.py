@@ -49,6 +49,7 @@ class Problem:
             n_entries=self.rows.n_entries,
             n_labels=int(np.count_nonzero(self.labels.counts)),
             dense=self.rows.dense,
+            negative=self.rows.negative,
         )
 
     def take(self, rows: Array) -> "Problem":

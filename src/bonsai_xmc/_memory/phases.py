@@ -9,10 +9,9 @@ from dataclasses import replace
 from bonsai_xmc import _model_selection
 from bonsai_xmc._holdout import _JUDGING_SHARE, _LABEL_SHARE, _MOST_JUDGING, _SMALL, _TREE_SHARE
 from bonsai_xmc._memory.sizes import Sizes, leaf_size, levels, n_leaves
-from bonsai_xmc._strategy import Strategy
+from bonsai_xmc._strategy import MIN_SEARCHED_LABELS, Strategy
 
 _ENTRY = 8
-_INDEXED_LABELS = 50_000  # from this many on, one-vs-rest has an index over the rows
 _PANEL = 64  # classifiers that are solved together
 _UNIT_LABELS = 64  # labels of a unit of label vectors
 _UNIT_CLASSES = 512  # classes of a unit of a root
@@ -224,7 +223,7 @@ def panel(sizes: Sizes, strategy: Strategy, classes: float, share: float) -> flo
 def active_sets(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     """One-vs-rest with a fixed bias: all rows quantised twice, and the buffers of each thread."""
     rows = slice_of(sizes, 1.0) + (4.0 + 2) * sizes.n_entries + 18 * sizes.n_rows
-    if indexed := sizes.n_present >= _INDEXED_LABELS:
+    if indexed := sizes.n_present >= MIN_SEARCHED_LABELS:
         rows += 4.0 * sizes.n_entries + 12.0 * sizes.n_used_features
     used = float(sizes.n_used_features)
     # For each thread: the weights of a classifier, dense and as a list; a panel of int16; 64 active sets, and
