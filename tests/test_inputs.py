@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import LabelTree, _inputs
+from bonsai_xmc import LabelTree, _core, _inputs
 from bonsai_xmc._inputs import as_float32, label_vectors, training_rows
 from bonsai_xmc._targets import labels_of, over_classes
 from bonsai_xmc._user_trees import tree_arrays, tree_list
@@ -103,6 +103,28 @@ def not_ready():
 @pytest.mark.parametrize("X", [pytest.param(X, id=name) for name, X in not_ready()])
 def test_other_rows_are_not_ready(X):
     assert _inputs._ready_csr(X, SPARSE.shape[1]) is None
+
+
+def test_single_rows_are_checked_as_rows_of_a_matrix_are():
+    """One check of the core instead of three of numpy."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = rng.integers(0, 5)
+        indices = np.sort(rng.integers(0, 12, n)).astype(np.int32)
+        values = rng.choice([1.0, -3e38, 3e38, np.nan, np.inf, 0.5], n, p=[0.3, 0.2, 0.2, 0.05, 0.05, 0.2])
+        good = len(set(indices)) == n and (indices < 10).all() and np.isfinite(values).all()
+        assert _core.is_row(indices, values.astype(np.float32), 10) == good
+    one = np.ones(2, np.float32)
+    for indices, values in (
+        (np.array([1, 0], np.int32), one),
+        (np.array([-1, 0], np.int32), one),
+        (np.array([0, 1], np.int32), np.ones(3, np.float32)),
+        (np.array([0, 1]), one),
+        (np.array([0, 1], np.int32), np.ones(2)),
+        (np.array([0, 9, 1, 9], np.int32)[::2], one),
+        ([0, 1], one),
+    ):
+        assert not _core.is_row(indices, values, 10)
 
 
 def test_ready_rows_have_the_right_width():

@@ -155,6 +155,8 @@ def seed_of(random_state: Any) -> int:
 
 def threads_of(n_jobs: int | None) -> int:
     """Threads that `n_jobs` stands for."""
+    if type(n_jobs) is int and n_jobs == 1:  # single rows: the rules take a microsecond
+        return 1
     check("n_jobs", n_jobs)
     if n_jobs is None or n_jobs == -1:
         return _core.available_threads()

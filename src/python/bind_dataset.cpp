@@ -41,6 +41,17 @@ void bind_dataset(nb::module_& m) {
             "from_rows", [](nb::handle x) { return std::make_unique<LabelVectors>(x); }, "x"_a,
             "Vectors of the caller's, of unit norm or zero, checked.")
         .def("arrays", &arrays_of, "(indptr, indices, values, n_columns) or a 2-D array; read-only views.");
+    m.def(
+        "is_row",
+        [](nb::handle indices, nb::handle values, size_t n_columns) {
+            In<int32_t> index;
+            In<float> value;
+            return nb::try_cast(indices, index, false) && nb::try_cast(values, value, false) &&
+                   is_row(span(index), span(value), n_columns);
+        },
+        "indices"_a, "values"_a, "n_columns"_a,
+        "Whether these are a row's contiguous int32 indices, ascending and below n_columns, each with a "
+        "finite float32 value.");
 }
 
 }  // namespace bonsai

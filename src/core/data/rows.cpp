@@ -1,6 +1,7 @@
 #include "data/rows.hpp"
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -42,6 +43,15 @@ void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t
             last = id[e];
         }
     }
+}
+
+bool is_row(std::span<const int32_t> id, std::span<const float> value, size_t limit) {
+    if (id.size() != value.size()) return false;
+    if (id.empty()) return true;
+    bool good = id.front() >= 0 && static_cast<size_t>(id.back()) < limit;
+    for (size_t e = 1; e < id.size(); ++e) good &= id[e - 1] < id[e];
+    for (const float v : value) good &= std::abs(v) <= std::numeric_limits<float>::max();
+    return good;
 }
 
 }  // namespace bonsai

@@ -99,4 +99,7 @@ inline constexpr double kLargestNorm = 1e15;
 void check_csr(std::span<const int64_t> ptr, std::span<const int32_t> id, size_t n_rows, size_t limit,
                const char* what);
 
+// Whether these are the entries of a row: ascending ids below `limit`, each with a finite value.
+bool is_row(std::span<const int32_t> id, std::span<const float> value, size_t limit);
+
 }  // namespace bonsai
