@@ -255,7 +255,7 @@ void test_interrupt() {
 // Values in words of 32 bits with their features: dot products and sums are within the rounding of the
 // values. The more features, the fewer bits.
 void test_quantised_rows() {
-    for (const size_t d : {size_t{60}, (size_t{1} << 20) - 2, size_t{1} << 20}) {
+    for (const size_t d : {size_t{60}, (size_t{1} << 21) - 2, size_t{1} << 21}) {
         Rng rng(d);
         constexpr size_t n = 40;
         Rows x{.n_rows = n, .n_features = d, .ptr = {0}};
@@ -274,7 +274,7 @@ void test_quantised_rows() {
         const QuantisedRows rows(x.view(), pool);
         std::vector<float> w(d);
         for (float& v : w) v = static_cast<float>(normal(rng));
-        const int bits = d == 60 ? 24 : d < (size_t{1} << 20) ? 11 : 24;  // of a value, without its sign
+        const int bits = d == 60 ? 24 : d < (size_t{1} << 21) ? 10 : 24;  // of a value, without its sign
         bool good = true;
         for (size_t i = 0; i < n; ++i) {
             double exact = 0, norm2 = 0, largest = 0, sum = 0;
@@ -394,8 +394,9 @@ void test_indexed_labels() {
 }
 
 // Solved classifiers by plain loops: the weights are the sum of y alpha x, rows outside of the active set
-// keep the margin, and the projected gradient of those inside is within the tolerance.
-void test_active_sets(bool indexed) {
+// keep the margin, and the projected gradient of those inside is within the tolerance. A search that costs
+// more than a scan is not used.
+void test_active_sets(bool indexed, double scan_cost = 0) {
     Topics topics(700, 90, 100, 9);
     if (indexed)
         for (float& value : topics.x.value) value = std::abs(value);
@@ -415,8 +416,10 @@ void test_active_sets(bool indexed) {
     std::optional<RowIndex> index;
     CHECK(RowIndex::can_index(slice.rows()) == indexed);
     if (indexed) index.emplace(slice.rows(), pool);
-    const OneVsRestContext context(data, rows, index ? &*index : nullptr, labels, costs, 5, params,
-                                   kernels_named(""), control);
+    OneVsRestContext context(data, rows, index ? &*index : nullptr, labels, costs, 5, params,
+                             kernels_named(""), control);
+    CHECK(context.scan_cost == static_cast<double>(topics.x.value.size()));
+    context.scan_cost = scan_cost;
     ActiveSetSolver solver(context), other(context);
     std::vector<ActiveSet> sets(64);
     std::vector<ActiveSet*> open;
@@ -445,6 +448,7 @@ void test_active_sets(bool indexed) {
     const RowsView x = slice.rows();
     for (const ActiveSet& set : sets) {
         CHECK(set.row.capacity() == set.row.size() && set.converged);
+        CHECK(set.scanned == (indexed && scan_cost == 0));
         std::vector<double> w(x.n_features, 0.0), alpha(700, -1.0), found(x.n_features, 0.0);
         for (size_t m = 0; m < set.row.size(); ++m) {
             CHECK(set.alpha[m] >= 0 && alpha[set.row[m]] < 0);
@@ -478,6 +482,7 @@ int main() {
     test_row_index();
     test_active_sets(false);
     test_active_sets(true);
+    test_active_sets(true, 1e9);
     test_indexed_labels();
     test_same_for_any_threads_and_kernels();
     test_other_settings();

@@ -3,31 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "base/random.hpp"
 
 namespace bonsai {
 namespace {
 
-constexpr size_t kScanRows = 256;  // rows of a call of the scan kernel
-constexpr size_t kScansBetweenPolls = 64;
 constexpr size_t kRowsBetweenPolls = 4096;
-constexpr size_t kSampleRows = 1024;     // that each classifier sees first, one by one …
-constexpr size_t kFirstSample = 32;      // … this many to begin with, then twice as many, and so on
-constexpr size_t kWarmUpRows = 8192;     // of the first scan
-constexpr double kWarmUpTolerance = 3;   // times tol, for the violations of the first scan
-constexpr int kWarmUpPasses = 1;         // of a descent during warm-up, before its last round
-constexpr double kShrinkSlack = 0.5;     // times tol: within it of the margin, a row is not shrunk
-constexpr double kMinGradient = 0.2;     // times tol: smaller gradients do not update alpha
-constexpr size_t kPanelFeatures = 1024;  // whose part of a panel stays in L2
-// Times tol, the least product that a search adds up: a fine search is between two coarse ones. The first
-// finds what matters most, the last what the second has brought about.
-constexpr double kCoarseProduct = 0.25, kFineProduct = 0.125;
-
-bool is_last_warm_up(int round) {
-    return round >= kWarmUpRounds - 1;
-}
+constexpr size_t kSampleRows = 1024;  // that each classifier sees first, one by one …
+constexpr size_t kFirstSample = 32;   // … this many to begin with, then twice as many, and so on
+constexpr size_t kWarmUpRows = 8192;  // of the first scan
+constexpr int kWarmUpPasses = 1;      // of a descent during warm-up, before its last round
+constexpr double kShrinkSlack = 0.5;  // times tol: within it of the margin, a row is not shrunk
+constexpr double kMinGradient = 0.2;  // times tol: smaller gradients do not update alpha
 
 }  // namespace
 
@@ -44,6 +32,7 @@ OneVsRestContext::OneVsRestContext(const Dataset& data, const QuantisedRows& row
       params(params),
       kernels(kernels),
       control(control),
+      scan_cost(static_cast<double>(rows.n_entries())),
       all(rows.n_rows()),
       sample(Rng(key).sample(rows.n_rows(), std::min(rows.n_rows(), kWarmUpRows))) {
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint32_t>(i);
@@ -56,7 +45,6 @@ ActiveSetSolver::ActiveSetSolver(const OneVsRestContext& context)
       value_(w_.size() + kLaneStep),
       panel_row_(context.rows.n_features(), 0),
       in_set_(context.rows.n_rows(), 0),
-      above_(kScanRows),
       search_(context.index ? std::make_unique<RowSearch>(*context.index) : nullptr) {}
 
 void ActiveSetSolver::load(std::span<ActiveSet* const> sets) {
@@ -86,8 +74,10 @@ std::vector<uint32_t> ActiveSetSolver::warm_up_rows() {
 // `scope`. Returns the classifiers that are not solved yet.
 uint64_t ActiveSetSolver::solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round) {
     const uint64_t unconverged = solve(open, round);
-    const bool searched = search_ && scope.size() == context_.all.size() && round > 0;
-    const uint64_t violated = searched ? search(open, round) : scan_and_confirm(open, scope, round);
+    const bool all_rows = scope.size() == context_.all.size() && round > 0;
+    const uint64_t searched = search_ && all_rows ? search(open, round) : 0;
+    uint64_t violated = add_found(searched);
+    if (open & ~searched) violated |= scan_and_confirm(open & ~searched, scope, round);
     return is_last_warm_up(round) ? violated : unconverged | violated;
 }
 
@@ -137,109 +127,6 @@ void ActiveSetSolver::resume(std::span<ActiveSet* const> sets, const OldClassifi
 void ActiveSetSolver::load_prior(const ActiveSet& set) {
     if (!set.prior) return;
     for (const Entry& w : *set.prior) w_[w.feature] = w.value;
-}
-
-// Adds rows to the active sets, with alpha 0, whose quantised margins are above the threshold. Returns the
-// lanes with such rows.
-uint64_t ActiveSetSolver::scan(uint64_t open, std::span<const uint32_t> scope, int round) {
-    float scale[kMaxLanes] = {}, threshold[kMaxLanes];
-    std::fill_n(threshold, kMaxLanes, std::numeric_limits<float>::max());
-    const LinearParams& params = context_.params;
-    const double least = -1 - double{params.fixed_bias} + params.tol * (round == 0 ? kWarmUpTolerance : 1);
-    for (uint64_t bits = open; bits; bits &= bits - 1) {
-        const auto l = static_cast<size_t>(std::countr_zero(bits));
-        double norm2 = 0;
-        float largest = 0;
-        for (const Entry& w : weights_[l]) {
-            norm2 += double{w.value} * w.value;
-            largest = std::max(largest, std::abs(w.value));
-        }
-        scale[l] = context_.rows.weight_scale(std::sqrt(norm2), largest);
-        if (scale[l] > 0)
-            threshold[l] = static_cast<float>(std::min(least * QuantisedRows::kUnits * scale[l], 1e30));
-        for (const uint32_t row : lanes_[l].row) in_set_[row] |= uint64_t{1} << l;
-    }
-    build_panel(scale);
-    const QuantisedScan scan =
-        context_.rows.scan(panel_row_.data(), panel_.data(), threshold, is_last_warm_up(round));
-    uint64_t violated = 0;
-    for (size_t begin = 0; begin < scope.size(); begin += kScanRows) {
-        if (begin % (kScanRows * kScansBetweenPolls) == 0) context_.control.check();
-        const auto part = scope.subspan(begin, std::min(kScanRows, scope.size() - begin));
-        context_.kernels.scan_quantised(scan, part.data(), part.size(), above_.data());
-        for (size_t r = 0; r < part.size(); ++r)
-            for (uint64_t bits = above_[r] & ~in_set_[part[r]]; bits; bits &= bits - 1) {
-                ActiveSet& set = lanes_[static_cast<size_t>(std::countr_zero(bits))];
-                set.row.push_back(part[r]);
-                set.alpha.push_back(0.0f);
-                violated |= bits;
-            }
-    }
-    for (size_t l = 0; l < n_lanes_; ++l)
-        for (const uint32_t row : lanes_[l].row) in_set_[row] = 0;
-    for (const uint32_t f : panel_features_) panel_row_[f] = 0;
-    return violated;
-}
-
-uint64_t ActiveSetSolver::scan_and_confirm(uint64_t open, std::span<const uint32_t> scope, int round) {
-    const uint64_t violated = scan(open, scope, round);
-    if (!is_last_warm_up(round)) return violated;
-    uint64_t confirmed = 0;
-    for (uint64_t bits = open; bits; bits &= bits - 1) {
-        const auto l = static_cast<size_t>(std::countr_zero(bits));
-        confirmed |= uint64_t{confirm(lanes_[l], weights_[l])} << l;
-    }
-    return confirmed;
-}
-
-// Adds rows to the active sets, with alpha 0, that the index finds and that violate the margin. Returns the
-// lanes with such rows.
-uint64_t ActiveSetSolver::search(uint64_t open, int round) {
-    const double tol = context_.params.tol;
-    const double least_sum = -1 - double{context_.params.fixed_bias} + tol;
-    const double least_product = tol * (round == kWarmUpRounds - 1 ? kFineProduct : kCoarseProduct);
-    uint64_t violated = 0;
-    for (uint64_t bits = open; bits; bits &= bits - 1) {
-        context_.control.check();
-        const auto l = static_cast<size_t>(std::countr_zero(bits));
-        const auto found =
-            search_->find(weights_[l], static_cast<float>(least_product), static_cast<float>(least_sum));
-        violated |= uint64_t{add_found(lanes_[l], found, weights_[l])} << l;
-    }
-    return violated;
-}
-
-bool ActiveSetSolver::add_found(ActiveSet& set, std::span<const uint32_t> rows,
-                                const std::vector<Entry>& weights) {
-    constexpr size_t ahead = 4;
-    for (const uint32_t row : set.row) in_set_[row] = 1;
-    for (const Entry& w : weights) w_[w.feature] = w.value;
-    const size_t n_before = set.row.size();
-    for (size_t r = 0; r < rows.size(); ++r) {
-        if (r + ahead < rows.size()) context_.rows.prefetch(rows[r + ahead]);
-        if (in_set_[rows[r]] || !(violation(rows[r]) > context_.params.tol)) continue;
-        set.row.push_back(rows[r]);
-        set.alpha.push_back(0.0f);
-    }
-    for (const Entry& w : weights) w_[w.feature] = 0;
-    for (size_t m = 0; m < n_before; ++m) in_set_[set.row[m]] = 0;
-    return set.row.size() > n_before;
-}
-
-// Of the rows that the scan has added, those remain that violate the margin indeed, which int8 weights tell
-// only roughly. Returns whether there are any.
-bool ActiveSetSolver::confirm(ActiveSet& set, const std::vector<Entry>& weights) {
-    size_t kept = set.n_solved;
-    if (kept == set.row.size()) return false;
-    for (const Entry& w : weights) w_[w.feature] = w.value;
-    for (size_t m = kept; m < set.row.size(); ++m) {
-        if (m + 2 < set.row.size()) context_.rows.prefetch(set.row[m + 2]);
-        if (violation(set.row[m]) > context_.params.tol) set.row[kept++] = set.row[m];
-    }
-    for (const Entry& w : weights) w_[w.feature] = 0;
-    set.row.resize(kept);
-    set.alpha.resize(kept);
-    return kept > set.n_solved;
 }
 
 // By how much a negative row violates the margin of the classifier in w_.
@@ -380,34 +267,6 @@ std::vector<Entry> ActiveSetSolver::weights(const ActiveSet& set) {
     sum_rows(set);
     extract(set, weights);
     return weights;
-}
-
-// Scatters the weights of all lanes, times their scale, into the panel; a lane with a scale of 0 is left out.
-// A range of features at a time, so that the part of the panel that is written stays in cache.
-void ActiveSetSolver::build_panel(const float (&scale)[kMaxLanes]) {
-    panel_features_.clear();
-    panel_.assign(kLanePairs, 0);
-    const Entry* next[kMaxLanes];
-    for (size_t l = 0; l < kMaxLanes; ++l) next[l] = weights_[l].data();
-    for (size_t end = kPanelFeatures; end < w_.size() + kPanelFeatures; end += kPanelFeatures)
-        for (size_t l = 0; l < kMaxLanes; ++l) {
-            if (scale[l] == 0) continue;
-            const Entry* const last = weights_[l].data() + weights_[l].size();
-            for (; next[l] != last && next[l]->feature < end; ++next[l]) {
-                uint32_t& row = panel_row_[next[l]->feature];
-                // The lower weight of the word, which is there already, adds to the upper one.
-                const auto lower = static_cast<float>(panel_[row * kLanePairs + l % kLanePairs]) / 256;
-                const float scaled = next[l]->value * scale[l] - (l < kLanePairs ? 0 : lower);
-                const auto rounded = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
-                if (row == 0) {
-                    panel_features_.push_back(next[l]->feature);
-                    row = static_cast<uint32_t>(panel_features_.size());
-                    panel_.resize(panel_.size() + kLanePairs, 0);
-                }
-                panel_[row * kLanePairs + l % kLanePairs] +=
-                    static_cast<int16_t>(l < kLanePairs ? rounded : rounded * 256);
-            }
-        }
 }
 
 }  // namespace bonsai

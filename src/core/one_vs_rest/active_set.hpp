@@ -26,6 +26,9 @@ namespace bonsai {
 
 // Rounds that a new group goes through at once: nearly all labels need them.
 inline constexpr int kWarmUpRounds = 3;
+inline constexpr bool is_last_warm_up(int round) {
+    return round >= kWarmUpRounds - 1;
+}
 // A bound that is not reached in practice: more than 8 rounds have not been seen.
 inline constexpr int kMaxRounds = 20;
 
@@ -51,6 +54,7 @@ struct ActiveSet {
     size_t n_solved = 0;  // rows after these have joined since the last descent
     int32_t n_iter = 0;   // passes over the active set
     bool converged = false;
+    bool scanned = false;  // with an index, too: a search would cost more
 
     float sign(size_t m) const { return m < n_positive ? 1.0f : -1.0f; }
 };
@@ -70,6 +74,7 @@ struct OneVsRestContext {
     const LinearParams& params;
     const Kernels& kernels;
     const Control& control;
+    double scan_cost;              // of all rows for 64 labels: the number of entries
     std::vector<uint32_t> all;     // all rows
     std::vector<uint32_t> sample;  // some rows, at random, that warm-up begins with
 };
@@ -122,7 +127,8 @@ class ActiveSetSolver {
     uint64_t scan(uint64_t open, std::span<const uint32_t> scope, int round);
     uint64_t scan_and_confirm(uint64_t open, std::span<const uint32_t> scope, int round);
     uint64_t search(uint64_t open, int round);
-    bool add_found(ActiveSet& set, std::span<const uint32_t> rows, const std::vector<Entry>& weights);
+    uint64_t add_found(uint64_t searched);
+    bool add_violations_of(ActiveSet& set, std::span<const uint32_t> rows, const std::vector<Entry>& weights);
     void load_prior(const ActiveSet& set);
     bool confirm(ActiveSet& set, const std::vector<Entry>& weights);
     void start(ActiveSet& set);
@@ -152,6 +158,7 @@ class ActiveSetSolver {
     std::vector<uint64_t> in_set_;       // for each row, bit l: in the active set of lane l; 0 between uses
     std::vector<uint64_t> above_;        // rows of a scan that are above their thresholds
     std::unique_ptr<RowSearch> search_;  // null without an index
+    std::vector<uint32_t> found_[kMaxLanes];  // rows of the last search
 };
 
 }  // namespace bonsai

@@ -7,7 +7,7 @@
 namespace bonsai {
 namespace {
 
-constexpr int kMaxFeatureBits = 20;                            // 12 remain for the value
+constexpr int kMaxFeatureBits = 21;                            // 10 remain for the value
 constexpr double kLargestInt16 = QuantisedRows::kUnits * 128;  // of a row's values
 constexpr double kMaxSum = 32767;
 constexpr double kDeviations = 6;  // of a sum's rounding error, that the tolerance covers

@@ -23,6 +23,7 @@ class QuantisedRows {
 
     size_t n_rows() const { return view_.n_rows; }
     size_t n_features() const { return view_.n_features; }
+    size_t n_entries() const { return static_cast<size_t>(view_.ptr[view_.n_rows]); }
     size_t row_size(size_t i) const { return view_.row_size(i); }
     std::span<const int32_t> features(size_t i) const { return {view_.index + view_.ptr[i], row_size(i)}; }
     float norm2(size_t i) const { return norm2_[i]; }
