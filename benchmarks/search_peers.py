@@ -67,7 +67,7 @@ def padded(labels: list[list[int]]) -> np.ndarray:
     return np.array([(row + [-1] * K)[:K] for row in labels], np.int32)
 
 
-def ours(data: Any, X: Any, model: Bonsai, folder: Path) -> Iterator[Search]:
+def ours(data: Any, X: Any, model: Bonsai, folder: Path, args: Any) -> Iterator[Search]:
     exact = lambda X: model.top_k(X, K, exact=True)[0]
     yield Search("exact", exact, exact)
     for probes in ("auto", 16):
@@ -88,7 +88,7 @@ def positive_weights(model: Bonsai, n_features: int) -> tuple[Any, np.ndarray]:
     return weights, labels
 
 
-def seismic(data: Any, X: Any, model: Bonsai, folder: Path) -> Iterator[Search]:
+def seismic(data: Any, X: Any, model: Bonsai, folder: Path, args: Any) -> Iterator[Search]:
     from seismic import SeismicDataset, SeismicIndex, get_seismic_string
 
     weights, labels = positive_weights(model, X.shape[1])
@@ -100,7 +100,8 @@ def seismic(data: Any, X: Any, model: Bonsai, folder: Path) -> Iterator[Search]:
             part = slice(weights.indptr[i], weights.indptr[i + 1])
             values = weights.data[part].astype(np.float32)
             collection.add_document(str(label), names[weights.indices[part]], values)
-        SeismicIndex.build_from_dataset(collection).save(str(file).removesuffix(".index.seismic"))
+        index = SeismicIndex.build_from_dataset(collection, n_postings=args.seismic_postings)
+        index.save(str(file).removesuffix(".index.seismic"))
         seconds = time.process_time() - begin
         print(f"Seismic: {weights.nnz:,} positive weights, indexed in {seconds:.0f} core-seconds")
     index = SeismicIndex.load(str(file))
@@ -142,7 +143,7 @@ def train_pecos(data: Any, folder: Path, threads: int) -> None:
     print(f"PECOS: trained in {time.process_time() - begin:.0f} core-seconds", flush=True)
 
 
-def pecos(data: Any, X: Any, model: Bonsai, folder: Path) -> Iterator[Search]:
+def pecos(data: Any, X: Any, model: Bonsai, folder: Path, args: Any) -> Iterator[Search]:
     from pecos.xmc.xlinear.model import XLinearModel
 
     if not (folder / "pecos").exists():
@@ -173,17 +174,17 @@ def trained(data: Any, folder: Path) -> Bonsai:
 SYSTEMS = {"ours": (ours, "bonsai_xmc"), "seismic": (seismic, "seismic"), "pecos": (pecos, "pecos")}
 
 
-def compare(data: Any, systems: list[str], folder: Path) -> None:
+def compare(data: Any, folder: Path, args: Any) -> None:
     model = trained(data, folder).set_params(n_jobs=1)
     X, Y = sp.csr_array(data.X_test[:N_ROWS]), data.Y_test[:N_ROWS]
     best = model.top_k(X, K, exact=True)[0]
     table = []
-    for system in systems:
+    for system in args.systems:
         start, module = SYSTEMS[system]
         if importlib.util.find_spec(module) is None:
             print(f"{system} is not installed")
             continue
-        for search in start(data, X, model, folder):
+        for search in start(data, X, model, folder, args):
             ids, per_second, latencies = measure(search, X)
             scores = metrics.evaluate(Y, ids.astype(np.int32), Y_train=data.Y_train)
             quality = [f"{scores[m]:.2f}" for m in ("P@1", "P@5", "PSP@5")]
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["amazon-670k*0.1", "amazon-670k*0.2"])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--models", type=Path, help="folder of trained models; default: none is kept")
+    parser.add_argument("--seismic-postings", type=int, default=3500, help="Seismic's n_postings")
     args = parser.parse_args()
     for name in args.data:
         data = generated(name) or datasets.load(name)
@@ -207,7 +209,7 @@ def main() -> None:
         with TemporaryDirectory() as temporary:
             folder = Path(args.models or temporary) / name.replace("*", "-x")
             folder.mkdir(parents=True, exist_ok=True)
-            compare(data, args.systems, folder)
+            compare(data, folder, args)
 
 
 if __name__ == "__main__":
