@@ -47,6 +47,8 @@ def strategy(facts=SPARSE, **params):
         (HUGE, {"bias": "learn"}, {"classifiers": "leaf", "search": "beam"}),
         (NEGATIVE, {}, {"classifiers": "leaf", "search": "beam"}),
         (replace(HUGE, n_rows=2**24), {}, {"classifiers": "leaf", "search": "beam"}),
+        (replace(HUGE, n_positives=10**7), {}, {"classifiers": "one_vs_rest", "search": "index"}),
+        (replace(HUGE, n_positives=10**8), {}, {"classifiers": "leaf", "search": "beam"}),
         (replace(HUGE, n_labels=49_999), {}, {"classifiers": "leaf", "search": "beam"}),
         (replace(HUGE, n_labels=50_001), {}, {"classifiers": "one_vs_rest", "search": "index"}),
         (replace(NEGATIVE, n_entries=10**5), {}, {"classifiers": "one_vs_rest", "search": "index"}),
@@ -75,6 +77,8 @@ def test_the_reason_names_the_numbers():
     assert "300 labels are no more than 50,000" in strategy().reason
     assert "dense" in strategy(DENSE).reason
     assert "too many" in strategy(NEGATIVE).reason
+    many = strategy(replace(HUGE, n_positives=10**8)).reason
+    assert "100,000,000 pairs of a row and a label are too many" in many
     assert "an index finds the rows that 1,000,000 labels need" in strategy(HUGE).reason
     assert strategy(classifiers="leaf").reason == 'classifiers="leaf" was given'
 

@@ -11,13 +11,14 @@ from bonsai_xmc._model_selection import Evidence
 from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
-# Labels × entries of X up to which one-vs-rest takes minutes at most if each label's rows are scanned; labels
-# from which on they are searched by an index instead, which takes a few times as long as trees, however many
-# there are; the rows that this index can hold. Labels up to which scoring all of them is fast enough, and
-# those that an index over classifiers can hold (docs/performance.md).
+# One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
+# label; labels from which on rows are searched by an index instead, and the rows that it can hold; pairs of a
+# row and a label up to which that takes an hour or two of a core. Labels up to which scoring all of them is
+# fast enough, and those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
 MIN_SEARCHED_LABELS = 50_000
 MAX_SEARCHED_ROWS = 2**24 - 1
+MAX_POSITIVES = 2e7
 MAX_EXACT_LABELS = 50_000
 MAX_INDEX_LABELS = 2**24
 # Labels whose classifiers are stored, and scored, together.
@@ -61,6 +62,7 @@ class Facts:
     n_labels: int  # labels with at least one row
     dense: bool  # X is handled as dense
     negative: bool = False  # X has values below 0
+    n_positives: int = 0  # pairs of a row and a label
 
 
 @dataclass(frozen=True)
@@ -285,6 +287,9 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
             return "leaf", "X is dense, which makes one-vs-rest slow"
         if facts.n_labels * facts.n_entries > MAX_PAIRS and not _rows_are_searched(params, facts):
             return "leaf", f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})"
+        if facts.n_labels * facts.n_entries > MAX_PAIRS and facts.n_positives > MAX_POSITIVES:
+            pairs = f"{facts.n_positives:,} pairs of a row and a label"
+            return "leaf", f"{pairs} are too many for one-vs-rest (limit {MAX_POSITIVES:.0e})"
     affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
     if _rows_are_searched(params, facts):
         affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"

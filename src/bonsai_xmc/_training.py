@@ -50,6 +50,7 @@ class Problem:
             n_labels=int(np.count_nonzero(self.labels.counts)),
             dense=self.rows.dense,
             negative=self.rows.negative,
+            n_positives=len(self.labels.indices),
         )
 
     def take(self, rows: Array) -> "Problem":
