@@ -13,9 +13,9 @@ constexpr size_t kScanRows = 256;  // rows of a call of the scan kernel
 constexpr size_t kScansBetweenPolls = 64;
 constexpr double kWarmUpTolerance = 3;   // times tol, for the violations of the first scan
 constexpr size_t kPanelFeatures = 1024;  // whose part of a panel stays in L2
-// Times tol, the least product that a search adds up: a fine search is between two coarse ones. The first
-// finds what matters most, the last what the second has brought about.
-constexpr double kCoarseProduct = 0.25, kFineProduct = 0.125;
+// Times tol, the least product that a search adds up: in the warm-up, and after it, when what is left to find
+// is what the rounds before have brought about.
+constexpr double kFineProduct = 0.125, kCoarseProduct = 0.25;
 // What a search costs, where the scan of an entry for 64 labels costs 1, as measured: a posting, and a row
 // that is found and compared exactly.
 constexpr double kPostingCost = 1.5, kFoundCost = 50;
@@ -83,7 +83,7 @@ uint64_t ActiveSetSolver::scan_and_confirm(uint64_t open, std::span<const uint32
 uint64_t ActiveSetSolver::search(uint64_t open, int round) {
     const double tol = context_.params.tol;
     const double least_sum = -1 - double{context_.params.fixed_bias} + tol;
-    const double least_product = tol * (round == kWarmUpRounds - 1 ? kFineProduct : kCoarseProduct);
+    const double least_product = tol * (round < kWarmUpRounds ? kFineProduct : kCoarseProduct);
     uint64_t searched = 0;
     for (uint64_t bits = open; bits; bits &= bits - 1)
         if (!lanes_[std::countr_zero(bits)].scanned) searched |= bits & -bits;
