@@ -55,6 +55,7 @@ _ALIGNMENT = 64
 _MAX_HEADER = 1 << 24  # bytes; a header takes a few thousand, as names of labels and features are tensors
 _MAX_DIMENSIONS = 32
 _MAX_BYTES = 1 << 48  # more than any file has; numpy refuses larger shapes even where a zero makes them empty
+_HUGE = 1 << 22  # bytes: from here on memory is asked to have huge pages, as look-ups are all over it
 _BLOCK = 1 << 24  # bytes for one checksum or write call: Ctrl-C is answered between blocks
 
 # A quote inside a JSON string is escaped, so these match the keys alone.
@@ -147,7 +148,11 @@ def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20
 
 def _in_memory(file: Any, size: int) -> memoryview:
     """A private copy, on pages of its own: tensors keep their alignment."""
-    view = memoryview(mapping.mmap(-1, size, flags=mapping.MAP_PRIVATE | mapping.MAP_ANONYMOUS))
+    memory = mapping.mmap(-1, size, flags=mapping.MAP_PRIVATE | mapping.MAP_ANONYMOUS)
+    if size >= _HUGE and hasattr(mapping, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a hint: a system without huge pages refuses it
+            memory.madvise(mapping.MADV_HUGEPAGE)
+    view = memoryview(memory)
     done = 0
     while done < size and (n := file.readinto(view[done : done + _BLOCK])):
         done += n
