@@ -877,8 +877,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             model.bonsai``) changes the scores of every process that has mapped it, and truncating it kills
             them by a signal. False reads the file into memory of this process, which no other process can
             change, on huge pages where the system has them: single rows of a model of a gigabyte take an
-            eighth less time. "sealed" reads it into immutable memory that processes forked from this one share: for
-            services with many workers (Linux).
+            eighth less time. "sealed" reads it into immutable memory that processes forked from this one
+            share: for services with many workers (Linux).
         verify : bool, default=False
             Check all checksums, and every index. Otherwise a damaged file may give wrong scores, but never a
             crash.
