@@ -97,7 +97,7 @@ void LeafLabels::find_chosen(Worker& worker, std::span<const Visit> visits) cons
 // tree, but nearly all of them stay below in the mean.
 void LeafLabels::drop_below(Worker& worker, float threshold) const {
     auto& occurrences = worker.occurrences;
-    worker.bound.reset(occurrences.size());
+    for (const Occurrence& o : occurrences) worker.bound[o.label] = 0;
     for (const Occurrence& o : occurrences) worker.bound[o.label] += exp_upper_bound(o.score - threshold);
     const float lowest = static_cast<float>(trees_.n_trees()) * 0.999f;
     worker.kept.clear();
