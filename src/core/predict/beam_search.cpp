@@ -32,7 +32,8 @@ Visit BeamSearch::visit(size_t node, size_t row, float score) const {
     return {.node = static_cast<uint32_t>(node),
             .row = static_cast<uint32_t>(row),
             .score = score,
-            .state = forest_.arrays().is_leaf[node] ? Visit::Margins::unknown : Visit::Margins::requested};
+            .state = forest_.arrays().is_leaf[node] ? Visit::Margins::unknown : Visit::Margins::requested,
+            .first_margin = 0};
 }
 
 void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
@@ -48,16 +49,14 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
     next_.resize(n_rows);
     for (uint32_t level = 0;; ++level) {
         if (after_level) after_level(level);
-        size_t n = 0;
-        for (const Visit& v : visits_) n += v.state == Visit::Margins::requested ? margins_.width(v) : 0;
-        margins_.reset(n);
-        if (!margins_.compute(visits_)) return;
+        if (!margins_.compute_anew(visits_)) return;
         for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned worker) { expand(workers_[worker], row); });
-        visits_.clear();
-        for (size_t row = 0; row < n_rows; ++row) {
-            visits_.insert(visits_.end(), next_[row].begin(), next_[row].end());
-            visits_ptr_[row + 1] = visits_.size();
-        }
+        for (size_t row = 0; row < n_rows; ++row) visits_ptr_[row + 1] = visits_ptr_[row] + next_[row].size();
+        visits_.clear();  // so that a larger array need not copy them
+        visits_.resize(visits_ptr_.back());
+        for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned) {
+            std::copy(next_[row].begin(), next_[row].end(), visits(row).begin());
+        });
     }
 }
 

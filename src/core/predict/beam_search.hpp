@@ -82,7 +82,7 @@ class BeamSearch {
     Pool& pool_;
     NodeMargins margins_;
     std::vector<Worker> workers_;
-    std::vector<Visit> visits_;  // row by row, then by tree
+    UninitialisedVector<Visit> visits_;  // row by row, then by tree
     std::vector<size_t> visits_ptr_;
     std::vector<std::vector<Visit>> next_;  // of each row
 };

@@ -44,7 +44,7 @@ void write_listed(const uint8_t* bytes, size_t n, StoredWeight* row) {
 
 }  // namespace
 
-void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows) {
+void OpenBlock::open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows) {
     if (unpacked_) clear_slots();
     const ForestArrays& a = forest.arrays();
     const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
@@ -82,20 +82,20 @@ void BlockScorer::open(const Forest& forest, size_t node, size_t from, std::span
     }
     with_residual_ = forest.residual() != nullptr;
     if (!with_residual_) return;
-    if (!residual_) residual_ = std::make_unique<BlockScorer>(batch_, kernels_);
+    if (!residual_) residual_ = std::make_unique<OpenBlock>(batch_, kernels_);
     residual_->open(*forest.residual(), node, from, rows);
 }
 
-float BlockScorer::add_products(size_t row, const float* start, float* out) {
+float OpenBlock::add_products(size_t row, const float* start, RowScratch& scratch, float* out) const {
     alignas(64) int32_t sum[kBlockChildren] = {};
     if (unpacked_)
-        sum_unpacked(batch_.row(row), sum);
+        sum_unpacked(batch_.row(row), scratch, sum);
     else
-        sum_packed(batch_.row(row), sum);
+        sum_packed(batch_.row(row), scratch, sum);
     return kernels_.dequantise_margins(sum, width_, batch_.row(row).unit, scale_, start, out);
 }
 
-void BlockScorer::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups) {
+void OpenBlock::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups) {
     // Few rows need a small part of the block's features: only that part is unpacked, so that the panel stays
     // in a faster cache.
     if (lookups * kMarkCost > block_.n_bytes())
@@ -112,7 +112,7 @@ void BlockScorer::unpack(size_t n_features, std::span<const uint32_t> rows, size
 // How many weights the next feature has, and whether it is wanted, is hard to predict: first features are
 // listed by their kind, without a branch, then each kind is written to the panel.
 template <class Wanted>
-void BlockScorer::unpack_wanted(size_t n_features, Wanted&& wanted) {
+void OpenBlock::unpack_wanted(size_t n_features, Wanted&& wanted) {
     const uint32_t* const id_of = batch_.id_of_feature();
     Unpacked* const listed = listed_.data();
     uint64_t n = 0;  // of the four kinds, in a register: 16 bits each
@@ -130,7 +130,7 @@ void BlockScorer::unpack_wanted(size_t n_features, Wanted&& wanted) {
 
 // Those that the block has of all features of the batch.
 template <bool wide>
-void BlockScorer::unpack_found() {
+void OpenBlock::unpack_found() {
     constexpr size_t ahead = 8;
     const PackedBlock block = block_;
     const std::span<const uint32_t> feature = batch_.features_with_id();
@@ -148,8 +148,8 @@ void BlockScorer::unpack_found() {
 }
 
 // Adds a feature to the list of its kind, if it is wanted.
-[[gnu::always_inline]] inline void BlockScorer::add_listed(const FeatureWeights& found, size_t id,
-                                                           bool wanted, uint64_t& counts, Unpacked* listed) {
+[[gnu::always_inline]] inline void OpenBlock::add_listed(const FeatureWeights& found, size_t id, bool wanted,
+                                                         uint64_t& counts, Unpacked* listed) {
     const size_t kind = kind_of(found.size);
     listed[kind * kListed + (counts >> (16 * kind) & 0xffff)] = {found.bytes, static_cast<uint32_t>(id),
                                                                  static_cast<uint32_t>(found.size)};
@@ -158,7 +158,7 @@ void BlockScorer::unpack_found() {
 }
 
 // Writes the first n features of each list.
-void BlockScorer::write_panel(uint64_t counts) {
+void OpenBlock::write_panel(uint64_t counts) {
     // A damaged file may have a feature more than once: there are no more slots than features.
     size_t n[4], room = batch_.n_ids() + 1 - n_slots_, end = n_slots_;
     for (size_t kind = 0; kind < 4; ++kind) {
@@ -200,12 +200,12 @@ void BlockScorer::write_panel(uint64_t counts) {
     });
 }
 
-void BlockScorer::clear_slots() {
+void OpenBlock::clear_slots() {
     for (size_t s = 1; s < n_slots_; ++s) slot_[id_of_slot_[s]] = 0;
 }
 
 template <class Fn>
-void BlockScorer::for_each_id(std::span<const uint32_t> rows, Fn&& fn) const {
+void OpenBlock::for_each_id(std::span<const uint32_t> rows, Fn&& fn) const {
     for (const uint32_t r : rows) {
         const Batch::Row& row = batch_.row(r);
         const uint32_t* ids = batch_.feature_ids(row);
@@ -213,25 +213,25 @@ void BlockScorer::for_each_id(std::span<const uint32_t> rows, Fn&& fn) const {
     }
 }
 
-void BlockScorer::sum_unpacked(const Batch::Row& row, int32_t* sum) {
-    if (row_slots_.size() < row.n + kLaneStep) {
-        row_slots_.resize(row.n + kLaneStep);
-        row_values_.resize(row.n + kLaneStep);
+void OpenBlock::sum_unpacked(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const {
+    if (scratch.slots.size() < row.n + kLaneStep) {
+        scratch.slots.resize(row.n + kLaneStep);
+        scratch.values.resize(row.n + kLaneStep);
     }
     const size_t n = kernels_.gather_nonzero(slot_.data(), batch_.feature_ids(row), batch_.values(row), row.n,
-                                             row_slots_.data(), row_values_.data());
-    kernels_.accumulate_int8(panel_.data(), width_, row_slots_.data(), row_values_.data(), n, sum);
+                                             scratch.slots.data(), scratch.values.data());
+    kernels_.accumulate_int8(panel_.data(), width_, scratch.slots.data(), scratch.values.data(), n, sum);
 }
 
-void BlockScorer::sum_packed(const Batch::Row& row, int32_t* sum) {
+void OpenBlock::sum_packed(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const {
     if (block_.is_wide())
-        sum_packed_as<true>(row, sum);
+        sum_packed_as<true>(row, scratch, sum);
     else
-        sum_packed_as<false>(row, sum);
+        sum_packed_as<false>(row, scratch, sum);
 }
 
 template <bool wide>
-void BlockScorer::sum_packed_as(const Batch::Row& row, int32_t* sum) {
+void OpenBlock::sum_packed_as(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const {
     constexpr size_t ahead = 8;
     // Copies: for all the compiler knows, writing the lists changes the originals.
     const PackedBlock block = block_;
@@ -241,8 +241,8 @@ void BlockScorer::sum_packed_as(const Batch::Row& row, int32_t* sum) {
     BitmapWeights* list[4];
     size_t listed[4] = {};
     for (size_t kind = 0; kind < 4; ++kind) {
-        if (hits_[kind].size() < n) hits_[kind].resize(n);
-        list[kind] = hits_[kind].data();
+        if (scratch.hits[kind].size() < n) scratch.hits[kind].resize(n);
+        list[kind] = scratch.hits[kind].data();
     }
     for (size_t i = 0; i < std::min(n, 2 * ahead); ++i) block.prefetch_offset(feature[i]);
     for (size_t i = 0; i < std::min(n, ahead); ++i) block.prefetch_record(feature[i]);
@@ -269,7 +269,7 @@ void BlockScorer::sum_packed_as(const Batch::Row& row, int32_t* sum) {
 
 // Features of up to `most` weights; missing ones are 0, so that all have as many.
 template <size_t most>
-void BlockScorer::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) {
+void OpenBlock::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) {
     for (const BitmapWeights& hit : hits) {
         const size_t n = hit.size / 2;
         uint8_t child[most];
@@ -284,35 +284,23 @@ void BlockScorer::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) 
 
 // Largest first, so that threads end together. A block that is most of the work is split, if it has more
 // rows than it takes to unpack it twice.
-void BlockLoop::balance(const Forest& forest, std::vector<BlockRows>& blocks) const {
+size_t BlockLoop::balance(const Forest& forest, std::vector<BlockRows>& blocks) const {
     const size_t threads = pool_.threads();
-    if (threads == 1) return;
+    if (threads == 1) return std::numeric_limits<size_t>::max();
     const ForestArrays& a = forest.arrays();
-    const auto n_bytes = [&](const BlockRows& block) {
-        const auto b = static_cast<size_t>(a.block_ptr[block.node]) + block.from / kBlockChildren;
-        return static_cast<size_t>(a.record_ptr[b + 1] - a.record_ptr[b]);
-    };
     size_t total = 0;
     for (BlockRows& block : blocks) {
-        block.cost = block.rows.size() * batch_.mean_row_size() * kMultiplyCost + n_bytes(block);
+        const auto b = static_cast<size_t>(a.block_ptr[block.node]) + block.from / kBlockChildren;
+        block.cost = block.rows.size() * batch_.mean_row_size() * kMultiplyCost +
+                     static_cast<size_t>(a.record_ptr[b + 1] - a.record_ptr[b]);
         total += block.cost;
     }
-    const size_t n = blocks.size();
-    for (size_t b = 0; b < n; ++b) {
-        const BlockRows whole = blocks[b];
-        const size_t n_rows = whole.rows.size();
-        const size_t pieces = std::min({2 * whole.cost * threads / total + 1, threads,
-                                        whole.cost / (4 * n_bytes(whole) + 1) + 1, n_rows});
-        for (size_t piece = 0; piece < pieces; ++piece) {
-            const size_t begin = n_rows * piece / pieces, n = n_rows * (piece + 1) / pieces - begin;
-            BlockRows& part = piece == 0 ? blocks[b] : blocks.emplace_back(whole);
-            part.first = whole.first + begin;
-            part.rows = whole.rows.subspan(begin, n);
-            part.cost = whole.cost / pieces;
-        }
-    }
-    std::stable_sort(blocks.begin(), blocks.end(),
-                     [](const BlockRows& a, const BlockRows& b) { return a.cost > b.cost; });
+    // The most expensive ones first, so that threads end together. The order of the others does not matter.
+    const size_t share = total / (2 * threads) + 1;
+    const auto end = std::partition(blocks.begin(), blocks.end(),
+                                    [&](const BlockRows& block) { return block.cost > share / 32; });
+    std::sort(blocks.begin(), end, [](const BlockRows& a, const BlockRows& b) { return a.cost > b.cost; });
+    return share;
 }
 
 }  // namespace bonsai

@@ -16,20 +16,29 @@
 
 namespace bonsai {
 
-// Computes the margins of a block's children for rows of a batch. For few rows it looks their features up in
-// the packed block; for many it unpacks the block into a dense panel first, for some the part of it that it
-// finds by looking each feature of the batch up once. One for each worker.
-class BlockScorer {
+// Features of a row that a block has, while the row's margins are computed. One for each thread.
+struct RowScratch {
+    // By their number of weights: up to two, four, eight, or a bitmap. Which comes next is hard to predict:
+    // they are sorted without a branch, and each kind needs none.
+    std::vector<BitmapWeights> hits[4];
+    std::vector<uint32_t> slots;  // in the panel
+    std::vector<int16_t> values;
+};
+
+// A block that is ready to be multiplied with rows of a batch. For few rows it is left as it is, and their
+// features are looked up in it; for many it is unpacked into a dense panel first, for some the part of it
+// that it finds by looking each feature of the batch up once. Reusable. Once open, threads share it.
+class OpenBlock {
   public:
-    BlockScorer(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
+    OpenBlock(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
 
     // Selects the block of a node's children from `from` on, and the rows whose margins will be asked for.
     void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows);
     size_t n_children() const { return n_children_; }
     // The margins of a row, padded with -1e15 to a multiple of 16; returns the largest.
-    float margins(size_t row, float* out) {
-        float largest = add_products(row, bias_, out);
-        if (with_residual_) largest = residual_->add_products(row, out, out);
+    float margins(size_t row, RowScratch& scratch, float* out) const {
+        float largest = add_products(row, bias_, scratch, out);
+        if (with_residual_) largest = residual_->add_products(row, out, scratch, out);
         if (restricted_)  // of all lanes, in vector instructions
             for (size_t c = 0; c < width_; ++c) out[c] = ceiling_[c] < out[c] ? ceiling_[c] : out[c];
         return largest;
@@ -37,7 +46,7 @@ class BlockScorer {
 
   private:
     // out = weights . row + start; returns the largest.
-    float add_products(size_t row, const float* start, float* out);
+    float add_products(size_t row, const float* start, RowScratch& scratch, float* out) const;
     // A feature of the block that a row has.
     struct Unpacked {
         const uint8_t* bytes;
@@ -57,11 +66,11 @@ class BlockScorer {
     void clear_slots();
     template <class Fn>
     void for_each_id(std::span<const uint32_t> rows, Fn&& fn) const;
-    void sum_unpacked(const Batch::Row& row, int32_t* sum);
-    void sum_packed(const Batch::Row& row, int32_t* sum);
+    void sum_unpacked(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const;
+    void sum_packed(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const;
 
     template <bool wide>
-    void sum_packed_as(const Batch::Row& row, int32_t* sum);
+    void sum_packed_as(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const;
     template <size_t most>
     static void sum_listed(std::span<const BitmapWeights> hits, int32_t* sum);
 
@@ -73,23 +82,30 @@ class BlockScorer {
     bool unpacked_ = false;
     bool with_residual_ = false;
     bool restricted_ = false;
-    std::unique_ptr<BlockScorer> residual_;
+    std::unique_ptr<OpenBlock> residual_;
     alignas(64) float scale_[kBlockChildren];
     alignas(64) float bias_[kBlockChildren];
     alignas(64) float ceiling_[kBlockChildren];  // if restricted: kExcluded for excluded children
-
-    // Features of a row that the block has, by their number of weights: up to two, four, eight, or a bitmap.
-    // Which comes next is hard to predict: they are sorted without a branch, and each kind needs none.
-    std::vector<BitmapWeights> hits_[4];
 
     AlignedVector<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
     std::vector<uint32_t> slot_;         // feature id -> slot; 0: none, as between blocks
     std::vector<uint32_t> id_of_slot_;
     size_t n_slots_ = 0;
-    std::vector<Unpacked> listed_;     // kListed of each kind
-    std::vector<uint64_t> wanted_;     // a bit for each feature id, 0 between blocks
-    std::vector<uint32_t> row_slots_;  // of one row's features
-    std::vector<int16_t> row_values_;
+    std::vector<Unpacked> listed_;  // kListed of each kind
+    std::vector<uint64_t> wanted_;  // a bit for each feature id, 0 between blocks
+};
+
+// A thread's access to an open block.
+class BlockScorer {
+  public:
+    void select(const OpenBlock& block) { block_ = &block; }
+    size_t n_children() const { return block_->n_children(); }
+    // See OpenBlock.
+    float margins(size_t row, float* out) { return block_->margins(row, scratch_, out); }
+
+  private:
+    const OpenBlock* block_ = nullptr;
+    RowScratch scratch_;
 };
 
 // A block of a node's children, from the `from`-th on, and the rows that need it. The caller numbers the rows
@@ -102,33 +118,47 @@ struct BlockRows {
     size_t cost = 0;
 };
 
-// Visits blocks with all threads; each block is unpacked once for all rows that need it.
+// Visits blocks with all threads; each block is opened once for all rows that need it.
 class BlockLoop {
   public:
     BlockLoop(const Batch& batch, const Kernels& kernels, Pool& pool)
-        : batch_(batch), kernels_(kernels), pool_(pool), scorers_(pool.threads()) {}
+        : batch_(batch), kernels_(kernels), pool_(pool), open_(pool.threads()), scorers_(pool.threads()) {}
 
-    // fn(scorer of the block, block, row, its number) for all rows of all blocks. Reorders the blocks, and
-    // splits large ones.
+    // fn(scorer of the block, block, row, its number) for all rows of all blocks. Reorders the blocks. The
+    // rows of a large block are shared by several threads.
     template <class Fn>
     void run(const Forest& forest, std::vector<BlockRows>& blocks, Fn&& fn) {
-        balance(forest, blocks);
+        const size_t share = balance(forest, blocks);
         pool_.run(blocks.size(), [&](size_t b, unsigned worker) {
-            auto& scorer = scorers_[worker];
-            if (!scorer) scorer = std::make_unique<BlockScorer>(batch_, kernels_);
-            scorer->open(forest, blocks[b].node, blocks[b].from, blocks[b].rows);
-            for (size_t i = 0; i < blocks[b].rows.size(); ++i)
-                fn(*scorer, blocks[b], blocks[b].rows[i], blocks[b].first + i);
+            const BlockRows& block = blocks[b];
+            auto& open = open_[worker];
+            if (!open) open = std::make_unique<OpenBlock>(batch_, kernels_);
+            open->open(forest, block.node, block.from, block.rows);
+            const size_t n_pieces = std::min(block.cost / share, block.rows.size() / kLeastRows) + 1;
+            const auto visit = [&](size_t piece, unsigned by) {
+                scorers_[by].select(*open);
+                const size_t end = block.rows.size() * (piece + 1) / n_pieces;
+                for (size_t i = block.rows.size() * piece / n_pieces; i < end; ++i)
+                    fn(scorers_[by], block, block.rows[i], block.first + i);
+            };
+            if (n_pieces == 1)
+                visit(0, worker);
+            else
+                pool_.run(n_pieces, visit);
         });
     }
 
   private:
-    void balance(const Forest& forest, std::vector<BlockRows>& blocks) const;
+    static constexpr size_t kLeastRows = 32;  // of a piece
+
+    // Returns the cost that one thread should have at a time, at most.
+    size_t balance(const Forest& forest, std::vector<BlockRows>& blocks) const;
 
     const Batch& batch_;
     const Kernels& kernels_;
     Pool& pool_;
-    std::vector<std::unique_ptr<BlockScorer>> scorers_;
+    std::vector<std::unique_ptr<OpenBlock>> open_;  // of each worker
+    std::vector<BlockScorer> scorers_;              // likewise
 };
 
 }  // namespace bonsai

@@ -11,18 +11,48 @@ void NodeMargins::reset(size_t n_floats) {
 }
 
 bool NodeMargins::compute(std::span<Visit> visits) {
-    chosen_.clear();
-    for (size_t v = 0; v < visits.size(); ++v) {
-        if (visits[v].state != Visit::Margins::requested) continue;
-        visits[v].state = Visit::Margins::known;
-        visits[v].first_margin = n_used_;
-        n_used_ += width(visits[v]);
-        chosen_.push_back(static_cast<uint32_t>(v));
+    return compute_requested(visits, false);
+}
+
+bool NodeMargins::compute_anew(std::span<Visit> visits) {
+    return compute_requested(visits, true);
+}
+
+bool NodeMargins::compute_requested(std::span<Visit> visits, bool anew) {
+    const Slices slices(visits.size(), pool_);
+    requests_.assign(slices.size() + 1, {});
+    slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
+        Requests requests;
+        for (const Visit& visit : visits.subspan(begin, end - begin))
+            if (visit.state == Visit::Margins::requested) {
+                ++requests.n;
+                requests.n_floats += width(visit);
+            }
+        requests_[s + 1] = requests;
+    });
+    for (size_t s = 0; s < slices.size(); ++s) {
+        requests_[s + 1].n += requests_[s].n;
+        requests_[s + 1].n_floats += requests_[s].n_floats;
     }
+    if (anew) reset(requests_.back().n_floats);
+    chosen_.resize(requests_.back().n);
+    slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
+        size_t i = requests_[s].n, first = n_used_ + requests_[s].n_floats;
+        for (size_t v = begin; v < end; ++v) {
+            if (visits[v].state != Visit::Margins::requested) continue;
+            visits[v].state = Visit::Margins::known;
+            visits[v].first_margin = first;
+            first += width(visits[v]);
+            chosen_[i++] = static_cast<uint32_t>(v);
+        }
+    });
+    n_used_ += requests_.back().n_floats;
     group(visits);
     // Once for all blocks of a node: visits are far apart in memory.
     firsts_.resize(chosen_.size());
-    for (size_t i = 0; i < chosen_.size(); ++i) firsts_[i] = visits[chosen_[by_node_.item(i)]].first_margin;
+    Slices(chosen_.size(), pool_).for_each(pool_, [&](size_t, size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) firsts_[i] = visits[chosen_[by_node_.item(i)]].first_margin;
+    });
     loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t i) {
         const size_t at = firsts_[i] + block.from;
         largest_[at / kLaneStep] = scorer.margins(row, &margins_[at]);
@@ -30,8 +60,8 @@ bool NodeMargins::compute(std::span<Visit> visits) {
     return !chosen_.empty();
 }
 
-void NodeMargins::keep_largest(std::span<const Visit> visits, size_t n, Pool& pool) {
-    for_each_row(pool, 0, chosen_.size(), [&](size_t i, unsigned) {
+void NodeMargins::keep_largest(std::span<const Visit> visits, size_t n) {
+    for_each_row(pool_, 0, chosen_.size(), [&](size_t i, unsigned) {
         const Visit& visit = visits[chosen_[i]];
         const size_t size = forest_.n_children(visit.node);
         if (size <= n) return;
@@ -51,7 +81,9 @@ void NodeMargins::keep_largest(std::span<const Visit> visits, size_t n, Pool& po
 void NodeMargins::group(std::span<const Visit> visits) {
     by_node_.group(chosen_.size(), [&](size_t i) { return visits[chosen_[i]].node; });
     rows_.resize(chosen_.size());
-    for (size_t i = 0; i < chosen_.size(); ++i) rows_[i] = visits[chosen_[by_node_.item(i)]].row;
+    Slices(chosen_.size(), pool_).for_each(pool_, [&](size_t, size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) rows_[i] = visits[chosen_[by_node_.item(i)]].row;
+    });
     blocks_.clear();
     for (size_t g = 0; g < by_node_.size(); ++g)
         for (size_t from = 0; from < forest_.n_children(by_node_.key(g)); from += kBlockChildren)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Visit {
     uint32_t row;
     float score;  // sum of the log scores along the path
     Margins state;
-    size_t first_margin = 0;  // once they are known: where the margins of the node's children begin
+    size_t first_margin;  // once they are known: where the margins of the node's children begin
 
     bool known() const { return state == Margins::known; }
     void request() {
@@ -39,23 +40,29 @@ struct Visit {
 class NodeMargins {
   public:
     NodeMargins(const Forest& forest, const Batch& batch, const Kernels& kernels, Pool& pool)
-        : forest_(forest), loop_(batch, kernels, pool), by_node_(forest.arrays().is_leaf.size()) {}
+        : forest_(forest),
+          pool_(pool),
+          loop_(batch, kernels, pool),
+          by_node_(forest.arrays().is_leaf.size(), pool) {}
 
     // Floats that the margins of a visit take.
     size_t width(const Visit& visit) const { return padded_lanes(forest_.n_children(visit.node)); }
     // Discards all margins, and makes room for this many floats.
     void reset(size_t n_floats);
-    // Computes the margins of those visits that request them; returns whether any does.
+    // Computes the margins of those visits that request them; returns whether any does. There must be room
+    // for them.
     bool compute(std::span<Visit> visits);
+    // The same, after discarding all margins and making room.
+    bool compute_anew(std::span<Visit> visits);
     // Excludes all children but those with the n largest margins, for each visit that the last call of
     // `compute` was for; of equal ones the first are kept.
-    void keep_largest(std::span<const Visit> visits, size_t n, Pool& pool);
+    void keep_largest(std::span<const Visit> visits, size_t n);
     // fn(scorer of the block, block, row, score of the path) for each block of each visit, instead of keeping
     // the margins; not for blocks whose children are all excluded.
     template <class Fn>
     void stream(std::span<const Visit> visits, Fn&& fn) {
         chosen_.resize(visits.size());
-        for (size_t v = 0; v < visits.size(); ++v) chosen_[v] = static_cast<uint32_t>(v);
+        std::iota(chosen_.begin(), chosen_.end(), 0u);
         group(visits);
         std::erase_if(blocks_, [&](const BlockRows& b) { return !forest_.has_allowed(b.node, b.from); });
         loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t i) {
@@ -109,14 +116,23 @@ class NodeMargins {
     }
 
   private:
+    // What the visits of a slice request.
+    struct Requests {
+        size_t n = 0;
+        size_t n_floats = 0;
+    };
+
+    bool compute_requested(std::span<Visit> visits, bool anew);
     void group(std::span<const Visit> visits);
 
     const Forest& forest_;
+    Pool& pool_;
     BlockLoop loop_;
-    std::vector<uint32_t> chosen_;  // visits whose margins are computed now
-    Groups by_node_;                // of the chosen
-    std::vector<uint32_t> rows_;    // of the chosen, in the order of their groups
-    std::vector<size_t> firsts_;    // first_margin, likewise
+    std::vector<Requests> requests_;        // of each slice
+    UninitialisedVector<uint32_t> chosen_;  // visits whose margins are computed now
+    Groups by_node_;                        // of the chosen
+    UninitialisedVector<uint32_t> rows_;    // of the chosen, in the order of their groups
+    UninitialisedVector<size_t> firsts_;    // first_margin, likewise
     std::vector<BlockRows> blocks_;
     size_t n_used_ = 0;
     Buffer<float> margins_;  // a block's begin at a multiple of 16

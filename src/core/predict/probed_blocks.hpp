@@ -28,7 +28,7 @@ class ProbedBlocks {
           batch_(batch),
           n_probe_(n_probe),
           pool_(pool),
-          by_block_(one_vs_rest.n_blocks(0)),
+          by_block_(one_vs_rest.n_blocks(0), pool),
           searches_(pool.threads()) {}
     ~ProbedBlocks();
 

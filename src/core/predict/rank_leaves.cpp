@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace bonsai {
 
@@ -24,37 +25,36 @@ void OneTreeRanking::run(const TopKOutput& out) {
 
 void ForestRanking::run(const TopKOutput& out) {
     search_.run();
-    waiting_.resize(batch_.size());
-    gaps_.resize(batch_.size());
+    begin_batch();
     for (size_t begin = 0, end; begin < batch_.size(); begin = end) {
         end = begin_chunk(begin);
-        open_.clear();
-        for (size_t row = begin; row < end; ++row) {
-            request_promising(row);
-            waiting_[row].clear();
-            open_.push_back(static_cast<uint32_t>(row));
-        }
+        for_each_row(pool_, begin, end, [&](size_t row, unsigned) { request_promising(row); });
+        open_.resize(end - begin);
+        std::iota(open_.begin(), open_.end(), static_cast<uint32_t>(begin));
         while (!open_.empty()) {
             search_.margins().compute(search_.visits(begin, end));
-            if (strict_beam_)
-                search_.margins().keep_largest(search_.visits(begin, end), search_.beam_size(), pool_);
+            if (strict_beam_) search_.margins().keep_largest(search_.visits(begin, end), search_.beam_size());
             for_each_row(pool_, 0, open_.size(), [&](size_t i, unsigned number) {
-                const size_t row = open_[i];
                 auto& worker = workers_[number];
                 if (!worker) worker = std::make_unique<LeafLabels::Worker>(trees_.n_labels());
-                if (waiting_[row].empty())
-                    rank(*worker, row, out);
-                else
-                    write(*worker, row, waiting_[row], out);
+                if (rank(*worker, open_[i], out)) is_ranked_[open_[i]] = 1;
             });
-            std::erase_if(open_, [&](size_t row) {
-                const auto visits = search_.visits(row);
-                return std::none_of(visits.begin(), visits.end(),
-                                    [](const Visit& v) { return v.state == Visit::Margins::requested; });
-            });
+            std::erase_if(open_, [&](size_t row) { return is_ranked_[row]; });
         }
         if (!learned_) learn_gap(begin, end);
     }
+}
+
+void ForestRanking::begin_batch() {
+    n_margins_.resize(batch_.size());
+    waiting_.resize(batch_.size());
+    gaps_.resize(batch_.size());
+    is_ranked_.assign(batch_.size(), 0);
+    for_each_row(pool_, 0, batch_.size(), [&](size_t row, unsigned) {
+        waiting_[row].clear();
+        n_margins_[row] = 0;
+        for (const Visit& v : search_.visits(row)) n_margins_[row] += search_.margins().width(v);
+    });
 }
 
 // As many rows as have room for the margins of all their leaves; the first rows are few, to learn from.
@@ -62,12 +62,8 @@ size_t ForestRanking::begin_chunk(size_t begin) {
     constexpr size_t first_rows = 64;
     const size_t most = learned_ ? batch_.size() : std::min(batch_.size(), begin + first_rows);
     size_t end = begin, n = 0;
-    for (; end < most; ++end) {
-        size_t more = 0;
-        for (const Visit& v : search_.visits(end)) more += search_.margins().width(v);
-        if (end > begin && (n + more) * sizeof(float) > kMarginBytes) break;
-        n += more;
-    }
+    while (end < most && (end == begin || (n + n_margins_[end]) * sizeof(float) <= kMarginBytes))
+        n += n_margins_[end++];
     search_.margins().reset(n);
     return end;
 }
@@ -90,9 +86,13 @@ void ForestRanking::learn_gap(size_t begin, size_t end) {
     learned_ = true;
 }
 
-// Writes the best labels of a row, or requests margins of more leaves.
-void ForestRanking::rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out) {
+// Writes the best labels of a row, or requests margins of more leaves. Returns whether they are written.
+bool ForestRanking::rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out) {
     const std::span<Visit> visits = search_.visits(row);
+    if (!waiting_[row].empty()) {
+        write(worker, row, waiting_[row], out);
+        return true;
+    }
     const float threshold = labels_.kth_lower_bound(worker, visits, k_);
     bool enough = true;
     const auto need = [&](Visit& v) {
@@ -101,7 +101,7 @@ void ForestRanking::rank(LeafLabels::Worker& worker, size_t row, const TopKOutpu
     };
     for (Visit& v : visits)
         if (v.score >= threshold) need(v);
-    if (!enough) return;
+    if (!enough) return false;
     gaps_[row] -= threshold;
     labels_.find_reaching(worker, visits, threshold);
     for (const LeafLabels::Occurrence& o : worker.occurrences) need(visits[o.visit]);
@@ -109,6 +109,7 @@ void ForestRanking::rank(LeafLabels::Worker& worker, size_t row, const TopKOutpu
         write(worker, row, worker.occurrences, out);
     else
         waiting_[row] = worker.occurrences;
+    return enough;
 }
 
 void ForestRanking::write(LeafLabels::Worker& worker, size_t row,

@@ -58,10 +58,11 @@ class ForestRanking : public Ranking {
     void run(const TopKOutput& out) override;
 
   private:
+    void begin_batch();
     size_t begin_chunk(size_t begin);
     void request_promising(size_t row);
     void learn_gap(size_t begin, size_t end);
-    void rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out);
+    bool rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out);
     void write(LeafLabels::Worker& worker, size_t row, std::span<const LeafLabels::Occurrence> occurrences,
                const TopKOutput& out);
 
@@ -77,7 +78,9 @@ class ForestRanking : public Ranking {
     bool learned_ = false;
     std::vector<float> gaps_;                                   // of each row: what would have sufficed
     std::vector<std::vector<LeafLabels::Occurrence>> waiting_;  // of rows that wait for some margins
-    std::vector<uint32_t> open_;                                // rows that are not ranked yet
+    std::vector<size_t> n_margins_;                             // of each row: floats, of all its leaves
+    std::vector<uint32_t> open_;                                // rows of a chunk that are not ranked yet
+    std::vector<uint8_t> is_ranked_;                            // of each row; bytes: threads write them
 };
 
 }  // namespace bonsai

@@ -57,7 +57,7 @@ class LabelMargins {
         : forest_(one_vs_rest),
           pool_(pool),
           loop_(batch, kernels, pool),
-          by_block_(one_vs_rest.n_blocks(0)),
+          by_block_(one_vs_rest.n_blocks(0), pool),
           slots_(pool.threads()) {}
 
     // Rows [begin, end) of the batch; for_each_position(row, worker, request) calls request(position) for

@@ -86,7 +86,7 @@ size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
 // Batches that are predicted side by side. What is done between the loops of a batch is done by one thread:
 // with many threads, other batches keep the others busy.
 size_t batches_at_once(const RowsView& x, Pool& pool, size_t max_rows) {
-    constexpr size_t threads_per_batch = 2;
+    constexpr size_t threads_per_batch = 8;
     return std::clamp<size_t>(x.n_rows / max_rows, 1,
                               std::max<size_t>(1, pool.threads() / threads_per_batch));
 }
@@ -99,7 +99,7 @@ void top_k(const Model& model, const RowsView& x, const TopKParams& params, cons
     pool.control().done = 0;
     pool.control().total = x.n_rows;
     const Scores score(model.loss(), kernels);
-    const size_t batch_rows = pool.threads() < 8 ? 8192 : 2048;
+    constexpr size_t batch_rows = 8192;
     size_t next = 0;
     std::mutex mutex;
     pool.run(batches_at_once(x, pool, batch_rows), [&](size_t, unsigned) {
