@@ -22,10 +22,10 @@ def build_trees(vectors, labels, n_labels, n_trees, params, seed, threads=1):
 def train_trees(dataset, trees, params, seed, routing_only=False, threads=1):
     stage = _core.ClassifierStage.of_trees(dataset, trees, params, seed, routing_only)
     stage.solve(stage.missing(), threads)
-    return stage.finish()
+    return stage.finish(threads)
 
 
 def train_one_vs_rest(dataset, labels, costs, frequent_share, params, seed, threads=1):
     stage = _core.ClassifierStage.of_labels(dataset, labels, costs, frequent_share, params, seed)
     stage.solve(stage.missing(), threads)
-    return stage.finish()
+    return stage.finish(threads)

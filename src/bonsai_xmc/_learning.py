@@ -109,7 +109,7 @@ def _train(
     )
     units = np.ascontiguousarray(stage.missing())
     work.run("one-vs-rest", lambda progress=None: stage.solve(units, work.threads, progress, None))
-    return stage.finish()[0]
+    return stage.finish(work.threads)[0]
 
 
 def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:

@@ -157,7 +157,7 @@ def train_labels(
         costs, frequent = costs[some] if len(costs) else costs, strategy.frequent_share
     stage = _core.ClassifierStage.of_labels(dataset.core, some, costs, frequent, params, 0)
     stage.solve(stage.missing(), work.threads)
-    return stage.finish()[0]
+    return stage.finish(work.threads)[0]
 
 
 def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
@@ -179,7 +179,7 @@ def _tree_classifiers(
     stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options)
     recipe = lambda: Recipe(recipes.tree_classifiers, dataset.arrays, (trees.arrays(), *options))
     work.solve("classifiers", stage, recipe)
-    forest, numbers = stage.finish()
+    forest, numbers = stage.finish(work.threads)
     return forest, Report(**numbers)
 
 
@@ -191,7 +191,7 @@ def _one_vs_rest(
     own = (labels, costs, strategy.frequent_share, params, seed)
     stage = _core.ClassifierStage.of_labels(dataset.core, *own)
     work.solve("one-vs-rest", stage, lambda: Recipe(recipes.label_classifiers, dataset.arrays, own))
-    forest, numbers = stage.finish()
+    forest, numbers = stage.finish(work.threads)
     return forest, Report(**numbers)
 
 

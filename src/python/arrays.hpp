@@ -47,12 +47,13 @@ inline std::shared_ptr<const void> keep_alive(nanobind::object object) {
 
 // Hands the vector's memory to numpy; the capsule deletes exactly that vector. Without a shape the array has
 // one axis.
-template <class T>
-nanobind::object to_numpy(std::vector<T>&& values, std::vector<size_t> shape = {}) {
+template <class T, class Allocator>
+nanobind::object to_numpy(std::vector<T, Allocator>&& values, std::vector<size_t> shape = {}) {
+    using Values = std::vector<T, Allocator>;
     if (shape.empty()) shape = {values.size()};
-    auto kept = std::make_unique<std::vector<T>>(std::move(values));
+    auto kept = std::make_unique<Values>(std::move(values));
     T* data = kept->data();
-    nanobind::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    nanobind::capsule owner(kept.get(), [](void* p) noexcept { delete static_cast<Values*>(p); });
     kept.release();
     return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(data, shape.size(), shape.data(), owner));
 }

@@ -265,12 +265,12 @@ class PyClassifierStage final : public PyStage {
         return *stage_;
     }
 
-    nb::tuple finish() {
+    nb::tuple finish(unsigned threads) {
         stage();
         TrainReport report;
         std::shared_ptr<Forest> forest;
-        run_watched(1, nb::none(), [&](Pool& pool) {
-            OwnedForest made = stage_->finish(pool.control(), report);
+        run_watched(threads, nb::none(), [&](Pool& pool) {
+            OwnedForest made = stage_->finish(pool, report);
             const auto make = [&](auto&&... args) {
                 return stage_->has_foreign()
                            ? checked(std::forward<decltype(args)>(args)...)
@@ -411,8 +411,8 @@ void bind_training(nb::module_& m) {
             "multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
             "bias. Others go on from their classifier in `old`, trained on the first n_old_rows rows, "
             "if they have one.")
-        .def("finish", &PyClassifierStage::finish,
-             nb::sig("def finish(self) -> tuple[Forest, dict[str, int]]"),
+        .def("finish", &PyClassifierStage::finish, "threads"_a,
+             nb::sig("def finish(self, threads: int) -> tuple[Forest, dict[str, int]]"),
              "(Forest, report); the stage is used up.");
 }
 

@@ -193,8 +193,8 @@ void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     }
 }
 
-template <class T>
-void scramble(std::vector<T>& values, Rng& rng) {
+template <class T, class Allocator>
+void scramble(std::vector<T, Allocator>& values, Rng& rng) {
     for (T& value : values) {
         const uint64_t word = rng.next();
         switch (rng.below(4)) {
@@ -306,8 +306,8 @@ void test_sums_of_forbidden_weights() {
     }
 }
 
-template <class T>
-void hit(std::vector<T>& values, Rng& rng) {
+template <class T, class Allocator>
+void hit(std::vector<T, Allocator>& values, Rng& rng) {
     if (values.empty()) return;
     T& value = values[rng.below(values.size())];
     const uint64_t word = rng.next();

@@ -219,7 +219,7 @@ void test_units_are_added_by_several_threads() {
     CHECK(here->complete() && here->has_foreign());
     there->solve_all(pool);
     TrainReport one, other;
-    CHECK(same(here->finish(control, one), there->finish(control, other)));
+    CHECK(same(here->finish(pool, one), there->finish(pool, other)));
     CHECK(one.n_classifiers == other.n_classifiers && one.max_iter == other.max_iter);
 }
 

@@ -36,7 +36,7 @@ inline OwnedForest train_trees(const Dataset& data, std::span<const TreeView> tr
     const auto stage =
         classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool.control());
     stage->solve_all(pool);
-    return stage->finish(pool.control(), report);
+    return stage->finish(pool, report);
 }
 
 inline OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32_t> labels,
@@ -46,7 +46,7 @@ inline OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32
     const auto stage =
         one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool.control());
     stage->solve_all(pool);
-    return stage->finish(pool.control(), report);
+    return stage->finish(pool, report);
 }
 
 }  // namespace bonsai

@@ -66,11 +66,15 @@ void Stage::solve(std::span<const uint32_t> units, Pool& pool, const Save& save,
         if (wanted.keep) has_[unit] = 1;
         if (wanted.as_bytes) save(unit, std::move(result));
     };
-    if (one_at_a_time()) {
-        for (size_t i = 0; i < order.size(); ++i) solve_one(i, 0);
-    } else {
-        pool.run(order.size(), solve_one);
-    }
+    if (!begins_alone()) return pool.run(order.size(), solve_one);
+    begin_unit(order[0], pool);
+    for (size_t i = 0; i < order.size(); ++i)  // beside the rest of a unit, the next one begins
+        pool.run(2, [&](size_t task, unsigned worker) {
+            if (task == 0)
+                solve_one(i, worker);
+            else if (i + 1 < order.size())
+                begin_unit(order[i + 1], pool);
+        });
 }
 
 void Stage::add(size_t unit, std::span<const uint8_t> result) {

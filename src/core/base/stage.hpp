@@ -63,8 +63,10 @@ class Stage {
     virtual uint64_t preparation_cost() const { return 0; }
     // Units whose work does not divide well are first: the others fill the gaps at the end.
     virtual void sort_units(std::vector<uint32_t>& units) const;
-    // Whether a unit needs so much memory that no two are solved at the same time.
-    virtual bool one_at_a_time() const { return false; }
+    // Whether units begin with a part that needs so much memory that no two may do it at the same time.
+    virtual bool begins_alone() const { return false; }
+    // That part. It uses all threads of the pool.
+    virtual void begin_unit(size_t /*unit*/, Pool&) {}
     // What to do with a result.
     struct Wanted {
         bool keep;

@@ -10,7 +10,7 @@ namespace bonsai {
 class ClassifierStage : public Stage {
   public:
     // The forest of all results, which leave the stage. Throws std::invalid_argument unless it is complete.
-    virtual OwnedForest finish(const Control& control, TrainReport& report) = 0;
+    virtual OwnedForest finish(Pool& pool, TrainReport& report) = 0;
 };
 
 }  // namespace bonsai

@@ -210,11 +210,7 @@ void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Po
             assembler = std::make_unique<BlockAssembler>(origins, origins.sources[0]->n_features());
         parts[b] = assembler->assemble(blocks[b].first, blocks[b].n);
     });
-    forest.bucket_ptr = forest.record_ptr = {0};
-    for (OwnedForest& part : parts) {
-        append(forest, part);
-        part = {};
-    }
+    append(forest, std::move(parts), pool);
 }
 
 std::shared_ptr<const Forest> without_weights(const Forest& forest) {

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/memory.hpp"
 #include "model/packed_block.hpp"
 
 namespace bonsai {
@@ -62,8 +63,9 @@ struct OwnedForest {
     std::vector<float> bias, scale;
     std::vector<int64_t> block_ptr, bucket_ptr, record_ptr;
     std::vector<uint8_t> shift;
-    std::vector<uint32_t> buckets;
-    std::vector<uint8_t> records;
+    // Nearly all of a model: pages are touched by the threads that fill them.
+    UninitialisedVector<uint32_t> buckets;
+    UninitialisedVector<uint8_t> records;
 
     ForestArrays arrays() const {
         ForestArrays views;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/kernels.hpp"
 
@@ -62,15 +63,24 @@ void pack_panels(std::span<Solution> panels, size_t first_class, std::span<const
     for (Solution& panel : panels) panel.weights = {};
 }
 
-template <class T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-}
-// Offsets, which begin at 0 in `from`; in `to` they go on from its last one.
-void append(std::vector<int64_t>& to, const std::vector<int64_t>& from) {
-    if (from.empty()) return;
-    const int64_t shift = to.back();
-    for (size_t i = 1; i < from.size(); ++i) to.push_back(from[i] + shift);
+// Where a part begins in the arrays of a forest.
+struct Place {
+    size_t classifier, block, bucket, byte;
+};
+
+void copy_to(const OwnedForest& part, const Place& at, OwnedForest& forest) {
+    const auto copy = [](const auto& from, auto& to, size_t begin) {
+        std::copy(from.begin(), from.end(), to.begin() + static_cast<int64_t>(begin));
+    };
+    copy(part.bias, forest.bias, at.classifier);
+    copy(part.scale, forest.scale, at.classifier);
+    copy(part.shift, forest.shift, at.block);
+    copy(part.buckets, forest.buckets, at.bucket);
+    copy(part.records, forest.records, at.byte);
+    for (size_t b = 0; b < part.shift.size(); ++b) {  // offsets begin at 0 in each part
+        forest.bucket_ptr[at.block + b + 1] = static_cast<int64_t>(at.bucket) + part.bucket_ptr[b + 1];
+        forest.record_ptr[at.block + b + 1] = static_cast<int64_t>(at.byte) + part.record_ptr[b + 1];
+    }
 }
 
 bool ascends(std::span<const int64_t> ptr, size_t last) {
@@ -158,8 +168,36 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
     return node;
 }
 
-void append(OwnedForest& forest, const OwnedForest& part) {
-    for_each_array([](const char*, auto& to, const auto& from) { append(to, from); }, forest, part);
+OwnedForest take_part(PackedNode& node, TrainReport& report) {
+    report.n_classifiers += node.part.bias.size();
+    report.n_unconverged += node.n_unconverged;
+    report.max_iter = std::max(report.max_iter, node.max_iter);
+    return std::exchange(node, {}).part;
+}
+
+void append(OwnedForest& forest, std::vector<OwnedForest> parts, Pool& pool) {
+    std::vector<Place> places;
+    Place end{forest.bias.size(), 0, 0, 0};
+    for (const OwnedForest& part : parts) {
+        places.push_back(end);
+        end.classifier += part.bias.size();
+        end.block += part.shift.size();
+        end.bucket += part.buckets.size();
+        end.byte += part.records.size();
+    }
+    forest.bias.resize(end.classifier);
+    forest.scale.resize(end.classifier);
+    forest.shift.resize(end.block);
+    forest.bucket_ptr.assign(end.block + 1, 0);
+    forest.record_ptr.assign(end.block + 1, 0);
+    forest.buckets.resize(end.bucket);
+    forest.records.resize(end.byte);
+    constexpr size_t parts_per_task = 16;
+    pool.run((parts.size() + parts_per_task - 1) / parts_per_task, [&](size_t task, unsigned) {
+        const size_t last = std::min(parts.size(), (task + 1) * parts_per_task);
+        for (size_t p = task * parts_per_task; p < last; ++p)
+            copy_to(std::exchange(parts[p], {}), places[p], forest);
+    });
 }
 
 }  // namespace bonsai

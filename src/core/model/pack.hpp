@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/parallel.hpp"
 #include "linear/problem.hpp"
 #include "model/forest.hpp"
 
@@ -44,7 +45,11 @@ PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_featu
 void write(const PackedNode& node, ByteWriter& out);
 PackedNode read_packed_node(ByteReader& in, size_t n_classes);
 
-// Appends classifiers and blocks; the caller sets block_ptr, the node that each block belongs to.
-void append(OwnedForest& forest, const OwnedForest& part);
+// The part of a node, which is empty then. Adds its numbers to the report.
+OwnedForest take_part(PackedNode& node, TrainReport& report);
+
+// Appends the classifiers and blocks of all parts, in their order, to a forest without blocks; each part is
+// freed as soon as it is copied. The caller sets block_ptr, the node that each block belongs to.
+void append(OwnedForest& forest, std::vector<OwnedForest> parts, Pool& pool);
 
 }  // namespace bonsai

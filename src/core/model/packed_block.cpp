@@ -30,7 +30,7 @@ unsigned shift_for(std::span<const uint32_t> features) {
 
 // The weights of one feature, as a list or a bitmap.
 void encode_weights(std::span<const uint8_t> child, std::span<const StoredWeight> weight,
-                    std::vector<uint8_t>& records) {
+                    UninitialisedVector<uint8_t>& records) {
     if (child.size() <= kMaxListed) {
         records.insert(records.end(), child.begin(), child.end());
         for (const StoredWeight w : weight) records.push_back(static_cast<uint8_t>(w));
@@ -99,7 +99,7 @@ void PackedBlock::verify(size_t n_features, size_t n_children) const {
 
 unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
                       std::span<const uint8_t> child, std::span<const StoredWeight> weight,
-                      std::vector<uint32_t>& offsets, std::vector<uint8_t>& records) {
+                      UninitialisedVector<uint32_t>& offsets, UninitialisedVector<uint8_t>& records) {
     const unsigned shift = shift_for(features);
     const size_t first_bucket = offsets.size(), first_byte = records.size();
     const auto n_weights = [&](size_t f) { return ptr[f + 1] - ptr[f]; };

@@ -27,6 +27,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "base/memory.hpp"
+
 namespace bonsai {
 
 using StoredWeight = int8_t;
@@ -291,6 +293,6 @@ class PackedBlock {
 // ptr[i + 1] are those of the i-th, at least one, none of them 0, each with its child within the block.
 unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
                       std::span<const uint8_t> child, std::span<const StoredWeight> weight,
-                      std::vector<uint32_t>& offsets, std::vector<uint8_t>& records);
+                      UninitialisedVector<uint32_t>& offsets, UninitialisedVector<uint8_t>& records);
 
 }  // namespace bonsai

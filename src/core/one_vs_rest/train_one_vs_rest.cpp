@@ -413,7 +413,7 @@ class OneVsRestClassifiers final : public ClassifierStage {
         set_costs(std::move(unit_costs));
     }
 
-    OwnedForest finish(const Control& control, TrainReport& report) override {
+    OwnedForest finish(Pool& pool, TrainReport& report) override {
         require_complete();
         prepared_.reset();
         OwnedForest forest;
@@ -421,18 +421,9 @@ class OneVsRestClassifiers final : public ClassifierStage {
         forest.child_ptr = {0, static_cast<int64_t>(labels_.size())};
         forest.children.assign(labels_.begin(), labels_.end());
         forest.is_leaf = {1};
-        forest.bucket_ptr = forest.record_ptr = {0};
-        size_t n_bytes = 0;
-        for (const PackedNode& block : packer_->blocks()) n_bytes += block.part.records.size();
-        forest.records.reserve(n_bytes);
-        for (PackedNode& block : packer_->blocks()) {
-            control.check();
-            report.n_classifiers += block.part.bias.size();
-            report.n_unconverged += block.n_unconverged;
-            report.max_iter = std::max(report.max_iter, block.max_iter);
-            append(forest, block.part);
-            block = {};
-        }
+        std::vector<OwnedForest> parts;
+        for (PackedNode& block : packer_->blocks()) parts.push_back(take_part(block, report));
+        append(forest, std::move(parts), pool);
         forest.block_ptr = {0, static_cast<int64_t>(forest.shift.size())};
         return forest;
     }

@@ -16,18 +16,16 @@ class BoundedClusters {
                     const Kernels& kernels, Pool& pool)
         : rows_(rows), params_(params), largest_(largest), key_(key), kernels_(kernels), pool_(pool) {}
 
-    Partition run() {
-        Partition result = partition_rows(rows_, params_, Rng(key_), kernels_, pool_);
-        clusters_.resize(result.n_clusters);
-        for (uint32_t row = 0; row < rows_.n_rows; ++row) clusters_[result.cluster[row]].push_back(row);
+    void run(Partition& found) {
+        clusters_.resize(found.n_clusters);
+        for (uint32_t row = 0; row < rows_.n_rows; ++row) clusters_[found.cluster[row]].push_back(row);
         // The parts of clusters come last: they are the next round.
         for (size_t first = 0; first < clusters_.size();) first = split_from(first);
-        result.n_clusters = 0;
+        found.n_clusters = 0;
         for (const Cluster& cluster : clusters_) {
-            for (const uint32_t row : cluster) result.cluster[row] = static_cast<uint32_t>(result.n_clusters);
-            result.n_clusters += !cluster.empty();
+            for (const uint32_t row : cluster) found.cluster[row] = static_cast<uint32_t>(found.n_clusters);
+            found.n_clusters += !cluster.empty();
         }
-        return result;
     }
 
   private:
@@ -76,9 +74,9 @@ class BoundedClusters {
 
 }  // namespace
 
-Partition partition_bounded(const RowsView& rows, const KMeansParams& params, size_t largest, uint64_t key,
-                            const Kernels& kernels, Pool& pool) {
-    return BoundedClusters(rows, params, largest, key, kernels, pool).run();
+void split_large_clusters(Partition& found, const RowsView& rows, const KMeansParams& params, size_t largest,
+                          uint64_t key, const Kernels& kernels, Pool& pool) {
+    BoundedClusters(rows, params, largest, key, kernels, pool).run(found);
 }
 
 }  // namespace bonsai

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "base/random.hpp"
 #include "tree/bounded_clusters.hpp"
@@ -22,19 +23,34 @@ void SplitStage::prepare(std::span<const uint32_t>, Pool& pool) {
     if (nodes_.roots && !all_) all_.emplace(*vectors_, nodes_.labels_of(0), pool);
 }
 
-Partition SplitStage::split(size_t node, const RowsView& rows, Pool& pool) const {
-    const size_t n = rows.n_rows, mean = (n + params_.kmeans.k - 1) / params_.kmeans.k;
-    const size_t largest = params_.bounded ? kLargestCluster * std::max(params_.max_leaf_size, mean) : n;
-    Partition found = partition_bounded(rows, params_.kmeans, largest,
-                                        derive(nodes_.keys[node], kForClustering), kernels_, pool);
+Partition SplitStage::cluster(size_t node, const RowsView& rows, Pool& pool) const {
+    return partition_rows(rows, params_.kmeans, Rng(derive(nodes_.keys[node], kForClustering)), kernels_,
+                          pool);
+}
+
+Partition SplitStage::bound(size_t node, const RowsView& rows, Partition&& found, Pool& pool) const {
+    const size_t mean = (rows.n_rows + params_.kmeans.k - 1) / params_.kmeans.k;
+    if (params_.bounded)
+        split_large_clusters(found, rows, params_.kmeans,
+                             kLargestCluster * std::max(params_.max_leaf_size, mean),
+                             derive(nodes_.keys[node], kForClustering), kernels_, pool);
     // Where all vectors are equal, for example, there is one cluster: the node stays a leaf of this size.
     if (found.n_clusters < 2) found = {};
-    return found;
+    return std::move(found);
+}
+
+void SplitStage::begin_unit(size_t unit, Pool& pool) {
+    partitions_[unit] = cluster(unit, all_->rows(), pool);
 }
 
 Bytes SplitStage::solve_unit(size_t unit, Pool& pool, unsigned, Wanted wanted) {
-    Partition found = all_ ? split(unit, all_->rows(), pool)
-                           : split(unit, SortedSlice(*vectors_, nodes_.labels_of(unit), pool).rows(), pool);
+    Partition found;
+    if (all_) {
+        found = bound(unit, all_->rows(), std::exchange(partitions_[unit], {}), pool);
+    } else {
+        const SortedSlice slice(*vectors_, nodes_.labels_of(unit), pool);
+        found = bound(unit, slice.rows(), cluster(unit, slice.rows(), pool), pool);
+    }
     pool.control().done += costs()[unit];
     ByteWriter out;
     if (wanted.as_bytes) {

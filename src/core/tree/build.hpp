@@ -61,13 +61,16 @@ class SplitStage final : public Stage {
     void release() override {
         if (complete()) all_.reset();  // else it is there for the next units
     }
-    // Each root is large enough for all threads, and needs memory for its centres.
-    bool one_at_a_time() const override { return nodes_.roots; }
+    // The first clustering of a root is large enough for all threads, and needs memory for its centres.
+    bool begins_alone() const override { return nodes_.roots; }
+    void begin_unit(size_t unit, Pool& pool) override;
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override;
     void add_unit(size_t unit, std::span<const uint8_t> result) override;
 
   private:
-    Partition split(size_t node, const RowsView& rows, Pool& pool) const;
+    // A clustering, and what becomes of it where clusters are bounded.
+    Partition cluster(size_t node, const RowsView& rows, Pool& pool) const;
+    Partition bound(size_t node, const RowsView& rows, Partition&& found, Pool& pool) const;
 
     const NodesToSplit nodes_;
     const TreeParams params_;

@@ -82,11 +82,11 @@ class KMeans {
             const std::vector<uint32_t> initial = initial_centres(std::min(params_.k, members_.size()));
             k_ = initial.size();
             Centres centres(k_, rows_.n_features, pool_);
-            for (uint32_t c = 0; c < k_; ++c) {  // each the only member of its cluster
-                cluster_[members_[initial[c]]] = c;
+            pool_.run(k_, [&](size_t c, unsigned) {  // each the only member of its cluster
+                cluster_[members_[initial[c]]] = static_cast<uint32_t>(c);
                 add(members_[initial[c]], 1.0f, centres.sum(c));
                 centres.norm2[c] = norm2(centres, c);
-            }
+            });
             iterate(centres, result.objective);
             if (!params_.balanced) merge_singletons(centres);
         }

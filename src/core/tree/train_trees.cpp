@@ -39,6 +39,7 @@ struct Unit {
 // A root with more classes than this, as one-vs-rest has it, is cut into units of this many: its rows are
 // prepared once for all of them. Whole blocks of the model.
 constexpr size_t kClassesPerUnit = 4 * kBlockChildren;
+constexpr size_t kLabelsBetweenPolls = 4096;
 
 // Buffers of one worker, of the size of the label, row and feature spaces.
 struct Scratch {
@@ -47,21 +48,38 @@ struct Scratch {
     Slice::Scratch slice;
 };
 
-// Fills in the labels of `job`; those of its node's children are known.
-void collect_labels(const TreeView& tree, std::span<const Job> of_tree, Job& job) {
-    const auto children = tree.children_of(job.node);
-    std::vector<std::pair<uint32_t, uint32_t>> below;
-    for (uint32_t c = 0; c < children.size(); ++c) {
-        const auto child = static_cast<uint32_t>(children[c]);
-        if (tree.is_leaf[job.node])
-            below.emplace_back(child, c);
-        else
-            for (const uint32_t label : of_tree[child].labels) below.emplace_back(label, c);
+// The place of a label or a node: below which node, and as which of its children.
+struct Place {
+    uint32_t node;
+    uint32_t child;
+};
+
+// Fills in the labels of all jobs of a tree. Labels go from their leaf up to the root in ascending order, so
+// that every node gets them in ascending order.
+void collect_labels(const TreeView& tree, size_t n_labels, std::span<Job> of_tree, const Control& control) {
+    constexpr uint32_t none = ~uint32_t{0};
+    std::vector<Place> of_label(n_labels, {none, 0}), of_node(tree.n_nodes());
+    std::vector<size_t> n_below(tree.n_nodes(), 0);
+    for (size_t v = tree.n_nodes(); v-- > 0;) {  // children come after their parents
+        const auto children = tree.children_of(v);
+        for (uint32_t c = 0; c < children.size(); ++c) {
+            const auto child = static_cast<size_t>(children[c]);
+            (tree.is_leaf[v] ? of_label : of_node)[child] = {static_cast<uint32_t>(v), c};
+            n_below[v] += tree.is_leaf[v] ? 1 : n_below[child];
+        }
+        of_tree[v].labels.reserve(n_below[v]);
+        of_tree[v].class_of.reserve(n_below[v]);
     }
-    std::sort(below.begin(), below.end());
-    for (const auto& [label, c] : below) {
-        job.labels.push_back(label);
-        job.class_of.push_back(c);
+    for (uint32_t label = 0; label < n_labels; ++label) {
+        if (label % kLabelsBetweenPolls == 0) control.check();
+        Place at = of_label[label];
+        if (at.node == none) continue;
+        while (true) {
+            of_tree[at.node].labels.push_back(label);
+            of_tree[at.node].class_of.push_back(at.child);
+            if (at.node == 0) break;
+            at = of_node[at.node];
+        }
     }
 }
 
@@ -71,15 +89,14 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
     for (size_t t = 0; t < trees.size(); ++t) {
         const auto keys = node_keys(trees[t], root_key(seed, t));
         std::vector<Job> of_tree(trees[t].n_nodes());
-        for (size_t v = of_tree.size(); v-- > 0;) {  // children come after their parents
-            control.check();
+        collect_labels(trees[t], data.n_labels(), of_tree, control);
+        for (size_t v = 0; v < of_tree.size(); ++v) {
             Job& job = of_tree[v];
             job.tree = t;
             job.node = v;
             job.key = keys[v];
             job.n_classes = trees[t].children_of(v).size();
             job.has_classifiers = !routing_only || !trees[t].is_leaf[v];
-            collect_labels(trees[t], of_tree, job);
             for (const uint32_t label : job.labels)
                 if (job.has_classifiers) job.cost += data.rows_of(label).size() * job.n_classes;
         }
@@ -148,12 +165,11 @@ class RootProblems {
     std::vector<size_t> n_left_;
 };
 
-PackedNode without_classifiers(size_t n_classes) {
-    PackedNode node;
-    node.part.bias.assign(n_classes, 0.0f);
-    node.part.scale.assign(n_classes, 0.0f);
-    node.part.bucket_ptr = node.part.record_ptr = {0};
-    return node;
+OwnedForest without_classifiers(size_t n_classes) {
+    OwnedForest part;
+    part.bias.assign(n_classes, 0.0f);
+    part.scale.assign(n_classes, 0.0f);
+    return part;
 }
 
 class TreeClassifiers final : public ClassifierStage {
@@ -180,10 +196,10 @@ class TreeClassifiers final : public ClassifierStage {
         results_.resize(units_.size());
     }
 
-    OwnedForest finish(const Control& control, TrainReport& report) override {
+    OwnedForest finish(Pool& pool, TrainReport& report) override {
         require_complete();
         OwnedForest forest;
-        forest.tree_ptr = forest.child_ptr = forest.block_ptr = forest.bucket_ptr = forest.record_ptr = {0};
+        forest.tree_ptr = forest.child_ptr = forest.block_ptr = {0};
         for (const TreeView& tree : trees_) {
             const int64_t shift = forest.child_ptr.back() - tree.child_ptr[0];
             for (size_t v = 0; v < tree.n_nodes(); ++v)
@@ -192,22 +208,17 @@ class TreeClassifiers final : public ClassifierStage {
             forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
             forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
         }
-        // Nearly all of a model: a vector that grows step by step would hold it three times over.
-        size_t n_bytes = 0;
-        for (const PackedNode& node : results_) n_bytes += node.part.records.size();
-        forest.records.reserve(n_bytes);
+        std::vector<OwnedForest> parts;
         for (const Job& job : jobs_) {
-            control.check();
-            if (job.n_units == 0) append(forest, without_classifiers(job.n_classes).part);
+            int64_t n_blocks = forest.block_ptr.back();
+            if (job.n_units == 0) parts.push_back(without_classifiers(job.n_classes));
             for (size_t u = job.first_unit; u < job.first_unit + job.n_units; ++u) {
-                PackedNode node = std::exchange(results_[u], {});
-                report.n_classifiers += node.part.bias.size();
-                report.n_unconverged += node.n_unconverged;
-                report.max_iter = std::max(report.max_iter, node.max_iter);
-                append(forest, node.part);
+                parts.push_back(take_part(results_[u], report));
+                n_blocks += static_cast<int64_t>(parts.back().shift.size());
             }
-            forest.block_ptr.push_back(static_cast<int64_t>(forest.shift.size()));
+            forest.block_ptr.push_back(n_blocks);
         }
+        append(forest, std::move(parts), pool);
         return forest;
     }
 
