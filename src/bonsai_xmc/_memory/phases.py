@@ -18,6 +18,7 @@ _UNIT_CLASSES = 512  # classes of a unit of a root
 _WEIGHT = 12  # bytes of a solved weight before it is packed
 _BLOCK_ENTRIES = 1 << 18  # of rows that are sorted together
 _PAGE = 4096
+_KEPT = 16 << 20  # of freed arrays, a thread keeps up to this much
 # Vectors that grow by doubling have half as much again on average.
 _GROWTH = 1.5
 _MARGIN_BYTES, _VISIT_BYTES = 192 << 20, 48 << 20  # bounds of a beam search
@@ -125,7 +126,8 @@ def trees(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     at_root = sort_rows(sizes, strategy, threads, 1.0), k_means(sizes, strategy, 1.0)
     root = max(at_root[0], at_root[1] + sorted_rows(sizes, strategy, 1.0))
     share = min(1.0, (1.0 if strategy.balanced else 2.0) / k)  # the largest have twice the mean
-    below = threads * (sort_rows(sizes, strategy, 1, share) + k_means(sizes, strategy, share))
+    of_node = k_means(sizes, strategy, share)
+    below = threads * (sort_rows(sizes, strategy, 1, share) + of_node + min(_KEPT, of_node) / 2)
     of_nodes = 4.0 * sizes.n_present * max(1, strategy.n_trees) * 4
     return vectors(sizes, strategy) + of_nodes + max(root, below if sizes.n_present * share > 1 else 0.0)
 
@@ -179,6 +181,7 @@ def tree_classifiers(sizes: Sizes, strategy: Strategy, threads: int) -> float:
         classes = strategy.branching_factor if len(nodes) > 2 else leaf_size(sizes.n_present, strategy)
         below = slice_of(sizes, share) + panel(sizes, strategy, min(_PANEL, classes), share)
         solving += one + (threads - 1) * max(one, below)
+        solving += threads * min(_KEPT, one)
     else:
         solving += threads * (one + unpacked(sizes, sizes.tree_bytes / max(1, strategy.n_trees)))
     # Of small nodes the heap keeps more than they take; those of a single level have pages of their own.

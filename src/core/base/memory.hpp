@@ -1,4 +1,5 @@
-// Memory for kernels: aligned vectors on huge pages, and arrays that cost nothing until they are touched.
+// Memory for kernels: aligned vectors on huge pages, large arrays that are used again, and arrays that cost
+// nothing until they are touched.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,31 @@
 
 namespace bonsai {
 
+// Large arrays that a thread has freed, and may soon need again. Pages from the system are cleared, and each
+// is a fault at its first touch; where many threads free and allocate at once, they wait for each other, too.
+class MemoryCache {
+  public:
+    MemoryCache() = default;
+    ~MemoryCache() { clear(); }
+    MemoryCache(MemoryCache&& other) noexcept : kept_(std::move(other.kept_)) {}
+
+    // The cache of this thread; null: none. Others must not use it.
+    static MemoryCache*& of_thread();
+    // Aligned to cache lines; throws std::bad_alloc. `huge`: a large array asks for huge pages.
+    static void* allocate(size_t bytes, bool huge);
+    // With the same number of bytes.
+    static void free(void* memory, size_t bytes) noexcept;
+
+  private:
+    void* take(size_t bytes);
+    bool keep(void* memory) noexcept;
+    void clear() noexcept;
+
+    static constexpr size_t kMostArrays = 8;
+
+    std::vector<void*> kept_;  // the oldest first
+};
+
 // Aligned to cache lines, so that no vector register is loaded from two of them. Large arrays ask for huge
 // pages: their rows are accessed at random, and each access would miss the TLB.
 template <class T>
@@ -23,17 +49,10 @@ struct PanelAllocator {
     PanelAllocator(const PanelAllocator<U>&) {}
 
     T* allocate(size_t n) {
-        constexpr size_t line = 64, huge_page = size_t{2} << 20;
-        const size_t bytes = n * sizeof(T), alignment = bytes >= 2 * huge_page ? huge_page : line;
-        if (n > static_cast<size_t>(-1) / sizeof(T) - huge_page) throw std::bad_alloc();
-        void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-        if (!memory) throw std::bad_alloc();
-#ifdef __linux__
-        if (alignment == huge_page) madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: it may be refused
-#endif
-        return static_cast<T*>(memory);
+        if (n > static_cast<size_t>(-1) / sizeof(T)) throw std::bad_alloc();
+        return static_cast<T*>(MemoryCache::allocate(n * sizeof(T), true));
     }
-    void deallocate(T* memory, size_t) { std::free(memory); }
+    void deallocate(T* memory, size_t n) { MemoryCache::free(memory, n * sizeof(T)); }
     bool operator==(const PanelAllocator&) const = default;
 };
 
@@ -110,20 +129,34 @@ class ZeroedArray {
 template <class T>
 class Buffer {
   public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    ~Buffer() { reset(); }
+
     // Room for at least n values. The contents are lost if it has to grow.
     void ensure_size(size_t n) {
         if (n <= size_) return;
-        data_.reset();
-        data_ = {PanelAllocator<T>().allocate(n), &std::free};
+        reset();
+        data_ = PanelAllocator<T>().allocate(n);
         size_ = n;
     }
     T& operator[](size_t i) { return data_[i]; }
     const T& operator[](size_t i) const { return data_[i]; }
-    T* data() { return data_.get(); }
-    const T* data() const { return data_.get(); }
+    T* data() { return data_; }
+    const T* data() const { return data_; }
 
   private:
-    std::unique_ptr<T[], decltype(&std::free)> data_{nullptr, &std::free};
+    void reset() {
+        if (data_) PanelAllocator<T>().deallocate(std::exchange(data_, nullptr), std::exchange(size_, 0));
+    }
+
+    T* data_ = nullptr;
     size_t size_ = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -25,8 +26,8 @@ void prepare_for_exceptions() {
 
 bool prepare_new_thread() {
     // Thread-local blocks of libraries are allocated when they are first touched, and glibc ends the process
-    // where that fails. They are small (32 bytes in libstdc++, 4 in ours). What is freed here stays with this
-    // thread, which takes it again for them: no other thread can come in between.
+    // where that fails. They are small (32 bytes in libstdc++, 16 in ours). What is freed here stays with
+    // this thread, which takes it again for them: no other thread can come in between.
     constexpr size_t smallest = 24, step = 16, n = 16;
     void* blocks[n];
     size_t found = 0;
@@ -38,11 +39,15 @@ bool prepare_new_thread() {
     return true;
 }
 
-Pool::Pool(unsigned threads, Control& control) : control_(control), has_many_threads_(threads >= 4) {
+Pool::Pool(unsigned threads, Control& control)
+    : control_(control),
+      has_many_threads_(threads >= 4),
+      outer_cache_(std::exchange(MemoryCache::of_thread(), &first_cache_)) {
     prepare_for_exceptions();
     current_worker() = 0;
     try {
-        threads_.reserve(threads > 0 ? threads - 1 : 0);
+        caches_.resize(threads > 0 ? threads - 1 : 0);
+        threads_.reserve(caches_.size());
         for (unsigned w = 1; w < threads; ++w) threads_.emplace_back([this, w] { work(w); });
     } catch (const std::exception&) {
         // No thread (std::system_error) or no memory (std::bad_alloc): fewer workers do the same work.
@@ -56,6 +61,7 @@ Pool::~Pool() {
     }
     begun_.notify_all();
     for (auto& thread : threads_) thread.join();
+    MemoryCache::of_thread() = outer_cache_;
 }
 
 unsigned& Pool::current_worker() {
@@ -144,6 +150,7 @@ void Pool::wait_a_moment() const {
 void Pool::work(unsigned worker) {
     if (!prepare_new_thread()) return;
     current_worker() = worker;
+    MemoryCache::of_thread() = &caches_[worker - 1];
     std::unique_lock lock(mutex_);
     while (true) {
         if (Loop* loop = open_loop(nullptr)) {

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/memory.hpp"
+
 namespace bonsai {
 
 // Thrown by `Pool::run` after `Control::stop` was set.
@@ -107,6 +109,9 @@ class Pool {
     std::atomic<uint64_t> n_begun_{0};
     std::vector<Loop*> loops_;
     std::atomic<bool> closing_{false};
+    MemoryCache first_cache_;          // of worker 0
+    std::vector<MemoryCache> caches_;  // of the others
+    MemoryCache* const outer_cache_;   // that the calling thread had before
     std::vector<std::thread> threads_;
 };
 
