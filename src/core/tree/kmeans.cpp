@@ -82,8 +82,9 @@ class KMeans {
             const std::vector<uint32_t> initial = initial_centres(std::min(params_.k, members_.size()));
             k_ = initial.size();
             Centres centres(k_, rows_.n_features, pool_);
-            pool_.run(k_, [&](size_t c, unsigned) {  // each the only member of its cluster
-                cluster_[members_[initial[c]]] = static_cast<uint32_t>(c);
+            // Each is the only member of its cluster; a row may be drawn twice.
+            for (uint32_t c = 0; c < k_; ++c) cluster_[members_[initial[c]]] = c;
+            pool_.run(k_, [&](size_t c, unsigned) {
                 add(members_[initial[c]], 1.0f, centres.sum(c));
                 centres.norm2[c] = norm2(centres, c);
             });
