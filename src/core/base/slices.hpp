@@ -8,12 +8,14 @@
 
 namespace bonsai {
 
-// The items 0 … n_items - 1 in consecutive slices of about equal size. Few items are one slice: waking
-// threads for them would take longer.
+// The items 0 … n_items - 1 in consecutive slices of about equal size. Where there is little to do, they are
+// one slice: waking threads would take longer.
 class Slices {
   public:
-    Slices(size_t n_items, const Pool& pool)
-        : n_items_(n_items), n_(std::clamp<size_t>(n_items / kLeastItems, 1, pool.threads())) {}
+    // `work`: of all items, in steps of about a nanosecond; a few for each item unless given.
+    Slices(size_t n_items, const Pool& pool, size_t work)
+        : n_items_(n_items), n_(std::clamp<size_t>(work / kLeastWork, 1, pool.threads())) {}
+    Slices(size_t n_items, const Pool& pool) : Slices(n_items, pool, 4 * n_items) {}
 
     size_t size() const { return n_; }
     size_t begin(size_t slice) const { return n_items_ * slice / n_; }
@@ -26,7 +28,7 @@ class Slices {
     }
 
   private:
-    static constexpr size_t kLeastItems = 4096;
+    static constexpr size_t kLeastWork = 1 << 17;
 
     size_t n_items_;
     size_t n_;

@@ -54,8 +54,9 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
         for (size_t row = 0; row < n_rows; ++row) visits_ptr_[row + 1] = visits_ptr_[row] + next_[row].size();
         visits_.clear();  // so that a larger array need not copy them
         visits_.resize(visits_ptr_.back());
-        for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned) {
-            std::copy(next_[row].begin(), next_[row].end(), visits(row).begin());
+        Slices(n_rows, pool_, 4 * visits_.size()).for_each(pool_, [&](size_t, size_t begin, size_t end) {
+            for (size_t row = begin; row < end; ++row)
+                std::copy(next_[row].begin(), next_[row].end(), visits(row).begin());
         });
     }
 }

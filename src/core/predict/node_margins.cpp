@@ -18,35 +18,51 @@ bool NodeMargins::compute_anew(std::span<Visit> visits) {
     return compute_requested(visits, true);
 }
 
+NodeMargins::Requests NodeMargins::count_requests(std::span<const Visit> visits) const {
+    Requests found;
+    for (const Visit& visit : visits)
+        if (visit.state == Visit::Margins::requested) {
+            ++found.n;
+            found.n_floats += width(visit);
+        }
+    return found;
+}
+
+// Chooses those of a slice; `at` says what others come first. Returns where the next slice begins.
+NodeMargins::Requests NodeMargins::take_requests(std::span<Visit> visits, size_t begin, size_t end,
+                                                 Requests at) {
+    for (size_t v = begin; v < end; ++v) {
+        if (visits[v].state != Visit::Margins::requested) continue;
+        visits[v].state = Visit::Margins::known;
+        visits[v].first_margin = n_used_ + at.n_floats;
+        at.n_floats += width(visits[v]);
+        chosen_[at.n++] = static_cast<uint32_t>(v);
+    }
+    return at;
+}
+
 bool NodeMargins::compute_requested(std::span<Visit> visits, bool anew) {
     const Slices slices(visits.size(), pool_);
-    requests_.assign(slices.size() + 1, {});
-    slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
-        Requests requests;
-        for (const Visit& visit : visits.subspan(begin, end - begin))
-            if (visit.state == Visit::Margins::requested) {
-                ++requests.n;
-                requests.n_floats += width(visit);
-            }
-        requests_[s + 1] = requests;
-    });
-    for (size_t s = 0; s < slices.size(); ++s) {
-        requests_[s + 1].n += requests_[s].n;
-        requests_[s + 1].n_floats += requests_[s].n_floats;
+    Requests all{.n = visits.size()};
+    if (slices.size() > 1) {
+        requests_.assign(slices.size() + 1, {});
+        slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
+            requests_[s + 1] = count_requests(visits.subspan(begin, end - begin));
+        });
+        for (size_t s = 0; s < slices.size(); ++s) requests_[s + 1] += requests_[s];
+        all = requests_.back();
+    } else {
+        requests_.assign(1, {});
     }
-    if (anew) reset(requests_.back().n_floats);
-    chosen_.resize(requests_.back().n);
+    if (anew) n_used_ = 0;
+    chosen_.resize(all.n);
     slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
-        size_t i = requests_[s].n, first = n_used_ + requests_[s].n_floats;
-        for (size_t v = begin; v < end; ++v) {
-            if (visits[v].state != Visit::Margins::requested) continue;
-            visits[v].state = Visit::Margins::known;
-            visits[v].first_margin = first;
-            first += width(visits[v]);
-            chosen_[i++] = static_cast<uint32_t>(v);
-        }
+        const Requests found = take_requests(visits, begin, end, requests_[s]);
+        if (slices.size() == 1) all = found;  // counted on the way
     });
-    n_used_ += requests_.back().n_floats;
+    chosen_.resize(all.n);
+    if (anew) reset(all.n_floats);
+    n_used_ += all.n_floats;
     group(visits);
     // Once for all blocks of a node: visits are far apart in memory.
     firsts_.resize(chosen_.size());

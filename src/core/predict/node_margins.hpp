@@ -120,9 +120,16 @@ class NodeMargins {
     struct Requests {
         size_t n = 0;
         size_t n_floats = 0;
+        Requests& operator+=(const Requests& other) {
+            n += other.n;
+            n_floats += other.n_floats;
+            return *this;
+        }
     };
 
     bool compute_requested(std::span<Visit> visits, bool anew);
+    Requests count_requests(std::span<const Visit> visits) const;
+    Requests take_requests(std::span<Visit> visits, size_t begin, size_t end, Requests at);
     void group(std::span<const Visit> visits);
 
     const Forest& forest_;

@@ -28,7 +28,10 @@ void ForestRanking::run(const TopKOutput& out) {
     begin_batch();
     for (size_t begin = 0, end; begin < batch_.size(); begin = end) {
         end = begin_chunk(begin);
-        for_each_row(pool_, begin, end, [&](size_t row, unsigned) { request_promising(row); });
+        Slices(end - begin, pool_, 4 * search_.visits(begin, end).size())
+            .for_each(pool_, [&](size_t, size_t first, size_t last) {
+                for (size_t row = begin + first; row < begin + last; ++row) request_promising(row);
+            });
         open_.resize(end - begin);
         std::iota(open_.begin(), open_.end(), static_cast<uint32_t>(begin));
         while (!open_.empty()) {
@@ -50,10 +53,13 @@ void ForestRanking::begin_batch() {
     waiting_.resize(batch_.size());
     gaps_.resize(batch_.size());
     is_ranked_.assign(batch_.size(), 0);
-    for_each_row(pool_, 0, batch_.size(), [&](size_t row, unsigned) {
-        waiting_[row].clear();
-        n_margins_[row] = 0;
-        for (const Visit& v : search_.visits(row)) n_margins_[row] += search_.margins().width(v);
+    const size_t work = 4 * search_.visits(0, batch_.size()).size();
+    Slices(batch_.size(), pool_, work).for_each(pool_, [&](size_t, size_t begin, size_t end) {
+        for (size_t row = begin; row < end; ++row) {
+            waiting_[row].clear();
+            n_margins_[row] = 0;
+            for (const Visit& v : search_.visits(row)) n_margins_[row] += search_.margins().width(v);
+        }
     });
 }
 
