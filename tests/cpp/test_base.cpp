@@ -69,7 +69,7 @@ bool is_aligned(const void* memory) {
 }
 
 void* allocate_and_fill(size_t bytes) {
-    void* const memory = MemoryCache::allocate(bytes, true);
+    void* const memory = MemoryCache::allocate(bytes);
     CHECK(is_aligned(memory));
     std::memset(memory, 1, bytes);
     return memory;
@@ -102,7 +102,7 @@ void test_large_arrays_are_used_again() {
     }
     CHECK(MemoryCache::of_thread() == nullptr);
     MemoryCache::free(allocate_and_fill(2 * mb), 2 * mb);
-    CHECK_THROWS(MemoryCache::allocate(~size_t{0}, true), "bad_alloc");
+    CHECK_THROWS(MemoryCache::allocate(~size_t{0}), "bad_alloc");
 }
 
 // Arrays go from thread to thread, and outlive the pool.

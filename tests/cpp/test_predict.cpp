@@ -149,6 +149,31 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
     CHECK(right > asked * 4 / 5);
 }
 
+// So many rows that the steps between loops are shared by threads, too, and that they make two batches.
+void check_many_rows(const Texts& texts, const Model& model, const TopKParams& params) {
+    constexpr size_t n_copies = 20;
+    std::vector<int64_t> ptr = {0};
+    std::vector<int32_t> index;
+    std::vector<float> value;
+    for (size_t copy = 0; copy < n_copies; ++copy) {
+        index.insert(index.end(), texts.index.begin(), texts.index.end());
+        value.insert(value.end(), texts.value.begin(), texts.value.end());
+        for (size_t i = 0; i < kRows; ++i) ptr.push_back(ptr.back() + texts.ptr[i + 1] - texts.ptr[i]);
+    }
+    RowsView many = texts.rows(0, kRows);
+    many.n_rows = n_copies * kRows;
+    many.ptr = ptr.data();
+    many.index = index.data();
+    many.value = value.data();
+    const Answer once = ask(model, texts.rows(0, kRows), params, 1);
+    Answer expected;
+    for (size_t copy = 0; copy < n_copies; ++copy) {
+        expected.ids.insert(expected.ids.end(), once.ids.begin(), once.ids.end());
+        expected.scores.insert(expected.scores.end(), once.scores.begin(), once.scores.end());
+    }
+    for (const unsigned threads : {1u, 3u, 16u}) CHECK(ask(model, many, params, threads) == expected);
+}
+
 // What the blend must be: the scores of all labels by one-vs-rest, and of the 32 best (of all, where search
 // is exact) by trees, combined label by label.
 void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
@@ -244,6 +269,9 @@ void test_batches() {
             for (const size_t k : {size_t{1}, size_t{5}, size_t{40}})
                 check_search(texts, model,
                              {.k = k, .beam_size = beam, .exact = false, .n_probe = 0, .path_weight = 0.1f});
+    for (const size_t m : {0, 1, 3})
+        check_many_rows(texts, models[m],
+                        {.k = 5, .beam_size = 0, .exact = false, .n_probe = 0, .path_weight = 0.1f});
 }
 
 }  // namespace

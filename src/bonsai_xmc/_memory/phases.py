@@ -18,7 +18,7 @@ _UNIT_CLASSES = 512  # classes of a unit of a root
 _WEIGHT = 12  # bytes of a solved weight before it is packed
 _BLOCK_ENTRIES = 1 << 18  # of rows that are sorted together
 _PAGE = 4096
-_KEPT = 16 << 20  # of freed arrays, a thread keeps up to this much
+_KEPT = 16 << 20  # bytes of freed arrays that a thread keeps, at most (src/core/base/memory.cpp)
 # Vectors that grow by doubling have half as much again on average.
 _GROWTH = 1.5
 _MARGIN_BYTES, _VISIT_BYTES = 192 << 20, 48 << 20  # bounds of a beam search

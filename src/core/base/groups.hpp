@@ -17,8 +17,8 @@ namespace bonsai {
 // A counting sort: keys in ascending order, the items of each key in their original order. Reusable; one call
 // costs what its items and distinct keys cost, not what the key space does.
 //
-// Each thread counts and places the items of some of the keys: it looks at all items, but what it writes no
-// other thread does.
+// The keys are divided among the threads. Each thread scans all items, and counts and places those of its own
+// keys: no two threads write to the same counters.
 class Groups {
   public:
     Groups(size_t n_keys, Pool& pool) : pool_(pool), position_(n_keys) {}

@@ -24,8 +24,8 @@ size_t round_up(size_t bytes, size_t step) {
     return (bytes + step - 1) / step * step;
 }
 
-void* allocate_large(size_t bytes, bool huge) {
-    huge = huge && bytes >= 2 * kHugePage;
+void* allocate_large(size_t bytes) {
+    const bool huge = bytes >= 2 * kHugePage;
     const size_t alignment = huge ? kHugePage : kLine, all = round_up(bytes + kLine, alignment);
     void* const base = std::aligned_alloc(alignment, all);
     if (!base) return nullptr;
@@ -48,7 +48,7 @@ MemoryCache*& MemoryCache::of_thread() {
     return cache;
 }
 
-void* MemoryCache::allocate(size_t bytes, bool huge) {
+void* MemoryCache::allocate(size_t bytes) {
     if (bytes > static_cast<size_t>(-1) / 2) throw std::bad_alloc();
     void* memory;
     if (bytes < kSmallest) {
@@ -56,10 +56,10 @@ void* MemoryCache::allocate(size_t bytes, bool huge) {
     } else {
         MemoryCache* const cache = of_thread();
         memory = cache ? cache->take(bytes) : nullptr;
-        if (!memory) memory = allocate_large(bytes, huge);
+        if (!memory) memory = allocate_large(bytes);
         if (!memory && cache) {
             cache->clear();
-            memory = allocate_large(bytes, huge);
+            memory = allocate_large(bytes);
         }
     }
     if (!memory) throw std::bad_alloc();

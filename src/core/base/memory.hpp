@@ -24,8 +24,8 @@ class MemoryCache {
 
     // The cache of this thread; null: none. Others must not use it.
     static MemoryCache*& of_thread();
-    // Aligned to cache lines; throws std::bad_alloc. `huge`: a large array asks for huge pages.
-    static void* allocate(size_t bytes, bool huge);
+    // Aligned to cache lines; throws std::bad_alloc.
+    static void* allocate(size_t bytes);
     // With the same number of bytes.
     static void free(void* memory, size_t bytes) noexcept;
 
@@ -50,7 +50,7 @@ struct PanelAllocator {
 
     T* allocate(size_t n) {
         if (n > static_cast<size_t>(-1) / sizeof(T)) throw std::bad_alloc();
-        return static_cast<T*>(MemoryCache::allocate(n * sizeof(T), true));
+        return static_cast<T*>(MemoryCache::allocate(n * sizeof(T)));
     }
     void deallocate(T* memory, size_t n) { MemoryCache::free(memory, n * sizeof(T)); }
     bool operator==(const PanelAllocator&) const = default;

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "base/memory.hpp"
 #include "data/dataset.hpp"
 #include "data/rows.hpp"
 #include "data/slice.hpp"
@@ -75,9 +74,9 @@ struct Weight {
 
 // The solution of a panel of classes.
 struct Solution {
-    UninitialisedVector<Weight> weights;  // in runs, each ascending by feature
-    std::vector<float> bias;              // for each class of the panel
-    std::vector<int32_t> n_iter;          // for each class: passes or Newton steps
+    std::vector<Weight> weights;  // in runs, each ascending by feature
+    std::vector<float> bias;      // for each class of the panel
+    std::vector<int32_t> n_iter;  // for each class: passes or Newton steps
     std::vector<uint8_t> converged;
 };
 

@@ -83,8 +83,8 @@ size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
     return end;
 }
 
-// Batches that are predicted side by side. What is done between the loops of a batch is done by one thread:
-// with many threads, other batches keep the others busy.
+// Batches that are predicted side by side. Some steps of a batch are done by one thread, and at the end of
+// each loop threads wait for the last one: with many threads, another batch keeps them busy.
 size_t batches_at_once(const RowsView& x, Pool& pool, size_t max_rows) {
     constexpr size_t threads_per_batch = 8;
     return std::clamp<size_t>(x.n_rows / max_rows, 1,
