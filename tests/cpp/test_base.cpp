@@ -13,22 +13,30 @@ using namespace bonsai;
 namespace {
 
 // Sorted by key, as a plain stable sort does it.
-void check_groups(const Groups& groups, const std::vector<uint32_t>& keys) {
-    std::vector<uint32_t> order(keys.size());
-    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+void check_groups(Groups& groups, const std::vector<uint32_t>& keys) {
+    std::vector<uint32_t> order;
+    for (uint32_t i = 0; i < keys.size(); ++i)
+        if (keys[i] != Groups::kNone) order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
+    groups.count(keys.size(), [&](size_t i) { return keys[i]; });
+    CHECK(groups.n_placed() == order.size());
     size_t at = 0;
     for (size_t g = 0; g < groups.size(); ++g) {
         CHECK(groups.begin(g) == at);
         CHECK(g == 0 || groups.key(g - 1) < groups.key(g));
         const auto part = groups.part(g, order);
         CHECK(!part.empty());
-        for (const uint32_t item : part) {
-            CHECK(keys[item] == groups.key(g));
-            CHECK(groups.item(at++) == item);
-        }
+        for (const uint32_t item : part) CHECK(keys[item] == groups.key(g));
+        at += part.size();
+        CHECK(groups.end(g) == at);
     }
-    CHECK(at == keys.size());
+    CHECK(at == order.size());
+    std::vector<uint32_t> placed(order.size(), Groups::kNone);
+    groups.for_each([&](size_t item, uint32_t key, size_t position) {
+        CHECK(keys[item] == key);
+        placed[position] = static_cast<uint32_t>(item);
+    });
+    CHECK(placed == order);
 }
 
 void test_groups() {
@@ -39,12 +47,15 @@ void test_groups() {
         Groups groups(n_keys, pool);
         Rng rng(3);
         for (const size_t n_items : {0u, 1u, 50u, 70'000u, 300'000u, 200u})
-            for (const size_t n_used : {1u, 3u, 1000u}) {  // few keys, as at the roots, and many
-                std::vector<uint32_t> keys(n_items);
-                for (uint32_t& key : keys) key = static_cast<uint32_t>(rng.below(n_used));
-                groups.group(n_items, [&](size_t i) { return keys[i]; });
-                check_groups(groups, keys);
-            }
+            for (const size_t n_used : {1u, 3u, 1000u})      // few keys, as at the roots, and many
+                for (const size_t without : {0u, 3u, 1u}) {  // of every so many, one has no key
+                    std::vector<uint32_t> keys(n_items);
+                    for (uint32_t& key : keys)
+                        key = without > 0 && rng.below(without) == 0
+                                  ? Groups::kNone
+                                  : static_cast<uint32_t>(rng.below(n_used));
+                    check_groups(groups, keys);
+                }
     }
 }
 

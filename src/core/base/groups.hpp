@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,84 +13,115 @@
 
 namespace bonsai {
 
-// A counting sort: keys in ascending order, the items of each key in their original order. Reusable; one call
-// costs what its items and distinct keys cost, not what the key space does.
-//
-// The keys are divided among the threads. Each thread scans all items, and counts and places those of its own
-// keys: no two threads write to the same counters.
+// A counting sort: keys in ascending order, the items of each key in their original order. First items are
+// counted; then the groups are known, and each item learns its position. Reusable. Few items cost what they
+// are, many what the key space is.
 class Groups {
   public:
-    Groups(size_t n_keys, Pool& pool) : pool_(pool), position_(n_keys) {}
+    static constexpr uint32_t kNone = ~uint32_t{0};  // the key of items that belong to no group
+
+    Groups(size_t n_keys, Pool& pool) : n_keys_(n_keys), pool_(pool), next_(n_keys) {}
 
     // Groups the items 0 … n_items - 1 by key_of(item).
     template <class KeyOf>
-    void group(size_t n_items, KeyOf&& key_of) {
-        const Slices slices(n_items, pool_);
+    void count(size_t n_items, KeyOf&& key_of) {
         key_of_item_.resize(n_items);
-        slices.for_each(pool_, [&](size_t, size_t begin, size_t end) {
-            for (size_t i = begin; i < end; ++i) key_of_item_[i] = static_cast<uint32_t>(key_of(i));
-        });
-        items_.resize(n_items);
-        const size_t n_parts = std::bit_floor(slices.size());
-        if (parts_.size() < n_parts) parts_.resize(n_parts);
-        pool_.run(n_parts, [&](size_t p, unsigned) { count(p, n_parts); });
-        place(n_parts);
-        pool_.run(n_parts, [&](size_t p, unsigned) { fill(p, n_parts); });
+        keys_.clear();
+        ends_.clear();
+        if (is_small())
+            count_few(key_of);
+        else
+            count_slices(key_of);
+    }
+    // fn(item, key, position) for each item that belongs to a group, by all threads. Once after each count.
+    template <class Fn>
+    void for_each(Fn&& fn) {
+        if (is_small()) {
+            place(0, key_of_item_.size(), &next_[0], fn);
+            for (const uint32_t key : keys_) next_[key] = 0;
+        } else {
+            slices().for_each(
+                pool_, [&](size_t s, size_t begin, size_t end) { place(begin, end, next_of_slice(s), fn); });
+        }
     }
 
-    // Number of groups, and the key of each.
+    // Number of groups, and of their items together.
     size_t size() const { return keys_.size(); }
+    size_t n_placed() const { return ends_.empty() ? 0 : ends_.back(); }
     size_t key(size_t group) const { return keys_[group]; }
-    // The items in the order of their groups.
-    uint32_t item(size_t i) const { return items_[i]; }
-    // Where a group begins in that order, and its part of an array that follows it.
+    // The positions of its items are from begin to end.
     size_t begin(size_t group) const { return group > 0 ? ends_[group - 1] : 0; }
+    size_t end(size_t group) const { return ends_[group]; }
+    // Of an array by position.
     std::span<const uint32_t> part(size_t group, std::span<const uint32_t> of_all) const {
-        return of_all.subspan(begin(group), ends_[group] - begin(group));
+        return of_all.subspan(begin(group), end(group) - begin(group));
     }
 
   private:
-    // Keys whose positions share a cache line are in the same part; n_parts is a power of two.
-    static bool is_in(size_t part, size_t n_parts, uint32_t key) {
-        constexpr size_t per_line = 64 / sizeof(uint32_t);
-        return (key / per_line & (n_parts - 1)) == part;
+    bool is_small() const { return key_of_item_.size() < n_keys_; }
+    // Not so many that their counts are more than the items.
+    Slices slices() const {
+        const size_t n_items = key_of_item_.size();
+        return {n_items, pool_, 4 * n_items, n_items / (n_keys_ + 1)};
     }
+    uint32_t* next_of_slice(size_t slice) { return next_of_slices_.data() + slice * n_keys_; }
 
-    void count(size_t part, size_t n_parts) {
-        std::vector<uint32_t>& keys = parts_[part];
-        keys.clear();
-        for (const uint32_t key : key_of_item_)
-            if (is_in(part, n_parts, key) && position_[key]++ == 0) keys.push_back(key);
-    }
-
-    void place(size_t n_parts) {
-        keys_.clear();
-        for (size_t p = 0; p < n_parts; ++p) keys_.insert(keys_.end(), parts_[p].begin(), parts_[p].end());
+    template <class KeyOf>
+    void count_few(KeyOf&& key_of) {
+        for (size_t i = 0; i < key_of_item_.size(); ++i) {
+            const uint32_t key = key_of_item_[i] = static_cast<uint32_t>(key_of(i));
+            if (key != kNone && next_[key]++ == 0) keys_.push_back(key);
+        }
         std::sort(keys_.begin(), keys_.end());
-        ends_.clear();
         uint32_t begin = 0;
         for (const uint32_t key : keys_) {
-            const uint32_t n = position_[key];
-            position_[key] = begin;
+            const uint32_t n = next_[key];
+            next_[key] = begin;
             ends_.push_back(begin += n);
         }
     }
 
-    void fill(size_t part, size_t n_parts) {
-        for (size_t i = 0; i < key_of_item_.size(); ++i)
-            if (const uint32_t key = key_of_item_[i]; is_in(part, n_parts, key))
-                items_[position_[key]++] = static_cast<uint32_t>(i);
-        for (const uint32_t key : parts_[part]) position_[key] = 0;
+    template <class KeyOf>
+    void count_slices(KeyOf&& key_of) {
+        const Slices slices = this->slices();
+        next_of_slices_.resize(slices.size() * n_keys_);
+        slices.for_each(pool_, [&](size_t s, size_t begin, size_t end) {
+            uint32_t* const n = next_of_slice(s);
+            std::fill(n, n + n_keys_, 0);
+            for (size_t i = begin; i < end; ++i) {
+                const uint32_t key = key_of_item_[i] = static_cast<uint32_t>(key_of(i));
+                if (key != kNone) ++n[key];
+            }
+        });
+        uint32_t end = 0;
+        for (uint32_t key = 0; key < n_keys_; ++key) {
+            const uint32_t begin = end;
+            for (size_t s = 0; s < slices.size(); ++s) {
+                const uint32_t n = next_of_slice(s)[key];
+                next_of_slice(s)[key] = end;
+                end += n;
+            }
+            if (end == begin) continue;
+            keys_.push_back(key);
+            ends_.push_back(end);
+        }
     }
 
+    template <class Fn>
+    void place(size_t begin, size_t end, uint32_t* next, Fn&& fn) {
+        for (size_t i = begin; i < end; ++i)
+            if (const uint32_t key = key_of_item_[i]; key != kNone) fn(i, key, next[key]++);
+    }
+
+    const size_t n_keys_;
     Pool& pool_;
     UninitialisedVector<uint32_t> key_of_item_;
-    // For each key: its number of items, then where its next item goes; 0 between calls.
-    ZeroedArray<uint32_t> position_;
-    std::vector<std::vector<uint32_t>> parts_;  // keys that occur
+    // For each key: its number of items, then the position of its next one. For few items, 0 between calls;
+    // for many, of each slice.
+    ZeroedArray<uint32_t> next_;
+    UninitialisedVector<uint32_t> next_of_slices_;
     std::vector<uint32_t> keys_;
     std::vector<uint32_t> ends_;
-    UninitialisedVector<uint32_t> items_;
 };
 
 }  // namespace bonsai

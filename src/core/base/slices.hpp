@@ -12,9 +12,10 @@ namespace bonsai {
 // one slice: waking threads would take longer.
 class Slices {
   public:
-    // `work`: of all items, in steps of about a nanosecond; a few for each item unless given.
-    Slices(size_t n_items, const Pool& pool, size_t work)
-        : n_items_(n_items), n_(std::clamp<size_t>(work / kLeastWork, 1, pool.threads())) {}
+    // `work`: of all items, in steps of about a nanosecond; a few for each item unless given. `most`: slices.
+    Slices(size_t n_items, const Pool& pool, size_t work, size_t most = ~size_t{0})
+        : n_items_(n_items),
+          n_(std::max<size_t>(1, std::min({work / kLeastWork, most, size_t{pool.threads()}}))) {}
     Slices(size_t n_items, const Pool& pool) : Slices(n_items, pool, 4 * n_items) {}
 
     size_t size() const { return n_; }

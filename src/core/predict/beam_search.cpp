@@ -49,7 +49,9 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
     next_.resize(n_rows);
     for (uint32_t level = 0;; ++level) {
         if (after_level) after_level(level);
+        if (level > 0 && std::ranges::none_of(workers_, &Worker::found_inner)) return;
         if (!margins_.compute_anew(visits_)) return;
+        for (Worker& worker : workers_) worker.found_inner = false;
         for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned worker) { expand(workers_[worker], row); });
         for (size_t row = 0; row < n_rows; ++row) visits_ptr_[row + 1] = visits_ptr_[row] + next_[row].size();
         visits_.clear();  // so that a larger array need not copy them
@@ -78,7 +80,10 @@ void BeamSearch::expand(Worker& worker, size_t row) {
                 worker.best.add({v.node, v.score, 0.0f});
             else
                 next.push_back(v);
-        for (const Candidate& c : worker.best.items()) next.push_back(visit(c.node, row, c.score));
+        for (const Candidate& c : worker.best.items()) {
+            next.push_back(visit(c.node, row, c.score));
+            worker.found_inner |= next.back().state == Visit::Margins::requested;
+        }
     });
 }
 

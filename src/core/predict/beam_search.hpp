@@ -69,6 +69,7 @@ class BeamSearch {
     struct Worker {
         std::vector<NodeMargins::BoundedBlock> blocks;
         TopK<Candidate> best;
+        bool found_inner = false;  // a node that is not a leaf, at this level
     };
 
     Visit visit(size_t node, size_t row, float score) const;

@@ -43,30 +43,41 @@ class NodeMargins {
         : forest_(forest),
           pool_(pool),
           loop_(batch, kernels, pool),
-          by_node_(forest.arrays().is_leaf.size(), pool) {}
+          by_node_(forest.arrays().is_leaf.size(), pool),
+          place_(forest.arrays().is_leaf.size()) {}
 
     // Floats that the margins of a visit take.
     size_t width(const Visit& visit) const { return padded_lanes(forest_.n_children(visit.node)); }
     // Discards all margins, and makes room for this many floats.
     void reset(size_t n_floats);
-    // Computes the margins of those visits that request them; returns whether any does. There must be room
-    // for them.
-    bool compute(std::span<Visit> visits);
+    // Computes the margins of those visits that request them, visit(0) … visit(n - 1); returns whether any
+    // does. There must be room for them.
+    template <class VisitAt>
+    bool compute(size_t n, VisitAt&& visit) {
+        count_requests(n, visit);
+        place_nodes();
+        return compute_counted(visit);
+    }
     // The same, after discarding all margins and making room.
     bool compute_anew(std::span<Visit> visits);
-    // Excludes all children but those with the n largest margins, for each visit that the last call of
-    // `compute` was for; of equal ones the first are kept.
+    // Excludes all children of visits whose margins are known but those with the n largest margins; of equal
+    // ones the first are kept.
     void keep_largest(std::span<const Visit> visits, size_t n);
     // fn(scorer of the block, block, row, score of the path) for each block of each visit, instead of keeping
     // the margins; not for blocks whose children are all excluded.
     template <class Fn>
     void stream(std::span<const Visit> visits, Fn&& fn) {
-        chosen_.resize(visits.size());
-        std::iota(chosen_.begin(), chosen_.end(), 0u);
-        group(visits);
+        by_node_.count(visits.size(), [&](size_t v) { return visits[v].node; });
+        rows_.resize(visits.size());
+        scores_.resize(visits.size());
+        by_node_.for_each([&](size_t v, uint32_t, size_t position) {
+            rows_[position] = visits[v].row;
+            scores_[position] = visits[v].score;
+        });
+        list_blocks();
         std::erase_if(blocks_, [&](const BlockRows& b) { return !forest_.has_allowed(b.node, b.from); });
         loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows& block, uint32_t row, size_t i) {
-            fn(scorer, block, row, visits[chosen_[by_node_.item(i)]].score);
+            fn(scorer, block, row, scores_[i]);
         });
     }
 
@@ -116,30 +127,46 @@ class NodeMargins {
     }
 
   private:
-    // What the visits of a slice request.
-    struct Requests {
-        size_t n = 0;
-        size_t n_floats = 0;
-        Requests& operator+=(const Requests& other) {
-            n += other.n;
-            n_floats += other.n_floats;
-            return *this;
-        }
+    // Where the margins of a node's visits are: those of position p begin at first + p * width. They are next
+    // to each other, so that threads, which take a node each, do not write to the same cache lines.
+    struct NodePlace {
+        size_t first;  // modulo 2^64
+        size_t width;
+        size_t of(size_t position) const { return first + position * width; }
     };
 
-    bool compute_requested(std::span<Visit> visits, bool anew);
-    Requests count_requests(std::span<const Visit> visits) const;
-    Requests take_requests(std::span<Visit> visits, size_t begin, size_t end, Requests at);
-    void group(std::span<const Visit> visits);
+    template <class VisitAt>
+    void count_requests(size_t n, VisitAt&& visit) {
+        by_node_.count(n, [&](size_t i) {
+            const Visit& v = visit(i);
+            return v.state == Visit::Margins::requested ? v.node : Groups::kNone;
+        });
+    }
+    void place_nodes();
+    template <class VisitAt>
+    bool compute_counted(VisitAt&& visit) {
+        rows_.resize(by_node_.n_placed());
+        by_node_.for_each([&](size_t i, uint32_t node, size_t position) {
+            Visit& v = visit(i);
+            v.state = Visit::Margins::known;
+            v.first_margin = place_[node].of(position);
+            rows_[position] = v.row;
+        });
+        list_blocks();
+        compute_blocks();
+        return !rows_.empty();
+    }
+    void list_blocks();
+    void compute_blocks();
+    void make_room(size_t n_floats);
 
     const Forest& forest_;
     Pool& pool_;
     BlockLoop loop_;
-    std::vector<Requests> requests_;        // of each slice
-    UninitialisedVector<uint32_t> chosen_;  // visits whose margins are computed now
-    Groups by_node_;                        // of the chosen
-    UninitialisedVector<uint32_t> rows_;    // of the chosen, in the order of their groups
-    UninitialisedVector<size_t> firsts_;    // first_margin, likewise
+    Groups by_node_;
+    UninitialisedVector<uint32_t> rows_;    // of the grouped visits, by position
+    UninitialisedVector<float> scores_;     // likewise
+    UninitialisedVector<NodePlace> place_;  // of each node that is grouped
     std::vector<BlockRows> blocks_;
     size_t n_used_ = 0;
     Buffer<float> margins_;  // a block's begin at a multiple of 16

@@ -28,9 +28,9 @@ void ProbedBlocks::group() {
         probes_.insert(probes_.end(), of_row_[row].begin(), of_row_[row].end());
         rows_.resize(probes_.size(), static_cast<uint32_t>(row));
     }
-    by_block_.group(probes_.size(), [&](size_t p) { return probes_[p]; });
+    by_block_.count(probes_.size(), [&](size_t p) { return probes_[p]; });
     rows_by_block_.resize(probes_.size());
-    for (size_t i = 0; i < probes_.size(); ++i) rows_by_block_[i] = rows_[by_block_.item(i)];
+    by_block_.for_each([&](size_t p, uint32_t, size_t position) { rows_by_block_[position] = rows_[p]; });
     blocks_.clear();
     for (size_t g = 0; g < by_block_.size(); ++g)
         blocks_.push_back({0, by_block_.key(g) * kBlockChildren, 0, by_block_.part(g, rows_by_block_)});

@@ -34,15 +34,19 @@ void ForestRanking::run(const TopKOutput& out) {
             });
         open_.resize(end - begin);
         std::iota(open_.begin(), open_.end(), static_cast<uint32_t>(begin));
-        while (!open_.empty()) {
-            search_.margins().compute(search_.visits(begin, end));
-            if (strict_beam_) search_.margins().keep_largest(search_.visits(begin, end), search_.beam_size());
+        const std::span<Visit> visits = search_.visits(begin, end);
+        search_.margins().compute(visits.size(), [&](size_t v) -> Visit& { return visits[v]; });
+        while (true) {
+            if (strict_beam_) search_.margins().keep_largest(visits, search_.beam_size());
             for_each_row(pool_, 0, open_.size(), [&](size_t i, unsigned number) {
                 auto& worker = workers_[number];
                 if (!worker) worker = std::make_unique<LeafLabels::Worker>(trees_.n_labels());
                 if (rank(*worker, open_[i], out)) is_ranked_[open_[i]] = 1;
             });
             std::erase_if(open_, [&](size_t row) { return is_ranked_[row]; });
+            if (open_.empty()) break;
+            list_requested();
+            search_.margins().compute(requested_.size(), [&](size_t i) -> Visit& { return *requested_[i]; });
         }
         if (!learned_) learn_gap(begin, end);
     }
@@ -90,6 +94,14 @@ void ForestRanking::learn_gap(size_t begin, size_t end) {
     std::nth_element(first, most, gaps_.begin() + static_cast<int64_t>(end));
     gap_ = *most;
     learned_ = true;
+}
+
+// Of the rows that are not ranked yet.
+void ForestRanking::list_requested() {
+    requested_.clear();
+    for (const uint32_t row : open_)
+        for (Visit& visit : search_.visits(row))
+            if (visit.state == Visit::Margins::requested) requested_.push_back(&visit);
 }
 
 // Writes the best labels of a row, or requests margins of more leaves. Returns whether they are written.

@@ -62,6 +62,7 @@ class ForestRanking : public Ranking {
     size_t begin_chunk(size_t begin);
     void request_promising(size_t row);
     void learn_gap(size_t begin, size_t end);
+    void list_requested();
     bool rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out);
     void write(LeafLabels::Worker& worker, size_t row, std::span<const LeafLabels::Occurrence> occurrences,
                const TopKOutput& out);
@@ -80,6 +81,7 @@ class ForestRanking : public Ranking {
     std::vector<std::vector<LeafLabels::Occurrence>> waiting_;  // of rows that wait for some margins
     std::vector<size_t> n_margins_;                             // of each row: floats, of all its leaves
     std::vector<uint32_t> open_;                                // rows of a chunk that are not ranked yet
+    std::vector<Visit*> requested_;                             // of those rows
     std::vector<uint8_t> is_ranked_;                            // of each row; bytes: threads write them
 };
 

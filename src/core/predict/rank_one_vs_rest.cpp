@@ -43,15 +43,19 @@ void LabelMargins::compute_requested(size_t n_rows) {
         requests_ptr_.push_back(requests_.size());
     }
     margins_.ensure_size(requests_.size() * kBlockChildren);
-    by_block_.group(requests_.size(), [&](size_t r) { return requests_[r].block; });
+    by_block_.count(requests_.size(), [&](size_t r) { return requests_[r].block; });
     rows_.resize(requests_.size());
-    for (size_t i = 0; i < requests_.size(); ++i) rows_[i] = requests_[by_block_.item(i)].row;
+    numbers_.resize(requests_.size());
+    by_block_.for_each([&](size_t r, uint32_t, size_t position) {
+        rows_[position] = requests_[r].row;
+        numbers_[position] = static_cast<uint32_t>(r);
+    });
     blocks_.clear();
     for (size_t g = 0; g < by_block_.size(); ++g)
         blocks_.push_back(
             {0, by_block_.key(g) * kBlockChildren, by_block_.begin(g), by_block_.part(g, rows_)});
     loop_.run(forest_, blocks_, [&](BlockScorer& scorer, const BlockRows&, uint32_t row, size_t i) {
-        scorer.margins(row, &margins_[by_block_.item(i) * kBlockChildren]);
+        scorer.margins(row, &margins_[numbers_[i] * kBlockChildren]);
     });
 }
 

@@ -134,7 +134,7 @@ class LabelMargins {
     std::vector<std::vector<uint32_t>> blocks_of_row_;
     std::vector<Request> requests_;
     std::vector<size_t> requests_ptr_;
-    std::vector<uint32_t> rows_;  // of the requests, by block
+    std::vector<uint32_t> rows_, numbers_;  // of the requests, by block
     std::vector<BlockRows> blocks_;
     Buffer<float> margins_;
 };
