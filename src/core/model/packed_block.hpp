@@ -150,12 +150,17 @@ class PackedBlock {
                                std::min<size_t>(read_once(offsets_ + bucket), records_.size()));
     }
 
-    // fn(bucket, record) for each bucket that is not empty. Records do not overlap, whatever the offsets are:
-    // all of them together have no more features than the block has bytes.
+    size_t n_buckets() const { return n_buckets_; }
+    // fn(bucket, record) for each bucket that is not empty, of those from first to last. Records do not
+    // overlap, whatever the offsets are: all of them together have no more features than the block has bytes.
     template <class Fn>
     void for_each_record(Fn&& fn) const {
+        for_each_record(0, n_buckets_, fn);
+    }
+    template <class Fn>
+    void for_each_record(size_t first, size_t last, Fn&& fn) const {
         size_t begin = 0;
-        for (size_t bucket = 0; bucket < n_buckets_; ++bucket) {
+        for (size_t bucket = first; bucket < last; ++bucket) {
             begin = std::max(begin, read_once(offsets_ + bucket));
             const size_t end = read_once(offsets_ + bucket + 1);
             const Record r = record(begin, end);

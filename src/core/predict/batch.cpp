@@ -1,5 +1,6 @@
 #include "predict/batch.hpp"
 
+#include <bit>
 #include <cmath>
 
 #include "model/packed_block.hpp"
@@ -15,12 +16,11 @@ void Batch::read(const RowsView& x, size_t begin, size_t end, bool normalize, Po
     }
     feature_.resize(n_entries);
     value_.resize(n_entries);
-    constexpr size_t rows_per_task = 256;
-    pool.run((size() + rows_per_task - 1) / rows_per_task, [&](size_t task, unsigned) {
-        for (size_t r = task * rows_per_task; r < std::min(size(), (task + 1) * rows_per_task); ++r)
-            read_row(x, begin + r, normalize, rows_[r]);
+    const Slices slices(size(), pool, 16 * n_entries);
+    slices.for_each(pool, [&](size_t, size_t first, size_t last) {
+        for (size_t r = first; r < last; ++r) read_row(x, begin + r, normalize, rows_[r]);
     });
-    if (size() > kFewRows) assign_ids(x.n_features);
+    if (size() > kFewRows) assign_ids(x.n_features, slices, pool);
 }
 
 void Batch::read_row(const RowsView& x, size_t i, bool normalize, Row& row) {
@@ -48,20 +48,59 @@ void Batch::read_row(const RowsView& x, size_t i, bool normalize, Row& row) {
     });
 }
 
-void Batch::assign_ids(size_t n_features) {
+// The features are divided into parts: each thread numbers those of its part. No two threads write to the
+// same cache lines.
+void Batch::assign_ids(size_t n_features, const Slices& slices, Pool& pool) {
     if (!id_of_feature_) id_of_feature_.emplace(n_features);
-    for (const uint32_t f : with_id_) (*id_of_feature_)[f] = 0;
-    with_id_.clear();
-    id_.resize(feature_.size());
-    for (const Row& row : rows_)
-        for (size_t e = row.first; e < row.first + row.n; ++e) {
-            uint32_t& id = (*id_of_feature_)[feature_[e]];
-            if (id == 0) {
-                with_id_.push_back(feature_[e]);
-                id = static_cast<uint32_t>(with_id_.size());
-            }
-            id_[e] = id;
+    pool.run(parts_.size(), [&](size_t p, unsigned) {
+        for (const uint32_t f : parts_[p]) (*id_of_feature_)[f] = 0;
+    });
+    const size_t n_parts = std::bit_floor(slices.size());
+    parts_.resize(n_parts);
+    occurring_.resize(slices.size() * n_parts);
+    slices.for_each(pool, [&](size_t s, size_t begin, size_t end) {
+        divide({rows_.data() + begin, end - begin}, {&occurring_[s * n_parts], n_parts});
+    });
+    pool.run(n_parts, [&](size_t p, unsigned) {
+        parts_[p].clear();
+        for (size_t s = 0; s < slices.size(); ++s) number(occurring_[s * n_parts + p], parts_[p]);
+    });
+    size_t n = 0;
+    for (const std::vector<uint32_t>& part : parts_) n += part.size();
+    with_id_.resize(n);
+    pool.run(n_parts, [&](size_t p, unsigned) {
+        size_t id = 0;
+        for (size_t before = 0; before < p; ++before) id += parts_[before].size();
+        for (const uint32_t f : parts_[p]) {
+            with_id_[id++] = f;
+            (*id_of_feature_)[f] = static_cast<uint32_t>(id);
         }
+    });
+    id_.resize(feature_.size());
+    slices.for_each(pool, [&](size_t, size_t begin, size_t end) {
+        for (size_t r = begin; r < end; ++r)
+            for (size_t e = rows_[r].first; e < rows_[r].first + rows_[r].n; ++e)
+                id_[e] = (*id_of_feature_)[feature_[e]];
+    });
+}
+
+// Lists the features that occur in some rows, by part. A part is whole cache lines of id_of_feature_.
+void Batch::divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> parts) const {
+    constexpr size_t per_line = 64 / sizeof(uint32_t);
+    for (std::vector<uint32_t>& part : parts) part.clear();
+    for (const Row& row : rows)
+        for (const uint32_t f : std::span(features(row), row.n))
+            parts[f / per_line & (parts.size() - 1)].push_back(f);
+}
+
+// Adds those features that have no number yet to `numbered`.
+void Batch::number(std::span<const uint32_t> features, std::vector<uint32_t>& numbered) {
+    for (const uint32_t f : features) {
+        uint32_t& id = (*id_of_feature_)[f];
+        if (id != 0) continue;
+        numbered.push_back(f);
+        id = static_cast<uint32_t>(numbered.size());
+    }
 }
 
 }  // namespace bonsai

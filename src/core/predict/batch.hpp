@@ -10,6 +10,7 @@
 
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
+#include "base/slices.hpp"
 #include "data/rows.hpp"
 
 namespace bonsai {
@@ -35,9 +36,9 @@ class Batch {
     const uint32_t* features(const Row& row) const { return feature_.data() + row.first; }
     const int16_t* values(const Row& row) const { return value_.data() + row.first; }
 
-    // The features that occur have ids from 1 on, in order of first occurrence: frequent ones come early, so
-    // that tables by id are small, and what is read most of them shares cache lines. A batch of one row or
-    // two has no ids.
+    // The features that occur have ids from 1 on, about in order of first occurrence: frequent ones come
+    // early, so that what is read most of tables by id shares cache lines. A batch of one row or two has no
+    // ids.
     static constexpr size_t kFewRows = 2;
     const uint32_t* feature_ids(const Row& row) const { return id_.data() + row.first; }
     // 0 for a feature that does not occur.
@@ -48,14 +49,18 @@ class Batch {
 
   private:
     void read_row(const RowsView& x, size_t i, bool normalize, Row& row);
-    void assign_ids(size_t n_features);
+    void assign_ids(size_t n_features, const Slices& slices, Pool& pool);
+    void divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> parts) const;
+    void number(std::span<const uint32_t> features, std::vector<uint32_t>& numbered);
 
     std::vector<Row> rows_;
-    std::vector<uint32_t> feature_;  // of each entry
-    std::vector<int16_t> value_;
-    std::vector<uint32_t> id_;
+    UninitialisedVector<uint32_t> feature_;  // of each entry
+    UninitialisedVector<int16_t> value_;
+    UninitialisedVector<uint32_t> id_;
     std::optional<ZeroedArray<uint32_t>> id_of_feature_;  // only pages of features that occur take memory
     std::vector<uint32_t> with_id_;                       // the features that have one
+    std::vector<std::vector<uint32_t>> parts_;            // the same, of each part: a power of two
+    std::vector<std::vector<uint32_t>> occurring_;        // features, of each slice of rows and each part
 };
 
 // fn(row, worker) for rows begin ... end, by all threads.

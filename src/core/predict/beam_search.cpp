@@ -47,12 +47,16 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
         visits_ptr_.push_back(visits_.size());
     }
     next_.resize(n_rows);
+    margins_.reset(n_rows * forest_.max_choices(beam_size_));  // at once: pages of a smaller array are lost
     for (uint32_t level = 0;; ++level) {
         if (after_level) after_level(level);
         if (level > 0 && std::ranges::none_of(workers_, &Worker::found_inner)) return;
         if (!margins_.compute_anew(visits_)) return;
         for (Worker& worker : workers_) worker.found_inner = false;
-        for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned worker) { expand(workers_[worker], row); });
+        for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned worker) {
+            if (row + 1 < n_rows) margins_.prefetch(visits(row + 1));
+            expand(workers_[worker], row);
+        });
         for (size_t row = 0; row < n_rows; ++row) visits_ptr_[row + 1] = visits_ptr_[row] + next_[row].size();
         visits_.clear();  // so that a larger array need not copy them
         visits_.resize(visits_ptr_.back());

@@ -42,9 +42,18 @@ void write_listed(const uint8_t* bytes, size_t n, StoredWeight* row) {
         row[(child >> (8 * w)) % kBlockChildren] = static_cast<StoredWeight>(weights >> (8 * w));
 }
 
+// fn(begin, end) for parts of 0 … n - 1: one, or with a pool several for each thread.
+template <class Fn>
+void for_each_part(size_t n, Pool* pool, Fn&& fn) {
+    if (!pool) return fn(size_t{0}, n);
+    const size_t n_parts = 4 * pool->threads();
+    pool->run(n_parts, [&](size_t part, unsigned) { fn(n * part / n_parts, n * (part + 1) / n_parts); });
+}
+
 }  // namespace
 
-void OpenBlock::open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows) {
+void OpenBlock::open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows,
+                     Pool* pool) {
     if (unpacked_) clear_slots();
     const ForestArrays& a = forest.arrays();
     const auto first = static_cast<size_t>(a.child_ptr[node]) + from;
@@ -70,20 +79,18 @@ void OpenBlock::open(const Forest& forest, size_t node, size_t from, std::span<c
     unpacked_ =
         rows.size() > Batch::kFewRows && lookups * kLookupCost > std::min(block_.n_bytes(), each_once);
     if (unpacked_) {
-        slot_.resize(batch_.n_ids() + 1, 0);
-        n_slots_ = 1;
-        listed_.resize(4 * kListed);
+        make_room();
         if (block_.n_bytes() < each_once)
-            unpack(forest.n_features(), rows, lookups);
+            unpack(forest.n_features(), rows, lookups, pool);
         else if (block_.is_wide())
-            unpack_found<true>();
+            for_each_part(batch_.n_ids(), pool, [&](size_t i, size_t end) { unpack_found<true>(i, end); });
         else
-            unpack_found<false>();
+            for_each_part(batch_.n_ids(), pool, [&](size_t i, size_t end) { unpack_found<false>(i, end); });
     }
     with_residual_ = forest.residual() != nullptr;
     if (!with_residual_) return;
     if (!residual_) residual_ = std::make_unique<OpenBlock>(batch_, kernels_);
-    residual_->open(*forest.residual(), node, from, rows);
+    residual_->open(*forest.residual(), node, from, rows, pool);
 }
 
 float OpenBlock::add_products(size_t row, const float* start, RowScratch& scratch, float* out) const {
@@ -95,113 +102,130 @@ float OpenBlock::add_products(size_t row, const float* start, RowScratch& scratc
     return kernels_.dequantise_margins(sum, width_, batch_.row(row).unit, scale_, start, out);
 }
 
-void OpenBlock::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups) {
+// For all features of the batch that the block can have: each takes two bytes or more.
+void OpenBlock::make_room() {
+    slot_.resize(batch_.n_ids() + 1, 0);
+    n_slots_ = 1;
+    max_slots_ = std::min(batch_.n_ids(), block_.n_bytes() / 2) + 1;
+    panel_.ensure_size(max_slots_ * width_);
+    id_of_slot_.ensure_size(max_slots_);
+}
+
+void OpenBlock::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups, Pool* pool) {
     // Few rows need a small part of the block's features: only that part is unpacked, so that the panel stays
     // in a faster cache.
     if (lookups * kMarkCost > block_.n_bytes())
-        return unpack_wanted(n_features, [](size_t id) { return id != 0; });
+        return unpack_wanted(n_features, pool, [](size_t id) { return id != 0; });
     constexpr size_t bits = 64;
     wanted_.resize(batch_.n_ids() / bits + 1, 0);
     for_each_id(rows, [&](uint32_t id) { wanted_[id / bits] |= uint64_t{1} << (id % bits); });
-    unpack_wanted(n_features, [wanted = wanted_.data()](size_t id) -> bool {
+    unpack_wanted(n_features, pool, [wanted = wanted_.data()](size_t id) -> bool {
         return wanted[id / bits] >> (id % bits) & 1;
     });
     for_each_id(rows, [&](uint32_t id) { wanted_[id / bits] = 0; });
 }
 
+template <class Wanted>
+void OpenBlock::unpack_wanted(size_t n_features, Pool* pool, Wanted&& wanted) {
+    for_each_part(block_.n_buckets(), pool,
+                  [&](size_t first, size_t last) { unpack_buckets(first, last, n_features, wanted); });
+}
+
 // How many weights the next feature has, and whether it is wanted, is hard to predict: first features are
 // listed by their kind, without a branch, then each kind is written to the panel.
 template <class Wanted>
-void OpenBlock::unpack_wanted(size_t n_features, Wanted&& wanted) {
+void OpenBlock::unpack_buckets(size_t first, size_t last, size_t n_features, Wanted&& wanted) {
     const uint32_t* const id_of = batch_.id_of_feature();
-    Unpacked* const listed = listed_.data();
-    uint64_t n = 0;  // of the four kinds, in a register: 16 bits each
-    block_.for_each_record([&](size_t bucket, const Record& r) {
+    Lists lists;
+    block_.for_each_record(first, last, [&](size_t bucket, const Record& r) {
         for (PackedBlock::Features all(block_, bucket, r); all.next();) {
             const size_t f = all.feature();
             const uint32_t id = f < n_features ? id_of[f] : 0;
-            add_listed(all.weights(), id, wanted(id), n, listed);
+            lists.add(all.weights(), id, wanted(id));
         }
-        // A record has up to 255 features: before the next one might find no room.
-        if (n & 0x0100010001000100) write_panel(std::exchange(n, 0));
+        if (lists.full()) write_panel(lists);
     });
-    write_panel(n);
+    write_panel(lists);
 }
 
-// Those that the block has of all features of the batch.
+// Those that the block has of some features of the batch.
 template <bool wide>
-void OpenBlock::unpack_found() {
+void OpenBlock::unpack_found(size_t first, size_t last) {
     constexpr size_t ahead = 8;
     const PackedBlock block = block_;
     const std::span<const uint32_t> feature = batch_.features_with_id();
-    Unpacked* const listed = listed_.data();
-    uint64_t n = 0;
-    for (size_t i = 0; i < feature.size(); ++i) {
-        if (i + 2 * ahead < feature.size()) block.prefetch_offset(feature[i + 2 * ahead]);
-        if (i + ahead < feature.size()) block.prefetch_record(feature[i + ahead]);
+    Lists lists;
+    for (size_t i = first; i < last; ++i) {
+        if (i + 2 * ahead < last) block.prefetch_offset(feature[i + 2 * ahead]);
+        if (i + ahead < last) block.prefetch_record(feature[i + ahead]);
         FeatureWeights found;
         if (!block.find_fast<wide>(feature[i], found)) found = block_.find_slowly(feature[i]);
-        add_listed(found, i + 1, true, n, listed);
-        if (n & 0x0100010001000100) write_panel(std::exchange(n, 0));
+        lists.add(found, i + 1, true);
+        if (lists.full()) write_panel(lists);
     }
-    write_panel(n);
+    write_panel(lists);
 }
 
 // Adds a feature to the list of its kind, if it is wanted.
-[[gnu::always_inline]] inline void OpenBlock::add_listed(const FeatureWeights& found, size_t id, bool wanted,
-                                                         uint64_t& counts, Unpacked* listed) {
+[[gnu::always_inline]] inline void OpenBlock::Lists::add(const FeatureWeights& found, size_t id,
+                                                         bool wanted) {
     const size_t kind = kind_of(found.size);
-    listed[kind * kListed + (counts >> (16 * kind) & 0xffff)] = {found.bytes, static_cast<uint32_t>(id),
-                                                                 static_cast<uint32_t>(found.size)};
+    features[kind][n >> (16 * kind) & 0xffff] = {found.bytes, static_cast<uint32_t>(id),
+                                                 static_cast<uint32_t>(found.size)};
     // Only a damaged file has weights of less than two bytes.
-    counts += static_cast<uint64_t>(wanted & (found.size > 1)) << (16 * kind);
+    n += static_cast<uint64_t>(wanted & (found.size > 1)) << (16 * kind);
 }
 
-// Writes the first n features of each list.
-void OpenBlock::write_panel(uint64_t counts) {
-    // A damaged file may have a feature more than once: there are no more slots than features.
-    size_t n[4], room = batch_.n_ids() + 1 - n_slots_, end = n_slots_;
-    for (size_t kind = 0; kind < 4; ++kind) {
-        n[kind] = std::min<size_t>(counts >> (16 * kind) & 0xffff, room);
-        room -= n[kind];
-        end += n[kind];
-    }
-    if (id_of_slot_.size() < end) id_of_slot_.resize(end);
-    // With room for 128 children after the last slot: a damaged file may have weights for any of them.
-    if (panel_.size() < end * width_ + kBlockChildren) panel_.resize(end * width_ + kBlockChildren);
+// Writes the listed features, and empties the lists.
+void OpenBlock::write_panel(Lists& lists) {
+    size_t n[4], all = 0;
+    for (size_t kind = 0; kind < 4; ++kind) all += n[kind] = lists.n >> (16 * kind) & 0xffff;
+    lists.n = 0;
+    size_t next = n_slots_.fetch_add(all, std::memory_order_relaxed);
+    // A damaged file may have a feature more than once.
+    size_t room = max_slots_ - std::min(max_slots_, next);
+    for (size_t& of_kind : n) room -= of_kind = std::min(of_kind, room);
+    // What is written to a row may touch those after it, up to here: others may belong to another thread.
+    const StoredWeight* const end = panel_.data() + (next + n[0] + n[1] + n[2] + n[3]) * width_;
     const auto each = [&, width = width_](size_t kind, auto&& write) {
-        const Unpacked* feature = listed_.data() + kind * kListed;
+        const Unpacked* feature = lists.features[kind];
         uint32_t *const id_of_slot = id_of_slot_.data(), *const slot = slot_.data();
-        StoredWeight* row = panel_.data() + n_slots_ * width;
-        for (size_t i = 0; i < n[kind]; ++i, ++feature, row += width) {
+        StoredWeight* row = panel_.data() + next * width;
+        for (size_t i = 0; i < n[kind]; ++i, ++feature, ++next, row += width) {
             for (size_t c = 0; c < width; c += kLaneStep) std::memset(row + c, 0, kLaneStep);
             write(*feature, row);
-            slot[feature->id] = static_cast<uint32_t>(n_slots_ + i);
-            id_of_slot[n_slots_ + i] = feature->id;
+            // Atomic, for a feature that is there more than once.
+            std::atomic_ref(slot[feature->id]).store(static_cast<uint32_t>(next), std::memory_order_relaxed);
+            id_of_slot[next] = feature->id;
         }
-        n_slots_ += n[kind];
     };
-    each(0, [&](const Unpacked& feature, StoredWeight* row) {
-        row[feature.bytes[0] % kBlockChildren] = static_cast<StoredWeight>(feature.bytes[1]);
+    // In a damaged file, children may be beyond the block's.
+    const auto write_each = [width = width_](const Unpacked& feature, StoredWeight* row) {
+        FeatureWeights{feature.bytes, feature.size}.for_each(
+            [&](size_t c, StoredWeight w) { row[std::min(c, width - 1)] = w; });
+    };
+    each(0, [width = width_](const Unpacked& feature, StoredWeight* row) {
+        row[std::min<size_t>(feature.bytes[0], width - 1)] = static_cast<StoredWeight>(feature.bytes[1]);
     });
     const auto listed = [&]<size_t most>(const Unpacked& feature, StoredWeight* row) {
-        if (block_.end() - feature.bytes >= static_cast<ptrdiff_t>(2 * kMaxListed))
+        if (block_.end() - feature.bytes >= static_cast<ptrdiff_t>(2 * kMaxListed) &&
+            end - row >= static_cast<ptrdiff_t>(kBlockChildren))
             write_listed<most>(feature.bytes, feature.size / 2, row);
         else
-            FeatureWeights{feature.bytes, feature.size}.for_each(
-                [&](size_t c, StoredWeight w) { row[c] = w; });
+            write_each(feature, row);
     };
     each(1, [&](const Unpacked& f, StoredWeight* row) { listed.template operator()<4>(f, row); });
     each(2, [&](const Unpacked& f, StoredWeight* row) { listed.template operator()<8>(f, row); });
     each(3, [&](const Unpacked& feature, StoredWeight* row) {
-        const FeatureWeights weights{feature.bytes, feature.size};
-        if (readable_as_bitmap(weights, block_)) return kernels_.expand_bitmap(feature.bytes, width_, row);
-        weights.for_each([&](size_t c, StoredWeight w) { row[c] = w; });
+        if (readable_as_bitmap({feature.bytes, feature.size}, block_))
+            return kernels_.expand_bitmap(feature.bytes, width_, row);
+        write_each(feature, row);
     });
 }
 
 void OpenBlock::clear_slots() {
-    for (size_t s = 1; s < n_slots_; ++s) slot_[id_of_slot_[s]] = 0;
+    const size_t end = std::min<size_t>(n_slots_, max_slots_);
+    for (size_t s = 1; s < end; ++s) slot_[id_of_slot_[s]] = 0;
 }
 
 template <class Fn>

@@ -1,6 +1,7 @@
 // Margins of rows, block by block: the part of prediction that multiplies.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +34,9 @@ class OpenBlock {
     OpenBlock(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
 
     // Selects the block of a node's children from `from` on, and the rows whose margins will be asked for.
-    void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows);
+    // With a pool, all its threads unpack it.
+    void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows,
+              Pool* pool = nullptr);
     size_t n_children() const { return n_children_; }
     // The margins of a row, padded with -1e15 to a multiple of 16; returns the largest.
     float margins(size_t row, RowScratch& scratch, float* out) const {
@@ -55,14 +58,25 @@ class OpenBlock {
     };
     static constexpr size_t kListed = 512;  // at most, of a kind, before they are written to the panel
 
-    void unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups);
+    // Features of the four kinds, listed until they are written to the panel.
+    struct Lists {
+        Unpacked features[4][kListed];
+        uint64_t n = 0;  // of each kind, in a register: 16 bits each
+
+        void add(const FeatureWeights& found, size_t id, bool wanted);
+        // A record has up to 255 features: the next one might find no room.
+        bool full() const { return n & 0x0100010001000100; }
+    };
+
+    void make_room();
+    void unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups, Pool* pool);
     template <bool wide>
-    void unpack_found();
-    static void add_listed(const FeatureWeights& found, size_t id, bool wanted, uint64_t& counts,
-                           Unpacked* listed);
+    void unpack_found(size_t first, size_t last);
     template <class Wanted>
-    void unpack_wanted(size_t n_features, Wanted&& wanted);
-    void write_panel(uint64_t counts);
+    void unpack_wanted(size_t n_features, Pool* pool, Wanted&& wanted);
+    template <class Wanted>
+    void unpack_buckets(size_t first, size_t last, size_t n_features, Wanted&& wanted);
+    void write_panel(Lists& lists);
     void clear_slots();
     template <class Fn>
     void for_each_id(std::span<const uint32_t> rows, Fn&& fn) const;
@@ -87,11 +101,11 @@ class OpenBlock {
     alignas(64) float bias_[kBlockChildren];
     alignas(64) float ceiling_[kBlockChildren];  // if restricted: kExcluded for excluded children
 
-    AlignedVector<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
-    std::vector<uint32_t> slot_;         // feature id -> slot; 0: none, as between blocks
-    std::vector<uint32_t> id_of_slot_;
-    size_t n_slots_ = 0;
-    std::vector<Unpacked> listed_;  // kListed of each kind
+    Buffer<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
+    std::vector<uint32_t> slot_;  // feature id -> slot; 0: none, as between blocks
+    Buffer<uint32_t> id_of_slot_;
+    size_t max_slots_ = 0;
+    std::atomic<size_t> n_slots_ = 0;
     std::vector<uint64_t> wanted_;  // a bit for each feature id, 0 between blocks
 };
 
@@ -133,8 +147,8 @@ class BlockLoop {
             const BlockRows& block = blocks[b];
             auto& open = open_[worker];
             if (!open) open = std::make_unique<OpenBlock>(batch_, kernels_);
-            open->open(forest, block.node, block.from, block.rows);
             const size_t n_pieces = std::min(block.cost / share, block.rows.size() / kLeastRows) + 1;
+            open->open(forest, block.node, block.from, block.rows, n_pieces > 1 ? &pool_ : nullptr);
             const auto visit = [&](size_t piece, unsigned by) {
                 scorers_[by].select(*open);
                 const size_t end = block.rows.size() * (piece + 1) / n_pieces;
