@@ -76,6 +76,15 @@ def test_label_vectors_are_counted(generated):
     assert found.n_singletons == np.count_nonzero(frequency == 1)
 
 
+def test_bounds_are_above_what_is_counted(generated):
+    found, most = (count(problem_of(generated)) for count in (sizes.count, sizes.count_at_most))
+    for name in ("n_used_features", "input_entries", "output_entries"):
+        assert getattr(most, name) >= getattr(found, name), name
+    assert most.n_singletons <= found.n_singletons  # they are eliminated
+    for name in ("n_rows", "n_features", "n_entries", "dense", "n_labels", "n_present", "n_pairs"):
+        assert getattr(most, name) == getattr(found, name), name
+
+
 def test_more_threads_need_more(generated):
     X, Y = generated.X_train, generated.Y_train
     for options in ({"classifiers": "leaf"}, {"classifiers": "one_vs_rest"}):

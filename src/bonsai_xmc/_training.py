@@ -176,7 +176,7 @@ def _tree_classifiers(
 ) -> tuple[_core.Forest, Report]:
     params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
     options = (params, seed, strategy.classifiers == "one_vs_rest")
-    stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options)
+    stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options, work.threads)
     recipe = lambda: Recipe(recipes.tree_classifiers, dataset.arrays, (trees.arrays(), *options))
     work.solve("classifiers", stage, recipe)
     forest, numbers = stage.finish(work.threads)

@@ -256,9 +256,9 @@ std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_
 class PyClassifierStage final : public PyStage {
   public:
     template <class Make>
-    PyClassifierStage(const PyDataset& dataset, bool routing_only, Make&& make)
+    PyClassifierStage(const PyDataset& dataset, bool routing_only, unsigned threads, Make&& make)
         : data_(dataset.data()), routing_only_(routing_only) {
-        run_watched(1, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool.control()); });
+        run_watched(threads, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool); });
     }
     Stage& stage() override {
         if (!stage_) throw std::invalid_argument("the stage is used up");
@@ -294,7 +294,8 @@ class PyClassifierStage final : public PyStage {
 };
 
 std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, const Trees& trees,
-                                                    nb::dict params, uint64_t seed, bool routing_only) {
+                                                    nb::dict params, uint64_t seed, bool routing_only,
+                                                    unsigned threads) {
     const LinearParams linear = linear_params(params);
     if (trees.n_labels != dataset.data().n_labels())
         throw std::invalid_argument("the trees are made for " + std::to_string(trees.n_labels) +
@@ -302,8 +303,8 @@ std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, co
                                     std::to_string(dataset.data().n_labels()));
     const Kernels& kernels = bonsai::kernels();
     return std::make_unique<PyClassifierStage>(
-        dataset, routing_only, [&](const Dataset& data, const Control& control) {
-            return classifiers_of_trees(data, trees.trees, seed, linear, routing_only, kernels, control);
+        dataset, routing_only, threads, [&](const Dataset& data, Pool& pool) {
+            return classifiers_of_trees(data, trees.trees, seed, linear, routing_only, kernels, pool);
         });
 }
 
@@ -320,12 +321,11 @@ std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, I
         throw std::invalid_argument(
             "the old classifiers are not one-vs-rest, of the same labels and features");
     const Kernels& kernels = bonsai::kernels();
-    return std::make_unique<PyClassifierStage>(
-        dataset, false, [&](const Dataset& data, const Control& control) {
-            check_labels(span(labels), data.n_labels(), false);
-            return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear,
-                                           kernels, control, {.forest = old, .n_rows = n_old_rows});
-        });
+    return std::make_unique<PyClassifierStage>(dataset, false, 1, [&](const Dataset& data, Pool& pool) {
+        check_labels(span(labels), data.n_labels(), false);
+        return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear, kernels,
+                                       pool, {.forest = old, .n_rows = n_old_rows});
+    });
 }
 
 }  // namespace
@@ -401,7 +401,7 @@ void bind_training(nb::module_& m) {
         .def("finish", &PyTreeBuilder::finish);
     nb::class_<PyClassifierStage, PyStage>(m, "ClassifierStage", "The classifiers of trees or of labels.")
         .def_static("of_trees", &tree_classifiers, "dataset"_a, "trees"_a, "params"_a, "seed"_a,
-                    "routing_only"_a, nb::keep_alive<0, 1>(),
+                    "routing_only"_a, "threads"_a = 1, nb::keep_alive<0, 1>(),
                     "The classifiers of all nodes; of inner nodes alone if routing_only.")
         .def_static(
             "of_labels", &label_classifiers, "dataset"_a, "labels"_a.noconvert(), "costs"_a.noconvert(),

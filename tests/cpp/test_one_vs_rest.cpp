@@ -203,7 +203,7 @@ void test_units_are_added_by_several_threads() {
     Control control;
     Pool pool(2, control);
     const auto make = [&] {  // all labels count as frequent: small units
-        return one_vs_rest_classifiers(data, order, {}, 0.0, 5, usual(), kernels_named(""), control);
+        return one_vs_rest_classifiers(data, order, {}, 0.0, 5, usual(), kernels_named(""), pool);
     };
     const auto here = make(), there = make();
     std::vector<Bytes> results(there->n_units());

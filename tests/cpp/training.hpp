@@ -34,7 +34,7 @@ inline OwnedForest train_trees(const Dataset& data, std::span<const TreeView> tr
                            {tree.children.begin(), tree.children.end()},
                            {tree.is_leaf.begin(), tree.is_leaf.end()}});
     const auto stage =
-        classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool.control());
+        classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool);
     stage->solve_all(pool);
     return stage->finish(pool, report);
 }
@@ -44,7 +44,7 @@ inline OwnedForest train_one_vs_rest(const Dataset& data, std::span<const uint32
                                      const LinearParams& params, const Kernels& kernels, Pool& pool,
                                      TrainReport& report) {
     const auto stage =
-        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool.control());
+        one_vs_rest_classifiers(data, labels, costs, frequent_share, seed, params, kernels, pool);
     stage->solve_all(pool);
     return stage->finish(pool, report);
 }

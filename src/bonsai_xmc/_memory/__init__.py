@@ -4,7 +4,7 @@ from typing import Any
 
 from bonsai_xmc._memory.limit import Plan, available, plan
 from bonsai_xmc._memory.phases import by_phase, rows_and_labels
-from bonsai_xmc._memory.sizes import at_most, count, measure
+from bonsai_xmc._memory.sizes import at_most, count, count_at_most, measure
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._training import Problem
 from bonsai_xmc._work.work import Work
@@ -39,9 +39,10 @@ def plan_for(
     room = available(max_memory)
     if room is None:
         return Plan()
-    sizes = count(problem)
-    most = by_phase(at_most(sizes, strategy), strategy, threads, tunes, threshold)
-    if 2 * (max(most.values()) - rows_and_labels(sizes)) + threads * room.per_thread <= room.size:
-        return Plan()  # clearly enough, without training a sample
+    for count_sizes in count_at_most, count:
+        sizes = count_sizes(problem)
+        most = by_phase(at_most(sizes, strategy), strategy, threads, tunes, threshold)
+        if 2 * (max(most.values()) - rows_and_labels(sizes)) + threads * room.per_thread <= room.size:
+            return Plan()  # clearly enough, without counting more, or training a sample
     sizes = measure(problem, sizes, strategy, Work(threads))
     return plan(sizes, strategy, threads, room, tunes=tunes, threshold=threshold)

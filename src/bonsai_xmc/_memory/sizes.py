@@ -78,6 +78,27 @@ def count(problem: Problem) -> Sizes:
     )
 
 
+def count_at_most(problem: Problem) -> Sizes:
+    """Upper bounds of what `count` finds, in a moment: no two rows of a label have a feature in common."""
+    rows, labels = problem.rows, problem.labels
+    of_row = np.diff(labels.indptr).astype(np.float64)
+    entries = np.diff(rows.rows[0]) if isinstance(rows.rows, tuple) else rows.n_features
+    return Sizes(
+        n_rows=rows.n_rows,
+        n_features=rows.n_features,
+        n_used_features=rows.n_features,
+        n_singletons=0,
+        n_entries=rows.n_entries,
+        dense=rows.dense,
+        n_labels=labels.n_labels,
+        n_present=problem.facts.n_labels,
+        n_pairs=len(labels.indices),
+        weighted=problem.weights is not None,
+        input_entries=min(float((of_row * entries).sum()), float(problem.facts.n_labels) * rows.n_features),
+        output_entries=float((of_row * of_row).sum()),
+    )
+
+
 def measure(problem: Problem, sizes: Sizes, strategy: Strategy, work: Work) -> Sizes:
     """With the sizes of the packed classifiers, from those of some labels."""
     trees = one_vs_rest = index = 0.0

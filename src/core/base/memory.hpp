@@ -88,12 +88,16 @@ template <class T>
 using MappedVector = std::vector<T, MappedAllocator<T>>;
 
 // New elements are not initialised: pages are first touched by the threads that fill them.
-template <class T>
-struct UninitialisedAllocator : std::allocator<T> {
+template <class T, template <class> class Base = std::allocator>
+struct UninitialisedAllocator : Base<T> {
     template <class U>
     struct rebind {
-        using other = UninitialisedAllocator<U>;
+        using other = UninitialisedAllocator<U, Base>;
     };
+    UninitialisedAllocator() = default;
+    template <class U>
+    UninitialisedAllocator(const UninitialisedAllocator<U, Base>&) {}
+
     template <class U>
     void construct(U* p) {
         ::new (static_cast<void*>(p)) U;
@@ -106,6 +110,10 @@ struct UninitialisedAllocator : std::allocator<T> {
 
 template <class T>
 using UninitialisedVector = std::vector<T, UninitialisedAllocator<T>>;
+
+// Likewise, on huge pages: for arrays that all threads fill at once, where each fault keeps others waiting.
+template <class T>
+using SharedVector = std::vector<T, UninitialisedAllocator<T, PanelAllocator>>;
 
 // Weight vectors side by side, feature-major (see kernels/kernels.hpp).
 using Panel = AlignedVector<float>;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <utility>
 
@@ -68,26 +70,37 @@ void gather(const Dataset& data, size_t label, Representation representation, co
     }
 }
 
-// The vectors of a unit's labels, one after the other. Parts are freed while they are joined, so their memory
-// must go back to the system at once.
+// The vectors of a unit's labels, one after the other.
 struct Part {
     std::vector<uint32_t> size;  // of each label
-    MappedVector<int32_t> index;
-    MappedVector<float> value;
-};
-
-// The same under construction, in memory that is used again.
-struct OpenPart {
-    std::vector<uint32_t> size;
     std::vector<int32_t> index;
     std::vector<float> value;
 
     void clear() { size.clear(), index.clear(), value.clear(); }
 };
 
+// The vectors of some units. Slabs are freed while they are joined, so their memory must go back to the
+// system at once. That keeps all threads waiting for a moment: slabs are large, and few.
+struct Slab {
+    explicit Slab(size_t n) : room(n) {
+        index.reserve(n);
+        value.reserve(n);
+    }
+    void add(size_t unit, const Part& part) {
+        units.push_back(unit);
+        index.insert(index.end(), part.index.begin(), part.index.end());
+        value.insert(value.end(), part.value.begin(), part.value.end());
+    }
+
+    const size_t room;
+    std::vector<size_t> units;
+    MappedVector<int32_t> index;
+    MappedVector<float> value;
+};
+
 // Appends the accumulated sums, columns shifted by `shift`, with norm 1. Returns whether they have a
 // direction at all: rows may be empty, or cancel out.
-bool emit(Accumulator& sums, uint32_t shift, OpenPart& out) {
+bool emit(Accumulator& sums, uint32_t shift, Part& out) {
     const size_t begin = out.value.size();
     double norm2 = 0;
     sums.drain([&](uint32_t column, float value) {
@@ -119,7 +132,7 @@ class Blocks : public LabelVectorStage {
 class SparseBlocks final : public Blocks {
   public:
     SparseBlocks(const Dataset& data, Representation representation)
-        : Blocks(data), representation_(representation), parts_(n_units()) {}
+        : Blocks(data), representation_(representation), sizes_(n_units()) {}
 
     Rows finish(Pool& pool) override {
         require_complete();
@@ -128,17 +141,22 @@ class SparseBlocks final : public Blocks {
             .n_features = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0)};
         out.ptr.reserve(out.n_rows + 1);
         out.ptr.push_back(0);
-        for (const Part& part : parts_)
-            for (const uint32_t size : part.size) out.ptr.push_back(out.ptr.back() + size);
+        for (const std::vector<uint32_t>& of_unit : sizes_)
+            for (const uint32_t size : of_unit) out.ptr.push_back(out.ptr.back() + size);
         // Pages that are not written yet cost nothing, and what was copied is freed: together the vectors can
         // be larger than X.
         out.index.resize(static_cast<size_t>(out.ptr.back()));
         out.value.resize(static_cast<size_t>(out.ptr.back()));
-        pool.run(parts_.size(), [&](size_t unit, unsigned) {
-            const int64_t at = out.ptr[first_label(unit)];
-            std::copy(parts_[unit].index.begin(), parts_[unit].index.end(), out.index.begin() + at);
-            std::copy(parts_[unit].value.begin(), parts_[unit].value.end(), out.value.begin() + at);
-            parts_[unit] = {};
+        pool.run(slabs_.size(), [&](size_t s, unsigned) {
+            const std::unique_ptr<Slab> slab = std::move(slabs_[s]);
+            size_t first = 0;
+            for (const size_t unit : slab->units) {
+                const int64_t at = out.ptr[first_label(unit)];
+                const auto n = static_cast<size_t>(out.ptr[end_label(unit)] - at);
+                std::copy_n(slab->index.begin() + static_cast<int64_t>(first), n, out.index.begin() + at);
+                std::copy_n(slab->value.begin() + static_cast<int64_t>(first), n, out.value.begin() + at);
+                first += n;
+            }
         });
         return out;
     }
@@ -147,6 +165,7 @@ class SparseBlocks final : public Blocks {
     void prepare(std::span<const uint32_t>, Pool& pool) override {
         scratch_.resize(pool.threads());
         open_.resize(pool.threads());
+        filling_.resize(pool.threads());
         for (auto& s : scratch_) {
             if (has_input()) s.input.resize(data_.n_features());
             if (has_output()) s.output.resize(data_.n_labels());
@@ -155,10 +174,13 @@ class SparseBlocks final : public Blocks {
     void release() override {
         scratch_.clear();
         open_.clear();
+        for (auto& slab : filling_)
+            if (slab) slabs_.push_back(std::move(slab));
+        filling_.clear();
     }
 
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override {
-        OpenPart& part = open_[worker];
+        Part& part = open_[worker];
         part.clear();
         for (size_t label = first_label(unit); label < end_label(unit); ++label)
             add_vector(label, pool.control(), scratch_[worker], part);
@@ -169,9 +191,7 @@ class SparseBlocks final : public Blocks {
             out.array(std::span<const int32_t>(part.index));
             out.array(std::span<const float>(part.value));
         }
-        if (wanted.keep)
-            parts_[unit] = {
-                part.size, {part.index.begin(), part.index.end()}, {part.value.begin(), part.value.end()}};
+        if (wanted.keep) keep(unit, part, filling_[worker]);
         return out.take();
     }
 
@@ -183,14 +203,28 @@ class SparseBlocks final : public Blocks {
         in.array(part.value);
         in.end();
         check(unit, part);
-        parts_[unit] = std::move(part);
+        std::unique_ptr<Slab> own;
+        keep(unit, part, own);
+        close(own);
     }
 
   private:
+    void keep(size_t unit, const Part& part, std::unique_ptr<Slab>& slab) {
+        constexpr size_t room = size_t{1} << 18;  // 2 MB
+        if (slab && slab->room - slab->index.size() < part.index.size()) close(slab);
+        if (!slab) slab = std::make_unique<Slab>(std::max(room, part.index.size()));
+        slab->add(unit, part);
+        sizes_[unit] = part.size;
+    }
+    void close(std::unique_ptr<Slab>& slab) {
+        const std::lock_guard lock(mutex_);
+        slabs_.push_back(std::move(slab));
+    }
+
     bool has_input() const { return representation_ != Representation::output; }
     bool has_output() const { return representation_ != Representation::input; }
 
-    void add_vector(size_t label, const Control& control, Scratch& scratch, OpenPart& part) const {
+    void add_vector(size_t label, const Control& control, Scratch& scratch, Part& part) const {
         gather(data_, label, representation_, control, scratch);
         const size_t begin = part.value.size();
         const bool first = has_input() && emit(scratch.input, 0, part);
@@ -212,9 +246,12 @@ class SparseBlocks final : public Blocks {
     }
 
     const Representation representation_;
-    std::vector<Part> parts_;       // of each unit
-    std::vector<Scratch> scratch_;  // of each worker
-    std::vector<OpenPart> open_;
+    std::vector<std::vector<uint32_t>> sizes_;    // of the vectors of each unit
+    std::mutex mutex_;                            // for the slabs
+    std::vector<std::unique_ptr<Slab>> slabs_;    // in no order
+    std::vector<std::unique_ptr<Slab>> filling_;  // of each worker
+    std::vector<Scratch> scratch_;                // likewise
+    std::vector<Part> open_;                      // memory that is used again
 };
 
 // Sums of dense rows, written in place.

@@ -53,8 +53,8 @@ struct Rows {
     size_t n_rows = 0;
     size_t n_features = 0;
     std::vector<int64_t> ptr = {};
-    UninitialisedVector<int32_t> index = {};
-    UninitialisedVector<float> value = {};
+    SharedVector<int32_t> index = {};
+    SharedVector<float> value = {};
     std::vector<float> dense = {};
 
     bool is_dense() const { return ptr.empty(); }

@@ -210,7 +210,9 @@ void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Po
             assembler = std::make_unique<BlockAssembler>(origins, origins.sources[0]->n_features());
         parts[b] = assembler->assemble(blocks[b].first, blocks[b].n);
     });
-    append(forest, std::move(parts), pool);
+    std::vector<OwnedForest*> in_order;
+    for (OwnedForest& part : parts) in_order.push_back(&part);
+    append(forest, in_order, pool);
 }
 
 std::shared_ptr<const Forest> without_weights(const Forest& forest) {

@@ -168,22 +168,21 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
     return node;
 }
 
-OwnedForest take_part(PackedNode& node, TrainReport& report) {
+void add_numbers(const PackedNode& node, TrainReport& report) {
     report.n_classifiers += node.part.bias.size();
     report.n_unconverged += node.n_unconverged;
     report.max_iter = std::max(report.max_iter, node.max_iter);
-    return std::exchange(node, {}).part;
 }
 
-void append(OwnedForest& forest, std::vector<OwnedForest> parts, Pool& pool) {
+void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool) {
     std::vector<Place> places;
     Place end{forest.bias.size(), 0, 0, 0};
-    for (const OwnedForest& part : parts) {
+    for (const OwnedForest* part : parts) {
         places.push_back(end);
-        end.classifier += part.bias.size();
-        end.block += part.shift.size();
-        end.bucket += part.buckets.size();
-        end.byte += part.records.size();
+        end.classifier += part->bias.size();
+        end.block += part->shift.size();
+        end.bucket += part->buckets.size();
+        end.byte += part->records.size();
     }
     forest.bias.resize(end.classifier);
     forest.scale.resize(end.classifier);
@@ -196,7 +195,7 @@ void append(OwnedForest& forest, std::vector<OwnedForest> parts, Pool& pool) {
     pool.run((parts.size() + parts_per_task - 1) / parts_per_task, [&](size_t task, unsigned) {
         const size_t last = std::min(parts.size(), (task + 1) * parts_per_task);
         for (size_t p = task * parts_per_task; p < last; ++p)
-            copy_to(std::exchange(parts[p], {}), places[p], forest);
+            copy_to(std::exchange(*parts[p], {}), places[p], forest);
     });
 }
 

@@ -45,11 +45,11 @@ PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_featu
 void write(const PackedNode& node, ByteWriter& out);
 PackedNode read_packed_node(ByteReader& in, size_t n_classes);
 
-// The part of a node, which is empty then. Adds its numbers to the report.
-OwnedForest take_part(PackedNode& node, TrainReport& report);
+// Adds the numbers of a node to the report.
+void add_numbers(const PackedNode& node, TrainReport& report);
 
 // Appends the classifiers and blocks of all parts, in their order, to a forest without blocks; each part is
-// freed as soon as it is copied. The caller sets block_ptr, the node that each block belongs to.
-void append(OwnedForest& forest, std::vector<OwnedForest> parts, Pool& pool);
+// emptied as soon as it is copied. The caller sets block_ptr, the node that each block belongs to.
+void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool);
 
 }  // namespace bonsai

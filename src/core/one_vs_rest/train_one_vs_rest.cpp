@@ -421,9 +421,12 @@ class OneVsRestClassifiers final : public ClassifierStage {
         forest.child_ptr = {0, static_cast<int64_t>(labels_.size())};
         forest.children.assign(labels_.begin(), labels_.end());
         forest.is_leaf = {1};
-        std::vector<OwnedForest> parts;
-        for (PackedNode& block : packer_->blocks()) parts.push_back(take_part(block, report));
-        append(forest, std::move(parts), pool);
+        std::vector<OwnedForest*> parts;
+        for (PackedNode& block : packer_->blocks()) {
+            parts.push_back(&block.part);
+            add_numbers(block, report);
+        }
+        append(forest, parts, pool);
         forest.block_ptr = {0, static_cast<int64_t>(forest.shift.size())};
         return forest;
     }
@@ -480,8 +483,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          std::span<const uint32_t> labels,
                                                          std::span<const float> costs, double frequent_share,
                                                          uint64_t seed, const LinearParams& params,
-                                                         const Kernels& kernels, const Control& control,
-                                                         OldForest old) {
+                                                         const Kernels& kernels, Pool& pool, OldForest old) {
     if (can_use_active_sets(data, params))
         return std::make_unique<OneVsRestClassifiers>(data, labels, costs, frequent_share, seed, params,
                                                       std::move(old), kernels);
@@ -493,7 +495,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
     one_leaf->push_back({.child_ptr = {0, static_cast<int64_t>(labels.size())},
                          .children = {labels.begin(), labels.end()},
                          .is_leaf = {1}});
-    return classifiers_of_trees(data, std::move(one_leaf), seed, params, false, kernels, control);
+    return classifiers_of_trees(data, std::move(one_leaf), seed, params, false, kernels, pool);
 }
 
 }  // namespace bonsai

@@ -31,7 +31,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          std::span<const uint32_t> labels,
                                                          std::span<const float> costs, double frequent_share,
                                                          uint64_t seed, const LinearParams& params,
-                                                         const Kernels& kernels, const Control& control,
+                                                         const Kernels& kernels, Pool& pool,
                                                          OldForest old = {});
 
 }  // namespace bonsai

@@ -1,6 +1,7 @@
 #include "tree/train_trees.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <mutex>
 #include <numeric>
@@ -84,12 +85,13 @@ void collect_labels(const TreeView& tree, size_t n_labels, std::span<Job> of_tre
 }
 
 std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                           bool routing_only, const Control& control) {
-    std::vector<Job> jobs;
-    for (size_t t = 0; t < trees.size(); ++t) {
+                           bool routing_only, Pool& pool) {
+    std::vector<std::vector<Job>> of_trees(trees.size());
+    pool.run(trees.size(), [&](size_t t, unsigned) {
         const auto keys = node_keys(trees[t], root_key(seed, t));
-        std::vector<Job> of_tree(trees[t].n_nodes());
-        collect_labels(trees[t], data.n_labels(), of_tree, control);
+        std::vector<Job>& of_tree = of_trees[t];
+        of_tree.resize(trees[t].n_nodes());
+        collect_labels(trees[t], data.n_labels(), of_tree, pool.control());
         for (size_t v = 0; v < of_tree.size(); ++v) {
             Job& job = of_tree[v];
             job.tree = t;
@@ -100,8 +102,10 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
             for (const uint32_t label : job.labels)
                 if (job.has_classifiers) job.cost += data.rows_of(label).size() * job.n_classes;
         }
+    });
+    std::vector<Job> jobs;
+    for (std::vector<Job>& of_tree : of_trees)
         std::move(of_tree.begin(), of_tree.end(), std::back_inserter(jobs));
-    }
     return jobs;
 }
 
@@ -175,11 +179,10 @@ OwnedForest without_classifiers(size_t n_classes) {
 class TreeClassifiers final : public ClassifierStage {
   public:
     TreeClassifiers(const Dataset& data, std::shared_ptr<const std::vector<Tree>> trees, uint64_t seed,
-                    const LinearParams& params, bool routing_only, const Kernels& kernels,
-                    const Control& control)
+                    const LinearParams& params, bool routing_only, const Kernels& kernels, Pool& pool)
         : data_(data), owned_(std::move(trees)), params_(params), kernels_(kernels) {
         for (const Tree& tree : *owned_) trees_.push_back(tree.view());
-        jobs_ = list_jobs(data, trees_, seed, routing_only, control);
+        jobs_ = list_jobs(data, trees_, seed, routing_only, pool);
         std::vector<uint64_t> costs;
         for (size_t j = 0; j < jobs_.size(); ++j) {
             Job& job = jobs_[j];
@@ -208,17 +211,19 @@ class TreeClassifiers final : public ClassifierStage {
             forest.is_leaf.insert(forest.is_leaf.end(), tree.is_leaf.begin(), tree.is_leaf.end());
             forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
         }
-        std::vector<OwnedForest> parts;
+        std::vector<OwnedForest*> parts;
+        std::deque<OwnedForest> empty;
         for (const Job& job : jobs_) {
             int64_t n_blocks = forest.block_ptr.back();
-            if (job.n_units == 0) parts.push_back(without_classifiers(job.n_classes));
+            if (job.n_units == 0) parts.push_back(&empty.emplace_back(without_classifiers(job.n_classes)));
             for (size_t u = job.first_unit; u < job.first_unit + job.n_units; ++u) {
-                parts.push_back(take_part(results_[u], report));
-                n_blocks += static_cast<int64_t>(parts.back().shift.size());
+                parts.push_back(&results_[u].part);
+                add_numbers(results_[u], report);
+                n_blocks += static_cast<int64_t>(results_[u].part.shift.size());
             }
             forest.block_ptr.push_back(n_blocks);
         }
-        append(forest, std::move(parts), pool);
+        append(forest, parts, pool);
         return forest;
     }
 
@@ -314,10 +319,9 @@ class TreeClassifiers final : public ClassifierStage {
 std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
-                                                      bool routing_only, const Kernels& kernels,
-                                                      const Control& control) {
+                                                      bool routing_only, const Kernels& kernels, Pool& pool) {
     return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, routing_only, kernels,
-                                             control);
+                                             pool);
 }
 
 }  // namespace bonsai

@@ -23,7 +23,6 @@ namespace bonsai {
 std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
-                                                      bool routing_only, const Kernels& kernels,
-                                                      const Control& control);
+                                                      bool routing_only, const Kernels& kernels, Pool& pool);
 
 }  // namespace bonsai
