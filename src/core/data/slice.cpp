@@ -116,7 +116,7 @@ class RowSorter {
         : source_(source), ids_(ids), ptr_(ptr), pool_(pool) {}
 
     // Returns the number of features.
-    size_t sort(SharedVector<int32_t>& index, SharedVector<float>& value) {
+    size_t sort(UninitialisedVector<int32_t>& index, UninitialisedVector<float>& value) {
         number_features();
         index.resize(static_cast<size_t>(ptr_.back()));
         value.resize(index.size());

@@ -78,8 +78,8 @@ class SortedSlice {
   private:
     size_t n_features_ = 0;
     std::vector<int64_t> ptr_;
-    SharedVector<int32_t> index_;
-    SharedVector<float> value_;
+    UninitialisedVector<int32_t> index_;
+    UninitialisedVector<float> value_;
     const float* dense_ = nullptr;
     std::vector<uint32_t> row_ids_;
 };
