@@ -61,7 +61,8 @@ void accumulate_bitmap(const BitmapWeights* rows, size_t n, int32_t* out) {
 #if defined(__AVX2__)
     constexpr size_t sums = 8, words = sums * kVector / 64;  // as many sums as there are registers for
     for (size_t first = 0; first < 2; first += words, out += sums * kVector) {
-        Mask sum[sums];
+        typedef uint32_t Sum __attribute__((vector_size(kVector * 4)));  // unsigned: they wrap around
+        Sum sum[sums];
         std::memcpy(sum, out, sizeof sum);
         for (size_t i = 0; i < n; ++i) {
             uint64_t bitmap[2];
@@ -73,9 +74,9 @@ void accumulate_bitmap(const BitmapWeights* rows, size_t n, int32_t* out) {
             for (size_t j = 0; j < sums; ++j) {
                 const uint64_t lanes = bitmap[first + j * kVector / 64] >> (j * kVector % 64);
 #if defined(__AVX512F__)
-                sum[j] += (Mask)_mm512_madd_epi16(expand(lanes, next), (__m512i)factor);
+                sum[j] += (Sum)_mm512_madd_epi16(expand(lanes, next), (__m512i)factor);
 #else
-                sum[j] += (Mask)_mm256_madd_epi16(expand(lanes, next), (__m256i)factor);
+                sum[j] += (Sum)_mm256_madd_epi16(expand(lanes, next), (__m256i)factor);
 #endif
                 next += __builtin_popcountll(lanes & ((uint64_t{1} << kVector) - 1));
             }

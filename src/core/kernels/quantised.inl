@@ -63,7 +63,7 @@ struct Sums {
         low = _mm512_dpbusd_epi32(low, quad.low, weights);
         high = _mm512_dpbusd_epi32(high, quad.high, weights);
     }
-    __m512i all() const { return (__m512i)((Mask)low + ((Mask)high << 8)); }
+    __m512i all() const { return _mm512_add_epi32(low, _mm512_slli_epi32(high, 8)); }
 };
 void add_to(int32_t* out, __m512i sums) {
     _mm512_storeu_si512(out, _mm512_add_epi32(_mm512_loadu_si512(out), sums));
@@ -147,7 +147,7 @@ void sum_lanes16(const int8_t* panel, size_t width, const uint32_t* row, const i
 #if defined(__AVX2__)
     constexpr size_t ahead = 8;
     alignas(16) static constexpr int8_t zeros[16 * N16] = {};
-    typedef int32_t Eight __attribute__((vector_size(32)));
+    typedef uint32_t Eight __attribute__((vector_size(32)));  // unsigned: sums wrap around
     Eight sum[2 * N16];
     std::memcpy(sum, out, sizeof sum);
     const auto add = [&](const int8_t* a, const int8_t* b, uint16_t first, uint32_t second) {
