@@ -59,7 +59,7 @@ void give_back_memory() {
 void give_large_arrays_own_pages() {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
-    mallopt(M_TRIM_THRESHOLD, 8 << 20);
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
 #endif
 }
 
