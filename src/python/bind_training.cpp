@@ -54,8 +54,8 @@ void give_back_memory() {
 
 // Large arrays have pages of their own, which go back to the system when they are freed. By default glibc
 // raises this limit up to 32 MB while a program runs. Then the results of units, which stay, lie between the
-// rows of units, which go, and keep their memory from being used again: up to half of the peak. Heaps keep what
-// is free at their end: threads free and allocate all the time, and would wait for the system.
+// rows of units, which go, and keep their memory from being used again: up to half of the peak. Heaps keep
+// what is free at their end: threads free and allocate all the time, and would wait for the system.
 void give_large_arrays_own_pages() {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
