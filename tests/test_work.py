@@ -177,9 +177,24 @@ def test_a_stage_that_is_used_up_says_so(data):
             seen.append(stage)
 
     Bonsai(**KINDS["leaf"]).fit(X, Y, runner=Keeping())
-    used = next(stage for stage in reversed(seen) if isinstance(stage, _core.ClassifierStage))
-    with pytest.raises(ValueError, match="used up"):
-        used.missing()
+    for kind in (_core.LabelVectorStage, _core.ClassifierStage):
+        used = next(stage for stage in seen if isinstance(stage, kind))
+        for call in (used.missing, lambda stage=used: stage.finish(1)):
+            with pytest.raises(ValueError, match="used up"):
+                call()
+
+
+def test_a_stage_is_solved_in_several_calls(data, tmp_path):
+    X, Y = data
+
+    class Piecemeal:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            for part, n in zip(np.array_split(units[::-1], 4), (1, 3, 2, 1), strict=True):
+                stage.solve(np.ascontiguousarray(part), n, progress, save)
+
+    for kind in ("joint", "one-vs-rest"):
+        model, again = (Bonsai(**KINDS[kind]).fit(X, Y, runner=runner) for runner in (None, Piecemeal()))
+        assert saved(model, tmp_path) == saved(again, tmp_path)
 
 
 # --- checkpoints ---

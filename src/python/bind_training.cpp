@@ -161,6 +161,13 @@ class PyStage {
     }
 };
 
+// A stage before its end, which takes the results.
+template <class AnyStage>
+AnyStage& not_used_up(const std::unique_ptr<AnyStage>& stage) {
+    if (!stage) throw std::invalid_argument("the stage is used up");
+    return *stage;
+}
+
 class PyLabelVectorStage final : public PyStage {
   public:
     PyLabelVectorStage(const PyDataset& dataset, const std::string& kind)
@@ -169,10 +176,12 @@ class PyLabelVectorStage final : public PyStage {
                                                            {{"input", Representation::input},
                                                             {"output", Representation::output},
                                                             {"joint", Representation::joint}}))) {}
-    Stage& stage() override { return *stage_; }
+    Stage& stage() override { return not_used_up(stage_); }
     std::unique_ptr<LabelVectors> finish(unsigned threads) {
         Rows rows;
-        run_watched(threads, nb::none(), [&](Pool& pool) { rows = stage_->finish(pool); });
+        LabelVectorStage& stage = not_used_up(stage_);
+        run_watched(threads, nb::none(), [&](Pool& pool) { rows = stage.finish(pool); });
+        stage_.reset();
         return std::make_unique<LabelVectors>(std::move(rows));
     }
 
@@ -262,10 +271,7 @@ class PyClassifierStage final : public PyStage {
         : data_(dataset.data()), routing_only_(routing_only) {
         run_watched(threads, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool); });
     }
-    Stage& stage() override {
-        if (!stage_) throw std::invalid_argument("the stage is used up");
-        return *stage_;
-    }
+    Stage& stage() override { return not_used_up(stage_); }
 
     nb::tuple finish(unsigned threads) {
         stage();

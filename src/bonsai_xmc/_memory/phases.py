@@ -261,7 +261,7 @@ def prediction(
         batch = min(batch, max(1.0, _VISIT_BYTES / (48 * n_nodes), 1.0))
         batch = min(batch, max(1.0, _MARGIN_BYTES / (4 * (n_choices + 1))))
     of_row = (
-        10.0 * sizes.n_entries / max(1, sizes.n_rows) + 48 * n_nodes * _GROWTH + 4.25 * n_choices + 24 * k
+        16.0 * sizes.n_entries / max(1, sizes.n_rows) + 48 * n_nodes * _GROWTH + 4.25 * n_choices + 24 * k
     )
     return batch * of_row + n_rows * k * 8 + 4.0 * sizes.n_features
 

@@ -53,7 +53,6 @@ class Sizes:
 def count(problem: Problem) -> Sizes:
     """What can be counted, with the label vectors counted on a sample."""
     rows, labels = problem.rows, problem.labels
-    facts = problem.facts
     frequency = np.full(rows.n_features, rows.n_rows)
     if isinstance(rows.rows, tuple):
         frequency = np.bincount(rows.rows[1], minlength=rows.n_features)
@@ -62,17 +61,10 @@ def count(problem: Problem) -> Sizes:
     for its_rows, weight in _sampled_labels(problem):
         output_entries += weight * (len(np.unique(ids[select(ptr, its_rows)[1]])) - 1)
         input_entries += weight * _vector_entries(problem, its_rows)
-    return Sizes(
-        n_rows=rows.n_rows,
-        n_features=rows.n_features,
+    return replace(
+        count_at_most(problem),
         n_used_features=int(np.count_nonzero(frequency)),
         n_singletons=0 if rows.dense else int(np.count_nonzero(frequency == 1)),
-        n_entries=rows.n_entries,
-        dense=rows.dense,
-        n_labels=labels.n_labels,
-        n_present=facts.n_labels,
-        n_pairs=len(ids),
-        weighted=problem.weights is not None,
         input_entries=input_entries,
         output_entries=output_entries,
     )

@@ -136,6 +136,8 @@ class SparseBlocks final : public Blocks {
 
     Rows finish(Pool& pool) override {
         require_complete();
+        for (auto& slab : filling_)
+            if (slab) close(slab);
         Rows out{
             .n_rows = data_.n_labels(),
             .n_features = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0)};
@@ -165,7 +167,7 @@ class SparseBlocks final : public Blocks {
     void prepare(std::span<const uint32_t>, Pool& pool) override {
         scratch_.resize(pool.threads());
         open_.resize(pool.threads());
-        filling_.resize(pool.threads());
+        filling_.resize(std::max<size_t>(filling_.size(), pool.threads()));
         for (auto& s : scratch_) {
             if (has_input()) s.input.resize(data_.n_features());
             if (has_output()) s.output.resize(data_.n_labels());
@@ -174,9 +176,6 @@ class SparseBlocks final : public Blocks {
     void release() override {
         scratch_.clear();
         open_.clear();
-        for (auto& slab : filling_)
-            if (slab) slabs_.push_back(std::move(slab));
-        filling_.clear();
     }
 
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override {
@@ -249,8 +248,8 @@ class SparseBlocks final : public Blocks {
     std::vector<std::vector<uint32_t>> sizes_;    // of the vectors of each unit
     std::mutex mutex_;                            // for the slabs
     std::vector<std::unique_ptr<Slab>> slabs_;    // in no order
-    std::vector<std::unique_ptr<Slab>> filling_;  // of each worker
-    std::vector<Scratch> scratch_;                // likewise
+    std::vector<std::unique_ptr<Slab>> filling_;  // of each worker, until the end
+    std::vector<Scratch> scratch_;                // of each worker
     std::vector<Part> open_;                      // memory that is used again
 };
 
