@@ -222,9 +222,10 @@ class At:
             self.events.pop(0)
 
 
-def busy(runner):
-    """A worker that has units, if there is one."""
-    return next((worker for worker in runner._workers.ready() if worker.batches), None)
+def busy(runner, but=()):
+    """A worker that has units, if there is one, on another node than `but`."""
+    ready = runner._workers.ready()
+    return next((worker for worker in ready if worker.batches and worker.node not in but), None)
 
 
 def kill_worker(runner):
@@ -236,8 +237,8 @@ def kill_worker(runner):
         return False
 
 
-def remove_node(cluster, runner):
-    if (worker := busy(runner)) is None:
+def remove_node(cluster, runner, but):
+    if (worker := busy(runner, but)) is None:
         return False
     node = next((node for node in cluster.worker_nodes if node.node_id == worker.node), None)
     if node is None:  # removed before, and the runner does not know yet
@@ -262,13 +263,15 @@ def test_workers_are_killed(runner, larger, expected, tmp_path):
 @pytest.mark.parametrize("phase", ["trees", "classifiers"])
 def test_nodes_are_removed_and_added(runner, cluster, larger, expected, tmp_path, phase):
     added = []
-    remove = lambda: remove_node(cluster, runner)
+    remove = lambda: remove_node(cluster, runner, but=added)
     add = lambda: added.append(cluster.add_node(**NODE | {"num_cpus": 2}).node_id)
     events = At(phase, (0.01, remove), (0.02, add), (0.3, remove))
     fit_until_all_happened(events, larger, runner, expected, tmp_path)
-    while added[0] not in runner.usage() or not runner.usage()[added[0]]["units"]:
+    for _ in range(30):
+        if runner.usage().get(added[0], {"units": 0})["units"]:
+            break
         fit(larger, runner)  # the new node joins when its worker has started
-    assert runner.usage()[added[0]]["cpus"] == 2
+    assert runner.usage()[added[0]]["units"] > 0 and runner.usage()[added[0]]["cpus"] == 2
 
 
 DRIVER = """
