@@ -98,6 +98,22 @@ def unit_cloud(seed, n, d, n_topics=6):
 
 
 @on_each_isa
+@pytest.mark.parametrize(("n", "k"), [(60, 8), (400, 60), (700, 150)])
+def test_kmeans_of_wide_rows(n, k):
+    """Most of each centre is zero, and the rest is marked. More than 128 centres are two parts."""
+    for key in range(3):
+        rng = np.random.default_rng(key)
+        topics = np.sort(rng.integers(3000, size=(40, 30)))
+        V = np.zeros((n, 3000), np.float32)
+        for row, topic in zip(V, topics[rng.integers(40, size=n)], strict=True):
+            row[rng.choice(topic, 8)] = rng.standard_normal(8)
+            row[rng.integers(3000, size=4)] = rng.standard_normal(4)
+        V = unit_rows(V).astype(np.float32)
+        assert np.count_nonzero(V) / k < 3000 / 8
+        check_partition(V, k, key, threads=1 + 2 * key)
+
+
+@on_each_isa
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("init", ["random", "k-means++"])
 @pytest.mark.parametrize(("n", "d", "k"), [(90, 30, 7), (40, 50, 17), (300, 20, 2), (250, 12, 99), (5, 8, 9)])

@@ -87,6 +87,19 @@ def test_units_give_the_same_model_in_any_order(data, tmp_path, kind, dense):
     assert runner.solved >= 2
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_same_model_for_any_number_of_threads(tmp_path, dense):
+    """With many, roots are clustered side by side, and their panels are narrower."""
+    made = make_xmc(n_rows=1500, n_features=900, n_labels=1200, random_state=5)
+    X = made.X_train[:, :60].toarray() + 0.1 if dense else made.X_train
+    fit = lambda n_jobs: Bonsai(
+        classifiers="leaf", branching_factor=100, max_leaf_size=5, threshold=0.5, n_jobs=n_jobs
+    ).fit(X, made.Y_train)
+    expected = saved(fit(1), tmp_path)
+    for n_jobs in (2, 8, 13, 16):
+        assert saved(fit(n_jobs), tmp_path) == expected, n_jobs
+
+
 @pytest.mark.parametrize(("n_labels", "kind"), [(1100, "newton"), (4200, "one-vs-rest")])
 def test_one_vs_rest_of_several_units(tmp_path, n_labels, kind):
     made = make_xmc(n_rows=900, n_features=300, n_labels=n_labels, random_state=2)

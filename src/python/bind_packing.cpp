@@ -68,7 +68,7 @@ nb::dict pack_node(In<float> bias, In<int64_t> ptr, In<uint32_t> feature, In<flo
                     {static_cast<uint32_t>(place - used.begin()), static_cast<uint32_t>(c), value.data()[i]});
             }
         }
-        node = pack(panels, used, bias.size());
+        node = pack(panels, kMaxLanes, used, bias.size());
     }
     nb::dict result;
     OwnedForest& part = node.part;

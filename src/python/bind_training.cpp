@@ -240,8 +240,8 @@ class PyTreeBuilder {
     std::unique_ptr<PySplitStage> splits() const {
         return std::make_unique<PySplitStage>(builder_->nodes(), params_);
     }
-    void advance(const PySplitStage& splits) {
-        run_watched(1, nb::none(), [&](Pool& pool) { builder_->advance(splits.splits(), pool.control()); });
+    void advance(const PySplitStage& splits, unsigned threads) {
+        run_watched(threads, nb::none(), [&](Pool& pool) { builder_->advance(splits.splits(), pool); });
     }
     std::unique_ptr<Trees> finish() {
         if (is_open()) throw std::invalid_argument("the trees are not complete");
@@ -405,7 +405,8 @@ void bind_training(nb::module_& m) {
         .def_prop_ro("is_open", &PyTreeBuilder::is_open)
         .def_prop_ro("depth", &PyTreeBuilder::depth)
         .def("splits", &PyTreeBuilder::splits, "The splits of the current level.")
-        .def("advance", &PyTreeBuilder::advance, "splits"_a, "The next level, given these splits.")
+        .def("advance", &PyTreeBuilder::advance, "splits"_a, "threads"_a = 1,
+             "The next level, given these splits.")
         .def("finish", &PyTreeBuilder::finish);
     nb::class_<PyClassifierStage, PyStage>(m, "ClassifierStage", "The classifiers of trees or of labels.")
         .def_static("of_trees", &tree_classifiers, "dataset"_a, "trees"_a, "params"_a, "seed"_a,

@@ -48,7 +48,8 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     std::iota(labels.begin(), labels.end(), 0u);
     Control control;
     Slice::Scratch scratch;
-    const Slice slice(data.x(), ids, data.factors(), scratch, control, eliminates_singletons(linear));
+    Pool pool(1, control);
+    const Slice slice(data.x(), ids, data.factors(), scratch, pool, eliminates_singletons(linear));
     const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
     std::vector<float> w(data.n_labels() * data.n_features(), 0.0f), bias;
     std::vector<int32_t> n_iter;

@@ -56,12 +56,19 @@ void test_views() {
     CHECK(std::abs(row_norm(large.view(), 0) / 5e30 - 1) < 1e-6);
 }
 
+// A pool of the calling thread alone.
+Pool& alone() {
+    static Control control;
+    static Pool pool(1, control);
+    return pool;
+}
+
 void test_sparse_slice() {
     const Rows rows = sparse_rows();
     const List<float> factors = {10, 100, 1000, 10000};
     Slice::Scratch scratch;
     for (int repeat = 0; repeat < 2; ++repeat) {  // the scratch is left clean
-        const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch, Control());
+        const Slice slice(rows.view(), List<uint32_t>{3, 0, 1}, factors, scratch, alone());
         // feature 4 occurs twice; of the others 3 is met first; 0 and 2 do not occur
         CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
         CHECK(slice.rows().n_rows == 3 && slice.rows().n_features == 3);
@@ -69,12 +76,12 @@ void test_sparse_slice() {
         CHECK(spelled_out(slice.rows(), 1, 3) == List<float>{10, 0, 20});
         CHECK(spelled_out(slice.rows(), 2, 3) == List<float>{0, 0, 0});
     }
-    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, Control());
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, alone());
     CHECK(spelled_out(plain.rows(), 0, 2) == List<float>{3, 4});
-    const Slice all(rows.view(), List<uint32_t>{0, 1, 2, 3}, {}, scratch, Control());
+    const Slice all(rows.view(), List<uint32_t>{0, 1, 2, 3}, {}, scratch, alone());
     CHECK(List<uint32_t>(all.features().begin(), all.features().end()) == List<uint32_t>{1, 4, 0, 3});
     CHECK(scratch.local == List<uint32_t>(5, 0));
-    const Slice empty(rows.view(), {}, factors, scratch, Control());
+    const Slice empty(rows.view(), {}, factors, scratch, alone());
     CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
 }
 
@@ -84,7 +91,7 @@ void test_singleton_features() {
     Slice::Scratch scratch;
     for (int repeat = 0; repeat < 2; ++repeat) {
         const Slice slice(rows.view(), List<uint32_t>{3, 1, 0}, List<float>{10, 100, 1000, 10000}, scratch,
-                          Control(), true);
+                          alone(), true);
         CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{4, 3, 1});
         CHECK(slice.rows().n_features == 1 && slice.rows().ptr[3] == 2);
         CHECK(spelled_out(slice.rows(), 0, 1) == List<float>{60000});
@@ -97,26 +104,68 @@ void test_singleton_features() {
     }
     CHECK(scratch.local == List<uint32_t>(5, 0));
     const Rows dense = dense_rows();
-    const Slice view(dense.view(), List<uint32_t>{2}, {}, scratch, Control(), true);
+    const Slice view(dense.view(), List<uint32_t>{2}, {}, scratch, alone(), true);
     CHECK(view.rows().n_features == 5 && view.singletons()[0].empty());
 }
 
-// Against sorting: features in descending order of frequency, then of first occurrence; rows by these
-// numbers. Enough entries for several threads.
-void test_sorted_slice() {
-    constexpr size_t n_rows = 6000, n_features = 900;
+// Rows with enough entries for several threads. Each third one has a feature, each seventh two features of
+// its own.
+Rows many_rows(size_t n_rows, size_t n_features) {
     Rng rng(5);
     Rows rows{.n_rows = n_rows, .n_features = n_features, .ptr = {0}};
+    const auto add = [&](size_t f) {
+        rows.index.push_back(static_cast<int32_t>(f));
+        rows.value.push_back(static_cast<float>(rng.uniform()));
+    };
     for (size_t i = 0; i < n_rows; ++i) {
         const size_t one_in = 1 + rng.below(8);
         for (size_t f = 0; f < n_features; ++f) {
             if (i % 100 == 9 || f % 7 == 3 || rng.below(one_in + f / 300) > 0) continue;
-            rows.index.push_back(static_cast<int32_t>(f));
-            rows.value.push_back(static_cast<float>(rng.uniform()));
+            add(f);
         }
+        for (size_t own = 0; own < (i % 7 == 0 ? 2 : i % 3 == 0); ++own) add(rows.n_features++);
         rows.ptr.push_back(static_cast<int64_t>(rows.index.size()));
     }
     CHECK(rows.index.size() > 600000);
+    return rows;
+}
+
+// By several threads as by one.
+void test_large_slice() {
+    const Rows rows = many_rows(6000, 900);
+    List<uint32_t> ids(5900);
+    std::iota(ids.begin(), ids.end(), 17u);
+    Rng(6).shuffle(ids);
+    List<float> factors(6000);
+    for (size_t i = 0; i < factors.size(); ++i) factors[i] = static_cast<float>(i % 13);
+    for (const bool apart : {false, true}) {
+        Slice::Scratch scratch;
+        const Slice expected(rows.view(), ids, factors, scratch, alone(), apart);
+        const auto entries = static_cast<size_t>(expected.rows().ptr[ids.size()]);
+        CHECK(expected.singletons().value.empty() != apart);
+        for (const unsigned threads : {2u, 3u, 5u}) {
+            Control control;
+            Pool pool(threads, control);
+            const Slice found(rows.view(), ids, factors, scratch, pool, apart);
+            CHECK(found.rows().n_rows == ids.size());
+            CHECK(found.rows().n_features == expected.rows().n_features);
+            CHECK(std::ranges::equal(found.features(), expected.features()));
+            CHECK(std::equal(found.rows().ptr, found.rows().ptr + ids.size() + 1, expected.rows().ptr));
+            CHECK(std::equal(found.rows().index, found.rows().index + entries, expected.rows().index));
+            CHECK(std::equal(found.rows().value, found.rows().value + entries, expected.rows().value));
+            CHECK(found.singletons().ptr == expected.singletons().ptr);
+            CHECK(found.singletons().value == expected.singletons().value);
+            CHECK(scratch.local == List<uint32_t>(rows.n_features, 0));
+        }
+    }
+}
+
+// Against sorting: features in descending order of frequency, then of first occurrence; rows by these
+// numbers.
+void test_sorted_slice() {
+    const Rows rows = many_rows(6000, 900);
+    const size_t n_rows = rows.n_rows, n_features = rows.n_features;
+    Rng rng(7);
     const RowsView all = rows.view();
     List<uint32_t> ids(n_rows);
     std::iota(ids.begin(), ids.end(), 0u);
@@ -153,13 +202,12 @@ void test_sorted_slice() {
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
-    const Slice slice(rows.view(), List<uint32_t>{3, 0}, List<float>{10, 100, 1000, 10000}, scratch,
-                      Control());
+    const Slice slice(rows.view(), List<uint32_t>{3, 0}, List<float>{10, 100, 1000, 10000}, scratch, alone());
     CHECK(slice.rows().dense == rows.dense.data());  // not copied
     CHECK(List<uint32_t>(slice.features().begin(), slice.features().end()) == List<uint32_t>{0, 1, 2, 3, 4});
     CHECK(spelled_out(slice.rows(), 0, 5) == List<float>{0, 0, 0, 50000, 60000});
     CHECK(spelled_out(slice.rows(), 1, 5) == List<float>{0, 20, 0, 0, 10});
-    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, Control());
+    const Slice plain(rows.view(), List<uint32_t>{2}, {}, scratch, alone());
     CHECK(spelled_out(plain.rows(), 0, 5) == List<float>{3, 4, 0, 0, 0});
 }
 
@@ -238,6 +286,7 @@ int main() {
     test_views();
     test_sparse_slice();
     test_singleton_features();
+    test_large_slice();
     test_sorted_slice();
     test_dense_slice();
     test_transpose();

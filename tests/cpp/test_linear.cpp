@@ -121,8 +121,10 @@ void test_singleton_features(const Kernels& k, bool learn_bias) {
     params.max_iter = 10000;
     std::vector<std::vector<float>> w, bias;
     for (const bool apart : {false, true}) {
+        Control control;
+        Pool pool(1, control);
         Slice::Scratch scratch;
-        const Slice slice(rows.view(), ids, {}, scratch, Control(), apart);
+        const Slice slice(rows.view(), ids, {}, scratch, pool, apart);
         Problem problem = test.problem;
         problem.rows = slice.rows();
         if (apart) problem.singletons = &slice.singletons();

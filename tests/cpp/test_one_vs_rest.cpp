@@ -407,7 +407,7 @@ void test_active_sets(bool indexed, double scan_cost = 0) {
     Control control;
     Pool pool(1, control);
     Slice::Scratch scratch;
-    const Slice slice(data.x(), all, data.factors(), scratch, control);
+    const Slice slice(data.x(), all, data.factors(), scratch, pool);
     const QuantisedRows rows(slice.rows(), pool);
     LinearParams params = usual();
     params.tol = 0.02;

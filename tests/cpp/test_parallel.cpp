@@ -1,8 +1,11 @@
 #include "base/parallel.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #ifdef __linux__
@@ -137,6 +140,45 @@ void test_help_with_inner_loops() {
         });
     });
     CHECK(!alone);
+}
+
+// Inner loops of a task that is alone run on its worker, in order; others get help as before.
+void test_alone() {
+    Control control;
+    Pool pool(4, control);
+    std::atomic<size_t> n_helped = 0, n_wrong = 0;
+    pool.run(64, [&](size_t i, unsigned outer) {
+        std::optional<Pool::Alone> alone;
+        if (i % 2 == 0) alone.emplace();
+        std::vector<size_t> seen;
+        std::mutex mutex;
+        pool.run(20, [&](size_t j, unsigned inner) {
+            const std::lock_guard lock(mutex);
+            seen.push_back(j);
+            if (inner != outer) ++(alone ? n_wrong : n_helped);
+            if (!alone && inner == outer) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        });
+        if (seen.size() != 20 || (alone && !std::is_sorted(seen.begin(), seen.end()))) ++n_wrong;
+    });
+    CHECK(n_wrong == 0 && n_helped > 0);
+    {
+        const Pool::Alone outer;
+        const Pool::Alone inner;
+    }
+    try {
+        const Pool::Alone alone;
+        pool.run(3, [](size_t i, unsigned) {
+            if (i == 1) throw std::runtime_error("one");
+        });
+        CHECK(false);
+    } catch (const std::runtime_error&) {
+    }
+    std::atomic<unsigned> workers = 0;  // no longer alone: bits of the workers
+    pool.run(400, [&](size_t, unsigned worker) {
+        workers |= 1u << worker;
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    });
+    CHECK(workers != 1);
 }
 
 void test_exceptions() {
@@ -319,6 +361,7 @@ int main() {
     test_nested_loops();
     test_no_foreign_work_while_waiting();
     test_help_with_inner_loops();
+    test_alone();
     test_exceptions();
     test_caught_inside();
     test_stop();

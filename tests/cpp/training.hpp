@@ -20,7 +20,7 @@ inline std::vector<Tree> build_trees(const RowsView& vectors, std::span<const ui
         SplitStage splits(builder.nodes(), params, kernels);
         splits.set_vectors(vectors);
         splits.solve_all(pool);
-        builder.advance(splits, pool.control());
+        builder.advance(splits, pool);
     }
     return builder.finish();
 }

@@ -14,8 +14,8 @@
 namespace bonsai {
 
 // A counting sort: keys in ascending order, the items of each key in their original order. First items are
-// counted; then the groups are known, and each item learns its position. Reusable. The
-// cost grows with the items; where they are many, also with the key space.
+// counted; then the groups are known, and each item learns its position. Reusable. The cost grows with the
+// items; where they are many, also with the key space.
 class Groups {
   public:
     static constexpr uint32_t kNone = ~uint32_t{0};  // the key of items that belong to no group

@@ -69,10 +69,15 @@ unsigned& Pool::current_worker() {
     return worker;
 }
 
+bool& Pool::is_alone() {
+    static thread_local bool alone = false;
+    return alone;
+}
+
 void Pool::run(size_t n, const std::function<void(size_t, unsigned)>& fn) {
     control_.check();
     const unsigned worker = current_worker();
-    if (n <= 1 || threads_.empty()) {
+    if (n <= 1 || threads_.empty() || is_alone()) {
         for (size_t i = 0; i < n; ++i) {
             control_.check();
             fn(i, worker);

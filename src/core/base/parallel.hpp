@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/memory.hpp"
@@ -80,6 +81,20 @@ class Pool {
     // that start no loop.
     void run(size_t n, const std::function<void(size_t index, unsigned worker)>& fn);
 
+    // While it lives, loops that this thread begins are run by this thread alone. For tasks of a loop that
+    // has many: whoever helped with their inner loops would leave the next task, and bring other data into
+    // its cache.
+    class Alone {
+      public:
+        Alone() : before_(std::exchange(is_alone(), true)) {}
+        ~Alone() { is_alone() = before_; }
+        Alone(const Alone&) = delete;
+        Alone& operator=(const Alone&) = delete;
+
+      private:
+        const bool before_;
+    };
+
   private:
     // Tasks are claimed without the mutex, which guards `workers`, `error` and the list of loops.
     struct Loop {
@@ -101,6 +116,7 @@ class Pool {
     bool run_task(Loop& loop, unsigned worker);
     void wait_a_moment() const;
     static unsigned& current_worker();
+    static bool& is_alone();
 
     Control& control_;
     const bool has_many_threads_;

@@ -1,10 +1,17 @@
 #include "base/stage.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 namespace bonsai {
+namespace {
+
+// A unit is solved by one thread if there is work for this many of its kind for each.
+constexpr size_t kSmallUnits = 8;
+
+}  // namespace
 
 void Stage::set_costs(std::vector<uint64_t> costs) {
     costs_ = std::move(costs);
@@ -62,11 +69,23 @@ void Stage::solve(std::span<const uint32_t> units, Pool& pool, const Save& save,
     pool.control().done += preparation_cost();
     const auto solve_one = [&](size_t i, unsigned worker) {
         const uint32_t unit = order[i];
+        std::optional<Pool::Alone> alone;
+        if (costs_[unit] < (total - done) / (kSmallUnits * pool.threads())) alone.emplace();
         Bytes result = solve_unit(unit, pool, worker, wanted);
         if (wanted.keep) has_[unit] = 1;
         if (wanted.as_bytes) save(unit, std::move(result));
     };
-    if (!begins_alone()) return pool.run(order.size(), solve_one);
+    const size_t at_once = most_beginning(pool.threads());
+    if (at_once > 1) {
+        for (size_t first = 0, n = 0; first < order.size(); first += n) {
+            n = std::min(at_once, order.size() - first);
+            pool.run(n, [&](size_t i, unsigned worker) {
+                begin_unit(order[first + i], pool);
+                solve_one(first + i, worker);
+            });
+        }
+        return;
+    }
     begin_unit(order[0], pool);
     for (size_t i = 0; i < order.size(); ++i)  // beside the rest of a unit, the next one begins
         pool.run(2, [&](size_t task, unsigned worker) {

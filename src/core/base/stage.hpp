@@ -63,8 +63,8 @@ class Stage {
     virtual uint64_t preparation_cost() const { return 0; }
     // Units whose work does not divide well are first: the others fill the gaps at the end.
     virtual void sort_units(std::vector<uint32_t>& units) const;
-    // Whether units begin with a part that needs so much memory that no two may do it at the same time.
-    virtual bool begins_alone() const { return false; }
+    // Units may begin with a part that needs much memory: how many do it at the same time, at most.
+    virtual size_t most_beginning(unsigned /*threads*/) const { return static_cast<size_t>(-1); }
     // That part. It uses all threads of the pool.
     virtual void begin_unit(size_t /*unit*/, Pool&) {}
     // What to do with a result.

@@ -8,6 +8,7 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsBetweenPolls = 1024;
+constexpr size_t kEntriesPerTask = size_t{1} << 18;
 constexpr uint32_t kSingleton = ~uint32_t{0};
 
 // Distinct features in descending order of frequency; equally frequent ones in the order of `distinct`.
@@ -26,10 +27,68 @@ void poll(const Control& control, size_t row) {
     if (row % kRowsBetweenPolls == 0) control.check();
 }
 
+// Bounds of up to `most` ranges of the rows with about as many entries each, at least `n_entries`.
+std::vector<size_t> cut_rows(const RowsView& source, std::span<const uint32_t> ids, size_t n_entries,
+                             size_t most) {
+    size_t all = 0, before = 0;
+    for (const uint32_t i : ids) all += source.row_size(i);
+    const size_t n = std::clamp<size_t>(all / n_entries, 1, std::max<size_t>(most, 1));
+    std::vector<size_t> bounds = {0};
+    for (size_t r = 0; r < ids.size() && bounds.size() < n; ++r) {
+        before += source.row_size(ids[r]);
+        while (bounds.size() < n && before >= all / n * bounds.size()) bounds.push_back(r + 1);
+    }
+    bounds.resize(n + 1, ids.size());
+    return bounds;
+}
+
+// The features of some rows, counted by all threads: each a part of the rows.
+struct FeatureCounts {
+    std::vector<size_t> bounds;                   // of the parts
+    std::vector<std::vector<uint32_t>> distinct;  // of each part, in the order in which they first occur
+
+    // `count`, of all features, is zero before, and has the frequency in all parts afterwards.
+    FeatureCounts(const RowsView& source, std::span<const uint32_t> ids, std::vector<uint32_t>& count,
+                  Pool& pool)
+        : bounds(cut_rows(source, ids, kEntriesPerTask, pool.threads())), distinct(bounds.size() - 1) {
+        count.resize(source.n_features, 0);
+        std::vector<std::vector<uint32_t>> of_part(distinct.size());  // but of the first
+        pool.run(distinct.size(), [&](size_t p, unsigned) {
+            if (p > 0) of_part[p].resize(source.n_features, 0);
+            std::vector<uint32_t>& mine = p > 0 ? of_part[p] : count;
+            for (size_t r = bounds[p]; r < bounds[p + 1]; ++r) {
+                poll(pool.control(), r);
+                for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
+                    if (mine[source.index[e]]++ == 0)
+                        distinct[p].push_back(static_cast<uint32_t>(source.index[e]));
+            }
+        });
+        if (of_part.size() == 1) return;
+        constexpr size_t step = 4096;
+        pool.run((count.size() + step - 1) / step, [&](size_t task, unsigned) {
+            const size_t end = std::min(count.size(), (task + 1) * step);
+            for (size_t p = 1; p < of_part.size(); ++p)
+                for (size_t f = task * step; f < end; ++f) count[f] += of_part[p][f];
+        });
+    }
+
+    // Of all parts, in the order in which they first occur.
+    std::vector<uint32_t> all(size_t n_features) const {
+        std::vector<uint32_t> found = distinct[0];
+        if (distinct.size() == 1) return found;
+        std::vector<uint8_t> seen(n_features, 0);
+        for (const uint32_t f : found) seen[f] = 1;
+        for (size_t p = 1; p < distinct.size(); ++p)
+            for (const uint32_t f : distinct[p])
+                if (!std::exchange(seen[f], uint8_t{1})) found.push_back(f);
+        return found;
+    }
+};
+
 }  // namespace
 
 Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
-             Scratch& scratch, const Control& control, bool separate_singletons) {
+             Scratch& scratch, Pool& pool, bool separate_singletons) {
     if (source.is_dense()) {
         n_features_ = source.n_features;
         dense_ = source.dense;
@@ -41,39 +100,45 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         return;
     }
     auto& local = scratch.local;  // of each feature: first its frequency, then its local number + 1
-    local.resize(source.n_features, 0);
-    std::vector<uint32_t> distinct;
-    for (size_t r = 0; r < ids.size(); ++r) {
-        poll(control, r);
-        for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
-            if (local[source.index[e]]++ == 0) distinct.push_back(static_cast<uint32_t>(source.index[e]));
-    }
-    features_ = by_frequency(distinct, local);
+    const FeatureCounts counts(source, ids, local, pool);
+    features_ = by_frequency(counts.all(source.n_features), local);
     n_features_ = features_.size();
     if (separate_singletons)
         while (n_features_ > 0 && local[features_[n_features_ - 1]] == 1) --n_features_;
     for (size_t number = 0; number < features_.size(); ++number)
         local[features_[number]] = number < n_features_ ? static_cast<uint32_t>(number + 1) : kSingleton;
-    copy_entries(source, ids, factors, local, control, separate_singletons);
-    for (const uint32_t f : distinct) local[f] = 0;
+
+    // Where each part of the rows begins: its entries, and its singletons.
+    const auto& bounds = counts.bounds;
+    std::vector<Place> begin = {{}};
+    for (size_t p = 0; p + 1 < bounds.size(); ++p) {
+        Place next = begin.back();
+        for (size_t r = bounds[p]; r < bounds[p + 1]; ++r) next.entry += source.row_size(ids[r]);
+        size_t n = features_.size() - n_features_ - next.singleton;  // the last part has all others
+        if (p + 2 < bounds.size())
+            n = static_cast<size_t>(std::ranges::count(counts.distinct[p], kSingleton,
+                                                       [&](uint32_t feature) { return local[feature]; }));
+        next.entry -= n;
+        next.singleton += n;
+        begin.push_back(next);
+    }
+    ptr_.resize(ids.size() + 1);
+    index_.resize(begin.back().entry);
+    value_.resize(begin.back().entry);
+    singletons_.first_feature = n_features_;
+    singletons_.value.resize(begin.back().singleton);
+    if (separate_singletons) singletons_.ptr.resize(ids.size() + 1);
+    pool.run(bounds.size() - 1, [&](size_t p, unsigned) {
+        copy_entries(source, ids, bounds[p], bounds[p + 1], begin[p], factors, local, pool.control());
+    });
+    for (const uint32_t f : features_) local[f] = 0;
 }
 
 // Entries in the order of the source, and the singleton features as they occur.
-void Slice::copy_entries(const RowsView& source, std::span<const uint32_t> ids,
-                         std::span<const float> factors, std::span<const uint32_t> local,
-                         const Control& control, bool separate_singletons) {
-    size_t n_entries = 0;
-    for (const uint32_t i : ids) n_entries += source.row_size(i);
-    n_entries -= features_.size() - n_features_;
-    features_.resize(n_features_);
-    ptr_.reserve(ids.size() + 1);
-    ptr_.push_back(0);
-    index_.resize(n_entries);
-    value_.resize(n_entries);
-    singletons_.first_feature = n_features_;
-    if (separate_singletons) singletons_.ptr.push_back(0);
-    size_t at = 0;
-    for (size_t r = 0; r < ids.size(); ++r) {
+void Slice::copy_entries(const RowsView& source, std::span<const uint32_t> ids, size_t first, size_t last,
+                         Place at, std::span<const float> factors, std::span<const uint32_t> local,
+                         const Control& control) {
+    for (size_t r = first; r < last; ++r) {
         poll(control, r);
         const uint32_t i = ids[r];
         const float factor = factors.empty() ? 1.0f : factors[i];
@@ -81,15 +146,15 @@ void Slice::copy_entries(const RowsView& source, std::span<const uint32_t> ids,
             const uint32_t number = local[source.index[e]];
             const float value = source.value[e] * factor;
             if (number == kSingleton) {
-                features_.push_back(static_cast<uint32_t>(source.index[e]));
-                singletons_.value.push_back(value);
+                features_[n_features_ + at.singleton] = static_cast<uint32_t>(source.index[e]);
+                singletons_.value[at.singleton++] = value;
             } else {
-                index_[at] = static_cast<int32_t>(number - 1);
-                value_[at++] = value;
+                index_[at.entry] = static_cast<int32_t>(number - 1);
+                value_[at.entry++] = value;
             }
         }
-        ptr_.push_back(static_cast<int64_t>(at));
-        if (separate_singletons) singletons_.ptr.push_back(static_cast<int64_t>(singletons_.value.size()));
+        ptr_[r + 1] = static_cast<int64_t>(at.entry);
+        if (!singletons_.ptr.empty()) singletons_.ptr[r + 1] = static_cast<int64_t>(at.singleton);
     }
 }
 
@@ -116,12 +181,13 @@ class RowSorter {
         : source_(source), ids_(ids), ptr_(ptr), pool_(pool) {}
 
     // Returns the number of features.
-    size_t sort(UninitialisedVector<int32_t>& index, UninitialisedVector<float>& value) {
+    size_t sort(SharedVector<int32_t>& index, SharedVector<float>& value) {
         number_features();
         index.resize(static_cast<size_t>(ptr_.back()));
         value.resize(index.size());
         // A block has at least as many entries as there are columns, but its columns should fit in a cache.
-        const auto blocks = cut_rows(std::max<size_t>(kEntriesPerTask, features_.size()), ids_.size());
+        const auto blocks =
+            cut_rows(source_, ids_, std::max<size_t>(kEntriesPerTask, features_.size()), ids_.size());
         pool_.run(blocks.size() - 1, [&](size_t b, unsigned) {
             sort_block(blocks[b], blocks[b + 1], index.data(), value.data());
         });
@@ -129,22 +195,6 @@ class RowSorter {
     }
 
   private:
-    static constexpr size_t kEntriesPerTask = 1 << 18;
-
-    // Bounds of up to `most` ranges of rows with about as many entries each, at least `n_entries`.
-    std::vector<size_t> cut_rows(size_t n_entries, size_t most) const {
-        const auto all = static_cast<size_t>(ptr_.back());
-        const size_t n = std::clamp<size_t>(all / n_entries, 1, std::max<size_t>(most, 1));
-        std::vector<size_t> bounds = {0};
-        for (size_t i = 1; i < n; ++i) {
-            const auto share = static_cast<int64_t>(all / n * i);
-            const auto row = std::lower_bound(ptr_.begin(), ptr_.end() - 1, share) - ptr_.begin();
-            bounds.push_back(std::max(bounds.back(), static_cast<size_t>(row)));
-        }
-        bounds.push_back(ids_.size());
-        return bounds;
-    }
-
     // fn(row, feature, value)
     template <class Fn>
     void for_each_entry_of(size_t begin, size_t end, Fn&& fn) const {
@@ -155,43 +205,11 @@ class RowSorter {
         }
     }
 
-    // The frequency of features in a part of the rows, and the order in which they first occur there.
-    struct Part {
-        std::vector<uint32_t> count, distinct;
-    };
-
     void number_features() {
-        const auto bounds = cut_rows(kEntriesPerTask, pool_.threads());
-        std::vector<Part> parts(bounds.size() - 1);
-        pool_.run(parts.size(), [&](size_t p, unsigned) {
-            parts[p].count.assign(source_.n_features, 0);
-            for_each_entry_of(bounds[p], bounds[p + 1], [&](size_t, uint32_t f, float) {
-                if (parts[p].count[f]++ == 0) parts[p].distinct.push_back(f);
-            });
-        });
-        number_ = std::move(parts[0].count);  // first the frequency over all parts
-        add_counts(parts);
-        std::vector<uint32_t> distinct = std::move(parts[0].distinct);
-        if (parts.size() > 1) {
-            std::vector<uint8_t> seen(source_.n_features, 0);
-            for (const uint32_t f : distinct) seen[f] = 1;
-            for (size_t p = 1; p < parts.size(); ++p)
-                for (const uint32_t f : parts[p].distinct)
-                    if (!std::exchange(seen[f], uint8_t{1})) distinct.push_back(f);
-        }
-        features_ = by_frequency(distinct, number_);
+        const FeatureCounts counts(source_, ids_, number_, pool_);  // first the frequency
+        features_ = by_frequency(counts.all(source_.n_features), number_);
         for (size_t number = 0; number < features_.size(); ++number)
             number_[features_[number]] = static_cast<uint32_t>(number);
-    }
-
-    void add_counts(std::span<const Part> parts) {
-        constexpr size_t step = 4096;
-        if (parts.size() == 1) return;
-        pool_.run((number_.size() + step - 1) / step, [&](size_t task, unsigned) {
-            const size_t end = std::min(number_.size(), (task + 1) * step);
-            for (size_t p = 1; p < parts.size(); ++p)
-                for (size_t f = task * step; f < end; ++f) number_[f] += parts[p].count[f];
-        });
     }
 
     void sort_block(size_t begin, size_t end, int32_t* index, float* value) const {

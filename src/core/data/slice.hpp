@@ -30,6 +30,8 @@ struct SingletonFeatures {
 // frequency, so that the panel rows of frequent ones share pages and stay in cache. A dense source is not
 // copied: the slice borrows it, and keeps all features.
 //
+// Large slices are made by all threads.
+//
 // `separate_singletons`: features of a single row are not part of rows(). They are numbered after all others,
 // row by row, and their entries are in singletons(). A dense source has none.
 class Slice {
@@ -41,7 +43,7 @@ class Slice {
     };
 
     Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
-          Scratch& scratch, const Control& control, bool separate_singletons = false);
+          Scratch& scratch, Pool& pool, bool separate_singletons = false);
     Slice(Slice&&) = default;
 
     // Borrows from the slice.
@@ -51,13 +53,19 @@ class Slice {
     std::span<const uint32_t> features() const { return features_; }
 
   private:
-    void copy_entries(const RowsView& source, std::span<const uint32_t> ids, std::span<const float> factors,
-                      std::span<const uint32_t> local, const Control& control, bool separate_singletons);
+    struct Place {
+        size_t entry = 0;
+        size_t singleton = 0;
+    };
+    // Of the rows ids[first] to ids[last - 1], from there on.
+    void copy_entries(const RowsView& source, std::span<const uint32_t> ids, size_t first, size_t last,
+                      Place at, std::span<const float> factors, std::span<const uint32_t> local,
+                      const Control& control);
 
     size_t n_features_ = 0;  // without singletons
     std::vector<int64_t> ptr_;
-    std::vector<int32_t> index_;
-    std::vector<float> value_;
+    UninitialisedVector<int32_t> index_;
+    UninitialisedVector<float> value_;
     const float* dense_ = nullptr;
     std::vector<uint32_t> row_ids_;
     std::vector<float> scale_;
@@ -78,8 +86,8 @@ class SortedSlice {
   private:
     size_t n_features_ = 0;
     std::vector<int64_t> ptr_;
-    UninitialisedVector<int32_t> index_;
-    UninitialisedVector<float> value_;
+    SharedVector<int32_t> index_;
+    SharedVector<float> value_;
     const float* dense_ = nullptr;
     std::vector<uint32_t> row_ids_;
 };

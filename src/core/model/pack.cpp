@@ -10,16 +10,48 @@
 namespace bonsai {
 namespace {
 
+// Sorts by the upper 32 bits: digit by digit, or by comparing where that is faster. Equal ones stay in order.
+void sort_by_upper_half(std::vector<uint64_t>& keys) {
+    constexpr unsigned digit_bits = 9;
+    constexpr size_t n_digits = size_t{1} << digit_bits, few = 64;
+    if (keys.size() < few) return std::sort(keys.begin(), keys.end());
+    uint64_t all = 0;
+    for (const uint64_t key : keys) all |= key;
+    std::vector<uint64_t> sorted(keys.size());
+    for (unsigned shift = 32; shift < 64 && all >> shift; shift += digit_bits) {
+        const auto digit = [&](uint64_t key) { return key >> shift & (n_digits - 1); };
+        uint32_t next[n_digits] = {};
+        for (const uint64_t key : keys) ++next[digit(key)];
+        uint32_t begin = 0;
+        for (uint32_t& n : next) begin += std::exchange(n, begin);
+        for (const uint64_t key : keys) sorted[next[digit(key)]++] = key;
+        keys.swap(sorted);
+    }
+}
+
 // Local features that any classifier uses, ascending by their number in X.
 std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<const uint32_t> features) {
     std::vector<uint8_t> used(features.size(), 0);
     for (const Solution& panel : panels)
         for (const Weight& w : panel.weights) used[w.feature] = 1;
-    std::vector<uint32_t> order;
+    std::vector<uint64_t> keys;  // its number in X, then the local one
     for (uint32_t f = 0; f < features.size(); ++f)
-        if (used[f]) order.push_back(f);
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return features[a] < features[b]; });
+        if (used[f]) keys.push_back(uint64_t{features[f]} << 32 | f);
+    sort_by_upper_half(keys);
+    std::vector<uint32_t> order;
+    order.reserve(keys.size());
+    for (const uint64_t key : keys) order.push_back(static_cast<uint32_t>(key));
     return order;
+}
+
+// Brings the weights of a feature into ascending order of their children. They are few, and most are in order
+// already.
+void sort_children(size_t begin, size_t end, std::vector<uint8_t>& child, std::vector<StoredWeight>& weight) {
+    for (size_t i = begin + 1; i < end; ++i)
+        for (size_t j = i; j > begin && child[j - 1] > child[j]; --j) {
+            std::swap(child[j - 1], child[j]);
+            std::swap(weight[j - 1], weight[j]);
+        }
 }
 
 // Appends one block. for_each(fn) calls fn(feature, child, weight) for each weight, twice in the same order,
@@ -43,6 +75,7 @@ void add_block(size_t n_features, ForEach&& for_each, ForEachFeature&& for_each_
         weight[next[feature]] = q;
         child[next[feature]++] = static_cast<uint8_t>(c);
     });
+    for (size_t f = 0; f < used.size(); ++f) sort_children(ptr[f], ptr[f + 1], child, weight);
     out.add_block(used, ptr, child, weight);
 }
 
@@ -148,7 +181,8 @@ PackedNode read_packed_node(ByteReader& in, size_t n_classes) {
     return node;
 }
 
-PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes) {
+PackedNode pack(std::vector<Solution>& panels, size_t lanes, std::span<const uint32_t> features,
+                size_t n_classes) {
     PackedNode node;
     OwnedForest& part = node.part;
     part.scale.assign(n_classes, 0.0f);
@@ -161,10 +195,10 @@ PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> feature
             part.scale[w.cls] = std::max(part.scale[w.cls], scale_for(std::abs(w.value)));
     }
     const auto order = used_features(panels, features);
-    constexpr size_t per_block = kBlockChildren / kMaxLanes;
+    const size_t per_block = kBlockChildren / lanes;
     for (size_t p = 0; p < panels.size(); p += per_block)
-        pack_panels({panels.data() + p, std::min(per_block, panels.size() - p)}, p * kMaxLanes, features,
-                    order, part);
+        pack_panels({panels.data() + p, std::min(per_block, panels.size() - p)}, p * lanes, features, order,
+                    part);
     return node;
 }
 

@@ -33,9 +33,11 @@ struct QuantisedClassifier {
 float scale_for(float largest);
 StoredWeight quantise(float value, float scale);
 
-// Quantises and packs the classifiers of `panels`, kMaxLanes in each but the last, and empties them.
-// `features` translates their features into those of X.
-PackedNode pack(std::vector<Solution>& panels, std::span<const uint32_t> features, size_t n_classes);
+// Quantises and packs the classifiers of `panels` and empties them. There are `lanes` in each but the last, a
+// divisor of kBlockChildren; the result does not depend on it. `features` translates their features into
+// those of X.
+PackedNode pack(std::vector<Solution>& panels, size_t lanes, std::span<const uint32_t> features,
+                size_t n_classes);
 
 // Packs classifiers over `n_features` features, kBlockChildren at most, and empties them.
 PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_features);

@@ -1,5 +1,6 @@
 #include "model/packed_block.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -28,22 +29,27 @@ unsigned shift_for(std::span<const uint32_t> features) {
     return s;
 }
 
-// The weights of one feature, as a list or a bitmap.
-void encode_weights(std::span<const uint8_t> child, std::span<const StoredWeight> weight,
-                    UninitialisedVector<uint8_t>& records) {
+// The bytes of n weights of a feature, as a list or a bitmap.
+size_t encoded_size(size_t n) {
+    return n + (n > kMaxListed ? kBitmapBytes : n);
+}
+
+// Writes the weights of one feature; returns the end.
+uint8_t* encode_weights(std::span<const uint8_t> child, std::span<const StoredWeight> weight, uint8_t* out) {
     if (child.size() <= kMaxListed) {
-        records.insert(records.end(), child.begin(), child.end());
-        for (const StoredWeight w : weight) records.push_back(static_cast<uint8_t>(w));
-        return;
+        out = std::copy(child.begin(), child.end(), out);
+        for (const StoredWeight w : weight) *out++ = static_cast<uint8_t>(w);
+        return out;
     }
     uint8_t bitmap[kBitmapBytes] = {}, of_child[kBlockChildren];
     for (size_t w = 0; w < child.size(); ++w) {
         bitmap[child[w] / 8] |= static_cast<uint8_t>(1 << (child[w] % 8));
         of_child[child[w]] = static_cast<uint8_t>(weight[w]);
     }
-    records.insert(records.end(), bitmap, bitmap + kBitmapBytes);
+    out = std::copy(bitmap, bitmap + kBitmapBytes, out);
     for (size_t c = 0; c < kBlockChildren; ++c)
-        if (bitmap[c / 8] >> (c % 8) & 1) records.push_back(of_child[c]);
+        if (bitmap[c / 8] >> (c % 8) & 1) *out++ = of_child[c];
+    return out;
 }
 
 // What docs/format.md says of the weights of one feature.
@@ -56,17 +62,24 @@ void verify_weights(const FeatureWeights& weights, bool has_size, size_t n_child
         require(n == n_bits && n > kMaxListed, "the bitmap of a feature's weights");
     } else {
         require(weights.size % 2 == 0 && n > (has_size ? 1 : 0), "the number of a feature's weights");
-        for (size_t w = 0; w < n; ++w)
-            require(weights.bytes[w] < n_children, "a weight of a child out of range");
+        bool inside = true;
+        for (size_t w = 0; w < n; ++w) inside &= weights.bytes[w] < n_children;
+        require(inside, "a weight of a child out of range");
     }
-    bool seen[kBlockChildren] = {};
+    static_assert(kBlockChildren == 128);
+    uint64_t seen[2] = {};
+    bool inside = true, once = true, in_range = true;
     weights.for_each([&](size_t child, StoredWeight weight) {
-        require(child < n_children, "a weight of a child out of range");
-        require(!seen[child], "two weights of a feature for one child");
-        require(weight != 0 && weight >= -kWeightMax, "a weight of 0 or -128");
-        seen[child] = true;
+        const uint64_t bit = uint64_t{1} << child % 64;
+        inside &= child < n_children;
+        once &= !(seen[child / 64] & bit);
+        in_range &= weight != 0 && weight >= -kWeightMax;
+        seen[child / 64] |= bit;
         --n;
     });
+    require(inside, "a weight of a child out of range");
+    require(once, "two weights of a feature for one child");
+    require(in_range, "a weight of 0 or -128");
     require(n == 0, "the number of a feature's weights");
 }
 
@@ -92,8 +105,11 @@ void PackedBlock::verify(size_t n_features, size_t n_children) const {
             features.push_back(feature);
         }
         require(all.complete(), "the length of a record");
-        std::sort(features.begin(), features.end());
-        require(std::adjacent_find(features.begin(), features.end()) == features.end(), "a feature twice");
+        // Each of the two parts ascends: a feature that is there twice is in both.
+        for (size_t a = 0, b = r.n_sized; a < r.n_sized && b < features.size();) {
+            require(features[a] != features[b], "a feature twice");
+            ++(features[a] < features[b] ? a : b);
+        }
     }
 }
 
@@ -103,34 +119,41 @@ unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32
     const unsigned shift = shift_for(features);
     const size_t first_bucket = offsets.size(), first_byte = records.size();
     const auto n_weights = [&](size_t f) { return ptr[f + 1] - ptr[f]; };
+    size_t size = 0;
+    for (size_t f = 0; f < features.size(); ++f) {
+        if (f == 0 || features[f] >> shift != features[f - 1] >> shift) size += 2;  // the head of a record
+        size += (shift > kByteShift ? 2 : 1) + (n_weights(f) > 1) + encoded_size(n_weights(f));
+    }
+    if (size > std::numeric_limits<uint32_t>::max())
+        throw std::length_error("the weights of 128 classifiers take more than 4 GiB");
+    records.resize(first_byte + size);
+    uint8_t* const begin = records.data() + first_byte;
+    uint8_t* out = begin;
     std::vector<size_t> order;  // of one bucket's features: first those with several weights
     for (size_t i = 0, end; i < features.size(); i = end) {
         const uint32_t bucket = features[i] >> shift;
         for (end = i + 1; end < features.size() && features[end] >> shift == bucket;) ++end;
-        offsets.resize(first_bucket + bucket + 1, static_cast<uint32_t>(records.size() - first_byte));
+        offsets.resize(first_bucket + bucket + 1, static_cast<uint32_t>(out - begin));
         order.clear();
         for (size_t f = i; f < end; ++f)
             if (n_weights(f) > 1) order.push_back(f);
         const size_t n_sized = order.size();
         for (size_t f = i; f < end; ++f)
             if (n_weights(f) == 1) order.push_back(f);
-        records.push_back(static_cast<uint8_t>(order.size()));
-        records.push_back(static_cast<uint8_t>(n_sized));
+        *out++ = static_cast<uint8_t>(order.size());
+        *out++ = static_cast<uint8_t>(n_sized);
         for (const size_t f : order) {
             const uint32_t low = features[f] & ((uint32_t{1} << shift) - 1);
-            records.push_back(static_cast<uint8_t>(low));
-            if (shift > kByteShift) records.push_back(static_cast<uint8_t>(low >> 8));
+            *out++ = static_cast<uint8_t>(low);
+            if (shift > kByteShift) *out++ = static_cast<uint8_t>(low >> 8);
         }
         for (const size_t f : std::span(order).first(n_sized))
-            records.push_back(static_cast<uint8_t>(
-                n_weights(f) + (n_weights(f) > kMaxListed ? kBitmapBytes : n_weights(f))));
+            *out++ = static_cast<uint8_t>(encoded_size(n_weights(f)));
         for (const size_t f : order)
-            encode_weights(child.subspan(ptr[f], n_weights(f)), weight.subspan(ptr[f], n_weights(f)),
-                           records);
+            out = encode_weights(child.subspan(ptr[f], n_weights(f)), weight.subspan(ptr[f], n_weights(f)),
+                                 out);
     }
-    if (records.size() - first_byte > std::numeric_limits<uint32_t>::max())
-        throw std::length_error("the weights of 128 classifiers take more than 4 GiB");
-    offsets.push_back(static_cast<uint32_t>(records.size() - first_byte));
+    offsets.push_back(static_cast<uint32_t>(size));
     return shift;
 }
 

@@ -99,7 +99,7 @@ class Plan {
 struct PreparedRows {
     PreparedRows(const Dataset& data, const Plan& plan, std::span<const uint32_t> labels, uint64_t key,
                  Pool& pool)
-        : slice(slice_of_all(data, pool.control())), rows(slice.rows(), pool) {
+        : slice(slice_of_all(data, pool)), rows(slice.rows(), pool) {
         if (labels.size() >= kIndexedLabels && RowIndex::can_index(slice.rows()))
             index.emplace(slice.rows(), pool);
         if (plan.n_panels() == 0) return;
@@ -111,11 +111,11 @@ struct PreparedRows {
         frequent_problem = build_problem(data, all, slice, class_of_label, frequent.size(), key);
     }
 
-    static Slice slice_of_all(const Dataset& data, const Control& control) {
+    static Slice slice_of_all(const Dataset& data, Pool& pool) {
         std::vector<uint32_t> all(data.n_rows());
         std::iota(all.begin(), all.end(), 0u);
         Slice::Scratch scratch;
-        return {data.x(), all, data.factors(), scratch, control};
+        return {data.x(), all, data.factors(), scratch, pool};
     }
 
     Slice slice;

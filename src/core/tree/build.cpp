@@ -40,7 +40,7 @@ Partition SplitStage::bound(size_t node, const RowsView& rows, Partition&& found
 }
 
 void SplitStage::begin_unit(size_t unit, Pool& pool) {
-    partitions_[unit] = cluster(unit, all_->rows(), pool);
+    if (all_) partitions_[unit] = cluster(unit, all_->rows(), pool);
 }
 
 Bytes SplitStage::solve_unit(size_t unit, Pool& pool, unsigned, Wanted wanted) {
@@ -133,24 +133,26 @@ void TreeBuilder::append(const OpenNode& node, const Partition* partition, size_
     out.child_ptr.push_back(static_cast<int64_t>(out.children.size()));
 }
 
-void TreeBuilder::advance(const SplitStage& splits, const Control& control) {
-    size_t n_split = 0;
-    for (const auto& level : open_)
-        n_split += static_cast<size_t>(std::count_if(level.begin(), level.end(),
-                                                     [&](const OpenNode& node) { return must_split(node); }));
-    if (!splits.complete() || splits.n_units() != n_split)
+void TreeBuilder::advance(const SplitStage& splits, Pool& pool) {
+    std::vector<size_t> first_unit = {0};  // of each tree
+    for (const auto& level : open_) {
+        const auto n =
+            std::count_if(level.begin(), level.end(), [&](const OpenNode& node) { return must_split(node); });
+        first_unit.push_back(first_unit.back() + static_cast<size_t>(n));
+    }
+    if (!splits.complete() || splits.n_units() != first_unit.back())
         throw std::invalid_argument("the splits are not those of this level, or not complete");
-    size_t unit = 0;
-    for (size_t t = 0; t < open_.size(); ++t) {
+    pool.run(open_.size(), [&](size_t t, unsigned) {
+        size_t unit = first_unit[t];
         std::vector<OpenNode> next;
         for (OpenNode& node : open_[t]) {
-            control.check();
+            pool.control().check();
             const Partition* partition = must_split(node) ? &splits.partition(unit++) : nullptr;
             append(node, partition, t, next);
             node = {};
         }
         open_[t] = std::move(next);
-    }
+    });
     ++depth_;
 }
 

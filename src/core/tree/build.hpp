@@ -1,6 +1,7 @@
 // The construction of label trees by recursive clustering.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,6 +46,10 @@ struct NodesToSplit {
     }
 };
 
+// Of many threads, some wait at the ends of loops, and for what one of them does alone: that is hidden where
+// roots are clustered side by side. A root is clustered by at least this many threads.
+inline constexpr unsigned kThreadsOfRoot = 4;
+
 // The splits of such nodes: a unit for each.
 class SplitStage final : public Stage {
   public:
@@ -61,8 +66,10 @@ class SplitStage final : public Stage {
     void release() override {
         if (complete()) all_.reset();  // else it is there for the next units
     }
-    // The first clustering of a root is large enough for all threads, and needs memory for its centres.
-    bool begins_alone() const override { return nodes_.roots; }
+    // The first clustering of a root is large enough for several threads, and needs memory for its centres.
+    size_t most_beginning(unsigned threads) const override {
+        return nodes_.roots ? std::max(1u, threads / kThreadsOfRoot) : Stage::most_beginning(threads);
+    }
     void begin_unit(size_t unit, Pool& pool) override;
     Bytes solve_unit(size_t unit, Pool& pool, unsigned worker, Wanted wanted) override;
     void add_unit(size_t unit, std::span<const uint8_t> result) override;
@@ -91,7 +98,7 @@ class TreeBuilder {
     // The nodes of the current level that must be split.
     NodesToSplit nodes() const;
     // Throws std::invalid_argument unless `splits` is complete and of these nodes.
-    void advance(const SplitStage& splits, const Control& control);
+    void advance(const SplitStage& splits, Pool& pool);
     std::vector<Tree> finish() { return std::move(trees_); }
 
   private:

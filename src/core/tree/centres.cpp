@@ -66,17 +66,12 @@ void QuantisedCentres::quantise(const Centres& centres, std::span<const uint32_t
     scale_.resize(n_features_ * n_parts());
     Panel inverse(stride_, 0.0f);
     for (size_t l = 0; l < lane_.size(); ++l) inverse[l] = centres.inverse[lane_[l]];
-    for_each_feature_block(n_features_, pool, [&](size_t begin, size_t end) {
-        alignas(64) float sums[kLaneStep * kMaxPartLanes];  // a block of the centres, transposed in L1
-        for (size_t part = 0; part < n_parts(); ++part) {
-            const size_t first = part * kMaxPartLanes, width = part_lanes(part);
-            const auto lanes = std::span(lane_).subspan(first);
-            transpose_centres(centres, lanes.first(std::min(width, lanes.size())), width, begin, end, sums);
-            for (size_t f = begin; f < end; ++f)
-                scale_[part * n_features_ + f] =
-                    kernels.quantise_int8(sums + (f - begin) * width, inverse.data() + first, width,
-                                          weights_.data() + offset(part, f));
-        }
+    for_each_feature_range(n_features_, pool, [&](size_t begin, size_t end) {
+        for (size_t part = 0; part < n_parts(); ++part)
+            if (centres.sparse)
+                quantise_used(centres, inverse, part, begin, end);
+            else
+                quantise_range(centres, inverse, part, begin, end, kernels);
     });
     unit_.resize(n_parts());
     for (size_t part = 0; part < n_parts(); ++part) {
@@ -86,6 +81,43 @@ void QuantisedCentres::quantise(const Centres& centres, std::span<const uint32_t
         if (most > 0)
             for (float& s : scale) s *= largest_value_ / most;
     }
+}
+
+void QuantisedCentres::quantise_range(const Centres& centres, std::span<const float> inverse, size_t part,
+                                      size_t begin, size_t end, const Kernels& kernels) {
+    alignas(64) float sums[kLaneStep * kMaxPartLanes];  // a block of the centres, transposed in L1
+    const size_t first = part * kMaxPartLanes, width = part_lanes(part);
+    const auto lanes = std::span(lane_).subspan(first);
+    for_each_feature_block(begin, end, [&](size_t block, size_t block_end) {
+        transpose_centres(centres, lanes.first(std::min(width, lanes.size())), width, block, block_end, sums);
+        for (size_t f = block; f < block_end; ++f)
+            scale_[part * n_features_ + f] = kernels.quantise_int8(
+                sums + (f - block) * width, inverse.data() + first, width, weights_.data() + offset(part, f));
+    });
+}
+
+// The same for sums that are mostly zeros.
+void QuantisedCentres::quantise_used(const Centres& centres, std::span<const float> inverse, size_t part,
+                                     size_t begin, size_t end) {
+    const size_t first = part * kMaxPartLanes, last = std::min(first + kMaxPartLanes, lane_.size());
+    float* const scale = scale_.data() + part * n_features_;
+    std::fill(scale + begin, scale + end, 0.0f);
+    std::fill(weights_.data() + offset(part, begin), weights_.data() + offset(part, end), int8_t{0});
+    for (size_t l = first; l < last; ++l)
+        centres.for_each_used(lane_[l], begin, end, [&](size_t f, float x) {
+            scale[f] = std::max(scale[f], std::abs(x * inverse[l]));
+        });
+    float per_unit[kRangeFeatures];  // what turns a weight into an integer; 0: too small to divide by
+    for (size_t f = begin; f < end; ++f) {
+        scale[f] /= 127;
+        per_unit[f - begin] = 1 / scale[f] < INFINITY ? 1 / scale[f] : 0.0f;
+        if (per_unit[f - begin] == 0) scale[f] = 0;
+    }
+    for (size_t l = first; l < last; ++l)
+        centres.for_each_used(lane_[l], begin, end, [&](size_t f, float x) {
+            weights_[offset(part, f) + l - first] =
+                static_cast<int8_t>(round_to_integer(x * inverse[l] * per_unit[f - begin]));
+        });
 }
 
 float QuantisedCentres::compare(const RowsView& rows, uint32_t row, const Centres& centres,

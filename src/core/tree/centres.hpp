@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,32 +17,64 @@ namespace bonsai {
 
 // k sums of rows, each contiguous: rows come and go one by one. A centre is its sum times 1 / norm.
 struct Centres {
-    Centres(size_t k_, size_t n_features_, Pool& pool)
-        : k(k_), n_features(n_features_), stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep) {
+    // `sparse_`: whether most of each sum is zero. What it may be else is then marked.
+    Centres(size_t k_, size_t n_features_, bool sparse_, Pool& pool)
+        : k(k_),
+          n_features(n_features_),
+          stride((padded_lanes(n_features) / kLaneStep | 1) * kLaneStep),
+          sparse(sparse_),
+          n_words((n_features + kWordFeatures - 1) / kWordFeatures),
+          used(sparse ? k * n_words : 0, 0) {
         sums.ensure_size(k * stride);
         pool.run(k, [&](size_t c, unsigned) { std::fill_n(sum(c), stride, 0.0f); });
     }
 
+    static constexpr size_t kWordFeatures = 64;
+
     size_t k;
     size_t n_features;
     size_t stride;  // an odd number of cache lines: one feature of all centres does not map to one cache set
+    bool sparse;
+    size_t n_words;
+    std::vector<uint64_t> used;  // k x n_words: bits of the features that some row of the cluster has, or had
     Buffer<float> sums;
     std::vector<double> norm2 = std::vector<double>(k, 0.0);
     std::vector<float> inverse = std::vector<float>(k, 1.0f);  // 1 / norm; 0: the cluster is empty
 
     float* sum(size_t c) { return sums.data() + c * stride; }
     const float* sum(size_t c) const { return sums.data() + c * stride; }
+
+    // Adds x to feature f of a sum. Threads must not add to the same word of features of a centre.
+    void add(size_t c, size_t f, float x) {
+        sum(c)[f] += x;
+        if (sparse) used[c * n_words + f / kWordFeatures] |= uint64_t{1} << f % kWordFeatures;
+    }
+
+    // fn(f, x) for the marked features from `begin` on, a multiple of kWordFeatures, up to `end`, ascending.
+    template <class Fn>
+    void for_each_used(size_t c, size_t begin, size_t end, Fn&& fn) const {
+        const size_t last = std::min(n_words, (end + kWordFeatures - 1) / kWordFeatures);
+        for (size_t word = begin / kWordFeatures; word < last; ++word)
+            for (uint64_t bits = used[c * n_words + word]; bits; bits &= bits - 1) {
+                const size_t f = word * kWordFeatures + static_cast<size_t>(std::countr_zero(bits));
+                fn(f, sum(c)[f]);
+            }
+    }
 };
 
-// Calls fn(begin, end) for blocks of features that are multiples of kLaneStep, by all threads.
+// Calls fn(begin, end) for ranges of features, by all threads; `begin` is a multiple of kRangeFeatures.
+inline constexpr size_t kRangeFeatures = 1024;
 template <class Fn>
-void for_each_feature_block(size_t n_features, Pool& pool, Fn&& fn) {
-    constexpr size_t block = kLaneStep, blocks_per_task = 64, step = block * blocks_per_task;
-    pool.run((n_features + step - 1) / step, [&](size_t task, unsigned) {
-        const size_t last = n_features < (task + 1) * step ? n_features : (task + 1) * step;
-        for (size_t begin = task * step; begin < last; begin += block)
-            fn(begin, last < begin + block ? last : begin + block);
+void for_each_feature_range(size_t n_features, Pool& pool, Fn&& fn) {
+    pool.run((n_features + kRangeFeatures - 1) / kRangeFeatures, [&](size_t range, unsigned) {
+        fn(range * kRangeFeatures, std::min(n_features, (range + 1) * kRangeFeatures));
     });
+}
+
+// Likewise for blocks of a range, of kLaneStep features each.
+template <class Fn>
+void for_each_feature_block(size_t begin, size_t end, Fn&& fn) {
+    for (; begin < end; begin += kLaneStep) fn(begin, std::min(end, begin + kLaneStep));
 }
 
 // Some centres as a panel: out[(f - begin) * width + l] = feature f of the sum of centre lanes[l]; lanes
@@ -74,6 +107,11 @@ class QuantisedCentres {
 
   private:
     static constexpr size_t kMaxPartLanes = 128;
+
+    void quantise_range(const Centres& centres, std::span<const float> inverse, size_t part, size_t begin,
+                        size_t end, const Kernels& kernels);
+    void quantise_used(const Centres& centres, std::span<const float> inverse, size_t part, size_t begin,
+                       size_t end);
 
     size_t n_parts() const { return (stride_ + kMaxPartLanes - 1) / kMaxPartLanes; }
     size_t part_lanes(size_t part) const {

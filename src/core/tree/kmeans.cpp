@@ -81,11 +81,12 @@ class KMeans {
         if (!members_.empty()) {
             const std::vector<uint32_t> initial = initial_centres(std::min(params_.k, members_.size()));
             k_ = initial.size();
-            Centres centres(k_, rows_.n_features, pool_);
+            Centres centres(k_, rows_.n_features, has_sparse_centres(), pool_);
             // Each is the only member of its cluster; a row may be drawn twice.
             for (uint32_t c = 0; c < k_; ++c) cluster_[members_[initial[c]]] = c;
             pool_.run(k_, [&](size_t c, unsigned) {
-                add(members_[initial[c]], 1.0f, centres.sum(c));
+                for_each_entry(rows_, members_[initial[c]],
+                               [&](uint32_t f, float v) { centres.add(c, f, v); });
                 centres.norm2[c] = norm2(centres, c);
             });
             iterate(centres, result.objective);
@@ -111,6 +112,14 @@ class KMeans {
     template <class Fn>
     void for_each_task(Fn&& fn) const {
         for_each_task(members_.size(), fn);
+    }
+
+    // Whether centres are sparse enough to go through what is not zero, which costs more for each feature.
+    bool has_sparse_centres() const {
+        constexpr size_t factor = 8;
+        if (params_.balanced || rows_.is_dense()) return false;
+        const auto n_entries = static_cast<size_t>(rows_.ptr[rows_.n_rows] - rows_.ptr[0]);
+        return n_entries / k_ <= rows_.n_features / factor;
     }
 
     std::vector<uint32_t> initial_centres(size_t k) {
@@ -223,7 +232,8 @@ class KMeans {
                                    [&](uint32_t f, float) { seen.push_back(static_cast<int32_t>(f)); });
                 std::sort(seen.begin(), seen.end());
                 for (size_t t = 1; t < n && !seen.empty(); ++t) {
-                    const int32_t end = seen[t * seen.size() / n];
+                    constexpr int32_t word = Centres::kWordFeatures;
+                    const int32_t end = seen[t * seen.size() / n] / word * word;
                     if (end > begin) tasks.push_back({c, begin, end});
                     begin = std::max(begin, end);
                 }
@@ -233,7 +243,8 @@ class KMeans {
         return tasks;
     }
 
-    void add_moves(std::span<const Moves::Move> moves, const SumTask& task, float* sum) const {
+    void add_moves(std::span<const Moves::Move> moves, const SumTask& task, Centres& centres) const {
+        float* const sum = centres.sum(task.centre);
         for (size_t m = 0; m < moves.size(); ++m) {
             poll(m);
             const uint32_t row = moves[m].row;
@@ -246,7 +257,12 @@ class KMeans {
             const int32_t *first = rows_.index + rows_.ptr[row], *last = rows_.index + rows_.ptr[row + 1];
             if (task.begin > 0) first = std::lower_bound(first, last, task.begin);
             const float* value = rows_.value + (first - rows_.index);
-            for (; first < last && *first < task.end; ++first, ++value) sum[*first] += moves[m].sign * *value;
+            const float sign = moves[m].sign;
+            if (centres.sparse)
+                for (; first < last && *first < task.end; ++first, ++value)
+                    centres.add(task.centre, static_cast<size_t>(*first), sign * *value);
+            else
+                for (; first < last && *first < task.end; ++first, ++value) sum[*first] += sign * *value;
         }
     }
 
@@ -258,23 +274,27 @@ class KMeans {
         changed_.clear();
         for (uint32_t c = 0; c < k_; ++c)
             if (!moves.of(c).empty()) changed_.push_back(c);
-        const auto tasks = sum_tasks(moves);
-        pool_.run(tasks.size(), [&](size_t t, unsigned) {
-            add_moves(moves.of(tasks[t].centre), tasks[t], centres.sum(tasks[t].centre));
-        });
-        pool_.run(changed_.size(), [&](size_t i, unsigned) {
-            const uint32_t c = changed_[i];
+        const auto set_norm = [&](uint32_t c) {
             const double n2 = centres.norm2[c] = norm2(centres, c);
             const bool has_direction = n2 > kCancelled * static_cast<double>(size[c]);
             if (size[c] == 0)
                 centres.inverse[c] = 0;
             else  // without a direction, it is similar to nothing
                 centres.inverse[c] = has_direction ? static_cast<float>(1 / std::sqrt(n2)) : 1.0f;
+        };
+        const auto tasks = sum_tasks(moves);
+        const auto is_whole = [&](const SumTask& task) {
+            return task.begin == 0 && task.end == static_cast<int32_t>(rows_.n_features);
+        };
+        std::vector<uint32_t> in_parts;  // centres of several tasks
+        for (const SumTask& task : tasks)
+            if (!is_whole(task) && (in_parts.empty() || in_parts.back() != task.centre))
+                in_parts.push_back(task.centre);
+        pool_.run(tasks.size(), [&](size_t t, unsigned) {
+            add_moves(moves.of(tasks[t].centre), tasks[t], centres);
+            if (is_whole(tasks[t])) set_norm(tasks[t].centre);  // while the sum is in cache
         });
-    }
-
-    void add(uint32_t row, float sign, float* sum) const {
-        for_each_entry(rows_, row, [&](uint32_t f, float v) { sum[f] += sign * v; });
+        pool_.run(in_parts.size(), [&](size_t i, unsigned) { set_norm(in_parts[i]); });
     }
 
     double dot(uint32_t row, const float* sum) const {
@@ -293,8 +313,12 @@ class KMeans {
     }
 
     double norm2(const Centres& centres, size_t c) const {
-        double lane[kLaneStep];
-        kernels_.lane_dots(centres.sum(c), centres.sum(c), centres.stride / kLaneStep, kLaneStep, lane);
+        double lane[kLaneStep] = {};
+        if (centres.sparse)  // in the same order, without the zeros: the same result
+            centres.for_each_used(c, 0, rows_.n_features,
+                                  [&](size_t f, float x) { lane[f % kLaneStep] += double{x} * x; });
+        else
+            kernels_.lane_dots(centres.sum(c), centres.sum(c), centres.stride / kLaneStep, kLaneStep, lane);
         return std::accumulate(lane, lane + kLaneStep, 0.0);
     }
 
@@ -309,8 +333,10 @@ class KMeans {
             std::iota(lanes.begin(), lanes.end(), static_cast<uint32_t>(first));
             const size_t width = panel_width(lanes.size());
             panel_.resize(padded_lanes(rows_.n_features) * width);
-            for_each_feature_block(rows_.n_features, pool_, [&](size_t begin, size_t end) {
-                transpose_centres(centres, lanes, width, begin, end, panel_.data() + begin * width);
+            for_each_feature_range(rows_.n_features, pool_, [&](size_t begin, size_t end) {
+                for_each_feature_block(begin, end, [&](size_t block, size_t block_end) {
+                    transpose_centres(centres, lanes, width, block, block_end, panel_.data() + block * width);
+                });
             });
             for_each_task([&](size_t begin, size_t end) {
                 for (size_t m = begin; m < end; ++m) {

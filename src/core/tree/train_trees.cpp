@@ -1,6 +1,7 @@
 #include "tree/train_trees.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <iterator>
 #include <mutex>
@@ -41,6 +42,9 @@ struct Unit {
 // prepared once for all of them. Whole blocks of the model.
 constexpr size_t kClassesPerUnit = 4 * kBlockChildren;
 constexpr size_t kLabelsBetweenPolls = 4096;
+// From this many threads on, the others would have to wait for a root's panels. They are then half as wide:
+// that takes a sixth more time for all of them, but little more than half for each.
+constexpr unsigned kManyThreads = 12;
 
 // Buffers of one worker, of the size of the label, row and feature spaces.
 struct Scratch {
@@ -99,13 +103,21 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
             job.key = keys[v];
             job.n_classes = trees[t].children_of(v).size();
             job.has_classifiers = !routing_only || !trees[t].is_leaf[v];
-            for (const uint32_t label : job.labels)
-                if (job.has_classifiers) job.cost += data.rows_of(label).size() * job.n_classes;
         }
     });
     std::vector<Job> jobs;
+    size_t n_jobs = 0;
+    for (const std::vector<Job>& of_tree : of_trees) n_jobs += of_tree.size();
+    jobs.reserve(n_jobs);
     for (std::vector<Job>& of_tree : of_trees)
         std::move(of_tree.begin(), of_tree.end(), std::back_inserter(jobs));
+    constexpr size_t step = 256;
+    pool.run((jobs.size() + step - 1) / step, [&](size_t task, unsigned) {
+        for (size_t j = task * step; j < std::min(jobs.size(), (task + 1) * step); ++j)
+            if (jobs[j].has_classifiers)
+                for (const uint32_t label : jobs[j].labels)
+                    jobs[j].cost += data.rows_of(label).size() * jobs[j].n_classes;
+    });
     return jobs;
 }
 
@@ -131,42 +143,48 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
 }
 
 // The problems of the roots. They share the slice of all rows: every row reaches the root, even one without
-// labels. Made for the first unit that asks, freed after the last.
+// labels. A problem is made for the first unit that asks, and freed after the last; so is the slice, at the
+// end.
 class RootProblems {
   public:
-    RootProblems(const Dataset& data, bool separate_singletons, size_t n_trees)
-        : data_(data), separate_singletons_(separate_singletons), problems_(n_trees), n_left_(n_trees, 0) {}
-
-    // A unit of this tree's root will ask.
-    void expect(size_t tree) { ++n_left_[tree]; }
+    // `n_units`: of the root of each tree, that will ask.
+    RootProblems(const Dataset& data, bool separate_singletons, std::span<const size_t> n_units,
+                 Scratch& scratch, Pool& pool)
+        : data_(data), roots_(n_units.size()) {
+        for (size_t t = 0; t < n_units.size(); ++t) n_left_ += roots_[t].n_left = n_units[t];
+        if (n_left_ == 0) return;
+        rows_.resize(data_.n_rows());
+        std::iota(rows_.begin(), rows_.end(), 0u);
+        slice_.emplace(data_.x(), rows_, data_.factors(), scratch.slice, pool, separate_singletons);
+    }
 
     template <class Fn>
-    void use(const Job& job, Scratch& scratch, const Control& control, Fn&& fn) {
+    void use(const Job& job, Scratch& scratch, Fn&& fn) {
+        Root& root = roots_[job.tree];
         {
-            const std::lock_guard lock(mutex_);
-            if (!slice_) {
-                rows_.resize(data_.n_rows());
-                std::iota(rows_.begin(), rows_.end(), 0u);
-                slice_.emplace(data_.x(), rows_, data_.factors(), scratch.slice, control,
-                               separate_singletons_);
-            }
-            if (!problems_[job.tree])
-                problems_[job.tree].emplace(make_problem(data_, job, rows_, *slice_, scratch));
+            const std::lock_guard lock(root.mutex);
+            if (!root.problem) root.problem.emplace(make_problem(data_, job, rows_, *slice_, scratch));
         }
-        fn(*problems_[job.tree], *slice_);
-        const std::lock_guard lock(mutex_);
-        if (--n_left_[job.tree] == 0) problems_[job.tree].reset();
-        if (std::all_of(n_left_.begin(), n_left_.end(), [](size_t n) { return n == 0; })) slice_.reset();
+        fn(*root.problem, *slice_);
+        {
+            const std::lock_guard lock(root.mutex);
+            if (--root.n_left == 0) root.problem.reset();
+        }
+        if (--n_left_ == 0) slice_.reset();
     }
 
   private:
+    struct Root {
+        std::mutex mutex;
+        std::optional<Problem> problem;
+        size_t n_left = 0;
+    };
+
     const Dataset& data_;
-    const bool separate_singletons_;
-    std::mutex mutex_;
     std::vector<uint32_t> rows_;
     std::optional<Slice> slice_;
-    std::vector<std::optional<Problem>> problems_;  // of each tree
-    std::vector<size_t> n_left_;
+    std::vector<Root> roots_;  // of each tree
+    std::atomic<size_t> n_left_ = 0;
 };
 
 OwnedForest without_classifiers(size_t n_classes) {
@@ -234,11 +252,12 @@ class TreeClassifiers final : public ClassifierStage {
             s.class_of_label.assign(data_.n_labels(), kNoClass);
             s.row_seen.assign(data_.n_rows(), 0);
         }
-        roots_.emplace(data_, eliminates_singletons(params_), trees_.size());
+        std::vector<size_t> n_units(trees_.size(), 0);  // of roots
         for (const uint32_t unit : units) {
             const Job& job = jobs_[units_[unit].job];
-            if (job.node == 0) roots_->expect(job.tree);
+            if (job.node == 0) ++n_units[job.tree];
         }
+        roots_.emplace(data_, eliminates_singletons(params_), n_units, scratch_[0], pool);
     }
     void release() override {
         scratch_.clear();
@@ -254,10 +273,10 @@ class TreeClassifiers final : public ClassifierStage {
             node = solve(job, unit, problem, slice, pool);
         };
         if (job.node == 0) {
-            roots_->use(job, scratch, pool.control(), solve_on);
+            roots_->use(job, scratch, solve_on);
         } else {
             const auto rows = rows_of_node(data_, job, scratch);
-            const Slice slice(data_.x(), rows, data_.factors(), scratch.slice, pool.control(),
+            const Slice slice(data_.x(), rows, data_.factors(), scratch.slice, pool,
                               eliminates_singletons(params_));
             solve_on(make_problem(data_, job, rows, slice, scratch), slice);
         }
@@ -291,15 +310,16 @@ class TreeClassifiers final : public ClassifierStage {
 
     PackedNode solve(const Job& job, const Unit& unit, const Problem& problem, const Slice& slice,
                      Pool& pool) const {
-        std::vector<Solution> panels((unit.n + kMaxLanes - 1) / kMaxLanes);
+        const size_t lanes = job.node == 0 && pool.threads() >= kManyThreads ? kMaxLanes / 2 : kMaxLanes;
+        std::vector<Solution> panels((unit.n + lanes - 1) / lanes);
         pool.run(panels.size(), [&](size_t p, unsigned) {
-            const size_t first = unit.first + p * kMaxLanes, n = std::min(kMaxLanes, unit.n - p * kMaxLanes);
+            const size_t first = unit.first + p * lanes, n = std::min(lanes, unit.n - p * lanes);
             ProgressShare progress(pool.control(), share_of(job, first, n));
             panels[p] = solve_panel(problem, first, n, params_, kernels_, pool.control(), &progress);
             for (Weight& w : panels[p].weights) w.cls -= static_cast<uint32_t>(unit.first);
             progress.finish();
         });
-        return pack(panels, slice.features(), unit.n);
+        return pack(panels, lanes, slice.features(), unit.n);
     }
 
     const Dataset& data_;
