@@ -2,7 +2,9 @@
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,8 @@ _INT64_MAX = np.iinfo(np.int64).max
 _LARGEST_WEIGHT = 1e9
 
 
-class Labels(NamedTuple):
+@dataclass(frozen=True)
+class Labels:
     """Label sets of all rows: CSR without values, ids ascending in each row."""
 
     indptr: Array  # int64
@@ -33,15 +36,17 @@ class Labels(NamedTuple):
     def n_labels(self) -> int:
         return len(self.classes)
 
-    @property
+    @cached_property
     def counts(self) -> Array:
         """Rows of each label."""
-        return np.bincount(self.indices, minlength=self.n_labels)
+        counts = np.bincount(self.indices, minlength=self.n_labels)
+        counts.flags.writeable = False
+        return counts
 
     def take(self, rows: Array) -> "Labels":
         """The label sets of these rows, in this order."""
         indptr, entries = select(self.indptr, rows)
-        return self._replace(indptr=indptr, indices=self.indices[entries])
+        return replace(self, indptr=indptr, indices=self.indices[entries])
 
 
 def labels_of(Y: Any) -> Labels:

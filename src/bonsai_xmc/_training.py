@@ -272,7 +272,7 @@ def _split_level(
         before=lambda: stage.set_vectors(vectors()),
         part=part,
     )
-    builder.advance(stage)
+    builder.advance(stage, work.threads)
 
 
 def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVectors:

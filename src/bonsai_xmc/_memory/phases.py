@@ -13,14 +13,19 @@ from bonsai_xmc._strategy import MIN_SEARCHED_LABELS, Strategy
 
 _ENTRY = 8
 _PANEL = 64  # classifiers that are solved together
+_MANY_THREADS = 12  # from here on, panels of roots are half as wide
+_ROOT_THREADS = 4  # at least, for each root that is clustered beside others
 _UNIT_LABELS = 64  # labels of a unit of label vectors
 _UNIT_CLASSES = 512  # classes of a unit of a root
 _WEIGHT = 12  # bytes of a solved weight before it is packed
 _BLOCK_ENTRIES = 1 << 18  # of rows that are sorted together
 _PAGE = 4096
 _KEPT = 16 << 20  # bytes of freed arrays that a thread keeps, at most (src/core/base/memory.cpp)
+# Whether label vectors come from rows, and from co-occurring labels.
+_KINDS = {"input": (1, 0), "output": (0, 1), "joint": (1, 1), "custom": (0, 0)}
 # Vectors that grow by doubling have half as much again on average.
 _GROWTH = 1.5
+_VISIT = 24  # bytes of a node that a row visits
 _MARGIN_BYTES, _VISIT_BYTES = 192 << 20, 48 << 20  # bounds of a beam search
 
 
@@ -90,14 +95,23 @@ def dataset(sizes: Sizes) -> float:
 
 
 def vector_entries(sizes: Sizes, strategy: Strategy) -> float:
-    kinds = {"input": (1, 0), "output": (0, 1), "joint": (1, 1), "custom": (0, 0)}
-    of_input, of_output = kinds[strategy.representation]
+    of_input, of_output = _KINDS[strategy.representation]
     return of_input * sizes.input_entries + of_output * sizes.output_entries
 
 
 def vector_columns(sizes: Sizes, strategy: Strategy) -> int:
     of_input = sizes.n_features if strategy.representation in ("input", "joint") else 0
     return of_input + (sizes.n_labels if strategy.representation in ("output", "joint") else 0)
+
+
+def vector_features(sizes: Sizes, strategy: Strategy, share: float) -> float:
+    """Columns that the vectors of a share of the labels use."""
+    if has_dense_vectors(sizes, strategy):
+        return float(sizes.n_features)
+    of_output = min(float(sizes.n_labels), share * sizes.output_entries)
+    with_input, with_output = _KINDS[strategy.representation]
+    of_input = sizes.distinct_features(share * sizes.input_entries)
+    return max(1.0, with_input * of_input + with_output * of_output)
 
 
 def has_dense_vectors(sizes: Sizes, strategy: Strategy) -> bool:
@@ -123,11 +137,13 @@ def label_vectors(sizes: Sizes, strategy: Strategy, threads: int) -> float:
 def trees(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     """k-means of the roots, or of the largest nodes of the second level."""
     k = min(strategy.branching_factor, sizes.n_present)
-    at_root = sort_rows(sizes, strategy, threads, 1.0), k_means(sizes, strategy, 1.0)
+    n_roots = min(max(1, strategy.n_trees), max(1, threads // _ROOT_THREADS))
+    at_root = sort_rows(sizes, strategy, threads, 1.0), n_roots * k_means(sizes, strategy, 1.0)
     root = max(at_root[0], at_root[1] + sorted_rows(sizes, strategy, 1.0))
     share = min(1.0, (1.0 if strategy.balanced else 2.0) / k)  # the largest have twice the mean
     of_node = k_means(sizes, strategy, share)
-    below = threads * (sort_rows(sizes, strategy, 1, share) + of_node + min(_KEPT, of_node) / 2)
+    n_nodes = min(threads, max(1, strategy.n_trees) / share)  # that are split at once
+    below = n_nodes * (sort_rows(sizes, strategy, 1, share) + of_node + min(_KEPT, of_node) / 2)
     of_nodes = 4.0 * sizes.n_present * max(1, strategy.n_trees) * 4
     return vectors(sizes, strategy) + of_nodes + max(root, below if sizes.n_present * share > 1 else 0.0)
 
@@ -156,9 +172,7 @@ def k_means(sizes: Sizes, strategy: Strategy, share: float) -> float:
     n = share * sizes.n_present
     k = min(strategy.branching_factor, n)
     padded = -(-k // 16) * 16
-    features = min(float(vector_columns(sizes, strategy)), max(1.0, share * vector_entries(sizes, strategy)))
-    if not has_dense_vectors(sizes, strategy):
-        features = min(features, 0.9 * vector_columns(sizes, strategy))
+    features = vector_features(sizes, strategy, share)
     centres = 4 * k * features
     if strategy.balanced or has_dense_vectors(sizes, strategy):
         similarities = 4 * n * padded + 4 * features * min(64, padded)
@@ -174,7 +188,8 @@ def tree_classifiers(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     scratch = threads * (4.0 * sizes.n_labels + sizes.n_rows + 4 * sizes.n_features)
     solving = root_problem(sizes, strategy, max(1, strategy.n_trees))
     root_classes = sizes.n_present if len(nodes) == 1 else strategy.branching_factor
-    one = panel(sizes, strategy, min(_PANEL, root_classes), 1.0)
+    lanes = _PANEL // 2 if threads >= _MANY_THREADS else _PANEL
+    one = panel(sizes, strategy, min(lanes, root_classes), 1.0)
     if len(nodes) > 1:
         pairs_of_row = sizes.n_pairs / max(1, sizes.n_rows)
         share = min(1.0, 2 * pairs_of_row / min(nodes[1], sizes.n_present))
@@ -253,16 +268,25 @@ def one_leaf(sizes: Sizes, strategy: Strategy, threads: int) -> float:
 
 
 def prediction(
-    sizes: Sizes, n_rows: float, n_nodes: float, n_choices: float, k: int, batch_rows: int | None
+    sizes: Sizes,
+    n_rows: float,
+    visits: tuple[float, float],
+    n_choices: float,
+    k: int,
+    batch_rows: int | None,
 ) -> float:
-    """A batch of rows with the nodes that they visit, and the best k labels of all rows."""
+    """A batch of rows with the nodes that they visit, and the best k labels of all rows.
+
+    `visits`: nodes that a row visits at once, and what the size of a batch assumes. They are in one array for
+    all rows, and in one for each row, which grows.
+    """
     batch = min(n_rows, float(batch_rows or 8192))
+    n_nodes, n_assumed = visits
     if n_nodes > 0:
-        batch = min(batch, max(1.0, _VISIT_BYTES / (48 * n_nodes), 1.0))
+        batch = min(batch, max(1.0, _VISIT_BYTES / (2 * _VISIT * n_assumed)))
         batch = min(batch, max(1.0, _MARGIN_BYTES / (4 * (n_choices + 1))))
-    of_row = (
-        16.0 * sizes.n_entries / max(1, sizes.n_rows) + 48 * n_nodes * _GROWTH + 4.25 * n_choices + 24 * k
-    )
+    of_visits = _VISIT * (1 + _GROWTH) * n_nodes
+    of_row = 16.0 * sizes.n_entries / max(1, sizes.n_rows) + of_visits + 4.25 * n_choices + 24 * k
     return batch * of_row + n_rows * k * 8 + 4.0 * sizes.n_features
 
 
@@ -304,7 +328,7 @@ def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: in
     predicting = (
         dataset(part)
         + part.model_bytes
-        + prediction(part, n_held_out, 30.0, 30.0 * strategy.branching_factor, 32, batch_rows)
+        + prediction(part, n_held_out, (30.0, 30.0), 30.0 * strategy.branching_factor, 32, batch_rows)
     )
     comparing = n_held_out * 2 * k * 8 * 8.0
     return rows + found + max(*training(part, strategy, threads).values(), predicting, comparing)
@@ -326,8 +350,10 @@ def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: i
     one_tree = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True)
     n_nodes = n_leaves(sizes.n_present, strategy) * share if of_trees else 0.0
     n_choices = n_nodes if not strategy.balanced else n_nodes / strategy.branching_factor * _padded(strategy)
+    # Batches assume that all nodes of the tree are visited at once, not just its leaves.
+    visits = n_nodes, n_nodes * strategy.branching_factor / (strategy.branching_factor - 1)
     predicting = (
-        dataset(part) + part.model_bytes + prediction(part, judging, n_nodes, n_choices, 32, batch_rows)
+        dataset(part) + part.model_bytes + prediction(part, judging, visits, n_choices, 32, batch_rows)
     )
     judged = judging * 32 * 60.0
     phases = training(part, replace(one_tree, search="exact"), threads).values()

@@ -44,6 +44,14 @@ class Sizes:
     tree_bytes: float = 0.0  # packed classifiers of all trees
     one_vs_rest_bytes: float = 0.0
     index_bytes: float = 0.0
+    # Features of about the same frequency: how many there are, and their share of the entries of X.
+    frequencies: tuple[tuple[int, float], ...] = ()
+
+    def distinct_features(self, n_entries: float) -> float:
+        """Features that so many entries have, if they are drawn from those of X."""
+        if not self.frequencies:
+            return min(float(self.n_features), n_entries)
+        return sum(n * -math.expm1(-share / n * n_entries) for n, share in self.frequencies)
 
     @property
     def model_bytes(self) -> float:
@@ -65,9 +73,18 @@ def count(problem: Problem) -> Sizes:
         count_at_most(problem),
         n_used_features=int(np.count_nonzero(frequency)),
         n_singletons=0 if rows.dense else int(np.count_nonzero(frequency == 1)),
+        frequencies=_frequencies(frequency),
         input_entries=input_entries,
         output_entries=output_entries,
     )
+
+
+def _frequencies(frequency: Array) -> tuple[tuple[int, float], ...]:
+    """In steps of a quarter of an octave."""
+    used = frequency[frequency > 0]
+    step = np.round(4 * np.log2(used)).astype(np.int64)
+    counts, entries = np.bincount(step), np.bincount(step, used) / max(1, used.sum())
+    return tuple(zip(counts[counts > 0].tolist(), entries[counts > 0].tolist(), strict=True))
 
 
 def count_at_most(problem: Problem) -> Sizes:
@@ -143,7 +160,7 @@ def n_leaves(n_labels: int, strategy: Strategy) -> float:
     nodes = levels(n_labels, strategy)
     if strategy.balanced or len(nodes) == (strategy.max_depth or 64):
         return nodes[-1]
-    return max(nodes[-1], n_labels / max(2.0, strategy.max_leaf_size / 10))
+    return max(nodes[-1], n_labels / max(2.0, strategy.max_leaf_size / 12))
 
 
 def _sampled_labels(problem: Problem) -> list[tuple[Array, float]]:
