@@ -61,14 +61,12 @@ class Adding:
         self.ended = 0.0
 
     def solve(self, stage: Any, recipe: Any, units: Any, threads: int, progress: Any, save: Any) -> None:
-        results: dict[int, bytes] = {}
-        stage.solve_for_others(units, threads, results.update)
+        results = stage.solve_for_others(units, threads)
         begin = time.process_time()
-        for unit, result in results.items():
-            stage.add(unit, result)
+        stage.add_all(*results, threads)
         self.ended = time.process_time()
         self.add_s += self.ended - begin
-        self.n_bytes += sum(map(len, results.values()))
+        self.n_bytes += results[-1].nbytes
 
 
 def measure_driver(shape: str, scale: float, model: str) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from bonsai_xmc import Bonsai, _core, datasets
 from bonsai_xmc._cli import main
 from bonsai_xmc._work import sending
 from bonsai_xmc._work.batches import Batches
-from bonsai_xmc._work.recipes import Recipe
 from bonsai_xmc.datasets import make_xmc
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -174,11 +174,11 @@ def test_nodes_share_the_work_and_get_rows_once(runner, larger, expected, tmp_pa
     for node in usage:
         assert node["cpus"] == 1
         assert (node["bytes_in"] > larger[0].data.nbytes) == (node["units"] > 0)
-        assert node["bytes_in"] < 20 * larger[0].data.nbytes  # label vectors, trees, and labels of nodes
+        assert node["bytes_in"] < 6 * larger[0].data.nbytes  # rows, labels, trees, and labels of nodes
     assert sum(node["bytes_out"] for node in usage) > len(expected) / 2
     assert sum(node["core_seconds"] for node in usage) > 0.1
     assert any(" of " in line and "units/s" in line and "left" in line for line in lines), lines
-    for phase in ("label vectors", "trees", "classifiers"):
+    for phase in ("trees", "classifiers"):
         done = [done / total for name, done, total in phases if name == phase]
         assert done[-1] == 1.0 and done == sorted(done)
 
@@ -403,14 +403,14 @@ def test_errors_of_workers_are_raised_here(runner, data):
         raise MemoryError("no room there")
 
     with pytest.raises(MemoryError, match="no room there"):
-        runner.solve(stage, Recipe(make, recipe.shared, ()), units, 1, None, None)
+        runner.solve(stage, replace(recipe, make=make), units, 1, None, None)
 
 
 def test_a_unit_that_kills_its_workers_is_given_up(runner, data, monkeypatch):
     stage, recipe, units = some_stage(data)
     monkeypatch.setattr(sending, "_MOST_LOSSES", 2)
     with pytest.raises(RuntimeError, match=r"unit \d+ was given to workers 2 times, and all of them died"):
-        runner.solve(stage, Recipe(lambda *_: os._exit(1), recipe.shared, ()), units, 1, None, None)
+        runner.solve(stage, replace(recipe, make=lambda *_: os._exit(1)), units, 1, None, None)
 
 
 def test_nodes_of_another_version_are_not_used(runner, data, monkeypatch):

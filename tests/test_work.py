@@ -49,20 +49,32 @@ def saved(model, tmp_path):
 
 def solve_one(pickled, unit):
     """In another process: the stage made anew from its recipe, for a single unit."""
-    stage, found = pickle.loads(pickled).stage(), []
-    stage.solve_for_others(np.array([unit], np.uint32), 1, found.extend)
+    stage = pickle.loads(pickled).stage()
+    found = results_of(stage, np.array([unit], np.uint32), 1)
     assert unit in stage.missing()
-    return found
+    return list(found.items())
+
+
+def results_of(stage, units, threads):
+    """The bytes of each unit, which stays missing."""
+    solved, ptr, data = stage.solve_for_others(units, threads)
+    return {unit: data[ptr[i] : ptr[i + 1]].tobytes() for i, unit in enumerate(solved.tolist())}
 
 
 class Elsewhere:
-    """A runner that solves every unit twice, in random order, each in a stage of its own."""
+    """A runner that solves every unit twice, in random order, each in a stage of its own.
 
-    def __init__(self, call):
+    Splits derive label vectors elsewhere, too; where splits are solved here, the vectors are units.
+    """
+
+    def __init__(self, call, splits_here=False):
         self.call = call
+        self.splits_here = splits_here
         self.solved = 0
 
     def solve(self, stage, recipe, units, threads, progress, save):
+        if self.splits_here and isinstance(stage, _core.SplitStage):
+            return stage.solve(units, threads, progress, save)
         pickled = pickle.dumps(recipe)
         order = np.random.default_rng(0).permutation(np.concatenate([units, units]))
         for unit in order.tolist():
@@ -81,10 +93,63 @@ def test_units_give_the_same_model_in_any_order(data, tmp_path, kind, dense):
         pytest.skip("the same stages as others")
     X, Y = embeddings(data) if dense else data
     model = Bonsai(**KINDS[kind], n_jobs=2).fit(X, Y)
-    runner = Elsewhere(lambda fn, args: fn(*args))
-    again = Bonsai(**KINDS[kind], n_jobs=1).fit(X, Y, runner=runner)
-    assert saved(model, tmp_path) == saved(again, tmp_path)
-    assert runner.solved >= 2
+    for splits_here in (False, True):
+        runner = Elsewhere(lambda fn, args: fn(*args), splits_here)
+        again = Bonsai(**KINDS[kind], n_jobs=1).fit(X, Y, runner=runner)
+        assert saved(model, tmp_path) == saved(again, tmp_path)
+        assert runner.solved >= 2
+
+
+def test_results_of_many_units_are_added_at_once(data, tmp_path):
+    X, Y = data
+    wrong = []
+
+    class AtOnce:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            found, ptr, results = recipe.stage().solve_for_others(units[::-1].copy(), 2)
+            one_more = np.append(found, found[:1])
+            longer = np.append(ptr, ptr[-1])
+            cases = [
+                (one_more, longer, results, "twice"),
+                (found, longer, results, "ptr"),
+                (found, ptr[1:], results, "ptr"),
+                (found, ptr, results[:-1], "ptr"),
+                (found, ptr[::-1].copy(), results, "ptr"),
+                (found, np.append(ptr[:-1], ptr[-1] - 1), results[:-1], "result of a unit|label vectors"),
+                (np.append(found[:-1], np.uint32(99999)), ptr, results, "unit 99999"),
+            ]
+            for *args, message in cases:
+                with pytest.raises(ValueError, match=message):
+                    stage.add_all(*args, 2)
+                wrong.append(message)
+            stage.add_all(found, ptr, results, 3)
+            assert not len(stage.missing())
+
+    model = Bonsai(**KINDS["joint"]).fit(X, Y, runner=AtOnce())
+    assert saved(model, tmp_path) == saved(Bonsai(**KINDS["joint"]).fit(X, Y), tmp_path)
+    assert len(wrong) > 7
+
+
+def test_label_vectors_are_made_for_those_who_solve_splits(data):
+    """A runner that solves them elsewhere does not wait for vectors that nobody here needs."""
+    X, Y = data
+    seen = []
+
+    class Solving:
+        def __init__(self, here):
+            self.here = here
+
+        def solve(self, stage, recipe, units, threads, progress, save):
+            seen.append(type(stage))
+            source = stage if self.here else recipe.stage()
+            stage.add_all(*source.solve_for_others(units, threads), threads)
+
+    for here in (True, False):
+        seen.clear()
+        model = Bonsai(**KINDS["leaf"]).fit(X, Y, runner=Solving(here))
+        assert (_core.LabelVectorStage in seen) == here
+        assert ("label vectors" in model.timings_) == here
+        assert all(seconds >= 0 for seconds in model.timings_.values())
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -127,8 +192,7 @@ def test_stages_refuse_what_is_not_a_result(data):
 
     class Damaging:
         def solve(self, stage, recipe, units, threads, progress, save):
-            results = {}
-            stage.solve_for_others(units, threads, results.update)
+            results = results_of(stage, units, threads)
             rng = np.random.default_rng(len(seen))
             for unit, result in results.items():
                 for damaged in (b"", result[:-1], result + b"\0", result[: len(result) // 2]):
@@ -157,8 +221,7 @@ def test_flipped_bits_of_results_never_crash(data, kind):
 
     class Flipping:
         def solve(self, stage, recipe, units, threads, progress, save):
-            results = {}
-            stage.solve_for_others(units, threads, results.update)
+            results = results_of(stage, units, threads)
             for unit, result in results.items():
                 noise = bytearray(result)
                 for place in rng.integers(len(noise), size=3).tolist():

@@ -59,24 +59,27 @@ class Phases:
     ) -> Any:
         """As `run`, for a part of a phase: its share of the progress goes from `begin` to `end`."""
         report, together = self._progress, self._together
+        ended = False
 
         def watch(done: float, total: float) -> None:
             assert report is not None
+            nonlocal ended
             if together is not None:
                 report(together, 0, 0)  # how far all of it is, is not known
             elif (begin, end) == (0.0, 1.0):
                 report(phase, done, total)
-                self._ended = 0 < total <= done
+                ended = 0 < total <= done
             else:
                 report(phase, begin + (end - begin) * (done / total if total else 0.0), 1.0)
 
-        self._ended = False
-        start = time.perf_counter()
+        start, within = time.perf_counter(), sum(self.seconds.values())
         where = f"in the phase {phase!r}" + ("" if together is None else f" of {together!r}")
         with memory_for(where, "memory_estimate(X, Y) says what training takes"):
             result = call(*args, progress=None if report is None else watch, **kwargs)
-        if together is None:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+        self._ended = ended
+        if together is None:  # without the phases that were run within it
+            elapsed = time.perf_counter() - start - (sum(self.seconds.values()) - within)
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed
         return result
 
     def end(self, phase: str) -> None:

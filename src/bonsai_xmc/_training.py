@@ -177,7 +177,8 @@ def _tree_classifiers(
     params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
     options = (params, seed, strategy.classifiers == "one_vs_rest")
     stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options, work.threads)
-    recipe = lambda: Recipe(recipes.tree_classifiers, dataset.arrays, (trees.arrays(), *options))
+    own = lambda: (dataset.arrays.n_labels, trees.arrays(), *options)
+    recipe = lambda: Recipe(recipes.tree_classifiers, own(), dataset.arrays, recipes.dataset)
     work.solve("classifiers", stage, recipe)
     forest, numbers = stage.finish(work.threads)
     return forest, Report(**numbers)
@@ -190,7 +191,8 @@ def _one_vs_rest(
     costs = costs[labels] if len(costs) else costs
     own = (labels, costs, strategy.frequent_share, params, seed)
     stage = _core.ClassifierStage.of_labels(dataset.core, *own)
-    work.solve("one-vs-rest", stage, lambda: Recipe(recipes.label_classifiers, dataset.arrays, own))
+    recipe = lambda: Recipe(recipes.label_classifiers, own, dataset.arrays, recipes.dataset)
+    work.solve("one-vs-rest", stage, recipe)
     forest, numbers = stage.finish(work.threads)
     return forest, Report(**numbers)
 
@@ -224,16 +226,15 @@ def _trees(
         arrays = tree_arrays(problem.tree, labels.classes, labels.counts > 0)
         return _core.Trees.from_arrays(arrays, labels.n_labels)
 
-    @cache
-    def vectors() -> _core.LabelVectors:
-        if strategy.representation == "custom":
-            return _core.LabelVectors.from_rows(label_vectors(problem.representation, labels.n_labels))
-        return _label_vectors(dataset, strategy.representation, work)
-
-    @cache
-    def vector_arrays() -> Any:  # one object for all levels: runners share it once
-        return vectors().arrays()
-
+    basis: tuple[Any, ...]
+    if strategy.representation == "custom":
+        given = label_vectors(problem.representation, labels.n_labels)
+        checked = _core.LabelVectors.from_rows(given)  # even where nothing is split
+        vectors = lambda: checked
+        basis = given, recipes.given_vectors
+    else:
+        vectors = cache(lambda: _label_vectors(dataset, strategy.representation, work))
+        basis = dataset.arrays, recipes.vectors, (strategy.representation,)
     params = {
         "branching_factor": strategy.branching_factor,
         "kmeans_tol": strategy.kmeans_tol,
@@ -246,11 +247,9 @@ def _trees(
         "bounded": strategy.bounded,
     }
     n_trees = max(1, strategy.n_trees)
-    if strategy.representation == "custom":
-        vectors()  # checked, even where nothing is split
     builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
     while builder.is_open:
-        _split_level(builder, vectors, vector_arrays, params, work)
+        _split_level(builder, vectors, basis, params, work)
     work.phases.end("trees")
     return builder.finish()
 
@@ -258,26 +257,25 @@ def _trees(
 def _split_level(
     builder: _core.TreeBuilder,
     vectors: Callable[[], _core.LabelVectors],
-    arrays: Callable[[], Any],
+    basis: tuple[Any, ...],
     params: dict[str, Any],
     work: Work,
 ) -> None:
     stage = builder.splits()
+    stage.set_vectors(vectors)
     # How many levels there will be is not known, and the first takes the most time.
     part = (1 - 0.5 ** (builder.depth - 1), 1 - 0.5**builder.depth)
-    work.solve(
-        "trees",
-        stage,
-        lambda: Recipe(recipes.splits, arrays(), (stage.nodes(), params)),
-        before=lambda: stage.set_vectors(vectors()),
-        part=part,
-    )
+    try:
+        recipe = lambda: Recipe(recipes.splits, (stage.nodes(), params), *basis)
+        work.solve("trees", stage, recipe, part=part)
+    finally:
+        stage.set_vectors(None)  # they refer to the runner, which may refer to the stage
     builder.advance(stage, work.threads)
 
 
 def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVectors:
     stage = _core.LabelVectorStage(dataset.core, kind)
-    recipe = lambda: Recipe(recipes.label_vectors, dataset.arrays, (kind,))
+    recipe = lambda: Recipe(recipes.label_vectors, (kind,), dataset.arrays, recipes.dataset)
     # Solving them takes about as long as reading them would, and they are as large as X.
     work.solve("label vectors", stage, recipe, keep=False)
     return stage.finish(work.threads)

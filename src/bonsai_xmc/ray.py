@@ -19,7 +19,7 @@ from bonsai_xmc._progress import LOG
 from bonsai_xmc._work.batches import Batches
 from bonsai_xmc._work.cluster import Workers
 from bonsai_xmc._work.recipes import Recipe
-from bonsai_xmc._work.sending import Run, Sending, Shared
+from bonsai_xmc._work.sending import Run, Sending, Shared, arrays_in
 from bonsai_xmc._work.work import Save, Watch
 
 __all__ = ["RayRunner"]
@@ -29,6 +29,8 @@ Array = npt.NDArray[Any]
 _SECONDS_BETWEEN_RECORDS = 10.0
 # Data sets and label vectors that are kept in the object store: stages alternate between the two.
 _MOST_SHARED = 2
+# Data of this size take some seconds to train: no stage of more of it is tried here.
+_BYTES_OF_A_SECOND = 16_000_000
 
 
 class RayRunner:
@@ -51,7 +53,8 @@ class RayRunner:
     batch_seconds : float, default=4.0
         How long a batch of units should take. It is what is lost when a worker dies.
     local_seconds : float, default=1.0
-        A stage that takes this process less time is not sent. 0: all are sent.
+        A stage that takes this process less time is not sent, unless the data are large (16 MB a second).
+        0: all are sent.
     status : callable, optional
         Called with a line of text about nodes, units, rate and time left, several times a second. Every ten
         seconds, such a line goes to the logger ``bonsai_xmc``, too.
@@ -93,7 +96,6 @@ class RayRunner:
         self._workers: Workers | None = None
         self._connected = False  # by us
         self._shared: list[Shared] = []  # the latest last
-        self._n_stages = 0
 
     def __enter__(self) -> Self:
         """Connect to the cluster and start workers, as the first stage that is sent would do."""
@@ -125,16 +127,14 @@ class RayRunner:
         self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
     ) -> None:
         """Solve units of a stage; `fit` calls this."""
-        if self._local_seconds > 0:
+        n_bytes = sum(array.nbytes for array in arrays_in(recipe.shared))
+        if n_bytes <= self._local_seconds * _BYTES_OF_A_SECOND:
             units = self._solve_small(stage, units, threads, progress, save)
         if not len(units):
             return
         self._connect()
         assert self._workers is not None
-        self._n_stages += 1
-        shared = self._share(recipe.shared)
-        own = Shared(self._ray, (recipe.make, recipe.own))
-        sending = Sending(self._ray, self._workers, (self._n_stages, shared, own))
+        sending = Sending(self._ray, self._workers, recipe, self._share(recipe.shared))
         queue = Batches(units, stage.costs(), self._batch_seconds)
         try:
             Run(stage, queue, sending, progress, save, self._tell(recipe), threads).run(len(units))

@@ -125,7 +125,7 @@ class PyStage {
     const Stage& stage() const { return const_cast<PyStage*>(this)->stage(); }
 
     // Finished results wait in a queue for the thread that holds the GIL.
-    void solve(In<uint32_t> units, unsigned threads, nb::object progress, nb::object save, bool keep) {
+    void solve(In<uint32_t> units, unsigned threads, nb::object progress, nb::object save) {
         std::mutex mutex;
         std::vector<std::pair<size_t, Bytes>> finished;
         Stage::Save push;
@@ -147,18 +147,73 @@ class PyStage {
                     unit, nb::bytes(reinterpret_cast<const char*>(result.data()), result.size())));
             save(results);
         };
+        get_ready();
         give_large_arrays_own_pages();
         give_back_memory();
         run_watched(
-            threads, progress,
-            [&](Pool& pool) {
-                if (keep)
-                    stage().solve(span(units), pool, push);
-                else
-                    stage().solve_for_others(span(units), pool, push);
-            },
-            hand_over);
+            threads, progress, [&](Pool& pool) { stage().solve(span(units), pool, push); }, hand_over);
     }
+
+    // (units, ptr, data): the results one after the other. Called for one batch of units after the other:
+    // what threads have freed stays for the next.
+    nb::tuple solve_for_others(In<uint32_t> units, unsigned threads) {
+        std::mutex mutex;
+        std::vector<std::pair<uint32_t, Bytes>> finished;
+        get_ready();
+        if (!caches_) {
+            give_large_arrays_own_pages();
+            give_back_memory();
+            caches_ = std::make_unique<Pool::Caches>();
+        }
+        const auto push = [&](size_t unit, Bytes&& result) {
+            const std::lock_guard lock(mutex);
+            finished.emplace_back(static_cast<uint32_t>(unit), std::move(result));
+        };
+        run_watched(
+            threads, nb::none(), [&](Pool& pool) { stage().solve_for_others(span(units), pool, push); },
+            [] {}, caches_.get());
+        std::vector<uint32_t> solved;
+        std::vector<int64_t> ptr = {0};
+        for (const auto& [unit, result] : finished) {
+            solved.push_back(unit);
+            ptr.push_back(ptr.back() + static_cast<int64_t>(result.size()));
+        }
+        UninitialisedVector<uint8_t> data(static_cast<size_t>(ptr.back()));
+        for (size_t i = 0; i < finished.size(); ++i) {
+            std::ranges::copy(finished[i].second, data.begin() + ptr[i]);
+            finished[i].second = {};
+        }
+        return nb::make_tuple(to_numpy(std::move(solved)), to_numpy(std::move(ptr)),
+                              to_numpy(std::move(data)));
+    }
+
+    // What `solve_for_others` has returned, elsewhere.
+    void add_all(In<uint32_t> units, In<int64_t> ptr, In<uint8_t> data, unsigned threads) {
+        const nb::gil_scoped_release unlock;
+        const auto unit = span(units);
+        const auto begin = span(ptr);
+        const auto bytes = span(data);
+        std::vector<uint32_t> sorted(unit.begin(), unit.end());
+        std::ranges::sort(sorted);
+        if (std::ranges::adjacent_find(sorted) != sorted.end())
+            throw std::invalid_argument("units holds one twice");
+        if (begin.size() != unit.size() + 1 || begin[0] != 0 || !std::ranges::is_sorted(begin) ||
+            begin.back() != static_cast<int64_t>(bytes.size()))
+            throw std::invalid_argument("ptr does not divide data into a result for each unit");
+        Control control;
+        Pool pool(threads, control);
+        pool.run(unit.size(), [&](size_t i, unsigned) {
+            stage().add(unit[i], bytes.subspan(static_cast<size_t>(begin[i]),
+                                               static_cast<size_t>(begin[i + 1] - begin[i])));
+        });
+    }
+
+  protected:
+    // Before units are solved.
+    virtual void get_ready() {}
+
+  private:
+    std::unique_ptr<Pool::Caches> caches_;
 };
 
 // A stage before its end, which takes the results.
@@ -196,14 +251,17 @@ class PySplitStage final : public PyStage {
     Stage& stage() override { return stage_; }
     SplitStage& splits() { return stage_; }
     const SplitStage& splits() const { return stage_; }
-    void set_vectors(nb::object vectors) {
-        stage_.set_vectors(nb::cast<const LabelVectors&>(vectors).view());
-        vectors_ = std::move(vectors);
+    void set_vectors(nb::object vectors) { vectors_ = std::move(vectors); }
+
+  protected:
+    void get_ready() override {
+        if (!vectors_.is_none() && !nb::isinstance<LabelVectors>(vectors_)) vectors_ = vectors_();
+        stage_.set_vectors(vectors_.is_none() ? nullptr : &nb::cast<const LabelVectors&>(vectors_).view());
     }
 
   private:
     SplitStage stage_;
-    nb::object vectors_;  // kept alive
+    nb::object vectors_ = nb::none();  // kept alive; or what returns them
 };
 
 std::unique_ptr<PySplitStage> split_stage(In<int64_t> ptr, In<uint32_t> labels, In<uint64_t> keys, bool roots,
@@ -367,17 +425,15 @@ void bind_training(nb::module_& m) {
         .def(
             "solve",
             [](PyStage& s, In<uint32_t> units, unsigned threads, nb::object progress, nb::object save) {
-                s.solve(units, threads, progress, save, true);
+                s.solve(units, threads, progress, save);
             },
             "units"_a.noconvert(), "threads"_a, "progress"_a = nb::none(), "save"_a = nb::none(),
             "Solve those of `units` (uint32) that are missing. save([(unit, bytes)]) gets results, too.")
-        .def(
-            "solve_for_others",
-            [](PyStage& s, In<uint32_t> units, unsigned threads, nb::object save, nb::object progress) {
-                s.solve(units, threads, progress, save, false);
-            },
-            "units"_a.noconvert(), "threads"_a, "save"_a, "progress"_a = nb::none(),
-            "Solve `units` (uint32); only save([(unit, bytes)]) gets the results.")
+        .def("solve_for_others", &PyStage::solve_for_others, "units"_a.noconvert(), "threads"_a,
+             nb::sig("def solve_for_others(self, units: NDArray[numpy.uint32], threads: int) -> "
+                     "tuple[NDArray[numpy.uint32], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
+             "Solve `units`, and leave them missing here. (units, ptr, data): the result of the i-th is "
+             "data[ptr[i]:ptr[i + 1]].")
         .def(
             "add",
             [](PyStage& s, size_t unit, nb::bytes result) {
@@ -386,7 +442,9 @@ void bind_training(nb::module_& m) {
                 const nb::gil_scoped_release unlock;
                 s.stage().add(unit, bytes);
             },
-            "unit"_a, "result"_a, "A result that was made elsewhere, checked.");
+            "unit"_a, "result"_a, "A result that was made elsewhere, checked.")
+        .def("add_all", &PyStage::add_all, "units"_a.noconvert(), "ptr"_a.noconvert(), "data"_a.noconvert(),
+             "threads"_a, "What `solve_for_others` of the same stage has returned elsewhere, checked.");
     nb::class_<PyLabelVectorStage, PyStage>(m, "LabelVectorStage", "Label vectors, in blocks of labels.")
         .def(nb::init<const PyDataset&, const std::string&>(), "dataset"_a, "kind"_a, nb::keep_alive<1, 2>(),
              "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.")
@@ -398,7 +456,8 @@ void bind_training(nb::module_& m) {
              nb::sig("def nodes(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], "
                      "NDArray[numpy.uint64], bool]"),
              "(ptr, labels, keys, roots): read-only views.")
-        .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a, "Label vectors, to solve units.");
+        .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a.none(),
+             "Label vectors, to solve units; or what returns them, called when the first unit is solved.");
     nb::class_<PyTreeBuilder>(m, "TreeBuilder", "Label trees, level by level.")
         .def(nb::init<In<uint32_t>, size_t, size_t, nb::dict, uint64_t>(), "labels"_a.noconvert(),
              "n_labels"_a, "n_trees"_a, "params"_a, "seed"_a, "labels: uint32, ascending, below n_labels.")

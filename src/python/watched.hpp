@@ -18,7 +18,8 @@ namespace bonsai {
 // work within a moment) and calls progress(done, total) and poll(), with the GIL, ten times a second. poll is
 // called once more at the end, after an error, too.
 template <class Fn, class Poll>
-void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Poll&& poll) {
+void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Poll&& poll,
+                 Pool::Caches* caches = nullptr) {
     using namespace std::chrono_literals;
     Control control;
     std::mutex mutex;
@@ -32,7 +33,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Po
     };
     const auto work = [&] {
         try {
-            Pool pool(threads, control);
+            Pool pool(threads, control, caches);
             fn(pool);
         } catch (...) {
             error = std::current_exception();

@@ -18,7 +18,7 @@ inline std::vector<Tree> build_trees(const RowsView& vectors, std::span<const ui
     TreeBuilder builder(labels, n_trees, params);
     while (builder.is_open()) {
         SplitStage splits(builder.nodes(), params, kernels);
-        splits.set_vectors(vectors);
+        splits.set_vectors(&vectors);
         splits.solve_all(pool);
         builder.advance(splits, pool);
     }

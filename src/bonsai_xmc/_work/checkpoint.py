@@ -150,10 +150,10 @@ class StageLog:
                 if zlib.crc32(result) == check_of_result:
                     yield unit, result
 
-    def save(self, results: Iterable[tuple[int, bytes]]) -> None:
+    def save(self, results: Iterable[tuple[int, bytes | memoryview]]) -> None:
         """Append (unit, result) of some units."""
         with self._explained():
-            parts = [] if self._end > 0 else [self._header()]
+            parts: list[bytes | memoryview] = [] if self._end > 0 else [self._header()]
             for unit, result in results:
                 checks = _ENTRY.pack(0, unit, len(result), zlib.crc32(result))[4:]
                 parts += struct.pack("<I", zlib.crc32(checks)), checks, result

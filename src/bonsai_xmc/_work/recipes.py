@@ -33,41 +33,76 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Recipe:
-    """``make(shared, *own)`` is the stage. `shared` is large, and the same for several stages."""
+    """``make(basis, *own)`` is the stage; the basis, ``derive(shared, threads, *how)``, serves several.
+
+    What is shared is sent once. The basis may be larger: it is derived where it is needed.
+    """
 
     make: Callable[..., _core.Stage]
-    shared: Any
     own: tuple[Any, ...]
+    shared: Any
+    derive: Callable[..., Any]
+    how: tuple[Any, ...] = ()
 
     def stage(self) -> _core.Stage:
         """The stage, made anew."""
-        return self.make(self.shared, *self.own)
+        return self.make(self.derive(self.shared, 1, *self.how), *self.own)
 
 
-def label_vectors(arrays: DatasetArrays, kind: str) -> _core.Stage:
+# --- what stages are made from ---
+
+
+def dataset(arrays: DatasetArrays, threads: int) -> _core.Dataset:
+    """The core's data set."""
+    return _core.Dataset(*arrays)
+
+
+def vectors(arrays: DatasetArrays, threads: int, kind: str) -> _core.LabelVectors:
+    """Label vectors. They take several times the bytes of the rows, and less time than these bytes."""
+    stage = _core.LabelVectorStage(_core.Dataset(*arrays), kind)
+    stage.solve(stage.missing(), threads)
+    return stage.finish(threads)
+
+
+def given_vectors(rows: Any, threads: int) -> _core.LabelVectors:
+    """The user's label vectors."""
+    return _core.LabelVectors.from_rows(rows)
+
+
+# --- stages ---
+
+
+def label_vectors(data: _core.Dataset, kind: str) -> _core.Stage:
     """Label vectors, by blocks of labels."""
-    return _core.LabelVectorStage(_core.Dataset(*arrays), kind)
+    return _core.LabelVectorStage(data, kind)
 
 
-def splits(vectors: Any, nodes: tuple[Array, Array, Array, bool], params: dict[str, Any]) -> _core.Stage:
+def splits(
+    vectors: _core.LabelVectors, nodes: tuple[Array, Array, Array, bool], params: dict[str, Any]
+) -> _core.Stage:
     """The splits of the nodes of one level, by nodes."""
     ptr, labels, keys, roots = nodes
     stage = _core.SplitStage.from_nodes(ptr, labels, keys, roots, params)
-    stage.set_vectors(_core.LabelVectors.from_rows(vectors))
+    stage.set_vectors(vectors)
     return stage
 
 
 def tree_classifiers(
-    arrays: DatasetArrays, trees: list[Any], params: dict[str, Any], seed: int, routing_only: bool
+    data: _core.Dataset,
+    n_labels: int,
+    trees: list[Any],
+    params: dict[str, Any],
+    seed: int,
+    routing_only: bool,
 ) -> _core.Stage:
     """The classifiers of trees, by nodes."""
-    made = _core.Trees.from_arrays(trees, arrays.n_labels)
-    return _core.ClassifierStage.of_trees(_core.Dataset(*arrays), made, params, seed, routing_only)
+    made = _core.Trees.from_arrays(trees, n_labels)
+    return _core.ClassifierStage.of_trees(data, made, params, seed, routing_only)
 
 
 def label_classifiers(
-    arrays: DatasetArrays, labels: Array, costs: Array, share: float, params: dict[str, Any], seed: int
+    data: _core.Dataset, labels: Array, costs: Array, share: float, params: dict[str, Any], seed: int
 ) -> _core.Stage:
     """The classifiers of labels against all rows, by blocks of labels."""
     labels, costs = np.ascontiguousarray(labels), np.ascontiguousarray(costs)
-    return _core.ClassifierStage.of_labels(_core.Dataset(*arrays), labels, costs, share, params, seed)
+    return _core.ClassifierStage.of_labels(data, labels, costs, share, params, seed)

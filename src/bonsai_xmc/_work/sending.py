@@ -1,10 +1,10 @@
 """The units of one stage, sent to the workers of a cluster in batches, and their results."""
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from bonsai_xmc import _core
 from bonsai_xmc._progress import LOG, clock
 from bonsai_xmc._work.batches import Batches
 from bonsai_xmc._work.cluster import Usage, Worker, Workers
+from bonsai_xmc._work.recipes import Recipe
+from bonsai_xmc._work.solver import Results, StageOf
 from bonsai_xmc._work.work import Save, Watch
 
 Array = npt.NDArray[Any]
@@ -23,8 +25,11 @@ _SECONDS_OF_A_WAIT = 0.1
 _SECONDS_TO_START = 20.0
 # Batches that a worker has at a time: the second waits there while it solves the first.
 _IN_FLIGHT = 2
+# Batches that the driver takes before it sends others.
+_MOST_TAKEN = 16
 # A unit whose workers die this often is likely to be the reason.
 _MOST_LOSSES = 8
+_KEYS = itertools.count()
 
 
 class Shared:
@@ -32,6 +37,7 @@ class Shared:
 
     def __init__(self, ray: Any, value: Any) -> None:
         self.value = value
+        self.key = next(_KEYS)
         self.n_bytes = sum(array.nbytes for array in arrays_in(value))
         self.nodes: set[str] = set()  # that have it
         try:
@@ -46,10 +52,13 @@ class Shared:
 class Sending:
     """Sends batches of one stage to workers, and keeps account of it."""
 
-    def __init__(self, ray: Any, workers: Workers, content: tuple[int, Shared, Shared]) -> None:
+    def __init__(self, ray: Any, workers: Workers, recipe: Recipe, shared: Shared) -> None:
         self.ray = ray
         self.workers = workers
-        self._key, self._shared, self._own = content
+        self._shared = shared
+        basis_key = shared.key, recipe.derive.__name__, *recipe.how
+        of = StageOf(next(_KEYS), recipe.make, recipe.own, basis_key, recipe.derive, recipe.how)
+        self._own = Shared(ray, of)
 
     def usage(self, worker: Worker) -> Usage:
         return self.workers.usage[worker.node]
@@ -60,8 +69,7 @@ class Sending:
             if worker.node not in content.nodes:
                 content.nodes.add(worker.node)
                 self.usage(worker).bytes_in += content.n_bytes
-        solve = worker.actor.solve.remote
-        ref = solve(self._key, self._shared.ref, self._own.ref, units, worker.cpus)
+        ref = worker.actor.solve.remote(self._shared.ref, self._own.ref, units, worker.cpus)
         worker.batches[ref] = units
 
 
@@ -101,13 +109,13 @@ class Run:
         for worker in self._workers.workers:
             worker.batches.clear()
             worker.rate = None  # costs of another stage are in another measure
-        with ThreadPoolExecutor(self._n_threads) as self._threads:
-            while self._n_solved < n_units:
-                for worker in self._workers.look():
-                    self._lose(worker, "its node is gone")
-                self._send()
-                self._take(self._wait())
-                self._report()
+        while self._n_solved < n_units:
+            for worker in self._workers.look():
+                self._lose(worker, "its node is gone")
+            self._send()
+            for ref in self._wait():
+                self._take(ref)
+            self._report()
 
     def _send(self) -> None:
         ready = self._workers.ready()
@@ -125,54 +133,51 @@ class Run:
             return []
         done, _ = self._ray.wait(refs, num_returns=1, timeout=_SECONDS_OF_A_WAIT)
         if done:  # and what else there is; not all at once, as it takes memory
-            done, _ = self._ray.wait(refs, num_returns=min(len(refs), 2 * self._n_threads), timeout=0)
+            done, _ = self._ray.wait(refs, num_returns=min(len(refs), _MOST_TAKEN), timeout=0)
         return list(done)
 
-    def _take(self, refs: list[Any]) -> None:
-        """Workers that have started, and batches that are solved or lost."""
-        results: list[tuple[int, bytes]] = []
-        for ref in refs:
-            worker = next((w for w in self._workers.workers if w.starting == ref or ref in w.batches), None)
-            if worker is None:  # lost by now
-                continue
-            if worker.starting == ref:
-                self._workers.started(worker)
-            else:
-                results += self._fetch(worker, ref)
-        # Several threads, as this is what limits large clusters.
-        parts = [results[i :: self._n_threads] for i in range(min(len(results), self._n_threads))]
-        for _ in self._threads.map(self._add, parts):
-            pass
-        if self._save is not None and results:
-            self._save(results)
-        self._n_solved += len(results)
-        self._solved_cost += self._queue.cost([unit for unit, _ in results])
+    def _take(self, ref: Any) -> None:
+        """A worker that has started, or a batch that is solved or lost."""
+        workers = self._workers.workers
+        worker = next((w for w in workers if w.starting == ref or ref in w.batches), None)
+        if worker is None:  # lost by now
+            return
+        if worker.starting == ref:
+            self._workers.started(worker)
+            return
+        results = self._fetch(worker, ref)
+        if results is None:
+            return
+        # By several threads, as this is what limits large clusters.
+        self._stage.add_all(results.units, results.ptr, results.data, self._n_threads)
+        if self._save is not None:
+            data = results.data.data
+            ends = itertools.pairwise(results.ptr.tolist())
+            self._save([(u, data[b:e]) for u, (b, e) in zip(results.units.tolist(), ends, strict=True)])
+        self._n_solved += len(results.units)
+        self._solved_cost += self._queue.cost(results.units)
 
-    def _add(self, results: list[tuple[int, bytes]]) -> None:
-        for unit, result in results:
-            self._stage.add(unit, result)
-
-    def _fetch(self, worker: Worker, ref: Any) -> list[tuple[int, bytes]]:
+    def _fetch(self, worker: Worker, ref: Any) -> Results | None:
         """The results of a batch; none if it is lost."""
         try:
-            results, seconds, core_seconds = self._ray.get(ref)
+            results: Results = self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as error:  # raised by our own code, there
             raise error.as_instanceof_cause() from None
         except self._ray.exceptions.RayError as error:
             with contextlib.suppress(Exception):
                 self._ray.kill(worker.actor)
             self._lose(worker, str(error).strip().splitlines()[0])
-            return []
+            return None
         units = worker.batches.pop(ref)
-        latest = self._queue.cost(units) / max(seconds, 1e-3)
+        latest = self._queue.cost(units) / max(results.seconds, 1e-3)
         worker.rate = latest if worker.rate is None else (worker.rate + latest) / 2
         usage = self._sending.usage(worker)
         usage.units += len(units)
         usage.batches += 1
-        usage.seconds += seconds
-        usage.core_seconds += core_seconds
-        usage.bytes_out += sum(len(result) for _, result in results)
-        return list(results)
+        usage.seconds += results.seconds
+        usage.core_seconds += results.core_seconds
+        usage.bytes_out += results.data.nbytes
+        return results
 
     def _lose(self, worker: Worker, why: str) -> None:
         """A worker is gone: its units are for others."""

@@ -4,46 +4,66 @@ import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from bonsai_xmc import _core
 
+Array = npt.NDArray[Any]
+
 VERSION = version("bonsai-xmc")
 
 
+class StageOf(NamedTuple):
+    """A recipe without what is shared; the keys tell stages and bases apart."""
+
+    key: int
+    make: Callable[..., _core.Stage]
+    own: tuple[Any, ...]
+    basis_key: Any
+    derive: Callable[..., Any]
+    how: tuple[Any, ...]
+
+
+class Results(NamedTuple):
+    """Of a batch: the bytes of units[i] are data[ptr[i] : ptr[i + 1]]."""
+
+    units: Array
+    ptr: Array
+    data: Array
+    seconds: float
+    core_seconds: float
+
+
 class Solver:
-    """A process of a node. It keeps the last stage, whose preparation serves many batches."""
+    """A process of a node. It keeps the last stage, which serves many batches, and the basis of the last."""
 
     def __init__(self, isa: str) -> None:
         os.environ["BONSAI_ISA"] = isa  # results of other kernels differ in the last bits
         self._key: Any = None
         self._stage: _core.Stage | None = None
+        self._basis_key: Any = None
+        self._basis: Any = None
 
     def about(self) -> tuple[str, str, int]:
         """(version, instruction set, process); ValueError if the processor lacks the instructions."""
         return VERSION, _core.isa(), os.getpid()
 
-    def solve(
-        self,
-        key: Any,
-        shared: Any,
-        recipe: tuple[Callable[..., _core.Stage], Any],
-        units: npt.NDArray[Any],
-        n: int,
-    ) -> tuple[list[tuple[int, bytes]], float, float]:
-        """Solve units with n threads: (results, seconds, core-seconds). `shared` is mapped, not copied."""
+    def solve(self, shared: Any, stage: StageOf, units: Array, n: int) -> Results:
+        """Solve units with n threads. `shared` is mapped, not copied."""
         begin, core_begin = time.perf_counter(), time.process_time()
-        if key != self._key:
+        if stage.key != self._key:
             self.forget()
-            make, own = recipe
-            self._stage, self._key = make(shared, *own), key
+            if stage.basis_key != self._basis_key:
+                self._basis_key = self._basis = None  # not both at once
+                self._basis = stage.derive(shared, n, *stage.how)
+                self._basis_key = stage.basis_key
+            self._stage, self._key = stage.make(self._basis, *stage.own), stage.key
         assert self._stage is not None
-        results: list[tuple[int, bytes]] = []
-        self._stage.solve_for_others(units, n, results.extend)
-        return results, time.perf_counter() - begin, time.process_time() - core_begin
+        results = self._stage.solve_for_others(units, n)
+        return Results(*results, time.perf_counter() - begin, time.process_time() - core_begin)
 
     def forget(self) -> None:
-        """Free the stage, and with it the data."""
+        """Free the stage. The next one is likely to have the same basis."""
         self._key = self._stage = None

@@ -15,7 +15,7 @@ from bonsai_xmc._work.recipes import Recipe
 
 Array = npt.NDArray[Any]
 Watch = Callable[[float, float], None] | None  # (done, total)
-Save = Callable[[list[tuple[int, bytes]]], None] | None  # (unit, result) of some units
+Save = Callable[[list[tuple[int, bytes | memoryview]]], None] | None  # (unit, result) of some units
 
 
 class Runner(Protocol):
@@ -82,7 +82,6 @@ class Work:
         stage: _core.Stage,
         recipe: Callable[[], Recipe],
         *,
-        before: Callable[[], None] | None = None,
         keep: bool = True,
         part: tuple[float, float] | None = None,
     ) -> None:
@@ -92,8 +91,6 @@ class Work:
         ----------
         recipe : callable
             Called if units are missing.
-        before : callable
-            Called first if units are missing, for what they need.
         keep : bool
             Whether results go to the checkpoint. Those that are quick to solve need not.
         part : pair of numbers between 0 and 1
@@ -111,8 +108,6 @@ class Work:
                     stage.add(unit, result)
                 save = log.save
             missing = np.ascontiguousarray(stage.missing())
-            if len(missing) and before is not None:
-                before()
 
             def solve(progress: Watch) -> None:
                 if len(missing):

@@ -39,15 +39,16 @@ bool prepare_new_thread() {
     return true;
 }
 
-Pool::Pool(unsigned threads, Control& control)
+Pool::Pool(unsigned threads, Control& control, Caches* caches)
     : control_(control),
       has_many_threads_(threads >= 4),
-      outer_cache_(std::exchange(MemoryCache::of_thread(), &first_cache_)) {
+      caches_(caches ? *caches : own_caches_),
+      outer_cache_(std::exchange(MemoryCache::of_thread(), &caches_.first)) {
     prepare_for_exceptions();
     current_worker() = 0;
     try {
-        caches_.resize(threads > 0 ? threads - 1 : 0);
-        threads_.reserve(caches_.size());
+        caches_.others.resize(threads > 0 ? threads - 1 : 0);
+        threads_.reserve(caches_.others.size());
         for (unsigned w = 1; w < threads; ++w) threads_.emplace_back([this, w] { work(w); });
     } catch (const std::exception&) {
         // No thread (std::system_error) or no memory (std::bad_alloc): fewer workers do the same work.
@@ -155,7 +156,7 @@ void Pool::wait_a_moment() const {
 void Pool::work(unsigned worker) {
     if (!prepare_new_thread()) return;
     current_worker() = worker;
-    MemoryCache::of_thread() = &caches_[worker - 1];
+    MemoryCache::of_thread() = &caches_.others[worker - 1];
     std::unique_lock lock(mutex_);
     while (true) {
         if (Loop* loop = open_loop(nullptr)) {

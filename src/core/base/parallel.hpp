@@ -63,9 +63,15 @@ bool prepare_new_thread();
 
 class Pool {
   public:
+    // Freed arrays of the workers.
+    struct Caches {
+        MemoryCache first;  // of worker 0
+        std::vector<MemoryCache> others;
+    };
+
     // The calling thread is worker 0 of `threads` workers. There are fewer where the system has no memory or
-    // threads left: threads() tells.
-    Pool(unsigned threads, Control& control);
+    // threads left: threads() tells. `caches`, if given, keep freed arrays for the next pool.
+    Pool(unsigned threads, Control& control, Caches* caches = nullptr);
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
@@ -125,9 +131,9 @@ class Pool {
     std::atomic<uint64_t> n_begun_{0};
     std::vector<Loop*> loops_;
     std::atomic<bool> closing_{false};
-    MemoryCache first_cache_;          // of worker 0
-    std::vector<MemoryCache> caches_;  // of the others
-    MemoryCache* const outer_cache_;   // that the calling thread had before
+    Caches own_caches_;
+    Caches& caches_;
+    MemoryCache* const outer_cache_;  // that the calling thread had before
     std::vector<std::thread> threads_;
 };
 

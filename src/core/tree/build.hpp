@@ -55,8 +55,8 @@ class SplitStage final : public Stage {
   public:
     SplitStage(NodesToSplit nodes, const TreeParams& params, const Kernels& kernels);
 
-    // One row for each label. They are needed as soon as a unit is solved, and must live until then.
-    void set_vectors(const RowsView& vectors) { vectors_ = &vectors; }
+    // One row for each label; null: none. They are needed when units are solved, and must live until then.
+    void set_vectors(const RowsView* vectors) { vectors_ = vectors; }
     const NodesToSplit& nodes() const { return nodes_; }
     // Without clusters: the node stays a leaf.
     const Partition& partition(size_t node) const { return partitions_[node]; }
