@@ -56,6 +56,22 @@ def test_label_vectors(kind, normalize, weighted, dense):
     assert kind != "output" or not as_array(rows)[-1].any()
 
 
+@pytest.mark.parametrize("kind", ["input", "joint"])
+@pytest.mark.parametrize("n_features", [63, 64, 65, 4095, 4096, 4097, 12_000])
+def test_label_vectors_of_many_features(kind, n_features):
+    """Columns are marked in words of 64, and words in groups of 64."""
+    rng = np.random.default_rng(n_features)
+    X = np.zeros((60, n_features), np.float32)
+    for row in X:
+        row[rng.integers(n_features, size=20)] = rng.random(20) + 0.1
+    X[:, [0, -1]] += rng.random((60, 2)) < 0.3  # the first and the last one, too
+    Y = rng.random((60, 70)) < 0.05
+    indptr, indices, *_ = rows = stages.label_vectors(make_dataset(X, Y), kind, 2).arrays()
+    np.testing.assert_allclose(as_array(rows), reference.label_vectors(X, Y, kind), atol=2e-6)
+    for begin, end in pairwise(indptr):
+        assert (np.diff(indices[begin:end]) > 0).all()
+
+
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("kind", ["input", "joint"])
 def test_label_vectors_of_rows_that_cancel(kind, dense):

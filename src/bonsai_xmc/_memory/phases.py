@@ -16,10 +16,10 @@ _PANEL = 64  # classifiers that are solved together
 _MANY_THREADS = 12  # from here on, panels of roots are half as wide
 _ROOT_THREADS = 4  # at least, for each root that is clustered beside others
 _UNIT_LABELS = 64  # labels of a unit of label vectors
+_SLAB = 2 << 20  # bytes of vectors that a thread fills, until they are put in order
 _UNIT_CLASSES = 512  # classes of a unit of a root
 _WEIGHT = 12  # bytes of a solved weight before it is packed
 _BLOCK_ENTRIES = 1 << 18  # of rows that are sorted together
-_PAGE = 4096
 _KEPT = 16 << 20  # bytes of freed arrays that a thread keeps, at most (src/core/base/memory.cpp)
 # Whether label vectors come from rows, and from co-occurring labels.
 _KINDS = {"input": (1, 0), "output": (0, 1), "joint": (1, 1), "custom": (0, 0)}
@@ -130,8 +130,7 @@ def label_vectors(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     columns = vector_columns(sizes, strategy)
     if has_dense_vectors(sizes, strategy):
         return vectors(sizes, strategy) + 4.0 * threads * _UNIT_LABELS * columns
-    half_pages = _PAGE * sizes.n_labels / _UNIT_LABELS  # of two arrays for each unit, half a page is unused
-    return vectors(sizes, strategy) + half_pages + 5.0 * threads * columns
+    return vectors(sizes, strategy) + threads * (_SLAB + 4.2 * columns)
 
 
 def trees(sizes: Sizes, strategy: Strategy, threads: int) -> float:

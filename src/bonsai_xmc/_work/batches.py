@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+_SHORTEST = 1 / 40  # of the time that a batch should take
+
 
 class Batches:
     """The units of a stage that nobody works on yet, the most costly first.
@@ -41,11 +43,12 @@ class Batches:
         """A batch for one of `n_takers`, which solves units of this cost in a second.
 
         A single unit where the rate is not known. Batches become smaller towards the end, so that all takers
-        end at about the same time.
+        end at about the same time, but not so small that sending them takes longer.
         """
         wanted = 0.0
         if rate is not None:
-            wanted = min(self._seconds * rate, self.waiting_cost / (2 * max(1, n_takers)))
+            longest, shortest = self._seconds * rate, self._seconds * rate * _SHORTEST
+            wanted = min(longest, max(shortest, self.waiting_cost / (2 * max(1, n_takers))))
         taken: list[int] = []
         cost = 0.0
         while self._waiting and (not taken or cost + self._costs[self._waiting[0]] <= wanted):

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 namespace bonsai {
 namespace {
@@ -39,6 +42,17 @@ void* allocate_large(size_t bytes) {
 
 void free_large(void* memory) {
     std::free(&header_of(memory));
+}
+
+void* map_pages(size_t bytes) {
+#ifdef __linux__
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    if (bytes >= kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+#else
+    return ::operator new(bytes);
+#endif
 }
 
 }  // namespace
@@ -109,6 +123,16 @@ bool MemoryCache::keep(void* memory) noexcept {
 void MemoryCache::clear() noexcept {
     for (void* const memory : kept_) free_large(memory);
     kept_.clear();
+}
+
+MappedMemory::MappedMemory(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)), data_(map_pages(bytes_)) {}
+
+MappedMemory::~MappedMemory() {
+#ifdef __linux__
+    munmap(data_, bytes_);
+#else
+    ::operator delete(data_);
+#endif
 }
 
 }  // namespace bonsai

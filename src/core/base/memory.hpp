@@ -8,9 +8,6 @@
 #include <new>
 #include <utility>
 #include <vector>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 namespace bonsai {
 
@@ -60,32 +57,19 @@ template <class T>
 using AlignedVector = std::vector<T, PanelAllocator<T>>;
 
 // Memory of its own pages, which go back to the system as soon as it is freed. A heap keeps them: each thread
-// has one, and what one thread leaves there another cannot use.
-template <class T>
-struct MappedAllocator {
-    using value_type = T;
-    MappedAllocator() = default;
-    template <class U>
-    MappedAllocator(const MappedAllocator<U>&) {}
+// has one, and what one thread leaves there another cannot use. Not initialised.
+class MappedMemory {
+  public:
+    explicit MappedMemory(size_t bytes);  // throws std::bad_alloc
+    ~MappedMemory();
+    MappedMemory(const MappedMemory&) = delete;
+    MappedMemory& operator=(const MappedMemory&) = delete;
+    void* data() const { return data_; }
 
-#ifdef __linux__
-    T* allocate(size_t n) {
-        if (n > static_cast<size_t>(-1) / sizeof(T)) throw std::bad_alloc();
-        void* memory =
-            mmap(nullptr, n * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        return static_cast<T*>(memory);
-    }
-    void deallocate(T* memory, size_t n) { munmap(memory, n * sizeof(T)); }
-#else
-    T* allocate(size_t n) { return std::allocator<T>().allocate(n); }
-    void deallocate(T* memory, size_t n) { std::allocator<T>().deallocate(memory, n); }
-#endif
-    bool operator==(const MappedAllocator&) const = default;
+  private:
+    const size_t bytes_;
+    void* const data_;
 };
-
-template <class T>
-using MappedVector = std::vector<T, MappedAllocator<T>>;
 
 // New elements are not initialised: pages are first touched by the threads that fill them.
 template <class T, template <class> class Base = std::allocator>

@@ -1,6 +1,7 @@
 #include "data/label_vectors.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <mutex>
@@ -15,38 +16,42 @@ namespace {
 constexpr size_t kLabelsPerUnit = 64;
 constexpr size_t kRowsBetweenPolls = 1024;
 
-// Sums sparse vectors. Touched columns are remembered, so that clearing costs what adding cost.
+// Sums sparse vectors. Columns are marked as bits, and 64 words of them as a bit each: going through the
+// marks in ascending order, and clearing, costs what adding cost, and a little for each 4,096 columns.
 class Accumulator {
   public:
-    void resize(size_t n) { sum_.resize(n, 0.0f), seen_.resize(n, 0); }
-
-    void add(uint32_t column, float value) {
-        if (!seen_[column]) {
-            seen_[column] = 1;
-            touched_.push_back(column);
-        }
-        sum_[column] += value;
+    void resize(size_t n) {
+        sum_.resize(n, 0.0f);
+        words_.resize(n / 64 + 1, 0);
+        groups_.resize(words_.size() / 64 + 1, 0);
     }
 
-    size_t size() const { return touched_.size(); }
+    void add(uint32_t column, float value) {
+        const uint32_t word = column / 64;
+        words_[word] |= uint64_t{1} << column % 64;
+        groups_[word / 64] |= uint64_t{1} << word % 64;
+        sum_[column] += value;
+    }
 
     // Calls fn(column, sum) in ascending order of columns, and clears. Entries that cancelled to zero are
     // kept: entries are counted before their values are known.
     template <class Fn>
     void drain(Fn&& fn) {
-        std::sort(touched_.begin(), touched_.end());
-        for (const uint32_t column : touched_) {
-            fn(column, sum_[column]);
-            sum_[column] = 0.0f;
-            seen_[column] = 0;
+        for (size_t g = 0; g < groups_.size(); ++g) {
+            for (uint64_t group = std::exchange(groups_[g], 0); group; group &= group - 1) {
+                const size_t w = g * 64 + static_cast<size_t>(std::countr_zero(group));
+                for (uint64_t word = std::exchange(words_[w], 0); word; word &= word - 1) {
+                    const auto column =
+                        static_cast<uint32_t>(w * 64 + static_cast<size_t>(std::countr_zero(word)));
+                    fn(column, std::exchange(sum_[column], 0.0f));
+                }
+            }
         }
-        touched_.clear();
     }
 
   private:
     std::vector<float> sum_;
-    std::vector<uint8_t> seen_;
-    std::vector<uint32_t> touched_;
+    std::vector<uint64_t> words_, groups_;
 };
 
 struct Scratch {
@@ -82,20 +87,24 @@ struct Part {
 // The vectors of some units. Slabs are freed while they are joined, so their memory must go back to the
 // system at once. That keeps all threads waiting for a moment: slabs are large, and few.
 struct Slab {
-    explicit Slab(size_t n) : room(n) {
-        index.reserve(n);
-        value.reserve(n);
-    }
+    explicit Slab(size_t n)
+        : room(n),
+          memory(n * (sizeof(int32_t) + sizeof(float))),
+          index(static_cast<int32_t*>(memory.data())),
+          value(reinterpret_cast<float*>(index + n)) {}
     void add(size_t unit, const Part& part) {
         units.push_back(unit);
-        index.insert(index.end(), part.index.begin(), part.index.end());
-        value.insert(value.end(), part.value.begin(), part.value.end());
+        std::ranges::copy(part.index, index + size);
+        std::ranges::copy(part.value, value + size);
+        size += part.index.size();
     }
 
     const size_t room;
+    const MappedMemory memory;
+    int32_t* const index;
+    float* const value;
+    size_t size = 0;
     std::vector<size_t> units;
-    MappedVector<int32_t> index;
-    MappedVector<float> value;
 };
 
 // Appends the accumulated sums, columns shifted by `shift`, with norm 1. Returns whether they have a
@@ -155,8 +164,8 @@ class SparseBlocks final : public Blocks {
             for (const size_t unit : slab->units) {
                 const int64_t at = out.ptr[first_label(unit)];
                 const auto n = static_cast<size_t>(out.ptr[end_label(unit)] - at);
-                std::copy_n(slab->index.begin() + static_cast<int64_t>(first), n, out.index.begin() + at);
-                std::copy_n(slab->value.begin() + static_cast<int64_t>(first), n, out.value.begin() + at);
+                std::copy_n(slab->index + first, n, out.index.begin() + at);
+                std::copy_n(slab->value + first, n, out.value.begin() + at);
                 first += n;
             }
         });
@@ -202,15 +211,15 @@ class SparseBlocks final : public Blocks {
         in.array(part.value);
         in.end();
         check(unit, part);
-        std::unique_ptr<Slab> own;
+        auto own = std::make_unique<Slab>(part.index.size());
         keep(unit, part, own);
         close(own);
     }
 
   private:
     void keep(size_t unit, const Part& part, std::unique_ptr<Slab>& slab) {
-        constexpr size_t room = size_t{1} << 18;  // 2 MB
-        if (slab && slab->room - slab->index.size() < part.index.size()) close(slab);
+        constexpr size_t room = size_t{1} << 18;  // 2 MB, a huge page
+        if (slab && slab->room - slab->size < part.index.size()) close(slab);
         if (!slab) slab = std::make_unique<Slab>(std::max(room, part.index.size()));
         slab->add(unit, part);
         sizes_[unit] = part.size;
