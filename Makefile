@@ -21,7 +21,7 @@ test: lint cpptest pytest
 
 # Two processes, each with whole files: most tests use one core.
 pytest: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
 
 cpptest: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/cpp -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DBONSAI_TESTS=ON -DBONSAI_BENCH=ON -DBONSAI_MODULE=OFF
