@@ -276,7 +276,7 @@ def _split_level(
 def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVectors:
     stage = _core.LabelVectorStage(dataset.core, kind)
     recipe = lambda: Recipe(recipes.label_vectors, (kind,), dataset.arrays, recipes.dataset)
-    # Solving them takes about as long as reading them would, and they are as large as X.
+    # Solving them takes about as long as reading them would, and they are larger than X.
     work.solve("label vectors", stage, recipe, keep=False)
     return stage.finish(work.threads)
 

@@ -27,7 +27,7 @@ __all__ = ["RayRunner"]
 Array = npt.NDArray[Any]
 
 _SECONDS_BETWEEN_RECORDS = 10.0
-# Data sets and label vectors that are kept in the object store: stages alternate between the two.
+# Data sets, and label vectors of users, that are kept in the object store: stages alternate between the two.
 _MOST_SHARED = 2
 # Data of this size take some seconds to train: no stage of more of it is tried here.
 _BYTES_OF_A_SECOND = 16_000_000
