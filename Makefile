@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench wheels test-annif docs clean
+.PHONY: demo test pytest cpptest lint format sanitize bench paper wheels test-annif docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -47,6 +47,11 @@ sanitize: $(VENV)/.installed
 #   .venv/bin/python -m benchmarks.compare
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.compare --quick
+
+# The paper's tables and figures on the real data sets (see BONSAI_DATA in CONTRIBUTING.md), which takes hours. Interrupted
+# runs continue. Parts of it: .venv/bin/python -m reproduce run --help
+paper: $(VENV)/.installed
+	$(BIN)/python -m reproduce run all --data eurlex57k tibkat-core delicious bibtex -o build/paper
 
 # The backend for Annif, the interface of omikuji and the HTTP server, tested with Annif, omikuji and schemathesis, in an
 # environment of their own.

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 from sklearn.preprocessing import normalize
 
 from bonsai_xmc import datasets, metrics
@@ -51,7 +52,7 @@ def prepare(name: str, fresh: bool = False) -> Path:
     if ready.exists() and not fresh:
         return folder
     say(f"{name}: preparing the data")
-    data = generated(name) or datasets.load(name)
+    data = generated(name) or known.load(name)
     folder.mkdir(parents=True, exist_ok=True)
     ready.unlink(missing_ok=True)
     for matrix in MATRICES:

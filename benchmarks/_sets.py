@@ -1,4 +1,4 @@
-"""The data sets of `default` and `crossover`: those of `datasets.load`, yso-sv, and titles alone."""
+"""The data sets of `default` and `crossover`: those of `known.load`, yso-sv, and titles alone."""
 
 import gzip
 import json
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 from sklearn.feature_extraction.text import TfidfVectorizer
-
-from bonsai_xmc import datasets
 
 # name: folder, file of the test part, text field, label field
 TITLES = {
@@ -25,7 +24,7 @@ def load(name: str) -> Matrices:
     """X and Y to train on, X and Y to evaluate on; labels that have no training row are left out of both."""
     if name in TITLES:
         return _titles(*TITLES[name])
-    data = datasets.load(name)
+    data = known.load(name)
     X, Y, X_test, Y_test = map(sp.csr_array, (data.X_train, data.Y_train, data.X_test, data.Y_test))
     seen = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1]))
     return X, Y[:, seen], X_test, Y_test[:, seen]
@@ -33,7 +32,7 @@ def load(name: str) -> Matrices:
 
 def _titles(folder: str, test: str, text: str, labels: str) -> Matrices:
     train, held_out = (_records(folder, part) for part in ("train", test))
-    # As for the texts of `datasets.load`: sublinear TF-IDF of words that two rows have.
+    # As for the texts of `known.load`: sublinear TF-IDF of words that two rows have.
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, dtype=np.float32)
     X = vectorizer.fit_transform(record[text] or "" for record in train)
     X_test = vectorizer.transform(record[text] or "" for record in held_out)
@@ -51,6 +50,6 @@ def _titles(folder: str, test: str, text: str, labels: str) -> Matrices:
 
 def _records(folder: str, part: str) -> list[dict[str, Any]]:
     with gzip.open(
-        datasets.find("eurlex57k").parent / folder / f"{part}.jsonl.gz", "rt", encoding="utf-8"
+        known.find("eurlex57k").parent / folder / f"{part}.jsonl.gz", "rt", encoding="utf-8"
     ) as lines:
         return [json.loads(line) for line in lines]

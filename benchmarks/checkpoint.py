@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from reproduce import known
+
 from benchmarks._runs import generated, markdown
-from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc import Bonsai
 
 MODELS: dict[str, dict[str, Any]] = {
     "one-vs-rest": {"classifiers": "one_vs_rest", "threshold": 0.5},
@@ -24,7 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def fit(name: str, data_name: str, folder: str | None) -> tuple[float, float]:
     """Core-seconds of `fit`, and megabytes of the checkpoint."""
-    data = generated(data_name) or datasets.load(data_name)
+    data = generated(data_name) or known.load(data_name)
     begin = time.process_time()
     Bonsai(**MODELS[name]).fit(data.X_train, data.Y_train, checkpoint=folder)
     seconds = time.process_time() - begin

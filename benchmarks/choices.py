@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, metrics
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 SEEDS = {"tibkat-core": 7, "delicious": 3}  # of the permutation whose first rows are held out
@@ -59,11 +60,11 @@ CHOICES = {
 def held_out(name: str) -> tuple[sp.csr_array, sp.csr_array, sp.csr_array, sp.csr_array]:
     """X and Y to train on, X and Y to evaluate on."""
     if name == "eurlex57k":
-        data = datasets.load(name, test="dev")
+        data = known.load(name, test="dev")
         return data.X_train, data.Y_train, data.X_test, data.Y_test
     if name not in SEEDS:
         raise SystemExit(f"{name}: it has no held-out rows; choose from eurlex57k, {', '.join(SEEDS)}")
-    data = datasets.load(name)
+    data = known.load(name)
     X, Y = sp.csr_array(data.X_train), sp.csr_array(data.Y_train)
     order = np.random.default_rng(SEEDS[name]).permutation(X.shape[0])
     share = HELD_OUT[name]

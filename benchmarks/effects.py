@@ -18,7 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bonsai_xmc import Bonsai, datasets, metrics
+from reproduce import known
+
+from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc.metrics._report import charts
 
 
@@ -46,7 +48,7 @@ EFFECTS = {
     ),
 }
 
-load = cache(datasets.load)
+load = cache(known.load)
 
 
 def measure(name: str, missing: list[Any]) -> Iterator[tuple[Any, dict[str, float]]]:

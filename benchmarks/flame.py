@@ -17,8 +17,9 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
+from reproduce import known
+
 from benchmarks._runs import generated
-from bonsai_xmc import datasets
 
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build" / "flame"
@@ -27,6 +28,7 @@ import pickle, sys
 sys.path[:0] = [{package!r}]
 sys.path.append({libraries!r})
 from bonsai_xmc import Bonsai
+from reproduce import known
 X, Y = pickle.load(open({data!r}, "rb"))
 Bonsai.preset({preset!r}, random_state=0, n_jobs=1, verbose=0).fit(X, Y)
 """
@@ -58,7 +60,7 @@ def record(package: Path, name: str, preset: str) -> str:
     """The sampled stacks, as `perf script` prints them."""
     import pickle
 
-    found = generated(name) or datasets.load(name)
+    found = generated(name) or known.load(name)
     data, samples = BUILD / "data.pkl", BUILD / "perf.data"
     data.write_bytes(pickle.dumps((found.X_train, found.Y_train)))
     program = FIT.format(

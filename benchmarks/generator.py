@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 
 from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc.datasets import Dataset
@@ -141,7 +142,7 @@ def facts_of(data: Dataset) -> Facts:
 
 
 def real(name: str, scale: float) -> Dataset:
-    data = datasets.load(name)
+    data = known.load(name)
     X, Y = sp.csr_array(data.X_train, dtype=np.float32), sp.csr_array(data.Y_train)
     n = round(scale * X.shape[0])
     kept = np.sort(np.random.default_rng(0).permutation(X.shape[0])[:n])

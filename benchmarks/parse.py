@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from reproduce import known
 from sklearn.datasets import load_svmlight_file
 
 from bonsai_xmc import _core, datasets
@@ -67,7 +68,7 @@ def main() -> None:
 
     texts = {"amazon-670k shape, generated": generated(size)}
     try:
-        delicious = datasets.find("delicious") / "train.txt"
+        delicious = known.find("delicious") / "train.txt"
         texts["delicious/train.txt, repeated"] = tiled(delicious.read_bytes(), size)
     except FileNotFoundError as error:
         print(f"(without delicious: {error})")

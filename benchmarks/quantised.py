@@ -12,9 +12,10 @@ import argparse
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 from sklearn.preprocessing import normalize
 
-from bonsai_xmc import _core, _core_testing, datasets, metrics
+from bonsai_xmc import _core, _core_testing, metrics
 
 DATA = ("eurlex57k", "delicious", "bibtex")
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -69,7 +70,7 @@ def main() -> None:
     args = parser.parse_args()
     print("| data, prune | weights | " + " | ".join(MEASURES) + " |\n" + "| --- " * (len(MEASURES) + 2) + "|")
     for name in args.data:
-        data = datasets.load(name)
+        data = known.load(name)
         weights = solve(data.X_train, data.Y_train)
         X = sp.csr_array(normalize(data.X_test))
         for prune in args.prune:

@@ -16,9 +16,10 @@ import time
 from typing import Any
 
 import numpy as np
+from reproduce import known
 
 from benchmarks._runs import generated, markdown
-from bonsai_xmc import Bonsai, _core, datasets, metrics
+from bonsai_xmc import Bonsai, _core, metrics
 from bonsai_xmc._inputs import prediction_rows
 from bonsai_xmc._strategy import n_probe
 
@@ -102,7 +103,7 @@ def main() -> None:
     args = parser.parse_args()
     for name in args.data:
         print(f"\n### {name}\n", flush=True)
-        data = generated(name) or datasets.load(name)
+        data = generated(name) or known.load(name)
         measure(data, args.rows, args.single, args.k, args.n_probe, args.threads)
 
 

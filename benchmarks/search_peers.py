@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 
 from benchmarks._runs import generated, markdown
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, metrics
 
 K = 5
 N_ROWS, N_SINGLE, REPEATS = 4096, 1000, 3
@@ -204,7 +205,7 @@ def main() -> None:
     parser.add_argument("--seismic-postings", type=int, default=3500, help="Seismic's n_postings")
     args = parser.parse_args()
     for name in args.data:
-        data = generated(name) or datasets.load(name)
+        data = generated(name) or known.load(name)
         print(f"\n### {name}, {data.Y_train.shape[1]:,} labels\n", flush=True)
         with TemporaryDirectory() as temporary:
             folder = Path(args.models or temporary) / name.replace("*", "-x")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from reproduce import known
 
 from bonsai_xmc import TextBonsai, datasets, metrics
 
@@ -52,13 +53,13 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
 
 
 def _label_file(name: str) -> pathlib.Path:
-    return next(iter(datasets.find(name).glob("label_names.tsv*")))
+    return next(iter(known.find(name).glob("label_names.tsv*")))
 
 
 def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
     """Texts, labels, and the language of each row ("" if the set does not say)."""
     fields, labels, _ = SETS[name]
-    path = datasets.find(name) / f"{part}.jsonl.gz"
+    path = known.find(name) / f"{part}.jsonl.gz"
     texts, rows, languages = [], [], []
     for document in datasets.read_documents(path, text=[*fields, *_language(name)], labels=labels):
         assert isinstance(document.text, dict)

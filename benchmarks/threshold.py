@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 from sklearn.metrics import f1_score
 
-from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc import Bonsai
 
 HEADER = "| data | micro-F1 at 0.5 | at the chosen threshold | best | chosen | best threshold | cost % |"
 
@@ -37,7 +38,7 @@ def best_f1(model: Bonsai, X: Any, Y: sp.csr_array) -> tuple[float, float]:
 
 
 def row(name: str, preset: str | None, seed: int) -> str:
-    data = datasets.load(name)
+    data = known.load(name)
     options = {"random_state": seed}
     model = Bonsai(**options) if preset is None else Bonsai.preset(preset, **options)
     model.fit(data.X_train, data.Y_train)

@@ -13,9 +13,10 @@ import time
 from typing import Any
 
 import numpy as np
+from reproduce import known
 
 from benchmarks._runs import generated, markdown
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, metrics
 
 DATA = ("delicious", "eurlex57k", "tibkat-core")
 REPEATS = 3
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--single", type=int, default=200, help="test rows that are predicted one by one")
     args = parser.parse_args()
     for name in args.data:
-        data = generated(name) or datasets.load(name)
+        data = generated(name) or known.load(name)
         table = []
         for kind, balanced in (("plain", False), ("bounded", "bounded")):
             found = [measure(data, balanced, seed, args.rows, args.single) for seed in args.seeds]

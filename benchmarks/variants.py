@@ -60,7 +60,7 @@ def main() -> None:
     RESULTS.parent.mkdir(exist_ok=True)
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in args.data:
-        data = datasets.load(name)
+        data = known.load(name)
         print(f"\n{name}\n\n| | {' | '.join(MEASURES)} | model MB |\n|{' --- |' * (len(MEASURES) + 2)}")
         for variant in args.variants:
             runs = []

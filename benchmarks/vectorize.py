@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bonsai_xmc import Bonsai, TextVectorizer, _core, datasets
+from reproduce import known
+
+from bonsai_xmc import Bonsai, TextVectorizer, _core
 
 FIELDS = {
     "eurlex57k": (["title", "header", "recitals", "main_body"], "labels"),
@@ -37,7 +39,7 @@ BLOCKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # ours, scikit-lea
 def load(name: str, n_rows: int | None) -> tuple[list[str], list[list[str]]]:
     fields, labels = FIELDS[name]
     texts, subjects = [], []
-    with gzip.open(datasets.find(name) / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(known.find(name) / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
         for i, line in enumerate(lines):
             if i == n_rows:
                 break

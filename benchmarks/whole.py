@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from reproduce import known
 
 from benchmarks._runs import generated, markdown
-from bonsai_xmc import Bonsai, datasets, metrics
+from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc._params import threads_of
 
 STEPS = ("data", "trees", "one-vs-rest", "measure")
@@ -34,7 +35,7 @@ N_BATCH, N_SINGLE, N_EXACT, REPEATS = 8192, 1000, 512, 3
 
 def make_data(shape: str, folder: Path) -> None:
     begin = time.perf_counter()
-    data = generated(shape) or datasets.load(shape)
+    data = generated(shape) or known.load(shape)
     rows = {"X_train": data.X_train, "Y_train": data.Y_train}
     rows |= {"X_test": data.X_test[:N_BATCH], "Y_test": data.Y_test[:N_BATCH]}
     for name, matrix in rows.items():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from reproduce import known
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, _cli, _core, datasets
@@ -75,14 +76,14 @@ def larger():
 
 @pytest.fixture
 def real_data():
-    """real_data(name): a data set of `datasets.load`; the test is skipped where it is not to be found."""
+    """real_data(name): a data set of `known.load`; the test is skipped where it is not to be found."""
 
     def load(name):
         try:
-            datasets.find(name)
+            known.find(name)
         except FileNotFoundError as error:
             pytest.skip(str(error))
-        return datasets.load(name)
+        return known.load(name)
 
     return load
 

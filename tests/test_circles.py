@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from reproduce.circles import draw, page
+from reproduce.packing import _enclose, _grid, _pack_siblings, pack
 from scipy.optimize import minimize
 
 from bonsai_xmc import LabelTree
-from bonsai_xmc.experiments._circles import draw, page
-from bonsai_xmc.experiments._packing import _enclose, _grid, _pack_siblings, pack
 
 SHAPES = st.recursive(
     st.integers(1, 12), lambda inner: st.lists(inner, min_size=1, max_size=7), max_leaves=40

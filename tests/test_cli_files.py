@@ -266,29 +266,6 @@ def test_few_labels(bonsai, tmp_path):
     assert "1 node, 1 leaf, depth 1\n" in bonsai("info", tmp_path / "m")
 
 
-def test_published_data_are_laid_out(bonsai, tmp_path, monkeypatch):
-    monkeypatch.setenv("BONSAI_DATA", str(tmp_path / "root"))
-    for part in ("train", "dev", "test"):
-        content = {
-            "celex_id": part,
-            "concepts": ["1"],
-            "header": "a word",
-            "recitals": "",
-            "main_body": ["word"],
-        }
-        (tmp_path / "source" / part).mkdir(parents=True)
-        for i in range(2):
-            (tmp_path / "source" / part / f"{i}.json").write_text(json.dumps(content | {"title": "the word"}))
-    assert bonsai("data", "eurlex57k", tmp_path / "source") == f"{tmp_path / 'root' / 'eurlex57k'}\n"
-    assert bonsai.error.startswith("bonsai: warning: this is not EURLEX57K as published")
-    assert datasets.load("eurlex57k").feature_names == ["the", "word"]
-    out = bonsai("data", "eurlex57k", tmp_path / "source", "-o", tmp_path / "other", "--json")
-    assert json.loads(out) == {"folder": str(tmp_path / "other")}
-    assert "missing is not a folder; get it from" in error_of(
-        bonsai, "data", "eurlex57k", tmp_path / "missing"
-    )
-
-
 def test_every_compression(bonsai, tmp_path, folder):
     """Input is recognised by its content, output compressed as its name says."""
     plain = bonsai("predict", "model.bonsai", "test.txt")

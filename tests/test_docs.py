@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import reproduce
+from reproduce import known
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
@@ -27,11 +29,12 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(bonsai_xmc.__path__, "bonsai_xmc.")
+    for package in (bonsai_xmc, reproduce)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith(("__main__", "_core"))
     and not module.name.startswith("bonsai_xmc.annif._")  # needs Annif: tests/test_annif.py
 )
-NEEDS_DATA = {"bonsai_xmc.datasets._named.load": "bibtex"}  # examples that read a data set
+NEEDS_DATA = {"reproduce.known.load": "bibtex"}  # examples that read a data set
 FENCE = re.compile(
     r"^(?P<mark>`{3,}|~{3,})[ ]*(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=mark)[ ]*$", re.M | re.S
 )
@@ -40,7 +43,7 @@ NOT_RUN = {"text", "sh", "console", "json", "bibtex"}  # what other blocks are; 
 
 def examples():
     finder = doctest.DocTestFinder(exclude_empty=True)
-    for name in ["bonsai_xmc", *MODULES]:
+    for name in ["bonsai_xmc", "reproduce", *MODULES]:
         for test in finder.find(importlib.import_module(name), name):
             if test.examples:
                 yield pytest.param(test, id=test.name)
@@ -51,7 +54,7 @@ def test_examples_of_docstrings(test, tmp_path, monkeypatch):
     assert not any(doctest.SKIP in example.options for example in test.examples), "no example is left out"
     if test.name in NEEDS_DATA:
         try:
-            datasets.find(NEEDS_DATA[test.name])
+            known.find(NEEDS_DATA[test.name])
         except FileNotFoundError as error:
             pytest.skip(str(error))
     if test.name.startswith("bonsai_xmc.ray"):
@@ -159,7 +162,7 @@ def test_linked_sections_exist(document):
 
 
 PACKAGE = ROOT / "src" / "bonsai_xmc"
-PLACES = [ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "src/core", PACKAGE, PACKAGE / "experiments"]
+PLACES = [ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "src/core", PACKAGE, ROOT / "reproduce"]
 WRITTEN = ("build/", "dist/", "benchmarks/results/", "out/", ".venv")  # by commands; not in the repository
 
 

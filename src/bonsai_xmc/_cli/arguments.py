@@ -210,9 +210,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("learn", "go on training a model with further rows", _add_learn),
         ("info", "describe a model", _add_info),
         ("labels", "list the labels of a model, or write a model with other labels", _add_labels),
-        ("data", "convert a published data set into the files that datasets.load reads", _add_data_set),
         ("convert", "convert rows into a folder of arrays, which is mapped into memory", _add_convert),
-        ("experiment", "run experiments of the Bonsai paper and write a report", _add_experiment),
         ("import", "convert a model of omikuji 0.5", _add_import),
         ("serve", "serve models of texts over HTTP, with a page to try them", _add_serve),
         ("demo", "train, evaluate and predict on generated texts", lambda command: None),
@@ -476,42 +474,12 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     _add_parameter(command, "n_jobs", "all, shared by the processes")
 
 
-def _add_data_set(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    add("name", metavar="NAME", choices=["eurlex57k"], help="eurlex57k")
-    add("source", metavar="SOURCE", help="folder that the published archive unpacks to")
-    add("-o", "--output", metavar="DIR", help="folder to write to (default: where datasets.load searches)")
-
-
 def _add_convert(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     _add_rows(command, "DATA", "trn")
     add("-o", "--output", metavar="DIR", required=True, help="folder to make")
     add("--n-features", type=int, metavar="N", help="number of features, if DATA does not say")
     add("--n-labels", type=int, metavar="N", help="number of labels, if DATA does not say")
-
-
-def _add_experiment(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    add(
-        "names",
-        metavar="NAME",
-        nargs="+",
-        help="datasets, powerlaw, partition, precision, tail, balance, coverage, depth, output-space, "
-        "propagation, time, or all",
-    )
-    add(
-        "--data",
-        metavar="DATA",
-        nargs="+",
-        required=True,
-        help="a known data set (eurlex57k, amazon-670k, …), a folder with training and test files, "
-        "TRAIN,TEST, or generated:SHAPE*FRACTION, data generated in the shape of a known set",
-    )
-    add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, figures and the report")
-    add("--seeds", type=int, metavar="N", help="seeds of each system (default: 5, quick 2)")
-    add("--quick", action="store_true", help="two seeds")
-    _add_parameter(command, "n_jobs", None)
 
 
 def _add_fields(group: Any, labels: bool = True) -> None:

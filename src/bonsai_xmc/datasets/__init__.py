@@ -1,4 +1,4 @@
-"""Data sets: reading and writing files, generating data, and loading known sets by name.
+"""Read and write data sets, and generate data.
 
 Examples
 --------
@@ -11,32 +11,25 @@ Examples
 from ._documents import Document, Documents, read_documents, read_label_names, read_label_texts
 from ._mapped import save_mapped
 from ._matrices import SHAPES, make_xmc
-from ._named import find, load, prepare
 from ._reading import load_sparse, load_xc
-from ._repository import PAPER, statistics
 from ._texts import make_texts
 from ._types import Dataset, TextDataset
 from ._writing import save_sparse, save_xc
 
 __all__ = [
-    "PAPER",
     "SHAPES",
     "Dataset",
     "Document",
     "Documents",
     "TextDataset",
-    "find",
-    "load",
     "load_sparse",
     "load_xc",
     "make_texts",
     "make_xmc",
-    "prepare",
     "read_documents",
     "read_label_names",
     "read_label_texts",
     "save_mapped",
     "save_sparse",
     "save_xc",
-    "statistics",
 ]

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from reproduce import __main__, known, repository
 from scipy import sparse
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc import datasets, metrics
-from bonsai_xmc.datasets._repository import Statistics
 from xc_files import XC, X, Y, assert_same, write
 
 # --- known data sets ------------------------------------------------------------------------------
@@ -20,7 +20,7 @@ from xc_files import XC, X, Y, assert_same, write
 def real_root():
     """The folder of the real data sets, or skip."""
     try:
-        return datasets.find("bibtex").parent
+        return known.find("bibtex").parent
     except FileNotFoundError as error:
         pytest.skip(str(error))
 
@@ -34,7 +34,7 @@ def test_known_data_sets_are_the_reference_matrices(name):
     spec = importlib.util.spec_from_file_location("reference_loader", root / "load.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    expected, actual = module.load(name), datasets.load(name)
+    expected, actual = module.load(name), known.load(name)
     for ours, theirs in zip(actual[:4], expected, strict=True):
         assert_same(ours, theirs)
     assert len(actual.label_names) == len(set(actual.label_names)) == actual.Y_train.shape[1]
@@ -45,19 +45,19 @@ def test_known_data_sets_are_the_reference_matrices(name):
 @pytest.mark.real_data
 def test_other_test_part_and_names():
     real_root()
-    held, dev = datasets.load("eurlex57k"), datasets.load("eurlex57k", test="dev")
+    held, dev = known.load("eurlex57k"), known.load("eurlex57k", test="dev")
     assert held.X_test.shape == dev.X_test.shape == (6000, 39209)
     assert (held.X_test != dev.X_test).nnz
     assert held.label_names[:3] == ["import", "export refund", "pip fruit"]
     with pytest.raises(ValueError, match="bibtex has no test part 'dev', only 'tst'"):
-        datasets.load("bibtex", test="dev")
+        known.load("bibtex", test="dev")
 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["delicious", "bibtex"])
 def test_text_and_matrices_of_a_real_set_agree(name):
     root = real_root()
-    data = datasets.load(name)
+    data = known.load(name)
     for part, x, y in [("trn", data.X_train, data.Y_train), ("tst", data.X_test, data.Y_test)]:
         text = root / name / {"trn": "train.txt", "tst": "test.txt"}[part]
         loaded = datasets.load_xc(text)
@@ -69,21 +69,21 @@ def test_data_set_from_a_folder(tmp_path, monkeypatch):
     folder = tmp_path / "bibtex"
     folder.mkdir()
     monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
-    assert datasets.find("bibtex") == folder
+    assert known.find("bibtex") == folder
     for part in ("trn", "tst"):
         for name, matrix in (("X", X), ("Y", Y)):
             sparse.save_npz(folder / f"{name}_{part}.npz", csr_array(matrix))
     write(folder / "labels.txt", "TAG_a\nb\n17\tc\nd\ne\n")
-    data = datasets.load("bibtex")
+    data = known.load("bibtex")
     assert_same(data.X_test, X)
     assert_same(data.Y_train, Y)
     assert data.label_names == ["a", "b", "c", "d", "e"] and data.feature_names is None
     write(folder / "labels.txt", "a\nb\n")
     with pytest.raises(ValueError, match=r"labels\.txt has 2 lines, but there are 5 labels"):
-        datasets.load("bibtex")
+        known.load("bibtex")
     (folder / "Y_tst.npz").unlink()
     with pytest.raises(FileNotFoundError, match=r"Y_tst\.npz is missing: data set 'bibtex' needs X_trn\.npz"):
-        datasets.load("bibtex")
+        known.load("bibtex")
 
 
 def test_text_set_from_a_folder(tmp_path):
@@ -98,7 +98,7 @@ def test_text_set_from_a_folder(tmp_path):
     write(folder / "dev.jsonl.gz", gzip.compress(held.encode()))
     names = "https://d-nb.info/gnd/1\tSame\nhttps://d-nb.info/gnd/2\tSame\n"
     write(folder / "label_names.tsv.gz", gzip.compress(names.encode()))
-    data = datasets.load("tibkat-core", root=tmp_path)
+    data = known.load("tibkat-core", root=tmp_path)
     assert data.feature_names == ["maps", "old"]
     assert data.Y_train.toarray().tolist() == [[1, 1, 0], [0, 0, 1]]
     assert data.Y_test.toarray().tolist() == [[0, 0, 1]]
@@ -109,18 +109,16 @@ def test_text_set_from_a_folder(tmp_path):
 def test_missing_and_unknown_data_sets(tmp_path, monkeypatch):
     message = r"metadata of the Tate collection; put train\.jsonl\.gz, test\.jsonl\.gz there"
     with pytest.raises(FileNotFoundError, match=message):
-        datasets.find("tate", root=tmp_path)
-    message = (
-        "at http://nlp.cs.aueb.gr/software_and_datasets/EURLEX57K or .* run: bonsai data eurlex57k SOURCE"
-    )
+        known.find("tate", root=tmp_path)
+    message = r"at http://nlp.cs.aueb.gr/software_and_datasets/EURLEX57K or .* run: python -m reproduce prep"
     with pytest.raises(FileNotFoundError, match=message):
-        datasets.load("eurlex57k", root=tmp_path)
+        known.load("eurlex57k", root=tmp_path)
     with pytest.raises(ValueError, match="data set 'tatte' is unknown, there are eurlex57k"):
-        datasets.load("tatte")
+        known.load("tatte")
     with pytest.raises(
         ValueError, match=r"load_xc\(path\) reads its files, make_xmc\('amazoncat-13k'\) generates"
     ):
-        datasets.find("amazoncat-13k")
+        known.find("amazoncat-13k")
 
 
 def test_where_data_sets_are_looked_for(tmp_path, monkeypatch):
@@ -133,10 +131,10 @@ def test_where_data_sets_are_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("BONSAI_DATA", str(variable))
     monkeypatch.setenv("XDG_DATA_HOME", str(xdg))
     monkeypatch.setenv("HOME", str(home))
-    assert datasets.find("tate", root=argument) == argument / "tate"
-    assert datasets.find("Tate", root=argument) == argument / "tate"
+    assert known.find("tate", root=argument) == argument / "tate"
+    assert known.find("Tate", root=argument) == argument / "tate"
     for place, name in zip(places[1:], ("BONSAI_DATA", "XDG_DATA_HOME", "HOME"), strict=True):
-        assert datasets.find("tate") == place / "tate"
+        assert known.find("tate") == place / "tate"
         monkeypatch.delenv(name)
 
 
@@ -197,15 +195,13 @@ def test_eurlex57k_is_laid_out_for_load(tmp_path, form):
         lines = [json.dumps({"id": k, "title": v, "alt_titles": []}) for k, v in names.items()]
         write(source / "eurovoc_concepts.jsonl", "\n".join(lines))
     with pytest.warns(UserWarning, match=r"3 \+ 1 \+ 1 documents and 4 labels instead of 45,000 \+ 6,000"):
-        folder = datasets.prepare("eurlex57k", source, tmp_path / "root" / "eurlex57k")
-    data = datasets.load("EURLEX57K", root=tmp_path / "root")
+        folder = known.prepare("eurlex57k", source, tmp_path / "root" / "eurlex57k")
+    data = known.load("EURLEX57K", root=tmp_path / "root")
     # labels by descending frequency in train, ties by id
     assert data.label_names == ["export refund", "adhesive", "staff", "dev only"]
     assert data.feature_names == ["fish", "import", "law", "milk"]  # in two training documents at least
     assert data.Y_train.toarray().tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0]]
-    assert datasets.load("eurlex57k", tmp_path / "root", test="dev").Y_test.toarray().tolist() == [
-        [1, 0, 0, 1]
-    ]
+    assert known.load("eurlex57k", tmp_path / "root", test="dev").Y_test.toarray().tolist() == [[1, 0, 0, 1]]
     assert (data.X_train.toarray() > 0).astype(int).tolist() == [[1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 1]]
     texts = [" ".join([d["title"], d["header"], d["recitals"], *d["main_body"]]) for d in EURLEX["train"]]
     expected = TfidfVectorizer(sublinear_tf=True, min_df=2, dtype=np.float32).fit_transform(texts)
@@ -221,20 +217,20 @@ def test_eurlex57k_is_laid_out_for_load(tmp_path, form):
 
 def test_errors_of_laying_out(tmp_path):
     with pytest.raises(ValueError, match="'tate' cannot be prepared, only 'eurlex57k'"):
-        datasets.prepare("tate", tmp_path)
+        known.prepare("tate", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"missing is not a folder; get it from its authors"):
-        datasets.prepare("eurlex57k", tmp_path / "missing", tmp_path / "out")
+        known.prepare("eurlex57k", tmp_path / "missing", tmp_path / "out")
     source = publish(tmp_path / "source", "lines")
     with pytest.raises(ValueError, match="holds the published files; give another folder"):
-        datasets.prepare("eurlex57k", source, source)
+        known.prepare("eurlex57k", source, source)
     write(source / "dev.jsonl", '{"title": "no more"}\n')
     with pytest.raises(ValueError, match=r"dev\.jsonl, line 1 is not a document of EURLEX57K"):
-        datasets.prepare("eurlex57k", source, tmp_path / "out")
+        known.prepare("eurlex57k", source, tmp_path / "out")
     (source / "dev.jsonl").unlink()
     with pytest.raises(
         FileNotFoundError, match=r"has neither a folder dev/ with JSON files nor a file dev\.js"
     ):
-        datasets.prepare("eurlex57k", source, tmp_path / "out")
+        known.prepare("eurlex57k", source, tmp_path / "out")
 
 
 @pytest.mark.real_data
@@ -294,9 +290,9 @@ def test_layouts_of_the_papers_sets(tmp_path, name, folder, files):
     for i, place in enumerate([name, f"{name}/{folder}", folder]):
         root = tmp_path / str(i)
         put(root / place, files)
-        assert datasets.find(name, root) == root / place
+        assert known.find(name, root) == root / place
         with pytest.warns(UserWarning, match=r"is not the .* of the paper \(Table 1\)"):
-            data = datasets.load(name, root)
+            data = known.load(name, root)
         assert_same(data.X_train, X)
         assert_same(data.Y_train, Y)
         assert_same(data.X_test, np.array([[1, 0, 0, 0]], np.float32))
@@ -315,19 +311,19 @@ def test_quirks_of_the_papers_sets(tmp_path):
         },
     )
     with pytest.warns(UserWarning, match="3 training rows instead of 15,539, 1 test rows instead of 3,809"):
-        data = datasets.load("eurlex-4k", tmp_path, test="tst")
+        data = known.load("eurlex-4k", tmp_path, test="tst")
     assert_same(data.Y_train, Y)
     assert data.X_test.shape == (1, 4) and data.Y_test.shape == (1, 5)
     assert data.label_names == list("abcde")
     with pytest.raises(ValueError, match="eurlex-4k has no test part 'dev', only 'tst'"):
-        datasets.load("eurlex-4k", tmp_path, test="dev")
+        known.load("eurlex-4k", tmp_path, test="dev")
 
 
-@pytest.mark.parametrize("name", datasets.PAPER)
+@pytest.mark.parametrize("name", repository.PAPER)
 def test_a_missing_set_of_the_paper(tmp_path, name):
-    about = datasets.PAPER[name]
+    about = repository.PAPER[name]
     with pytest.raises(FileNotFoundError) as caught:
-        datasets.load(name, tmp_path)
+        known.load(name, tmp_path)
     for part in (
         f"data set {name!r} is not in {tmp_path}",
         f'"BoW Features" of {about.title} from http://manikvarma.org/downloads/XC/XMLRepository.html',
@@ -342,29 +338,29 @@ def test_a_missing_file_of_a_set_of_the_paper(tmp_path, missing):
     put(tmp_path / "amazon-3m", SPLIT)
     (tmp_path / "amazon-3m" / missing).unlink()
     with pytest.raises(FileNotFoundError) as caught:
-        datasets.load("amazon-3m", tmp_path)
+        known.load("amazon-3m", tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / 'amazon-3m' / missing} missing: fetch the")
 
 
 def test_a_missing_test_file_of_a_set_of_the_paper(tmp_path):
     put(tmp_path / "Eurlex", {"eurlex_train.txt": XC})
     with pytest.raises(FileNotFoundError, match=r"Eurlex/eurlex_test\.txt missing: fetch"):
-        datasets.load("eurlex-4k", tmp_path)
+        known.load("eurlex-4k", tmp_path)
 
 
 def test_statistics_by_hand():
     data = datasets.Dataset(csr_array(X), csr_array(Y), csr_array(X[:1]), csr_array(Y[:1]), None, None)
-    assert datasets.statistics(data) == (3, 1, 5, 4, 3 / 5, 3 / 3, 5 / 5, 5 / 4)
+    assert repository.statistics(data) == (3, 1, 5, 4, 3 / 5, 3 / 3, 5 / 5, 5 / 4)
 
 
 def papers_figures(about):
-    """Statistics that agree with Table 1; the mean that it does not show is far off."""
+    """repository.Statistics that agree with Table 1; the mean that it does not show is far off."""
     shown = (about.rows_per_label, about.labels_per_row)
     means = (-1, -1, *shown) if about.counts_test else (*shown, -1, -1)
-    return Statistics(about.n_rows, about.n_test, about.n_labels, about.n_features, *means)
+    return repository.Statistics(about.n_rows, about.n_test, about.n_labels, about.n_features, *means)
 
 
-@pytest.mark.parametrize("about", datasets.PAPER.values(), ids=datasets.PAPER)
+@pytest.mark.parametrize("about", repository.PAPER.values(), ids=repository.PAPER)
 def test_each_figure_of_table_1_is_checked(about):
     same = papers_figures(about)
     assert about.differences(same) == []
@@ -382,7 +378,7 @@ def test_each_figure_of_table_1_is_checked(about):
 
 def test_the_paper_and_the_generator_know_the_same_sets():
     """Two lists of the same figures; the paper's number of rows of Amazon-670K is a misprint."""
-    for name, about in datasets.PAPER.items():
+    for name, about in repository.PAPER.items():
         shape = datasets.SHAPES[name]
         for field in ("n_rows", "n_test", "n_labels", "n_features"):
             misprint = (name, field) == ("amazon-670k", "n_rows")
@@ -392,8 +388,24 @@ def test_the_paper_and_the_generator_know_the_same_sets():
         assert rows * shape.labels_per_row / shape.n_labels == pytest.approx(about.rows_per_label, rel=0.03)
         assert about.propensity == metrics.PROPENSITY[name]
     assert (
-        datasets.PAPER["amazon-670k"].differences(
-            papers_figures(datasets.PAPER["amazon-670k"])._replace(n_rows=490_449)
+        repository.PAPER["amazon-670k"].differences(
+            papers_figures(repository.PAPER["amazon-670k"])._replace(n_rows=490_449)
         )
         == []
     )
+
+
+def test_published_data_are_laid_out_by_the_command(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BONSAI_DATA", str(tmp_path / "root"))
+    content = {"celex_id": "1", "concepts": ["1"], "title": "the word", "header": "a word", "recitals": ""}
+    for part in ("train", "dev", "test"):
+        (tmp_path / "source" / part).mkdir(parents=True)
+        for i in range(2):
+            path = tmp_path / "source" / part / f"{i}.json"
+            path.write_text(json.dumps(content | {"main_body": ["word"]}))
+    with pytest.warns(match="this is not EURLEX57K as published"):
+        assert __main__.main(["prepare", "eurlex57k", str(tmp_path / "source")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'root' / 'eurlex57k'}\n"
+    assert known.load("eurlex57k").feature_names == ["the", "word"]
+    assert __main__.main(["prepare", "eurlex57k", str(tmp_path / "missing")]) == 1
+    assert "missing is not a folder; get it from" in capsys.readouterr().err

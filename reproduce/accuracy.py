@@ -6,11 +6,11 @@ from typing import Any
 
 from bonsai_xmc import Bonsai
 
-from . import _plots, _remarks
-from ._bench import CUTOFFS, Bench, Factory, paper_depth, preset
-from ._comparisons import Comparisons
-from ._published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL
-from ._results import (
+from . import plots, remarks
+from .bench import CUTOFFS, Bench, Factory, paper_depth, preset
+from .comparisons import Comparisons
+from .published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL
+from .results import (
     Experiment,
     Result,
     Table,
@@ -21,7 +21,7 @@ from ._results import (
     spread,
     title_of,
 )
-from ._statistics import mean_and_sd
+from .statistics import mean_and_sd
 
 Runs = dict[str, list[dict[str, Any]]]
 
@@ -79,9 +79,9 @@ def precision(bench: Bench) -> Result:
             *(compared.sentence(a, b, ["P@1", "P@5"]) for a, b in named if a in runs and b in runs),
         ],
         seeds_text(bench) + "; DiSMEC has no random tree and is run once.",
-        lambda: _plots.dots(runs, [at("P")]),
+        lambda: plots.dots(runs, [at("P")]),
         f"Dots of P@1, P@3 and P@5 of {', '.join(map(title_of, runs))} on {bench.source.name}",
-        remarks=_remarks.single_leaf(bench.source.data) + _remarks.equal_systems(runs, keys),
+        remarks=remarks.single_leaf(bench.source.data) + remarks.equal_systems(runs, keys),
         comparisons=compared.records(),
     )
 
@@ -128,9 +128,9 @@ def tail(bench: Bench) -> Result:
             if a in runs and b in runs
         ],
         f"{seeds_text(bench)}. Propensities with A = {A}, B = {B}.",
-        lambda: _plots.dots(runs, [at("PSP"), at("PSnDCG")]),
+        lambda: plots.dots(runs, [at("PSP"), at("PSnDCG")]),
         f"Dots of PSP and PSnDCG at 1, 3 and 5 on {bench.source.name}",
-        remarks=_remarks.no_tail(bench.source.data) + _remarks.equal_systems(runs, keys),
+        remarks=remarks.no_tail(bench.source.data) + remarks.equal_systems(runs, keys),
         comparisons=compared.records(),
     )
 
@@ -154,9 +154,9 @@ def coverage(bench: Bench) -> Result:
         ],
         [compared.sentence(a, b) for a, b in compared.pairs],
         seeds_text(bench) + ".",
-        lambda: _plots.dots(runs, [at("C"), at("CC")]),
+        lambda: plots.dots(runs, [at("C"), at("CC")]),
         f"Dots of coverage at 1, 3 and 5 on {bench.source.name}",
-        remarks=_remarks.equal_systems(runs, keys),
+        remarks=remarks.equal_systems(runs, keys),
         comparisons=compared.records(),
     )
 
@@ -194,11 +194,11 @@ def output_space(bench: Bench) -> Result:
         [each.sentence(a, b) for each in (compared, shown) for a, b in each.pairs],
         f"{seeds_text(bench)}. For comparison: Bonsai-i and Parabel, which cluster in the input space. "
         + compared.note,
-        lambda: _plots.dots(runs | others, [at("P"), at("PSP")]),
+        lambda: plots.dots(runs | others, [at("P"), at("PSP")]),
         f"Dots of P@k and PSP@k of Bonsai-o and Parabel-o on {bench.source.name}",
-        remarks=_remarks.no_cooccurrence(bench.source.data)
-        + _remarks.single_leaf(bench.source.data)
-        + _remarks.equal_systems(runs | others, at("P", "PSP")),
+        remarks=remarks.no_cooccurrence(bench.source.data)
+        + remarks.single_leaf(bench.source.data)
+        + remarks.equal_systems(runs | others, at("P", "PSP")),
         comparisons=compared.records(),
     )
 
@@ -260,9 +260,9 @@ def balance(bench: Bench) -> Result:
         ],
         f"{seeds_text(bench)}; three trees each, label vectors from the input space. “100 unbalanced” is "
         "Bonsai-i, “2 balanced” is Parabel.",
-        lambda: _plots.dots(runs, [at("P"), at("PSP")]),
+        lambda: plots.dots(runs, [at("P"), at("PSP")]),
         f"Dots of P@k and PSP@k for 2 or 100 children, balanced or not, on {bench.source.name}",
-        remarks=_remarks.single_leaf(bench.source.data) + _remarks.equal_systems(runs, at("P", "PSP")),
+        remarks=remarks.single_leaf(bench.source.data) + remarks.equal_systems(runs, at("P", "PSP")),
         comparisons=compared.records(),
     )
 

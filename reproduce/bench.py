@@ -10,10 +10,10 @@ import numpy as np
 from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc._progress import ProgressBar
 
-from . import _beam, _published
-from ._results import plural
-from ._source import Source
-from ._store import Store
+from . import beam, published
+from .results import plural
+from .source import Source
+from .store import Store
 
 #: The k of P@k and the other metrics.
 CUTOFFS = (1, 3, 5)
@@ -45,7 +45,7 @@ def preset(name: str, **overrides: Any) -> Factory:
 
 def paper_depth(paper: str | None) -> dict[str, Any]:
     """The paper's depth of wide trees on a data set, as a parameter."""
-    return {"max_depth": 2} if paper in _published.TWO_LEVELS else {}
+    return {"max_depth": 2} if paper in published.TWO_LEVELS else {}
 
 
 def paper_systems(paper: str | None) -> dict[str, Factory]:
@@ -217,8 +217,8 @@ def _forest_facts(model: Bonsai, Y: Any) -> dict[str, Any]:
                 "nodes": tree.n_nodes,
                 "largest_leaf": int(tree.sizes[tree.arrays["is_leaf"]].max()),
                 "labels": tree.n_labels,
-                "early_labels": len(_beam.early_labels(tree, model.strategy_.max_depth)),
-                "work": _beam.training_work(tree, Y),
+                "early_labels": len(beam.early_labels(tree, model.strategy_.max_depth)),
+                "work": beam.training_work(tree, Y),
             }
             for tree in trees
         ],

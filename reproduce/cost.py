@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import _plots
-from ._accuracy import seeds_text
-from ._bench import Bench
-from ._results import Experiment, Result, Table, published_table, spread, title_of
-from ._statistics import mean_and_sd
+from . import plots
+from .accuracy import seeds_text
+from .bench import Bench
+from .results import Experiment, Result, Table, published_table, spread, title_of
+from .statistics import mean_and_sd
 
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -36,7 +36,7 @@ def cost(bench: Bench) -> Result:
             if a in runs and b in runs
         ],
         seeds_text(bench) + ". Prediction of the test rows as one batch, and single-row latency (p50 of 50).",
-        lambda: _plots.times(runs),
+        lambda: plots.times(runs),
         f"Training and prediction times on {bench.source.name}",
     )
 

@@ -1,6 +1,6 @@
 """Numbers published in the paper, from its tables and the sources of its figures."""
 
-from bonsai_xmc.datasets import PAPER
+from .repository import PAPER
 
 #: Names of the paper's data sets.
 NAMES = {name: about.title for name, about in PAPER.items()}

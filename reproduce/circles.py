@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bonsai_xmc._tree import LabelTree
 
-from ._packing import Circles, Ints, pack
+from .packing import Circles, Ints, pack
 
 _GRID = 1_000_000  # radius of the root in the integers of a page: one pixel at 1,000-fold zoom
 _RASTER = 3_000  # more circles than this are drawn as pixels in a vector graphic, which would be slow to show
@@ -117,7 +117,7 @@ def page(
     # ASCII, since a name with lone surrogates cannot be encoded in UTF-8; "<" could end the script element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     heading = html.escape(title).encode("ascii", "xmlcharrefreplace").decode()
-    folder = files(__package__) / "_circles_page"
+    folder = files(__package__) / "circles_page"
     template, style, *scripts = (
         folder.joinpath(name).read_text(encoding="utf-8")
         for name in ("page.html", "style.css", "tree.js", "panel.js", "search.js")

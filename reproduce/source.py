@@ -11,8 +11,9 @@ from bonsai_xmc.datasets import Dataset
 from bonsai_xmc.datasets._folders import find_part
 from bonsai_xmc.datasets._reading import read_parts
 
-from . import _published
-from ._store import data_digest
+from . import known, published
+from .repository import PAPER
+from .store import data_digest
 
 _GENERATED = "generated:"
 #: The paper's data set of the same origin, though with other rows and features.
@@ -75,7 +76,7 @@ class Source(NamedTuple):
 
 def known_names() -> Sequence[str]:
     """Names that `load` accepts."""
-    return (*datasets._named._SOURCES, *datasets.PAPER)
+    return (*known.SOURCES, *PAPER)
 
 
 def canonical(text: str) -> str:
@@ -90,7 +91,7 @@ def check(text: str) -> None:
     if text.startswith(_GENERATED):
         _generated_shape(text)
     elif text in known_names():
-        datasets.find(text)
+        known.find(text)
     elif not all(os.path.exists(path) for path in text.split(",")):
         raise ValueError(
             f"data {text!r} is unknown: give one of {', '.join(known_names())}, a folder with its training "
@@ -105,18 +106,18 @@ def load(text: str) -> Source:
     """The data that `text` names; see `check` for what that can be."""
     text = canonical(text)
     check(text)
-    paper, generated, known = None, False, text
+    paper, generated, origin = None, False, text
     if text.startswith(_GENERATED):
         shape, fraction = _generated_shape(text)
-        data, generated, known = datasets.make_xmc(shape, scale=fraction), True, shape
+        data, generated, origin = datasets.make_xmc(shape, scale=fraction), True, shape
     elif text in known_names():
-        data = datasets.load(text)
+        data = known.load(text)
     else:
         data = _from_files(text)
-    if known in _published.NAMES:
-        paper = known
+    if origin in published.NAMES:
+        paper = origin
     slug = re.sub(r"[^\w.-]+", "-", text).strip("-.")
-    propensity = metrics.PROPENSITY.get(known, (0.55, 1.5))
+    propensity = metrics.PROPENSITY.get(origin, (0.55, 1.5))
     return Source(text, slug, data, data_digest(data), paper, generated, propensity)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _published
-from ._statistics import mean_and_sd
+from .published import NAMES
+from .statistics import mean_and_sd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ._bench import Bench
+    from .bench import Bench
 
 #: Marks a number of the paper, as against one measured here.
 PUBLISHED = "†"
@@ -166,7 +166,7 @@ def measured_table(
     published = published or {}
     columns = ["", *keys]
     if published and paper:
-        columns += [f"{key}, {_published.NAMES[paper]} {PUBLISHED}" for key in keys]
+        columns += [f"{key}, {NAMES[paper]} {PUBLISHED}" for key in keys]
     rows = []
     for name in [*runs, *(name for name in published if name not in runs)]:
         ours = [spread([run["metrics"][key] for run in runs.get(name, ())]) for key in keys]

@@ -13,12 +13,14 @@ from bonsai_xmc._params import threads_of
 from bonsai_xmc._progress import ProgressBar
 from bonsai_xmc._store.files import PathLike
 
-from . import _accuracy, _cost, _depth, _labels, _plots, _report, _source
-from ._bench import Bench, Systems, paper_systems
-from ._results import Experiment, Result, plural
-from ._store import Store, write_json, write_text
+from . import accuracy, cost, depth, labels, plots
+from . import source as sources
+from .bench import Bench, Systems, paper_systems
+from .report import write as write_report
+from .results import Experiment, Result, plural
+from .store import Store, write_json, write_text
 
-_ALL = _labels.EXPERIMENTS | _accuracy.EXPERIMENTS | _cost.EXPERIMENTS | _depth.EXPERIMENTS
+_ALL = labels.EXPERIMENTS | accuracy.EXPERIMENTS | cost.EXPERIMENTS | depth.EXPERIMENTS
 
 #: The experiments by name, in the order of the paper.
 EXPERIMENTS: dict[str, Experiment] = {
@@ -52,7 +54,7 @@ def run(
     names : str or several
         Names in ``EXPERIMENTS``, or "all".
     data : str or several
-        A name that ``datasets.load`` knows, a folder, two files as ``"TRAIN,TEST"``, or
+        A name that `known.load` knows, a folder, two files as ``"TRAIN,TEST"``, or
         ``"generated:SHAPE*FRACTION"``.
     output : path
         Folder to write to; created if missing.
@@ -79,12 +81,12 @@ def run(
     Examples
     --------
     >>> import tempfile
-    >>> from bonsai_xmc import experiments
-    >>> path = experiments.run("powerlaw", "generated:small*0.5", tempfile.mkdtemp(), seeds=1)
+    >>> import reproduce
+    >>> path = reproduce.run("powerlaw", "generated:small*0.5", tempfile.mkdtemp(), seeds=1)
     >>> path.name, (path.parent / "powerlaw").is_dir()
     ('report.html', True)
     """
-    names, data = _listed(names), _listed(map(_source.canonical, _listed(data)))
+    names, data = _listed(names), _listed(map(sources.canonical, _listed(data)))
     chosen = _chosen(names)
     seeds = (2 if quick else 5) if seeds is None else seeds
     if seeds < 1:
@@ -92,13 +94,13 @@ def run(
     threads = threads_of(n_jobs)
     folder = Path(output)
     for text in data:
-        _source.check(text)
+        sources.check(text)
         if os.path.isdir(text) and folder.is_dir() and folder.samefile(text):
             raise ValueError(f"{output} holds the data; give another folder for the results")
-    _plots.require()
+    plots.require()
     store = Store(folder)
     for text in data:
-        source = _source.load(text)
+        source = sources.load(text)
         bench = Bench(
             source,
             paper_systems(source.paper) | dict(systems or {}),
@@ -112,7 +114,7 @@ def run(
             bench.experiment = name
             _write(folder / name, name, bench, EXPERIMENTS[name].run(bench))
             # After each experiment, so that an interrupted run leaves a report of what is finished.
-            _report.write(folder, EXPERIMENTS)
+            write_report(folder, EXPERIMENTS)
             report(f"{text}  {name}  done")
     report(f"{store.computed} units of work computed, {store.reused} reused")
     return folder / "report.html"
@@ -138,7 +140,7 @@ def _write(folder: Path, name: str, bench: Bench, result: Result) -> None:
     stem = folder / bench.source.slug
     write_text(f"{stem}.csv", _csv(result.numbers))
     if result.draw is not None:
-        _plots.save(result.draw, os.fspath(stem), _heading(bench, result))
+        plots.save(result.draw, os.fspath(stem), _heading(bench, result))
     for ending, text in result.pages.items():
         write_text(f"{stem}.{ending}", text)
     content: dict[str, Any] = {

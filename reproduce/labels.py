@@ -4,14 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc import Bonsai, LabelTree, datasets
-from bonsai_xmc.datasets import PAPER
+from bonsai_xmc import Bonsai, LabelTree
 from bonsai_xmc.metrics import TAIL_ROWS
 
-from . import _circles, _plots, _remarks
-from ._bench import Bench
-from ._results import PUBLISHED, Experiment, Result, Table, published_table
-from ._statistics import fit_power_law
+from . import circles, plots, remarks
+from .bench import Bench
+from .repository import PAPER
+from .repository import statistics as statistics_of
+from .results import PUBLISHED, Experiment, Result, Table, published_table
+from .statistics import fit_power_law
 
 _FIGURES = {
     "n_rows": "training rows",
@@ -28,7 +29,7 @@ _FIGURES = {
 def statistics(bench: Bench) -> Result:
     """Table 1."""
     source = bench.source
-    found = datasets.statistics(source.data)
+    found = statistics_of(source.data)
     used = int(np.count_nonzero(source.data.Y_train.sum(axis=0)))
     ours = {**{_FIGURES[name]: value for name, value in found._asdict().items()}, "labels with rows": used}
     rows = [[name, _figure(value)] for name, value in ours.items()]
@@ -56,7 +57,7 @@ def _figure(value: float) -> str:
 
 def powerlaw(bench: Bench) -> Result:
     """Figure 1 and equation 1."""
-    counts = _remarks.label_counts(bench.source.data)
+    counts = remarks.label_counts(bench.source.data)
     used = np.sort(counts[counts > 0])[::-1]
     law = fit_power_law(counts)
     rare, more = float(np.mean(used < TAIL_ROWS)), int(np.count_nonzero(used > TAIL_ROWS))
@@ -79,9 +80,9 @@ def powerlaw(bench: Bench) -> Result:
         ],
         f"{bench.source.note} Training rows of each label, by rank. The line is a least-squares fit of log "
         "N_r on log r; each decade of ranks has the same weight.",
-        lambda: _plots.power_law(used, law),
+        lambda: plots.power_law(used, law),
         f"Label frequency against rank on {bench.source.name}, log-log, with the fitted power law",
-        remarks=_remarks.no_tail(bench.source.data) + _remarks.poor_fit(law.r_squared),
+        remarks=remarks.no_tail(bench.source.data) + remarks.poor_fit(law.r_squared),
         seeds="",
     )
 
@@ -96,7 +97,7 @@ PARTITIONS: dict[str, dict[str, Any]] = {
 def partition(bench: Bench) -> Result:
     """Figure 3."""
     names = bench.source.data.label_names
-    counts = _remarks.label_counts(bench.source.data)
+    counts = remarks.label_counts(bench.source.data)
     trees: dict[str, LabelTree] = {}
     for name, params in PARTITIONS.items():
         model = Bonsai(classifiers="leaf", n_trees=1, random_state=0, **params)
@@ -132,9 +133,9 @@ def partition(bench: Bench) -> Result:
         f"{bench.source.note} Seed 0. The area of a circle is its number of labels; darker circles are "
         "deeper. Depth counts splits, 2 and 6 as in the paper. The interactive page zooms, shows label "
         "names and searches them.",
-        lambda: _plots.partitions(trees),
+        lambda: plots.partitions(trees),
         f"Nested circles of the label trees of Bonsai and Parabel on {bench.source.name}",
-        {"html": _circles.page(trees, known, counts, title=f"Label trees of {bench.source.name}")},
+        {"html": circles.page(trees, known, counts, title=f"Label trees of {bench.source.name}")},
         remarks=[] if rows else ["The labels fit into one leaf. There is no partition to show."],
         seeds="seed 0",
     )

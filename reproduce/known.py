@@ -14,11 +14,11 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc._store.files import PathLike
+from bonsai_xmc.datasets._matrices import SHAPES
+from bonsai_xmc.datasets._types import Dataset
 
-from . import _eurlex57k, _repository
-from ._matrices import SHAPES
-from ._repository import PAPER
-from ._types import Dataset
+from . import eurlex57k, repository
+from .repository import PAPER
 
 ROOT_VARIABLE = "BONSAI_DATA"
 
@@ -49,16 +49,16 @@ def find(name: str, root: PathLike | None = None) -> Path:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from bonsai_xmc import datasets
+    >>> from reproduce import known
     >>> root = pathlib.Path(tempfile.mkdtemp())
     >>> (root / "eurlex57k").mkdir()
-    >>> datasets.find("eurlex57k", root) == root / "eurlex57k"
+    >>> known.find("eurlex57k", root) == root / "eurlex57k"
     True
     """
     name = known_name(name)
     base = data_root(root)
     if name in PAPER:
-        return _repository.locate(PAPER[name], base)
+        return repository.locate(PAPER[name], base)
     folder = base / name
     if not folder.is_dir():
         raise FileNotFoundError(f"data set {name!r} is not at {folder}: {_advice(name, folder)}")
@@ -76,11 +76,11 @@ def data_root(root: PathLike | None = None) -> Path:
 def known_name(name: str) -> str:
     """The name of a known data set as it is written here."""
     lower = name.lower()
-    if lower not in _SOURCES and lower not in PAPER:
+    if lower not in SOURCES and lower not in PAPER:
         hint = ""
         if lower in SHAPES:
             hint = f"; load_xc(path) reads its files, make_xmc({lower!r}) generates data of its shape"
-        known = ", ".join([*_SOURCES, *PAPER])
+        known = ", ".join([*SOURCES, *PAPER])
         raise ValueError(f"data set {name!r} is unknown, there are {known}{hint}")
     return lower
 
@@ -92,7 +92,7 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
     and labels that occur only in the test part of a text set are left out.
 
     Nothing is downloaded. For a data set that is missing, the error says where it comes from and what to do
-    with its files. Data sets of the paper are compared with ``datasets.PAPER``; a difference gives a warning.
+    with its files. Data sets of the paper are compared with `repository.PAPER`; a difference gives a warning.
 
     Parameters
     ----------
@@ -109,20 +109,20 @@ def load(name: str, root: PathLike | None = None, test: str | None = None) -> Da
 
     Examples
     --------
-    >>> from bonsai_xmc import datasets
-    >>> data = datasets.load("bibtex")
+    >>> from reproduce import known
+    >>> data = known.load("bibtex")
     >>> data.X_train.shape, data.Y_train.shape, data.label_names[:2]
     ((4880, 1836), (4880, 159), ['2005', '2006'])
     """
     name, folder = known_name(name), find(name, root)
-    tests = ("tst",) if name in PAPER else _SOURCES[name].tests
+    tests = ("tst",) if name in PAPER else SOURCES[name].tests
     part = tests[0] if test is None else test
     if part not in tests:
         raise ValueError(f"{name} has no test part {part!r}, only {', '.join(map(repr, tests))}")
     if name in PAPER:
-        data = _repository.read(PAPER[name], folder)
+        data = repository.read(PAPER[name], folder)
         return data._replace(label_names=_label_lines(folder, data.Y_train.shape[1]))
-    source = _SOURCES[name]
+    source = SOURCES[name]
     try:
         return source.read(source, folder, part)
     except FileNotFoundError as error:
@@ -153,7 +153,7 @@ def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path
     Examples
     --------
     >>> import json, pathlib, tempfile, warnings
-    >>> from bonsai_xmc import datasets
+    >>> from reproduce import known
     >>> here = pathlib.Path(tempfile.mkdtemp())
     >>> text = {"title": "Fish", "header": "fish", "recitals": "law", "main_body": ["law"], "concepts": ["7"]}
     >>> for part in ("train", "dev", "test"):
@@ -161,28 +161,29 @@ def prepare(name: str, source: PathLike, folder: PathLike | None = None) -> Path
     ...     for name in ("a.json", "b.json"):
     ...         _ = (here / "published" / part / name).write_text(json.dumps(text))
     >>> with warnings.catch_warnings(action="ignore"):  # the data set is not complete
-    ...     _ = datasets.prepare("eurlex57k", here / "published", here / "eurlex57k")
-    >>> datasets.load("eurlex57k", root=here).feature_names
+    ...     _ = known.prepare("eurlex57k", here / "published", here / "eurlex57k")
+    >>> known.load("eurlex57k", root=here).feature_names
     ['fish', 'law']
     """
     if known_name(name) != "eurlex57k":
-        raise ValueError(f"{name!r} cannot be prepared, only 'eurlex57k'; see datasets.load for the others")
+        raise ValueError(f"{name!r} cannot be prepared, only 'eurlex57k'; see known.load for the others")
     target = Path(folder) if folder is not None else data_root() / "eurlex57k"
     if not Path(source).is_dir():
-        raise FileNotFoundError(f"{os.fspath(source)} is not a folder; {_eurlex57k.ORIGIN}")
-    _eurlex57k.lay_out(Path(source), target)
+        raise FileNotFoundError(f"{os.fspath(source)} is not a folder; {eurlex57k.ORIGIN}")
+    eurlex57k.lay_out(Path(source), target)
     return target
 
 
 def _advice(name: str, folder: Path) -> str:
     elsewhere = f"or set {ROOT_VARIABLE} (or root) to the folder that holds {name}/"
     if name == "eurlex57k":
-        return f"{_eurlex57k.ORIGIN}, then run: bonsai data eurlex57k SOURCE -o {folder}; {elsewhere}"
-    return f"{_SOURCES[name].origin}; put {', '.join(_files(name))} there, {elsewhere}"
+        command = f"python -m reproduce prepare eurlex57k SOURCE -o {folder}"
+        return f"{eurlex57k.ORIGIN}, then run: {command}; {elsewhere}"
+    return f"{SOURCES[name].origin}; put {', '.join(_files(name))} there, {elsewhere}"
 
 
 def _files(name: str) -> list[str]:
-    source = _SOURCES[name]
+    source = SOURCES[name]
     if source.fields:
         return [f"{part}.jsonl.gz" for part in ("train", *source.tests)]
     return [f"{letter}_{part}.npz" for part in ("trn", *source.tests) for letter in "XY"]
@@ -250,9 +251,9 @@ def _names_of(folder: Path, ids: list[Any]) -> list[str]:
 
 
 _TATE_FIELDS = ("title", "medium", "artists", "dateText", "classification", "groupTitle", "inscription")
-_REPOSITORY = f"it comes from {_repository.PAGE}; datasets.load_xc and save_xc turn text into .npz"
-_SOURCES = {
-    "eurlex57k": _Source(_read_matrices, _eurlex57k.ORIGIN, ("tst", "dev")),
+_REPOSITORY = f"it comes from {repository.PAGE}; datasets.load_xc and save_xc turn text into .npz"
+SOURCES = {
+    "eurlex57k": _Source(_read_matrices, eurlex57k.ORIGIN, ("tst", "dev")),
     "tibkat-core": _Source(
         _read_records,
         "its records are the tib-core track of SemEval-2025 task 5 (LLMs4Subjects)",

@@ -10,13 +10,14 @@ import numpy as np
 from bonsai_xmc import Bonsai
 from bonsai_xmc.metrics import TAIL_ROWS
 
-from . import _beam, _plots, _remarks
-from ._accuracy import at
-from ._bench import CUTOFFS, Bench, preset
-from ._comparisons import Comparisons
-from ._published import DEPTH, NAMES, STEP_PROBABILITY
-from ._results import Experiment, Result, Table, plural, printed, published_table, spread, title_of
-from ._statistics import mean_and_sd
+from . import plots, remarks
+from .accuracy import at
+from .beam import TreeSearch, early_labels, path_survival, without_early_leaves
+from .bench import CUTOFFS, Bench, preset
+from .comparisons import Comparisons
+from .published import DEPTH, NAMES, STEP_PROBABILITY
+from .results import Experiment, Result, Table, plural, printed, published_table, spread, title_of
+from .statistics import mean_and_sd
 
 DEPTHS = (2, 3, 4, 5, 6)
 _MANY_LABELS = 100_000  # from here on two levels would be too wide; the paper starts with three
@@ -26,7 +27,7 @@ ROWS_FOLLOWED = 1000  # test rows whose paths are followed
 _SAME_CURVE = 0.05  # points; curves closer than this cannot be told apart in the figure
 
 #: The curves: their keys in a unit of work, and their titles.
-CURVES = {name: curve.title for name, curve in _plots.DEPTH_CURVES.items()}
+CURVES = {name: curve.title for name, curve in plots.DEPTH_CURVES.items()}
 _FOREST_CURVES = ("metrics", "equal", "dropped")
 
 
@@ -92,7 +93,7 @@ def depth(bench: Bench) -> Result:
         f"{ROWS_COUNTED} test rows. An early leaf lies above the last level. The original implementation "
         "loses the labels of early leaves; the curves “early leaves dropped” reproduce that. In a forest "
         f"another tree may still find them. {compared.note}",
-        lambda: _plots.depth_curves(runs, DEPTH, paper),
+        lambda: plots.depth_curves(runs, DEPTH, paper),
         f"P@k and nDCG@k against tree depth on {bench.source.name}, with the paper's curves",
         remarks=_depth_remarks(runs),
         comparisons=compared.records(),
@@ -119,14 +120,14 @@ def _depth_remarks(runs: dict[int, list[dict[str, Any]]]) -> list[str]:
         title: [mean_and_sd([run[curve][key] for run in of])[0] for of in runs.values() for key in at("P")]
         for curve, title in CURVES.items()
     }
-    return _remarks.coinciding(curves, _SAME_CURVE)
+    return remarks.coinciding(curves, _SAME_CURVE)
 
 
 def _with_and_without(bench: Bench, model: Bonsai) -> tuple[dict[str, float], dict[str, float]]:
     """Metrics of the predictions, and with the labels of early leaves dropped."""
     X = bench.source.data.X_test
     metrics = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
-    ids, scores = _beam.without_early_leaves(model).top_k(X, max(CUTOFFS))
+    ids, scores = without_early_leaves(model).top_k(X, max(CUTOFFS))
     return metrics, bench.evaluate(np.where(scores > 0, ids, -1))
 
 
@@ -140,7 +141,7 @@ def _measured(bench: Bench, target: float | None, model: Bonsai) -> dict[str, An
     X = bench.source.data.X_test
     bench.fit(model)
     metrics, dropped = _with_and_without(bench, model)
-    search = _beam.TreeSearch(model, X[bench.sample(ROWS_COUNTED)])
+    search = TreeSearch(model, X[bench.sample(ROWS_COUNTED)])
     beam = 10 if model.beam_size == "auto" else int(model.beam_size or 0)
     evaluated = search.run(beam).evaluated
     equal, equal_beam = metrics, beam
@@ -149,7 +150,7 @@ def _measured(bench: Bench, target: float | None, model: Bonsai) -> dict[str, An
         model.beam_size = equal_beam
         equal = bench.evaluate(model.top_k(X, max(CUTOFFS))[0])
     trees = model.trees_
-    early = [len(_beam.early_labels(tree, model.strategy_.max_depth)) / tree.n_labels for tree in trees]
+    early = [len(early_labels(tree, model.strategy_.max_depth)) / tree.n_labels for tree in trees]
     return {
         "branching_factor": model.branching_factor,
         "metrics": metrics,
@@ -281,7 +282,7 @@ def propagation(bench: Bench) -> Result:
         f"{bench.source.note} One tree, {plural(bench.seeds, 'seed')}, up to {ROWS_FOLLOWED:,} test rows "
         f"with {pairs} (row, true label) pairs. A step is one level down the tree; a label survives it if "
         f"the node on its path is in the beam. Tail labels have fewer than {TAIL_ROWS} training rows.",
-        lambda: _plots.survival(runs, STEP_PROBABILITY),
+        lambda: plots.survival(runs, STEP_PROBABILITY),
         f"Share of true labels whose path is still in the beam, by level, on {bench.source.name}",
         remarks=_survival_remarks(bench, runs),
     )
@@ -289,26 +290,26 @@ def propagation(bench: Bench) -> Result:
 
 def _survival_remarks(bench: Bench, runs: dict[str, list[dict[str, Any]]]) -> list[str]:
     if not any(run["steps"] for of in runs.values() for run in of):
-        return _remarks.single_leaf(bench.source.data)
+        return remarks.single_leaf(bench.source.data)
     curves = {
         f"{title_of(name)}, beam {beam}": [100 * mean_and_sd(step)[0] for step in zip(*of, strict=False)]
         for name, all_runs in runs.items()
-        for beam in _plots.SURVIVAL_BEAMS
+        for beam in plots.SURVIVAL_BEAMS
         if all(of := [run[f"beam {beam}"]["all"] for run in all_runs])
     }
     tail_pairs = min(run["tail_pairs"] for of in runs.values() for run in of)
-    return _remarks.no_tail(bench.source.data, tail_pairs) + _remarks.coinciding(curves, 10 * _SAME_CURVE)
+    return remarks.no_tail(bench.source.data, tail_pairs) + remarks.coinciding(curves, 10 * _SAME_CURVE)
 
 
 def _survival(bench: Bench, model: Bonsai) -> dict[str, Any]:
     data = bench.source.data
     bench.fit(model)
     rows = bench.sample(ROWS_FOLLOWED)
-    search = _beam.TreeSearch(model, data.X_test[rows])
-    counts = _remarks.label_counts(data)
+    search = TreeSearch(model, data.X_test[rows])
+    counts = remarks.label_counts(data)
     result: dict[str, Any] = {"steps": search.tree.depth - 1}
     for beam in BEAMS:
-        survived, labels = _beam.path_survival(search.tree, search.run(beam).kept, data.Y_test[rows])
+        survived, labels = path_survival(search.tree, search.run(beam).kept, data.Y_test[rows])
         tail = counts[labels] < TAIL_ROWS
         result[f"beam {beam}"] = {
             "all": survived.mean(axis=0).tolist() if len(survived) else [],

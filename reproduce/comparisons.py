@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ._results import Table, plural, signed, title_of
-from ._statistics import MIN_DIFFERENCES, holm, paired_t_test
+from .results import Table, plural, signed, title_of
+from .statistics import MIN_DIFFERENCES, holm, paired_t_test
 
 #: What a p-value says of itself wherever it is printed.
 METHOD = "Holm"

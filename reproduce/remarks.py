@@ -8,7 +8,7 @@ import numpy as np
 from bonsai_xmc.datasets import Dataset
 from bonsai_xmc.metrics import TAIL_ROWS
 
-from ._results import plural, title_of
+from .results import plural, title_of
 
 _FEW_PAIRS = 100  # test occurrences; a share of fewer has a standard error of up to five points
 _POOR_FIT = 0.8  # R² of a power law below which it is none

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from scipy.sparse import csr_array
 
+from bonsai_xmc.datasets._folders import LAYOUTS, LONG_NAMES, Layout, find_part, versions
+from bonsai_xmc.datasets._matrices import SHAPES
+from bonsai_xmc.datasets._reading import load_xc
+from bonsai_xmc.datasets._types import Dataset, widened
 from bonsai_xmc.metrics import PROPENSITY
-
-from ._folders import LAYOUTS, LONG_NAMES, Layout, find_part, versions
-from ._matrices import SHAPES
-from ._reading import load_xc
-from ._types import Dataset, widened
 
 PAGE = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
@@ -77,12 +76,13 @@ class PaperSet(NamedTuple):
     def differences(self, found: Statistics) -> list[str]:
         """Differences between a data set and Table 1, in words; empty if there are none.
 
-        Examples
-        --------
-        >>> from bonsai_xmc import datasets
-        >>> data = datasets.make_xmc(n_rows=200, random_state=0)
-        >>> datasets.PAPER["eurlex-4k"].differences(datasets.statistics(data))[0]
-        '200 training rows instead of 15,539'
+            Examples
+            --------
+            >>> from bonsai_xmc import datasets
+        >>> from reproduce import repository
+            >>> data = datasets.make_xmc(n_rows=200, random_state=0)
+            >>> repository.PAPER["eurlex-4k"].differences(repository.statistics(data))[0]
+            '200 training rows instead of 15,539'
         """
         texts = []
         shape = SHAPES[self.name]  # from the repository's page, which corrects a misprint in the table
@@ -144,8 +144,9 @@ def statistics(data: Dataset) -> Statistics:
     Examples
     --------
     >>> from bonsai_xmc import datasets
+    >>> from reproduce import repository
     >>> data = datasets.make_xmc(n_rows=200, n_test=50, n_labels=20, random_state=0)
-    >>> found = datasets.statistics(data)
+    >>> found = repository.statistics(data)
     >>> found.n_rows, found.n_test, found.n_labels
     (200, 50, 20)
     >>> found.rows_per_label == data.Y_train.nnz / 20

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bonsai_xmc._store.files import opened, replacing_text
-
-from ._folders import versions
-from ._writing import save_sparse
+from bonsai_xmc.datasets._folders import versions
+from bonsai_xmc.datasets._writing import save_sparse
 
 PAGE = "http://nlp.cs.aueb.gr/software_and_datasets/EURLEX57K"
 _MIRROR = "https://archive.org/download/EURLEX57K"

@@ -9,9 +9,9 @@ import numpy as np
 from bonsai_xmc._store.files import replacing
 from bonsai_xmc.metrics import TAIL_ROWS
 
-from ._published import NAMES
-from ._results import title_of
-from ._statistics import PowerLaw, mean_and_sd
+from .published import NAMES
+from .results import title_of
+from .statistics import PowerLaw, mean_and_sd
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,12 +156,12 @@ def power_law(counts: Any, law: PowerLaw) -> "Figure":
 
 def partitions(trees: Mapping[str, Any]) -> "Figure":
     """Label trees as nested circles, side by side."""
-    from . import _circles, _packing
+    from . import circles, packing
 
     figure, grid = _figure(0.55 + _WIDTH / 2, 1, len(trees))
     levels = max(tree.depth for tree in trees.values())
     for axes, (title, tree) in zip(grid[0], trees.items(), strict=True):
-        _circles.draw(axes, _packing.pack(tree, labels=False), levels)
+        circles.draw(axes, packing.pack(tree, labels=False), levels)
         axes.set_title(title)
     return figure
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._results import PUBLISHED, Experiment, Table
-from ._store import write_text
+from .results import PUBLISHED, Experiment, Table
+from .store import write_text
 
 _TITLE = "Bonsai: the paper's experiments"
 _INTRODUCTION = (

@@ -8,14 +8,15 @@ import sys
 
 import numpy as np
 import pytest
+import reproduce
+from reproduce import EXPERIMENTS, __main__, beam, depth, published, remarks, source, store
+from reproduce.comparisons import Comparisons
+from reproduce.depth import branching_for
+from reproduce.statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, LabelTree, _cli, datasets, experiments
+from bonsai_xmc import Bonsai, LabelTree, datasets
 from bonsai_xmc.datasets import Dataset
-from bonsai_xmc.experiments import EXPERIMENTS, _beam, _depth, _published, _remarks, _source
-from bonsai_xmc.experiments._comparisons import Comparisons
-from bonsai_xmc.experiments._depth import branching_for
-from bonsai_xmc.experiments._statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 
 DATA = "generated:small*0.5"
 SLUG = "generated-small-0.5"
@@ -28,7 +29,7 @@ TESTING = ["precision", "tail", "balance", "coverage", "depth", "output-space"]
 def done(tmp_path_factory):
     """A folder with a finished run of everything; not to be changed."""
     folder = tmp_path_factory.mktemp("experiments")
-    experiments.run("all", DATA, folder, seeds=2, n_jobs=1)
+    reproduce.run("all", DATA, folder, seeds=2, n_jobs=1)
     return folder
 
 
@@ -37,8 +38,8 @@ def tested(tmp_path_factory):
     """A folder with a run of all experiments that test differences, with as many seeds as tests need."""
     folder = tmp_path_factory.mktemp("tested")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_depth, "DEPTHS", (2, 3))
-        experiments.run(TESTING, SMALL, folder, seeds=5, n_jobs=1)
+        patch.setattr(depth, "DEPTHS", (2, 3))
+        reproduce.run(TESTING, SMALL, folder, seeds=5, n_jobs=1)
     return folder
 
 
@@ -200,25 +201,25 @@ def small_data(Y_train, Y_test=None):
 
 
 def test_missing_and_few_tail_labels_are_remarked():
-    assert "No label has fewer than 5 training rows" in _remarks.no_tail(small_data(np.ones((5, 2))))[0]
+    assert "No label has fewer than 5 training rows" in remarks.no_tail(small_data(np.ones((5, 2))))[0]
     rare = np.zeros((200, 2), int)
     rare[:, 0], rare[:4, 1] = 1, 1
-    assert "4 occurrences of tail labels" in _remarks.no_tail(small_data(rare))[0]
-    assert _remarks.no_tail(small_data(rare, np.ones((150, 2), int))) == []
-    assert "1 occurrence of" in _remarks.no_tail(small_data(rare, np.ones((150, 2), int)), pairs=1)[0]
+    assert "4 occurrences of tail labels" in remarks.no_tail(small_data(rare))[0]
+    assert remarks.no_tail(small_data(rare, np.ones((150, 2), int))) == []
+    assert "1 occurrence of" in remarks.no_tail(small_data(rare, np.ones((150, 2), int)), pairs=1)[0]
 
 
 def test_labels_of_one_leaf_and_labels_that_never_meet_are_remarked():
     one_each = small_data(np.eye(100, dtype=int))
-    assert "The 100 labels fit into one leaf (up to 100)" in _remarks.single_leaf(one_each)[0]
-    assert _remarks.single_leaf(small_data(np.eye(101, dtype=int))) == []
-    assert "No training row has two labels" in _remarks.no_cooccurrence(one_each)[0]
-    assert _remarks.no_cooccurrence(small_data(np.ones((2, 2), int))) == []
+    assert "The 100 labels fit into one leaf (up to 100)" in remarks.single_leaf(one_each)[0]
+    assert remarks.single_leaf(small_data(np.eye(101, dtype=int))) == []
+    assert "No training row has two labels" in remarks.no_cooccurrence(one_each)[0]
+    assert remarks.no_cooccurrence(small_data(np.ones((2, 2), int))) == []
 
 
 def test_frequencies_without_a_power_law_are_remarked():
-    assert _remarks.poor_fit(0.79) and not _remarks.poor_fit(0.8)
-    assert _remarks.poor_fit(math.nan), "no fit at all"
+    assert remarks.poor_fit(0.79) and not remarks.poor_fit(0.8)
+    assert remarks.poor_fit(math.nan), "no fit at all"
 
 
 def test_curves_that_coincide_are_remarked(tmp_path):
@@ -227,13 +228,13 @@ def test_curves_that_coincide_are_remarked(tmp_path):
     for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
         datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
     text = f"{tmp_path}/train.txt,{tmp_path}/test.txt"
-    experiments.run(["precision", "propagation"], text, tmp_path / "out", seeds=1, n_jobs=1)
+    reproduce.run(["precision", "propagation"], text, tmp_path / "out", seeds=1, n_jobs=1)
     (path,) = (tmp_path / "out" / "precision").glob("*.json")
     systems, paths = (
         result(tmp_path / "out", name, path.stem)["remarks"] for name in ("precision", "propagation")
     )
     assert "fit into one leaf" in systems[0] and "coincide: Bonsai-i; Bonsai-o; Bonsai-io" in systems[1]
-    assert paths == _remarks.single_leaf(data)
+    assert paths == remarks.single_leaf(data)
     assert systems[0] in (tmp_path / "out" / "report.md").read_text("utf-8")
     assert 'class="remark"' in (tmp_path / "out" / "report.html").read_text("utf-8")
 
@@ -247,9 +248,9 @@ def test_depth_curves_that_coincide_are_remarked():
     runs = {
         d: [{name: {f"P@{k}": of[d] / k for k in (1, 3, 5)} for name, of in points.items()}] for d in (2, 3)
     }
-    (remark,) = _depth._depth_remarks(runs)
+    (remark,) = depth._depth_remarks(runs)
     assert "coincide (to 0.05): three trees, equal beam; three trees, equal number of classifiers." in remark
-    assert _depth._depth_remarks({2: runs[2]}) == ["The data have too few labels for more than one depth."]
+    assert depth._depth_remarks({2: runs[2]}) == ["The data have too few labels for more than one depth."]
 
 
 def test_suitable_data_have_no_remarks(done):
@@ -278,48 +279,48 @@ def test_the_depth_figure_has_all_curves(done):
 
 
 def test_a_second_run_trains_nothing_and_writes_the_same(tmp_path, fits):
-    experiments.run(["precision", "tail", "coverage", "time"], DATA, tmp_path, seeds=2, n_jobs=1)
+    reproduce.run(["precision", "tail", "coverage", "time"], DATA, tmp_path, seeds=2, n_jobs=1)
     assert sorted(fits) == [0] * 5 + [1] * 4, "the four share their models; one-vs-rest has one"
     before = (tmp_path / "precision" / f"{SLUG}.csv").read_bytes()
     fits.clear()
     said = []
-    experiments.run(["precision", "tail"], DATA, tmp_path, seeds=2, n_jobs=1, report=said.append)
+    reproduce.run(["precision", "tail"], DATA, tmp_path, seeds=2, n_jobs=1, report=said.append)
     assert fits == [] and said[-1] == "0 units of work computed, 18 reused"
     assert (tmp_path / "precision" / f"{SLUG}.csv").read_bytes() == before
     assert "Unique labels" in (tmp_path / "report.html").read_text("utf-8"), (
         "earlier results stay in the report"
     )
-    experiments.run("precision", DATA, tmp_path, seeds=3, n_jobs=1)
+    reproduce.run("precision", DATA, tmp_path, seeds=3, n_jobs=1)
     assert fits == [2] * 4, "only the new seed"
 
 
 def test_other_data_and_other_parameters_are_other_units(tmp_path, fits):
-    experiments.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1)
+    reproduce.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1)
     first = len(fits)
-    experiments.run("output-space", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1)
+    reproduce.run("output-space", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1)
     assert len(fits) == 2 * first
     wide = {"bonsai-o": lambda seed: Bonsai.preset("bonsai-o", C=2.0, random_state=seed)}
-    experiments.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1, systems=wide)
+    reproduce.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1, systems=wide)
     assert len(fits) == 2 * first + 1
 
 
 def test_times_with_other_threads_are_measured_anew(tmp_path, fits):
-    experiments.run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
+    reproduce.run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
     before = lines(tmp_path, "precision")
     fits.clear()
-    experiments.run("precision", DATA, tmp_path, seeds=1, n_jobs=2)
+    reproduce.run("precision", DATA, tmp_path, seeds=1, n_jobs=2)
     assert fits == [], "accuracy does not depend on threads"
-    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=2)
+    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=2)
     assert len(fits) == 5
     assert {line["threads"] for line in lines(tmp_path, "time")} == {"2"}
-    experiments.run("precision", DATA, tmp_path, seeds=1)
+    reproduce.run("precision", DATA, tmp_path, seeds=1)
     assert lines(tmp_path, "precision") == before
 
 
 def test_reused_times_are_said_to_be(tmp_path):
-    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
     assert "reused" not in result(tmp_path, "time")["tables"][0]["note"]
-    experiments.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
     assert "5 of 5 are reused" in result(tmp_path, "time")["tables"][0]["note"]
 
 
@@ -329,27 +330,25 @@ def test_an_interrupted_run_continues(tmp_path, fits):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
+        reproduce.run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
     units = sorted((tmp_path / "units").iterdir())
     assert len(units) == 4, "what is finished is on the disk before anybody hears of it"
     assert all(path.suffix == ".json" and json.loads(path.read_text("utf-8")) for path in units)
     assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
     fits.clear()
-    experiments.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
+    reproduce.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
     assert len(fits) == 16
 
 
 def test_a_failed_write_leaves_no_unit(tmp_path, monkeypatch):
-    from bonsai_xmc.experiments import _store
-
-    store = _store.Store(tmp_path)
+    units = store.Store(tmp_path)
     with pytest.raises(TypeError, match="set cannot be stored"):
-        store.get({"kind": "x"}, lambda: {"value": {1}})
-    assert list(store.folder.iterdir()) == []
-    assert store.get({"kind": "x"}, lambda: {"value": np.float32(0.5)}) == {"value": 0.5}
-    assert store.get({"kind": "x"}, lambda: pytest.fail("it is there")) == {"value": 0.5}
-    monkeypatch.setattr(_store, "package_digest", lambda: "another core")
-    assert store.get({"kind": "x"}, lambda: {"value": 2}) == {"value": 2}
+        units.get({"kind": "x"}, lambda: {"value": {1}})
+    assert list(units.folder.iterdir()) == []
+    assert units.get({"kind": "x"}, lambda: {"value": np.float32(0.5)}) == {"value": 0.5}
+    assert units.get({"kind": "x"}, lambda: pytest.fail("it is there")) == {"value": 0.5}
+    monkeypatch.setattr(store, "package_digest", lambda: "another core")
+    assert units.get({"kind": "x"}, lambda: {"value": 2}) == {"value": 2}
 
 
 # --- Other systems, other data --------------------------------------------------------------------
@@ -372,7 +371,7 @@ def test_any_object_with_fit_and_top_k_takes_part(tmp_path):
     Popular.fitted = 0
     systems = {"popular": lambda seed: Popular()}
     names = ["precision", "tail", "coverage", "time"]
-    experiments.run(names, DATA, tmp_path, seeds=2, n_jobs=1, systems=systems)
+    reproduce.run(names, DATA, tmp_path, seeds=2, n_jobs=1, systems=systems)
     assert Popular.fitted == 2, "once for each seed, for all four"
     data = datasets.make_xmc("small", scale=0.5)
     best = np.argmax(np.asarray(data.Y_train.sum(axis=0)).ravel())
@@ -386,8 +385,8 @@ def test_folders_and_pairs_of_files(tmp_path):
     data = datasets.make_xmc("small", scale=0.2)
     for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
         datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
-    folder = _source.load(str(tmp_path))
-    pair = _source.load(f"{tmp_path}/train.txt,{tmp_path}/test.txt")
+    folder = source.load(str(tmp_path))
+    pair = source.load(f"{tmp_path}/train.txt,{tmp_path}/test.txt")
     assert folder.digest == pair.digest and not folder.generated and folder.paper is None
     assert folder.data.X_test.shape == data.X_test.shape
 
@@ -400,23 +399,23 @@ def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
         datasets.save_xc(tmp_path / f"{part}.svm", X, Y, format="svmlight", base=1)
     monkeypatch.chdir(tmp_path)
     spellings = ["mydata", "mydata/", "./mydata", "./mydata//"]
-    assert {_source.load(text).slug for text in spellings} == {"mydata"}
-    experiments.run("powerlaw", spellings, tmp_path / "out", seeds=1)
+    assert {source.load(text).slug for text in spellings} == {"mydata"}
+    reproduce.run("powerlaw", spellings, tmp_path / "out", seeds=1)
     assert [path.name for path in (tmp_path / "out" / "powerlaw").glob("*.json")] == ["mydata.json"]
-    assert _source.load("Generated:Small*0.1").name == "generated:small*0.1"
-    assert _source.canonical("EURLEX57K") == "eurlex57k"
+    assert source.load("Generated:Small*0.1").name == "generated:small*0.1"
+    assert source.canonical("EURLEX57K") == "eurlex57k"
     # files whose base nothing tells are at least read alike
-    pair = _source.load("train.svm,test.svm").data
+    pair = source.load("train.svm,test.svm").data
     assert (pair.X_test[:, 1:] != data.X_test[:, : pair.X_test.shape[1] - 1]).nnz == 0
     with pytest.raises(ValueError, match="mydata holds the data; give another folder for the results"):
-        experiments.run("powerlaw", "mydata/", "mydata", seeds=1)
+        reproduce.run("powerlaw", "mydata/", "mydata", seeds=1)
 
 
 def test_generateds_take_what_belongs_to_their_shape():
-    source = _source.load("generated:amazon-670k*0.001")
-    assert source.paper == source.reference == "amazon-670k"
-    assert source.propensity == (0.6, 2.6)
-    assert "Generated data of the shape of amazon-670k" in source.note
+    shaped = source.load("generated:amazon-670k*0.001")
+    assert shaped.paper == shaped.reference == "amazon-670k"
+    assert shaped.propensity == (0.6, 2.6)
+    assert "Generated data of the shape of amazon-670k" in shaped.note
 
 
 # --- Errors ---------------------------------------------------------------------------------------
@@ -443,37 +442,35 @@ def test_generateds_take_what_belongs_to_their_shape():
 )
 def test_errors_help(tmp_path, names, data, options, message):
     with pytest.raises(ValueError, match=message):
-        experiments.run(names, data, tmp_path / "out", **options)
+        reproduce.run(names, data, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_known_set_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="amazon-3m"):
-        experiments.run("tail", [DATA, "amazon-3m"], tmp_path / "out")
+        reproduce.run("tail", [DATA, "amazon-3m"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'bonsai-xmc\[plots\]'"):
-        experiments.run("powerlaw", DATA, tmp_path / "out")
-    assert _cli.main(["experiment", "powerlaw", "--data", DATA, "-o", str(tmp_path / "out")]) == 1
-    assert "bonsai: error: experiments draw with Matplotlib" in capsys.readouterr().err
+        reproduce.run("powerlaw", DATA, tmp_path / "out")
+    assert __main__.main(["run", "powerlaw", "--data", DATA, "-o", str(tmp_path / "out")]) == 1
+    assert "reproduce: error: experiments draw with Matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_command_line(tmp_path, capsys):
-    arguments = ["experiment", "powerlaw", "datasets", "--data", DATA, "-o", str(tmp_path / "out"), "--quick"]
-    assert _cli.main([*arguments, "--json"]) == 0
+    arguments = ["run", "powerlaw", "datasets", "--data", DATA, "-o", str(tmp_path / "out"), "--quick"]
+    assert __main__.main(arguments) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out) == {"report": str(tmp_path / "out" / "report.html")}
+    assert said.out.strip() == str(tmp_path / "out" / "report.html")
     assert f"{DATA}  powerlaw  done" in said.err
     assert result(tmp_path / "out", "powerlaw")["seeds"] == 2
-    assert _cli.main([*arguments, "-q"]) == 0
-    assert capsys.readouterr().err == ""
-    assert _cli.main(["experiment", "powerlaws", "--data", DATA, "-o", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("bonsai: error: experiment 'powerlaws' is unknown")
+    assert __main__.main(["run", "powerlaws", "--data", DATA, "-o", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("reproduce: error: experiment 'powerlaws' is unknown")
 
 
 # --- Statistics by hand ---------------------------------------------------------------------------
@@ -527,9 +524,9 @@ def test_holm_and_spread_of_known_numbers():
 def test_branching_for_a_depth():
     assert branching_for(2, 4000) == 64  # the paper's example
     for n_labels in (7, 8, 9, 63, 64, 65, 4108, 24_473):
-        for depth in range(2, 7):
-            k = branching_for(depth, n_labels)
-            assert k**depth >= n_labels and (k == 2 or (k - 1) ** depth < n_labels)
+        for levels in range(2, 7):
+            k = branching_for(levels, n_labels)
+            assert k**levels >= n_labels and (k == 2 or (k - 1) ** levels < n_labels)
 
 
 # --- The beam, opened up --------------------------------------------------------------------------
@@ -540,20 +537,20 @@ def test_survival_in_a_tree_made_by_hand():
     tree = LabelTree.from_nested([[0, 1], [[2, 5], [3]]])
     kept = np.array([[1, 1, 0, 0, 0], [1, 0, 1, 1, 0]], bool)
     Y = csr_array(np.array([[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]))
-    survived, labels = _beam.path_survival(tree, kept, Y)
+    survived, labels = beam.path_survival(tree, kept, Y)
     assert labels.tolist() == [0, 2, 1, 3, 5]
     # row 0: label 0 ends in an early leaf that was kept, 2 is lost at once;
     # row 1: 1 is lost, 3 survives the first step only, 5 arrives
     assert survived.tolist() == [[True, True], [False, False], [False, False], [True, False], [True, True]]
-    assert _beam.early_labels(tree).tolist() == _beam.early_labels(tree, 3).tolist() == [0, 1]
-    assert _beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of overfull ones"
+    assert beam.early_labels(tree).tolist() == beam.early_labels(tree, 3).tolist() == [0, 1]
+    assert beam.early_labels(tree, 2).tolist() == [], "deeper leaves are those of overfull ones"
 
 
 def test_training_work_of_a_tree_made_by_hand():
     tree = LabelTree.from_nested([[0, 1], [[2, 5], [3]]])
     Y = csr_array(np.array([[1, 1, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0]]))
     # root: 4 rows × 2; node 2: rows 1, 2 × 2; leaves: {0, 1} 2 rows × 2, {2, 5} 1 × 2, {3} 1 × 1
-    assert _beam.training_work(tree, Y) == {"root": 8, "inner": 4, "leaves": 7}
+    assert beam.training_work(tree, Y) == {"root": 8, "inner": 4, "leaves": 7}
 
 
 @pytest.mark.parametrize(
@@ -569,7 +566,7 @@ def test_training_work_of_a_tree_made_by_hand():
 def test_the_search_keeps_what_the_core_keeps(larger, params):
     model = Bonsai(classifiers="leaf", n_trees=1, beam_size=4, **params).fit(larger.X_train, larger.Y_train)
     X = larger.X_test[:150]
-    search = _beam.TreeSearch(model, X)
+    search = beam.TreeSearch(model, X)
     found = search.run(4)
     ids, _ = model.top_k(X, len(model.classes_))
     leaves = np.flatnonzero(search.tree.arrays["is_leaf"])
@@ -582,9 +579,9 @@ def test_the_search_keeps_what_the_core_keeps(larger, params):
 
 def test_the_beam_for_a_number_of_classifiers_is_the_narrowest(larger):
     model = Bonsai(classifiers="leaf", n_trees=1, branching_factor=5).fit(larger.X_train, larger.Y_train)
-    search = _beam.TreeSearch(model, larger.X_test[:50])
-    beam = search.beam_for(120)
-    assert search.run(beam).evaluated >= 120 > search.run(beam - 1).evaluated
+    search = beam.TreeSearch(model, larger.X_test[:50])
+    width = search.beam_for(120)
+    assert search.run(width).evaluated >= 120 > search.run(width - 1).evaluated
     assert search.beam_for(1e9, at_most=30) == 30
 
 
@@ -593,46 +590,46 @@ def test_dropping_early_leaves_drops_just_these(larger):
         larger.X_train, larger.Y_train
     )
     X = larger.X_test[:100]
-    early = [set(_beam.early_labels(tree).tolist()) for tree in model.trees_]
+    early = [set(beam.early_labels(tree).tolist()) for tree in model.trees_]
     gone = early[0] & early[1]
     assert gone and set(model.top_k(X, 50)[0].ravel().tolist()) & gone
-    ids, scores = _beam.without_early_leaves(model).top_k(X, 50)
+    ids, scores = beam.without_early_leaves(model).top_k(X, 50)
     assert not set(ids[scores > 0].tolist()) & gone
     assert set(ids[scores > 0].tolist()) & (early[0] ^ early[1]), "the other tree still finds a label"
     balanced = Bonsai(classifiers="leaf", n_trees=1, branching_factor=2, balanced=True).fit(
         larger.X_train, larger.Y_train
     )
-    if not len(_beam.early_labels(balanced.trees_[0])):
-        same = _beam.without_early_leaves(balanced).top_k(X, 5)
+    if not len(beam.early_labels(balanced.trees_[0])):
+        same = beam.without_early_leaves(balanced).top_k(X, 5)
         assert np.array_equal(same[0], balanced.top_k(X, 5)[0])
 
 
 def test_only_the_squared_hinge_can_be_followed(fitted, generated):
     model = Bonsai(classifiers="leaf", loss="logistic", n_trees=1).fit(generated.X_train, generated.Y_train)
     with pytest.raises(ValueError, match="only 'squared_hinge'"):
-        _beam.TreeSearch(model, generated.X_test)
+        beam.TreeSearch(model, generated.X_test)
 
 
 # --- The paper's numbers --------------------------------------------------------------------------
 
 
 def test_published_numbers_have_their_shape():
-    assert "PfastXML" not in _published.TAIL["amazon-3m"], "its bars of 1 are placeholders"
-    for table in (_published.PRECISION, _published.COVERAGE):
+    assert "PfastXML" not in published.TAIL["amazon-3m"], "its bars of 1 are placeholders"
+    for table in (published.PRECISION, published.COVERAGE):
         for systems in table.values():
             for numbers in systems.values():
                 assert len(numbers) == 3 and min(numbers) > 0 and max(numbers) < 100
-    for curve in _published.DEPTH.values():
+    for curve in published.DEPTH.values():
         for precision, ndcg in curve.values():
             assert list(precision) == sorted(precision, reverse=True) and ndcg[0] == pytest.approx(
                 precision[0], abs=0.01
             )
     for name in ("PRECISION", "TAIL", "COVERAGE", "DEPTH", "OUTPUT_SPACE"):
-        assert set(getattr(_published, name)) <= set(_published.NAMES)
+        assert set(getattr(published, name)) <= set(published.NAMES)
 
 
 def test_the_paper_stands_beside_its_own_data_set(tmp_path):
-    experiments.run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
+    reproduce.run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
     table = result(tmp_path, "precision", "generated-eurlex-4k-0.05")["tables"][0]
     rows = {row[0]: row for row in table["rows"]}
     assert rows["Bonsai-i"][table["columns"].index("P@1, EURLex-4K †")] == "83.0"
