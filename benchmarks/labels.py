@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 from benchmarks.texts import SETS, read
 from bonsai_xmc import Bonsai, TextVectorizer
-from bonsai_xmc._labels_edit import NewClassifiers, edit_labels
-from bonsai_xmc._targets import over_classes
+from bonsai_xmc._data.labels import over_classes
+from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 
 PARAMS: dict[str, Any] = {"classifiers": "one_vs_rest", "C": 0.3, "threshold": 0.2, "n_jobs": 1}
 SHARES = (0.9, 0.5, 0.1, 0.01)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, datasets
-from bonsai_xmc._params import PRESETS
+from bonsai_xmc._base.params import PRESETS
 
 SIZES: dict[int, dict[str, Any]] = {
     1_000: {"n_rows": 2_000, "n_features": 5_000, "features_per_row": 30, "labels_per_row": 3},

@@ -20,8 +20,8 @@ from reproduce import known
 
 from benchmarks._runs import generated, markdown
 from bonsai_xmc import Bonsai, _core, metrics
-from bonsai_xmc._inputs import prediction_rows
-from bonsai_xmc._strategy import n_probe
+from bonsai_xmc._data.rows import prediction_rows
+from bonsai_xmc._model.strategy import n_probe
 
 DATA = ("eurlex57k", "tibkat-core", "amazon-670k*0.1", "amazon-670k*0.2")
 REPEATS = 3

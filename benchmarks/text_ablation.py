@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from bonsai_xmc import Bonsai, TextVectorizer, metrics
-from bonsai_xmc._targets import labels_of
+from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._text.selection import best_columns
 
 from .texts import SETS, as_annif, read

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._base.progress import ProgressBar
 
 from . import experiments, known
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bonsai_xmc import Bonsai, metrics
-from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._base.progress import ProgressBar
 
 from . import beam, published
 from .results import plural

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc._tree import LabelTree
+from bonsai_xmc._data.tree import LabelTree
 
 from .packing import Circles, Ints, pack
 

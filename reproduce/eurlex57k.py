@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bonsai_xmc._store.files import opened, replacing_text
+from bonsai_xmc._base.files import opened, replacing_text
 from bonsai_xmc.datasets._folders import versions
 from bonsai_xmc.datasets._writing import save_sparse
 

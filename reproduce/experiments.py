@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bonsai_xmc import __version__
-from bonsai_xmc._params import threads_of
-from bonsai_xmc._progress import ProgressBar
-from bonsai_xmc._store.files import PathLike
+from bonsai_xmc._base.files import PathLike
+from bonsai_xmc._base.params import threads_of
+from bonsai_xmc._base.progress import ProgressBar
 
 from . import accuracy, cost, depth, labels, plots
 from . import source as sources

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bonsai_xmc._store.files import PathLike
+from bonsai_xmc._base.files import PathLike
 from bonsai_xmc.datasets._matrices import SHAPES
 from bonsai_xmc.datasets._types import Dataset
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc._tree import LabelTree
+from bonsai_xmc._data.tree import LabelTree
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

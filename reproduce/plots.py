@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bonsai_xmc._store.files import replacing
+from bonsai_xmc._base.files import replacing
 from bonsai_xmc.metrics import TAIL_ROWS
 
 from .published import NAMES

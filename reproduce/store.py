@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
-from bonsai_xmc._store.files import PathLike, replacing
+from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc.datasets import Dataset
 
 

@@ -44,5 +44,5 @@ for library in libasan.so libubsan.so libstdc++.so; do libraries+=("$("$CXX" -pr
 # a crash is told by the sanitizer, not by pytest.
 LD_PRELOAD="${libraries[*]}" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
     "$bin/python" -m pytest -q -p no:cacheprovider -p no:faulthandler -m "not real_data" \
-    tests/test_core.py tests/test_properties.py tests/test_modelfile.py tests/test_datasets.py tests/test_inputs.py \
+    tests/test_core.py tests/test_properties.py tests/test_modelfile.py tests/test_known_data.py tests/test_inputs.py \
     tests/test_reasons.py "$@"

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from bonsai_xmc import Bonsai, _model_selection, datasets
-from bonsai_xmc._strategy import Facts, search_space
+from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc._model.strategy import Facts
+from bonsai_xmc._selection import held_out
+from bonsai_xmc._selection.strategy import search_space
 from helpers import says
 
 BLEND = {"classifiers": "blend", "C": 1.0, "branching_factor": 8, "threshold": 0.5}
@@ -105,10 +107,10 @@ def tried(facts=MANY, **params):
 
 
 def test_what_is_tried():
-    costs = (1.0, *_model_selection.SMALLER_COSTS)
-    assert tried() == (costs, _model_selection.WEIGHTS, _model_selection.ADJUSTMENTS)
+    costs = (1.0, *held_out.SMALLER_COSTS)
+    assert tried() == (costs, held_out.WEIGHTS, held_out.ADJUSTMENTS)
     of_texts = Bonsai().get_params(deep=False) | {"usual_C": 1.5}
-    assert search_space(of_texts, MANY).costs == (1.5, *_model_selection.SMALLER_COSTS)
+    assert search_space(of_texts, MANY).costs == (1.5, *held_out.SMALLER_COSTS)
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
     assert 0.0 not in tried(n_trees=5).weights  # trees were asked for

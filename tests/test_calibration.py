@@ -14,9 +14,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from bonsai_xmc import Bonsai, FormatError, TextBonsai, datasets, metrics
-from bonsai_xmc._calibration import DEPTH, Calibration, learn
+from bonsai_xmc._model.calibration import DEPTH, Calibration, learn
+from bonsai_xmc._modelfile import container
 from bonsai_xmc._server.served import Served
-from bonsai_xmc._store import container
 from helpers import error_of, says
 
 KINDS = {

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, _cli, datasets
-from bonsai_xmc._store import container
+from bonsai_xmc._modelfile import container
 from helpers import error_of, says
 
 BONSAI = [sys.executable, "-m", "bonsai_xmc"]
@@ -281,8 +281,8 @@ def test_lack_of_memory_in_the_core_names_the_phase(bonsai, tmp_path, monkeypatc
     def fail(*_, **__):
         raise MemoryError("std::bad_alloc")
 
-    from bonsai_xmc._fitted import FittedModel
-    from bonsai_xmc._progress import Phases
+    from bonsai_xmc._base.progress import Phases
+    from bonsai_xmc._model.fitted import FittedModel
 
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(cli_data.X_train, cli_data.Y_train)
     with monkeypatch.context() as patch:

@@ -10,7 +10,7 @@ import pytest
 
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._cli import arguments
-from bonsai_xmc._text.estimator import TEXT_PARAMS
+from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc.datasets import read_documents
 from test_text_model import TOPICS, make_records
 

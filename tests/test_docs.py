@@ -21,9 +21,9 @@ from reproduce import known
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
+from bonsai_xmc._base.params import PRESETS
 from bonsai_xmc._cli import arguments
-from bonsai_xmc._params import PRESETS
-from bonsai_xmc._store import container
+from bonsai_xmc._modelfile import container
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -70,7 +70,7 @@ def public_functions():
         for name in module.__all__:
             thing = getattr(module, name)
             if inspect.isroutine(thing) or (
-                inspect.isclass(thing) and thing.__module__.endswith(("_estimator", "_tree"))
+                inspect.isclass(thing) and thing.__module__.endswith(("_estimators.bonsai", "_data.tree"))
             ):
                 yield pytest.param(thing, id=f"{module.__name__}.{name}")
 

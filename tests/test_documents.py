@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bonsai_xmc import datasets
-from bonsai_xmc._sniff import sniff
+from bonsai_xmc._base.sniff import sniff
 from bonsai_xmc.datasets import read_documents, read_label_names
 
 BRICK, PUMP = "Old brick houses, “new”", "Wärmepumpen in Bremen"

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc._params import PREDICTION
-from bonsai_xmc._store import container
-from bonsai_xmc._store.format import to_tensors
+from bonsai_xmc._base.params import PREDICTION
+from bonsai_xmc._modelfile import container
+from bonsai_xmc._modelfile.format import to_tensors
 from helpers import says
 
 

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from bonsai_xmc import LabelTree
-from bonsai_xmc._store.files import check_writable, opened, replacing, replacing_text
+from bonsai_xmc._base.files import check_writable, opened, replacing, replacing_text
 
 
 def write(path, content=b"new", writer=replacing):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from bonsai_xmc import Bonsai, datasets
-from bonsai_xmc._store import container
+from bonsai_xmc._modelfile import container
 from helpers import same_model
 
 PROPERTIES = (

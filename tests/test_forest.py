@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, LabelTree
-from bonsai_xmc._params import PRESETS
+from bonsai_xmc._base.params import PRESETS
 from helpers import same_model
 
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import omikuji_calls
 from bonsai_xmc import Bonsai, FormatError, _cli, _core
-from bonsai_xmc._store import container
+from bonsai_xmc._modelfile import container
 from bonsai_xmc.compat import omikuji
 from bonsai_xmc.compat._omikuji_files import load_omikuji
 from test_compat_omikuji import N_FEATURES, N_LABELS, PEERS, write_data

@@ -8,8 +8,9 @@ from scipy.sparse import csr_array
 
 import reference_index
 from bonsai_xmc import Bonsai, FormatError, _core, datasets
-from bonsai_xmc._store import container
-from bonsai_xmc._strategy import Facts, n_probe, resolve
+from bonsai_xmc._model.strategy import Facts, n_probe
+from bonsai_xmc._modelfile import container
+from bonsai_xmc._selection.strategy import resolve
 from helpers import random_csr
 from reference import Node
 from reference_index import BLOCK

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import LabelTree, _core, _inputs
-from bonsai_xmc._inputs import as_float32, label_vectors, training_rows
-from bonsai_xmc._targets import labels_of, over_classes
-from bonsai_xmc._user_trees import tree_arrays, tree_list
+from bonsai_xmc import LabelTree, _core
+from bonsai_xmc._data import rows as _inputs
+from bonsai_xmc._data.labels import labels_of, over_classes
+from bonsai_xmc._data.rows import as_float32, label_vectors, training_rows
+from bonsai_xmc._data.user_trees import tree_arrays, tree_list
 from helpers import says
 
 

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, TextBonsai, datasets
-from bonsai_xmc._progress import Phases
-from bonsai_xmc._text import prior_search
-from bonsai_xmc._text.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
-from bonsai_xmc._text.label_texts import texts_of
-from bonsai_xmc._text.prior_search import Candidates, search
+from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
+from bonsai_xmc._model.label_texts import texts_of
+from bonsai_xmc._selection import prior as prior_search
+from bonsai_xmc._selection.prior import Candidates, search
 from helpers import random_csr
 
 WORDS = [f"{a}{b}" for a in ("brick", "heat", "garden", "timber", "music") for b in "abcdefghijklmnopqrst"]

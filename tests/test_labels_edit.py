@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._labels_edit import NewClassifiers, edit_labels
+from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from helpers import random_csr, says
 
 KINDS = {

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import reference
 from bonsai_xmc import Bonsai, TextBonsai
-from bonsai_xmc._kept_rows import KeptRows
-from bonsai_xmc._targets import labels_of
+from bonsai_xmc._data.labels import labels_of
+from bonsai_xmc._model.kept_rows import KeptRows
 from helpers import error_of, says
 from test_labels_edit import ranked, rows_and_labels
 

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, metrics
-from bonsai_xmc._inputs import proven_csr
-from bonsai_xmc._targets import indicator
+from bonsai_xmc._data.labels import indicator
+from bonsai_xmc._data.rows import proven_csr
 from helpers import random_csr
 
 N_COLUMNS = 40

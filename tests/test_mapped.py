@@ -8,7 +8,7 @@ import pytest
 
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._cli import main
-from bonsai_xmc._inputs import training_rows
+from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc.datasets._mapped import read_mapped
 
 

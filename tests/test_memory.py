@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from benchmarks import memory
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._inputs import training_rows
-from bonsai_xmc._memory import limit, phases, sizes
-from bonsai_xmc._progress import Phases
-from bonsai_xmc._strategy import resolve
+from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._data.rows import training_rows
+from bonsai_xmc._selection.strategy import resolve
+from bonsai_xmc._training.memory import limit, phases, sizes
 
 linux = pytest.mark.skipif(not memory.Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load as safetensors_load
 
-from bonsai_xmc._store import container
-from bonsai_xmc._store.container import FormatError, dumps, loads, read, verify, write
+from bonsai_xmc._modelfile import container
+from bonsai_xmc._modelfile.container import FormatError, dumps, loads, read, verify, write
 
 DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"]
 ARRAYS = {"ids": np.array([3, 1, 2], "<i4"), "weights": np.array([[0.5, -1.0], [2.0, 0.25]], "<f4")}

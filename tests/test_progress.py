@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from bonsai_xmc import _progress
-from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._base import progress as _progress
+from bonsai_xmc._base.progress import ProgressBar
 
 
 class Terminal(io.StringIO):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csc_array, csr_array
 
 from bonsai_xmc import Bonsai, _core_testing
-from bonsai_xmc._inputs import DENSE_FROM
+from bonsai_xmc._data.rows import DENSE_FROM
 from helpers import trees_of
 from reference import unit_rows
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, FormatError, _cli, _core, _strategy, datasets
-from bonsai_xmc._store import container
+from bonsai_xmc import Bonsai, FormatError, _cli, _core, datasets
+from bonsai_xmc._model.strategy import STRATEGIES
+from bonsai_xmc._modelfile import container
+from bonsai_xmc._selection import strategy
 from helpers import one_vs_rest_of, same_model, trees_of
 from stored import stored_classifiers
 from test_copies import COPIES
@@ -54,8 +56,8 @@ def model(request, generated):
     ],
 )
 def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expected):
-    monkeypatch.setattr(_strategy, "MAX_PAIRS", pairs)
-    monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", exact)
+    monkeypatch.setattr(strategy, "MAX_PAIRS", pairs)
+    monkeypatch.setattr(strategy, "MAX_EXACT_LABELS", exact)
     model = Bonsai(**options).fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == expected
     assert (trees_of(model) is not None) == (expected[1] == "beam")
@@ -69,21 +71,21 @@ def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expec
 def test_the_limit_of_pairs_is_labels_times_entries(generated, monkeypatch):
     pairs = 57 * generated.X_train.nnz
     for most, expected in [(pairs, "one_vs_rest"), (pairs - 1, "leaf")]:
-        monkeypatch.setattr(_strategy, "MAX_PAIRS", most)
+        monkeypatch.setattr(strategy, "MAX_PAIRS", most)
         model = Bonsai().fit(generated.X_train, generated.Y_train)
         assert model.classifiers_ == expected
         assert str(pairs // 57)[-3:] in model.strategy_.reason
 
 
 def test_no_limit_of_pairs_where_an_index_holds_the_rows(generated, monkeypatch):
-    monkeypatch.setattr(_strategy, "MAX_PAIRS", 1)
-    monkeypatch.setattr(_strategy, "MIN_SEARCHED_LABELS", 57)
+    monkeypatch.setattr(strategy, "MAX_PAIRS", 1)
+    monkeypatch.setattr(strategy, "MIN_SEARCHED_LABELS", 57)
     X, Y = generated.X_train, generated.Y_train
     assert Bonsai().fit(X, Y).classifiers_ == "one_vs_rest"
     X = X.copy()
     X.data[0] = -1  # which the index does not hold
     assert Bonsai().fit(X, Y).classifiers_ == "leaf"
-    monkeypatch.setattr(_strategy, "MIN_SEARCHED_LABELS", 58)
+    monkeypatch.setattr(strategy, "MIN_SEARCHED_LABELS", 58)
     assert Bonsai().fit(generated.X_train, Y).classifiers_ == "leaf"
 
 
@@ -229,7 +231,7 @@ def test_save_load_save_gives_the_same_bytes(model, tmp_path):
     Bonsai.load(tmp_path / "first", verify=True).save(tmp_path / "second")
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     names = {name.partition(".")[0] for name in container.read(tmp_path / "first").arrays}
-    assert names == {"labels", *_strategy.STRATEGIES[model.classifiers_, model.search_]}
+    assert names == {"labels", *STRATEGIES[model.classifiers_, model.search_]}
 
 
 def fitted_as(classifiers, search):
@@ -350,10 +352,10 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
     report = json.loads(bonsai("train", "train.txt", "-o", tmp_path / "m", "--json"))
     assert (report["classifiers"], report["search"]) == ("one_vs_rest", "exact")
     assert report["params"]["classifiers"] == "auto"
-    monkeypatch.setattr(_strategy, "MAX_EXACT_LABELS", 1)
+    monkeypatch.setattr(strategy, "MAX_EXACT_LABELS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert "one-vs-rest classifiers; an index over them finds" in out
-    monkeypatch.setattr(_strategy, "MAX_PAIRS", 1)
+    monkeypatch.setattr(strategy, "MAX_PAIRS", 1)
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert re.search(r"^ranked by +leaf classifiers, found by beam search$", out, re.MULTILINE)
 

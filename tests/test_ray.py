@@ -18,8 +18,8 @@ from scipy.sparse import save_npz
 
 from bonsai_xmc import Bonsai, _core, datasets
 from bonsai_xmc._cli import main
-from bonsai_xmc._work import sending
-from bonsai_xmc._work.batches import Batches
+from bonsai_xmc._training import sending
+from bonsai_xmc._training.batches import Batches
 from bonsai_xmc.datasets import make_xmc
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -415,7 +415,7 @@ def test_a_unit_that_kills_its_workers_is_given_up(runner, data, monkeypatch):
 
 def test_nodes_of_another_version_are_not_used(runner, data, monkeypatch):
     runner.close()
-    monkeypatch.setattr("bonsai_xmc._work.cluster.VERSION", "0.0.1")
+    monkeypatch.setattr("bonsai_xmc._training.cluster.VERSION", "0.0.1")
     with (
         pytest.warns(UserWarning, match="is not used; node .*: it has bonsai-xmc .*, but this process 0.0.1"),
         pytest.raises(RuntimeError, match="no node of the Ray cluster can be used: node"),

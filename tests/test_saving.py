@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc._store import container, files
+from bonsai_xmc._base import files
+from bonsai_xmc._modelfile import container
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -78,7 +79,7 @@ def test_while_it_is_written_nobody_else_can_read_it(tmp_path):
 
 HANGS = """
 import sys, time
-from bonsai_xmc._store import files
+from bonsai_xmc._base import files
 with files.replacing(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import TextBonsai, TextVectorizer
-from bonsai_xmc._targets import labels_of
+from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._text import selection
 from bonsai_xmc._text.blocks import make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options

@@ -8,8 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._params import PREDICTION, RUNTIME
-from bonsai_xmc._strategy import Facts, resolve
+from bonsai_xmc._base.params import PREDICTION, RUNTIME
+from bonsai_xmc._model.strategy import Facts
+from bonsai_xmc._selection.strategy import resolve
 from helpers import random_csr, same_model, says
 
 SPARSE = Facts(n_rows=1000, n_features=500, n_entries=20_000, n_labels=300, dense=False)

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, KFold
 
 from bonsai_xmc import Bonsai, FormatError, TextBonsai, TextVectorizer, metrics
-from bonsai_xmc._store import container
-from bonsai_xmc._text.estimator import TEXT_PARAMS
+from bonsai_xmc._estimators.text import TEXT_PARAMS
+from bonsai_xmc._modelfile import container
 
 TOPICS = {
     "brick construction": ("brick", "mortar", "Ziegelbau", "wall"),
@@ -339,7 +339,7 @@ def test_labels_that_tell_nothing(records, tmp_path):
 
 def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
     """What is better on the first rows must be better on others, too."""
-    from bonsai_xmc._text import tuning
+    from bonsai_xmc._selection import fields as tuning
 
     rows, labels = records[0] * 3, records[1] * 3
     monkeypatch.setattr(tuning, "_TRAINING_ROWS", 100)

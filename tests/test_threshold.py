@@ -8,12 +8,14 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from bonsai_xmc import Bonsai, _holdout, _thresholds, datasets
-from bonsai_xmc._holdout import _best_threshold
-from bonsai_xmc._label_samples import sample_labels, sample_subtrees
-from bonsai_xmc._targets import labels_of
-from bonsai_xmc._thresholds import FALLBACK, Judged
-from bonsai_xmc._tree import LabelTree
+from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc._data.labels import labels_of
+from bonsai_xmc._data.tree import LabelTree
+from bonsai_xmc._model import thresholds as _thresholds
+from bonsai_xmc._model.thresholds import FALLBACK, Judged
+from bonsai_xmc._selection.threshold import _best_threshold
+from bonsai_xmc._training import splits
+from bonsai_xmc._training.samples import sample_labels, sample_subtrees
 from helpers import says
 
 
@@ -44,9 +46,9 @@ def test_predict_is_useful_by_default(monkeypatch, options, small):
         n_rows=2500, n_test=1000, n_features=600, n_labels=120, features_per_row=12, labels_per_row=3
     )
     if not small:
-        monkeypatch.setattr(_holdout, "_SMALL", 0)
-        monkeypatch.setattr(_holdout, "_FEWEST_LABELS", 60)
-        monkeypatch.setattr(_holdout, "_TREE_SHARE", 0.5)
+        monkeypatch.setattr(splits, "SMALL", 0)
+        monkeypatch.setattr(splits, "FEWEST_LABELS", 60)
+        monkeypatch.setattr(splits, "TREE_SHARE", 0.5)
     model = Bonsai(**options).fit(data.X_train, data.Y_train)
     chosen, half = (micro_f1(model, data.X_test, data.Y_test, t) for t in ("auto", 0.5))
     best = best_f1(model, data.X_test, data.Y_test)
@@ -69,7 +71,7 @@ def test_a_given_threshold_takes_no_time_and_changes_nothing_else(generated, tmp
 @pytest.mark.parametrize("small", [True, False])
 def test_the_same_seed_and_any_threads_give_the_same_threshold(generated, monkeypatch, small):
     if not small:
-        monkeypatch.setattr(_holdout, "_SMALL", 0)
+        monkeypatch.setattr(splits, "SMALL", 0)
     fit = lambda **options: Bonsai(**options).fit(generated.X_train, generated.Y_train).threshold_
     assert fit(n_jobs=1) == fit(n_jobs=3)
     assert len({fit(random_state=seed) for seed in range(4)}) > 1
@@ -77,11 +79,11 @@ def test_the_same_seed_and_any_threads_give_the_same_threshold(generated, monkey
 
 def test_the_rows_that_judge_did_not_train():
     for n in (8, 100, 1001):
-        splits = [*_holdout.folds(n, 3), _holdout.one_split(n, 3)]
-        for split in splits:
-            assert not np.intersect1d(split.training, split.judging).size
-        assert sorted(np.concatenate([split.judging for split in splits[:-1]]).tolist()) == list(range(n))
-        assert len(splits[-1].training) + len(splits[-1].judging) == n
+        parts = [*splits.folds(n, 3), splits.most_rows(n, 3)]
+        for split in parts:
+            assert not np.intersect1d(split.training, split.held_out).size
+        assert sorted(np.concatenate([split.held_out for split in parts[:-1]]).tolist()) == list(range(n))
+        assert len(parts[-1].training) + len(parts[-1].held_out) == n
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9])
@@ -207,9 +209,9 @@ def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
 
 def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     """Trained on the same rows, a subtree has the same weights as within its tree."""
-    from bonsai_xmc._inputs import training_rows
-    from bonsai_xmc._training import train, train_sample
-    from bonsai_xmc._work.work import Work
+    from bonsai_xmc._data.rows import training_rows
+    from bonsai_xmc._training.train import train, train_sample
+    from bonsai_xmc._training.work import Work
 
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(

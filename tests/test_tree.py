@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonsai_xmc import _nested
-from bonsai_xmc._tree import LabelTree
+from bonsai_xmc._data import nested as _nested
+from bonsai_xmc._data.tree import LabelTree
 
 #       0
 #     /   \

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bonsai_xmc import Bonsai, TextBonsai, _core, datasets
-from bonsai_xmc._work.checkpoint import _ENTRY, _HEADER, CheckpointError
+from bonsai_xmc._training.checkpoint import _ENTRY, _HEADER, CheckpointError
 from bonsai_xmc.datasets import make_xmc
 
 # Every kind of stage: label vectors, splits of several levels, tree and one-vs-rest classifiers.
@@ -395,7 +395,7 @@ def test_a_checkpoint_of_another_training_is_refused(data, tmp_path, monkeypatch
         Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c", runner=KilledAfter(3))
     before = {p.name: p.read_bytes() for p in (tmp_path / "c").iterdir()}
     if "version" in change:
-        monkeypatch.setattr("bonsai_xmc._work.identity.VERSION", change.pop("version"))
+        monkeypatch.setattr("bonsai_xmc._training.identity.VERSION", change.pop("version"))
     X = X * np.float32(change.pop("X", 1))
     n = change.pop("rows", len(Y.toarray()))
     X, Y = X[:n], Y[:n]

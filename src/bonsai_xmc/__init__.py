@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bonsai_xmc import datasets, metrics
-    from bonsai_xmc._estimator import Bonsai
+    from bonsai_xmc._data.tree import LabelTree
+    from bonsai_xmc._estimators.bonsai import Bonsai
+    from bonsai_xmc._estimators.text import TextBonsai
+    from bonsai_xmc._estimators.vectorizer import TextVectorizer
     from bonsai_xmc._explain.objects import Explanation, WhyNot
-    from bonsai_xmc._fitted import VERSION as __version__
-    from bonsai_xmc._store.container import FormatError
-    from bonsai_xmc._text.estimator import TextBonsai
-    from bonsai_xmc._text.vectorizer import TextVectorizer
-    from bonsai_xmc._tree import LabelTree
+    from bonsai_xmc._model.fitted import VERSION as __version__
+    from bonsai_xmc._modelfile.container import FormatError
 
 __all__ = [
     "Bonsai",
@@ -29,12 +29,12 @@ __all__ = [
 # Imported when they are first asked for: programs that only may use this package, such as the command line
 # of Annif, do not pay for NumPy, SciPy and scikit-learn.
 _MODULES = {
-    "Bonsai": "_estimator",
+    "Bonsai": "_estimators.bonsai",
     "Explanation": "_explain.objects",
-    "FormatError": "_store.container",
-    "LabelTree": "_tree",
-    "TextBonsai": "_text.estimator",
-    "TextVectorizer": "_text.vectorizer",
+    "FormatError": "_modelfile.container",
+    "LabelTree": "_data.tree",
+    "TextBonsai": "_estimators.text",
+    "TextVectorizer": "_estimators.vectorizer",
     "WhyNot": "_explain.objects",
 }
 
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
     elif name in ("datasets", "metrics"):
         value = importlib.import_module(f"bonsai_xmc.{name}")
     elif name == "__version__":
-        value = importlib.import_module("bonsai_xmc._fitted").VERSION
+        value = importlib.import_module("bonsai_xmc._model.fitted").VERSION
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
-from bonsai_xmc._progress import LOG
-from bonsai_xmc._work.batches import Batches
-from bonsai_xmc._work.cluster import Workers
-from bonsai_xmc._work.recipes import Recipe
-from bonsai_xmc._work.sending import Run, Sending, Shared, arrays_in
-from bonsai_xmc._work.work import Save, Watch
+from bonsai_xmc._base.progress import LOG
+from bonsai_xmc._training.batches import Batches
+from bonsai_xmc._training.cluster import Workers
+from bonsai_xmc._training.recipes import Recipe
+from bonsai_xmc._training.sending import Run, Sending, Shared, arrays_in
+from bonsai_xmc._training.work import Save, Watch
 
 __all__ = ["RayRunner"]
 

@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 
-from bonsai_xmc._progress import NO_MEMORY, ProgressBar
+from bonsai_xmc._base.progress import NO_MEMORY, ProgressBar
 
 from . import (
     calibrate,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bonsai_xmc import TextBonsai, __version__
-from bonsai_xmc._calibration import METHODS
-from bonsai_xmc._params import PRESETS
+from bonsai_xmc._base.params import PRESETS
+from bonsai_xmc._model.calibration import METHODS
 from bonsai_xmc.datasets._documents import FORMATS
 
 from .calibrate import objective

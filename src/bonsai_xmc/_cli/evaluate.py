@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, TextBonsai, metrics
-from bonsai_xmc._targets import over_classes
+from bonsai_xmc._data.labels import over_classes
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 

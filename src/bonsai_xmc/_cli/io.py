@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc._sniff import BEGINNING, Source, sniff
-from bonsai_xmc._store.files import check_writable, decompressed, opened, replacing_text
-from bonsai_xmc._text.estimator import load_any
+from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
+from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
+from bonsai_xmc._estimators.text import load_any
 from bonsai_xmc.datasets import Documents, read_documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents

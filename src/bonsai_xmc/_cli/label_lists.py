@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._labels import unknown_labels
-from bonsai_xmc._store.files import opened
+from bonsai_xmc._base.files import opened
+from bonsai_xmc._model.labels import unknown_labels
 
 
 def lines_of(path: str) -> Iterator[list[str]]:

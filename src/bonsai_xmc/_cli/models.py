@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._params import check
+from bonsai_xmc._base.params import check
 from bonsai_xmc.datasets._reading import Expected
 
 from .io import Inputs

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonsai_xmc import TextBonsai
-from bonsai_xmc._sniff import extension
+from bonsai_xmc._base.sniff import extension
 from bonsai_xmc.datasets import Document, read_label_names
 from bonsai_xmc.metrics._files import format_lines
 

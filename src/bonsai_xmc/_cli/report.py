@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai, LabelTree, TextBonsai
-from bonsai_xmc._params import PREDICTION
-from bonsai_xmc._store.container import VERSION
+from bonsai_xmc._base.params import PREDICTION
+from bonsai_xmc._model.label_prior import FEWEST_ROWS
+from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
-from bonsai_xmc._text.label_prior import FEWEST_ROWS
 
 # Says nothing about a model that has no trees.
 _OF_TREES = {

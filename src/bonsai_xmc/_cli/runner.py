@@ -4,8 +4,8 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 
-from bonsai_xmc._progress import ProgressBar
-from bonsai_xmc._work.work import Runner
+from bonsai_xmc._base.progress import ProgressBar
+from bonsai_xmc._training.work import Runner
 
 
 @contextlib.contextmanager

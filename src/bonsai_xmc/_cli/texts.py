@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from bonsai_xmc import TextBonsai
-from bonsai_xmc._sniff import DOCUMENTS, KNOWN_EXTENSIONS
+from bonsai_xmc._base.sniff import DOCUMENTS, KNOWN_EXTENSIONS
 from bonsai_xmc.datasets import Document, Documents
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions

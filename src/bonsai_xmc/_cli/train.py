@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bonsai_xmc import Bonsai, LabelTree, TextBonsai
-from bonsai_xmc._params import check_params
-from bonsai_xmc._progress import ProgressBar
+from bonsai_xmc._base.params import check_params
+from bonsai_xmc._base.progress import ProgressBar
 from bonsai_xmc._text.blocks import params_from_json
 from bonsai_xmc.datasets import read_label_texts
 from bonsai_xmc.datasets._npz import read_npy

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bonsai_xmc._fitted import FittedModel
+from bonsai_xmc._model.fitted import FittedModel
 
 _MOST_COMPARED = 100_000  # labels that a misspelt name is compared with
 

@@ -8,7 +8,7 @@ import numpy as np
 from bonsai_xmc import _core
 from bonsai_xmc._explain.names import label_name
 from bonsai_xmc._explain.objects import Dropped
-from bonsai_xmc._fitted import FittedModel
+from bonsai_xmc._model.fitted import FittedModel
 
 _SHOWN = 3  # labels that stand for a cluster
 

@@ -13,11 +13,11 @@ from bonsai_xmc._explain.objects import Contribution, Decision, Effect, Explanat
 from bonsai_xmc._explain.paths import Edge, Forest, Kept, cluster_name
 from bonsai_xmc._explain.scores import FROM_TREES, Weights, log_score, steps_of, weights_of
 from bonsai_xmc._explain.texts import Occurrence, TextPlaces, highlighted, occurrences, places_of
-from bonsai_xmc._strategy import beam_size
+from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._text.records import columns_of
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimator import Bonsai
+    from bonsai_xmc._estimators.bonsai import Bonsai
 
 Array = Any
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bonsai_xmc._explain.objects import Decision, ScoreStep, TreePath
-from bonsai_xmc._fitted import FittedModel
+from bonsai_xmc._model.fitted import FittedModel
 
 FROM_TREES = 32  # labels of a row that a blend scores by its trees
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bonsai_xmc._data.rows import is_sparse
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.objects import Explanation, WhyNot
 from bonsai_xmc._explain.row import ExplainedRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
-from bonsai_xmc._inputs import is_sparse
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimator import Bonsai
+    from bonsai_xmc._estimators.bonsai import Bonsai
 
 
 def explained_row(model: "Bonsai", x: Any) -> ExplainedRow:

@@ -7,7 +7,7 @@ import numpy as np
 from bonsai_xmc._explain.names import label_name
 from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
 from bonsai_xmc._explain.row import ExplainedRow, NoClassifier, dropped_sentence
-from bonsai_xmc._strategy import is_auto
+from bonsai_xmc._model.strategy import is_auto
 
 
 def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:

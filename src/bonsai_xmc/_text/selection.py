@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from bonsai_xmc._targets import Labels
+from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._text.blocks import Block
 from bonsai_xmc._text.fitted import FittedText
 

@@ -18,12 +18,7 @@ from annif.suggestion import SuggestionBatch
 from scipy.sparse import csr_array, load_npz, save_npz
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc.annif._parameters import (
-    bonsai_params,
-    collapsed_layers,
-    is_like_omikuji,
-    vectorizer_params,
-)
+from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, is_like_omikuji, vectorizer_params
 from bonsai_xmc.compat._omikuji_trees import collapse, search_as_omikuji
 
 TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")

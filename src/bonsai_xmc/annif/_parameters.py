@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bonsai_xmc._base.params import check
 from bonsai_xmc._cli.arguments import PARAMETERS
-from bonsai_xmc._params import check
 
 # What `annif.backend.omikuji` has besides min_df and ngram, with its defaults. Any of these in a project asks
 # for trees as omikuji builds them.

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, LabelTree, _inputs, _training
-from bonsai_xmc._fitted import core_model
-from bonsai_xmc._params import seed_of, threads_of
-from bonsai_xmc._strategy import resolve
-from bonsai_xmc._work.work import Work
+from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc._base.params import seed_of, threads_of
+from bonsai_xmc._data import rows as _inputs
+from bonsai_xmc._model.fitted import core_model
+from bonsai_xmc._selection.strategy import resolve
+from bonsai_xmc._training import train as _training
+from bonsai_xmc._training.work import Work
 
 _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from bonsai_xmc._store.files import PathLike
-from bonsai_xmc._targets import indicator
+from bonsai_xmc._base.files import PathLike
+from bonsai_xmc._data.labels import indicator
 
 from ._types import float_rows, to_csr
 

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
-from bonsai_xmc._sniff import Source
-from bonsai_xmc._store.files import PathLike, opened
-from bonsai_xmc._targets import indicator
+from bonsai_xmc._base.files import PathLike, opened
+from bonsai_xmc._base.sniff import Source
+from bonsai_xmc._data.labels import indicator
 
 from ._folders import find_part
 from ._mapped import is_mapped, read_mapped

@@ -9,8 +9,8 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from bonsai_xmc import _core
-from bonsai_xmc._store.files import PathLike, replacing_text
-from bonsai_xmc._targets import indicator
+from bonsai_xmc._base.files import PathLike, replacing_text
+from bonsai_xmc._data.labels import indicator
 
 from ._types import check_choice, float_rows
 

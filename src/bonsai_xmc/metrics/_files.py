@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bonsai_xmc._store.files import PathLike, opened, replacing_text
+from bonsai_xmc._base.files import PathLike, opened, replacing_text
 
 from ._ranked import Floats, Ints, by_score, check_labels, from_ids
 

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from bonsai_xmc._targets import is_matrix, label_rows
+from bonsai_xmc._data.labels import is_matrix, label_rows
 
 from . import _propensity
 from ._definitions import NEED_PROPENSITY

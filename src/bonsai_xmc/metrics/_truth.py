@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bonsai_xmc._targets import column_names, indicator, is_matrix, label_rows
+from bonsai_xmc._data.labels import column_names, indicator, is_matrix, label_rows
 
 from ._files import PredictionFile, parse
 from ._ranked import Ints, Ranked, by_score, check_labels, from_ids, in_row

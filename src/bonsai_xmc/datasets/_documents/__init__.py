@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from bonsai_xmc._sniff import BEGINNING, DOCUMENTS, sniff
-from bonsai_xmc._store.files import decompressed
+from bonsai_xmc._base.files import decompressed
+from bonsai_xmc._base.sniff import BEGINNING, DOCUMENTS, sniff
 
 from . import fields as _fields
 from .formats import PLAIN, READERS, Record

@@ -5,8 +5,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bonsai_xmc._sniff import BEGINNING, sniff
-from bonsai_xmc._store.files import opened
+from bonsai_xmc._base.files import opened
+from bonsai_xmc._base.sniff import BEGINNING, sniff
 
 from .fields import IDS
 from .formats import lines_of

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc._store.files import PathLike, replacing
-from bonsai_xmc._targets import indicator, is_matrix, labels_of, over_classes
+from bonsai_xmc._base.files import PathLike, replacing
+from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._definitions import Judged, judge
 from bonsai_xmc.metrics._evaluate import evaluate

@@ -1,0 +1,1 @@
+"""Files, progress, random numbers and parameters: what every other room uses."""

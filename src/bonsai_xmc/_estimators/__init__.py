@@ -1,0 +1,1 @@
+"""The estimators of scikit-learn form."""

@@ -1,0 +1,176 @@
+"""`TextVectorizer`: texts become sparse TF-IDF rows."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bonsai_xmc._base.params import threads_of
+from bonsai_xmc._text.blocks import Plan, make_plan
+from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
+from bonsai_xmc._text.records import columns_of
+
+
+class TextVectorizer(TransformerMixin, BaseEstimator):
+    """TF-IDF vectors of texts with one or more fields.
+
+    A *block* is a TF-IDF matrix of its own, with rows of unit length: words, word n-grams of one order, or
+    character n-grams, of one field or of all fields joined. Blocks are multiplied by their weights and put
+    side by side, and the rows are given unit length again. Terms, their order and their weights equal those
+    of scikit-learn's `TfidfVectorizer` with the same options; letters and lower case are those of Unicode
+    14.0.
+
+    Parameters
+    ----------
+    fields : None, list of str, or dict, default=None
+        None: each row is a string. Otherwise each row is a record (a dict, or a row of a data frame; a plain
+        string stands for the first field), and `fields` names its texts. These are joined into one text; in
+        addition, each may have blocks of its own. A dict gives their weight, 0 for none:
+        ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and
+        trigrams (× 0.2) and character 5-grams (× 0.7); a dict instead of the weight sets the n-grams:
+        ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title (the field of that name,
+        otherwise the first) has the weight 1, others 0.
+    word_ngrams : dict, int or None, default=1
+        Word n-grams of the joined text: orders and their weights, each order a block of its own, as
+        ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
+        n stands for orders 1 to n with weight 1.
+    char_ngrams : dict, int or None, default=None
+        Likewise its character n-grams: ``{5: 0.6}``. There are many of them; for long texts, words are enough
+        on most data.
+    char_boundaries : bool, default=True
+        Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
+        ("char").
+    min_df : int or float, default=2
+        Terms in fewer documents are left out. An integer is a number of documents, a float a share.
+    max_df : int or float, default=1.0
+        Terms in more documents are left out, likewise.
+    max_features : int or None, default=None
+        Maximum number of terms in each block; those that occur most often are kept.
+    lowercase : bool, default=True
+    min_word_length : int, default=2
+        Words are runs of letters, digits and underscores of at least this length.
+    sublinear_tf : bool, default=True
+        1 + log(tf) instead of tf.
+    smooth_idf : bool, default=True
+        Document frequencies are counted as if one more document contained every term.
+    power : float, default=1.0
+        Values are raised to this power before rows are given unit length: above 1, rare terms count more.
+    n_jobs : int or None, default=None
+        Threads; None: all. The result does not depend on it.
+
+    Attributes
+    ----------
+    n_features_out_ : int
+    blocks_ : list of (name, number of features, weight)
+
+    Examples
+    --------
+    >>> from bonsai_xmc import TextVectorizer
+    >>> records = [{"title": "Brick houses", "abstract": "Old brick houses of Bremen."},
+    ...            {"title": "Heat pumps", "abstract": "Heat pumps for old houses."}]
+    >>> vectorizer = TextVectorizer(fields=["title", "abstract"], min_df=1)
+    >>> vectorizer.fit_transform(records).shape
+    (2, 22)
+    >>> for name, n_features, weight in vectorizer.blocks_:
+    ...     print(name, n_features, weight)
+    title+abstract word 1 8 1.0
+    title word 2 2 0.3
+    title word 3 0 0.2
+    title char_wb 5 12 0.7
+    """
+
+    fitted_: FittedText
+
+    def __init__(
+        self,
+        fields: Any = None,
+        *,
+        word_ngrams: Any = 1,
+        char_ngrams: Any = None,
+        char_boundaries: bool = True,
+        min_df: float = 2,
+        max_df: float = 1.0,
+        max_features: int | None = None,
+        lowercase: bool = True,
+        min_word_length: int = 2,
+        sublinear_tf: bool = True,
+        smooth_idf: bool = True,
+        power: float = 1.0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.fields = fields
+        self.word_ngrams = word_ngrams
+        self.char_ngrams = char_ngrams
+        self.char_boundaries = char_boundaries
+        self.min_df = min_df
+        self.max_df = max_df
+        self.max_features = max_features
+        self.lowercase = lowercase
+        self.min_word_length = min_word_length
+        self.sublinear_tf = sublinear_tf
+        self.smooth_idf = smooth_idf
+        self.power = power
+        self.n_jobs = n_jobs
+
+    def _plan(self) -> Plan:
+        return make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
+
+    def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
+        plan, options, threads = self._plan(), text_options(self.get_params()), threads_of(self.n_jobs)
+        fitted, matrix = FittedText.fit(
+            columns_of(X, plan.fields, complete=True), plan, options, threads, rows=rows
+        )
+        check_terms(fitted)
+        self.fitted_ = fitted
+        return matrix
+
+    def fit(self, X: Any, y: Any = None) -> "TextVectorizer":
+        """Learn terms and document frequencies. X may be a generator: it is read once."""
+        self._fit(X, rows=False)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> sp.csr_array:
+        """Learn terms and document frequencies, and return the rows, reading X only once."""
+        matrix = self._fit(X, rows=True)
+        assert matrix is not None
+        return matrix
+
+    def transform(self, X: Any) -> sp.csr_array:
+        """Rows of float32 with the terms that `fit` has learned."""
+        check_is_fitted(self)
+        fields = self.fitted_.plan.fields
+        return self.fitted_.transform(columns_of(X, fields, complete=False), threads_of(self.n_jobs))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
+    @property
+    def n_features_out_(self) -> int:
+        return self.fitted_.core.n_features
+
+    @property
+    def blocks_(self) -> list[tuple[str, int, float]]:
+        sizes = self.fitted_.core.block_sizes
+        return [(b.name, size, b.weight) for b, size in zip(self.fitted_.plan.blocks, sizes, strict=True)]
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns: terms, after the prefix ``field__analyzer__`` if there are several blocks."""
+        check_is_fitted(self)
+        blocks = self.fitted_.plan.blocks
+        names: list[str] = []
+        for i, block in enumerate(blocks):
+            prefix = (
+                ""
+                if len(blocks) == 1
+                else "__".join([*filter(None, ["+".join(block.text)]), block.analyzer, ""])
+            )
+            names += [prefix + name for name in self.fitted_.block_names(i)]
+        return np.array(names, dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags

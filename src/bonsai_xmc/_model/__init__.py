@@ -1,0 +1,1 @@
+"""The fitted model: what training returns, prediction reads, and label edits replace."""

@@ -1,0 +1,363 @@
+"""A trained model with other labels: some kept, dropped, replaced or appended, without training again.
+
+The classifiers of labels that are kept are not quantised again: their margins stay the same bits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from bonsai_xmc import _core
+from bonsai_xmc._model.fitted import FittedModel, core_model
+from bonsai_xmc._model.kept_rows import KeptRows
+
+Array = npt.NDArray[Any]
+
+_DROPPED = -1
+
+
+@dataclass(frozen=True)
+class NewClassifiers:
+    """Classifiers to be added to a model, or to take the place of those that it has.
+
+    `weights` and `bias` are on the scale of the model's own: the margin of a row x, divided by its norm if
+    the model does so, is ``weights @ x + bias``.
+    """
+
+    labels: Sequence[Any]  # names or integers as in `classes`, all different
+    weights: Any  # sparse, (labels, features)
+    bias: Array  # (labels,)
+    counts: Array  # training rows of each label, at least 0
+    made: _core.Forest | None = None  # the same, quantised: one-vs-rest classifiers in the order of `labels`
+
+    @classmethod
+    def trained(cls, labels: Sequence[Any], forest: _core.Forest, counts: Array) -> "NewClassifiers":
+        """Classifiers that were trained as one-vs-rest classifiers of these labels, in this order."""
+        rows, features, values = forest.weights(0)
+        shape = (len(labels), forest.n_features)
+        weights = sp.csr_array((values, (rows, features)), shape=shape)
+        return cls(labels, weights, forest.arrays()["bias"], counts, forest)
+
+    def forest(self, n_features: int) -> _core.Forest:
+        """As one-vs-rest classifiers, quantised."""
+        if self.made is not None:
+            return self.made
+        weights = sp.csr_array(self.weights, dtype=np.float32)
+        if weights.shape != (len(self.labels), n_features):
+            raise ValueError(
+                f"the weights have the shape {weights.shape}, but there are {len(self.labels)} new labels "
+                f"and {n_features} features"
+            )
+        weights.sum_duplicates()
+        packed = _core.pack_node(
+            np.ascontiguousarray(self.bias, np.float32),
+            weights.indptr.astype(np.int64),
+            weights.indices.astype(np.uint32),
+            weights.data,
+            n_features,
+        )
+        return one_leaf(packed, len(self.labels), n_features)
+
+
+def one_leaf(packed: Mapping[str, Array], n: int, n_features: int) -> _core.Forest:
+    """A forest of one leaf with labels 0 … n − 1, from what `pack_node` returns."""
+    structure = {
+        "tree_ptr": np.array([0, 1]),
+        "child_ptr": np.array([0, n]),
+        "children": np.arange(n, dtype=np.int32),
+        "is_leaf": np.ones(1, np.uint8),
+        "block_ptr": np.array([0, len(packed["shift"])]),
+    }
+    return _core.Forest({**structure, **packed}, n_features, n)
+
+
+def edit_labels(
+    fitted: FittedModel,
+    *,
+    keys: Sequence[Any] | None = None,
+    new: NewClassifiers | None = None,
+    threads: int = 1,
+) -> FittedModel:
+    """A model with other labels; `fitted` does not change, and shares what stays as it is.
+
+    Parameters
+    ----------
+    fitted : FittedModel
+    keys : sequence, optional
+        The new key (name or integer) of each label of ``fitted.classes``; None drops the label. A key that
+        several labels have makes one label of them: all of their classifiers stay, and the highest score
+        counts. Default: the keys that they have.
+    new : NewClassifiers, optional
+        Classifiers for some of `keys`, which replace those that these labels have, and for other labels,
+        which are appended. In trees, a new label goes to the leaf that its weights lead to; labels that are
+        replaced keep their classifiers there, unless the model has nothing but trees.
+    threads : int
+
+    Returns
+    -------
+    FittedModel
+        Names keep their order, new ones come last; integers ascend, as everywhere.
+    """
+    kept = list(fitted.classes if keys is None else keys)
+    if len(kept) != fitted.n_labels:
+        raise ValueError(f"there are {len(kept)} keys, but the model has {fitted.n_labels} labels")
+    plan = _plan(fitted, kept, new)
+    forest = None if new is None else new.forest(fitted.n_features)
+    trees, one_vs_rest = fitted.core.trees, fitted.core.one_vs_rest
+    index = fitted.core.index
+    if not plan.keeps_classifiers(fitted.n_slots):
+        only_trees = one_vs_rest is None
+        if trees is not None:
+            trees = _edit_trees(trees, plan, new, forest, only_trees, threads)
+        if one_vs_rest is not None:
+            one_vs_rest = _edit_one_vs_rest(one_vs_rest, plan, forest, threads)
+            if index is not None:
+                index = _core.build_label_index(one_vs_rest, threads)
+    slots = None if len(plan.label_of_slot) == len(plan.classes) else plan.label_of_slot
+    return replace(
+        fitted,
+        core=core_model(trees, one_vs_rest, index, fitted.strategy, plan.slot_counts),
+        classes=plan.classes,
+        label_counts=plan.label_counts,
+        rows=plan.rows(fitted.rows),
+        slots=slots,
+        slot_counts=None if slots is None else plan.slot_counts,
+        text=fitted.text and replace(fitted.text, label_names=plan.names(fitted.text.label_names)),
+    )
+
+
+# --- which label goes where ---
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Slots are the labels of the core: each has at most one classifier in a tree and in one-vs-rest."""
+
+    classes: Array
+    label_counts: Array
+    label_of_slot: Array  # int32, of each new slot, not descending
+    slot_counts: Array
+    slot_of_old: Array  # int32: the new slot of each old one, or _DROPPED
+    row_of_old: Array  # int64: the new classifier that replaces that of each old slot, or −1
+    appended: Array  # int64: the new classifiers that are not replacements
+    slot_of_appended: Array  # int32
+    first_label: Array  # of each class: an old label that it comes from, or −1
+    label_of_old: Array  # the new label of each old one, or −1
+
+    def keeps_classifiers(self, n_old: int) -> bool:
+        """Whether nothing but names changes."""
+        new = len(self.appended) or bool((self.row_of_old >= 0).any())
+        return not new and np.array_equal(self.slot_of_old, np.arange(n_old))
+
+    def not_among(self, old_slots: Array) -> tuple[Array, Array]:
+        """(new slots, rows of the new classifiers): those that take the place of none of these slots.
+
+        They are new, or a label without rows, which had no classifier.
+        """
+        missing = np.setdiff1d(np.flatnonzero(self.row_of_old >= 0), old_slots)
+        slots = np.concatenate([self.slot_of_old[missing], self.slot_of_appended])
+        return slots, np.concatenate([self.row_of_old[missing], self.appended])
+
+    def rows(self, kept: KeptRows | None) -> KeptRows | None:
+        if kept is None or np.array_equal(self.label_of_old, np.arange(len(self.label_of_old))):
+            return kept
+        return kept.with_labels(self.label_of_old)
+
+    def names(self, old: tuple[str, ...]) -> tuple[str, ...]:
+        """The names of the labels of a model of texts."""
+        return tuple(old[label] if label >= 0 else "" for label in self.first_label.tolist()) if old else ()
+
+
+def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _Plan:
+    added = [] if new is None else list(new.labels)
+    if len(set(added)) < len(added):
+        raise ValueError("the new labels are not all different")
+    order = dict.fromkeys([key for key in keys if key is not None] + added)
+    if not order:
+        raise ValueError("no label would be left")
+    named = isinstance(next(iter(order)), str)
+    for label in order:
+        if isinstance(label, str) != named:
+            raise ValueError(
+                f"the label {label!r} is {'no' if named else 'a'} name, but others are "
+                f"{'names' if named else 'integers'}; all are names, or all are integers"
+            )
+    ordered = list(order) if named else sorted(order)
+    label_of = {key: i for i, key in enumerate(ordered)}
+    row_of = {key: i for i, key in enumerate(added)}
+
+    old_label = fitted.label_of_slot
+    row_of_old = np.full(fitted.n_slots, -1, np.int64)
+    label_of_old = np.full(fitted.n_slots, _DROPPED, np.int64)
+    replaced: set[Any] = set()
+    for slot, label in enumerate(old_label.tolist()):
+        key = keys[label]
+        if key is None or key in replaced:
+            continue
+        label_of_old[slot] = label_of[key]
+        if key in row_of:  # one classifier takes the place of all that the label has
+            row_of_old[slot] = row_of[key]
+            replaced.add(key)
+    appended = np.array([row for key, row in row_of.items() if key not in replaced], np.int64)
+    owner = np.concatenate([label_of_old, [label_of[added[row]] for row in appended]]).astype(np.int64)
+    order_of_slots = np.argsort(owner, kind="stable")
+    order_of_slots = order_of_slots[owner[order_of_slots] >= 0]
+    place = np.full(len(owner), _DROPPED, np.int32)
+    place[order_of_slots] = np.arange(len(order_of_slots), dtype=np.int32)
+
+    counts = np.zeros(len(ordered), np.int64)
+    first = np.full(len(ordered), -1, np.int64)
+    for label, key in enumerate(keys):
+        if key is not None:
+            counts[label_of[key]] += fitted.label_counts[label]
+            if first[label_of[key]] < 0 or key == fitted.classes[label]:
+                first[label_of[key]] = label
+    slot_counts = np.concatenate([fitted.counts_of_slots, np.zeros(len(appended), np.int64)])
+    if new is not None:
+        own = np.asarray(new.counts, np.int64)
+        counts[[label_of[key] for key in added]] = own
+        slot_counts[: fitted.n_slots][row_of_old >= 0] = own[row_of_old[row_of_old >= 0]]
+        slot_counts[fitted.n_slots :] = own[appended]
+    return _Plan(
+        classes=_classes(ordered, named),
+        label_counts=np.minimum(counts, max(fitted.n_rows, int(counts.max(initial=0)) if new else 0)),
+        label_of_slot=owner[order_of_slots].astype(np.int32),
+        slot_counts=slot_counts[order_of_slots],
+        slot_of_old=place[: fitted.n_slots],
+        row_of_old=row_of_old,
+        appended=appended,
+        slot_of_appended=place[fitted.n_slots :],
+        first_label=first,
+        label_of_old=np.array([-1 if key is None else label_of[key] for key in keys], np.int64),
+    )
+
+
+def _classes(keys: list[Any], named: bool) -> Array:
+    classes: Array = np.empty(len(keys), dtype=object if named else np.int64)
+    classes[:] = keys
+    return classes
+
+
+# --- forests ---
+
+
+def _edit_one_vs_rest(old: _core.Forest, plan: _Plan, new: _core.Forest | None, threads: int) -> _core.Forest:
+    """The classifiers that are kept, in their order, then the appended ones."""
+    children = old.arrays()["children"]
+    here = np.flatnonzero(plan.slot_of_old[children] >= 0)
+    slots = children[here]
+    rows = plan.row_of_old[slots]
+    more, appended = plan.not_among(children)
+    labels = np.concatenate([plan.slot_of_old[slots], more])
+    if not len(labels):
+        raise ValueError("none of the labels that would be left has a classifier")
+    structure = {
+        "tree_ptr": np.array([0, 1]),
+        "child_ptr": np.array([0, len(labels)]),
+        "children": labels.astype(np.int32),
+        "is_leaf": np.ones(1, np.uint8),
+    }
+    source = np.concatenate([rows >= 0, np.ones(len(appended), bool)]).astype(np.uint32)
+    child = np.concatenate([np.where(rows >= 0, rows, here), appended]).astype(np.int64)
+    sources = [old] if new is None else [old, new]
+    n_slots = len(plan.label_of_slot)
+    return _core.assemble_forest(structure, sources, source, child, n_slots, False, threads)
+
+
+def _edit_trees(
+    old: _core.Forest,
+    plan: _Plan,
+    new: NewClassifiers | None,
+    new_forest: _core.Forest | None,
+    only_trees: bool,
+    threads: int,
+) -> _core.Forest:
+    """Trees without the labels that are dropped, nor nodes that have no label; new ones are in some leaf."""
+    a = old.arrays()
+    node_of = np.repeat(np.arange(len(a["is_leaf"])), np.diff(a["child_ptr"]))
+    in_leaf = a["is_leaf"][node_of] == 1
+    entry_slot = np.where(in_leaf, a["children"], 0)
+    kept = in_leaf & (plan.slot_of_old[entry_slot] >= 0)
+    source = np.zeros(len(node_of), np.uint32)
+    child = np.arange(len(node_of))
+    if only_trees:
+        replaced = kept & (plan.row_of_old[entry_slot] >= 0)
+        source[replaced], child[replaced] = 1, plan.row_of_old[entry_slot[replaced]]
+    node, label = node_of, np.where(in_leaf, plan.slot_of_old[entry_slot], -1)
+    if new is not None:
+        slots, rows = plan.not_among(np.unique(a["children"][in_leaf]))
+        vectors = sp.csr_array(new.weights, dtype=np.float32)[rows]
+        leaves = np.concatenate([_best_leaves(old, tree, vectors) for tree in range(old.n_trees)])
+        node = np.concatenate([node, leaves])
+        label = np.concatenate([label, np.tile(slots, old.n_trees)])
+        kept = np.concatenate([kept, np.ones(len(leaves), bool)])
+        in_leaf = np.concatenate([in_leaf, np.ones(len(leaves), bool)])
+        source = np.concatenate([source, np.full(len(leaves), 1, np.uint32)])
+        child = np.concatenate([child, np.tile(rows, old.n_trees)])
+    alive = _alive(a, node[kept])
+    first_node = np.repeat(a["tree_ptr"][:-1], np.diff(a["tree_ptr"]))
+    inner = np.flatnonzero(~in_leaf)
+    target = first_node[node[inner]] + a["children"][inner]
+    kept[inner] = alive[target] & alive[node[inner]]
+    # Nodes keep their order; each tree's are numbered from 0.
+    number = np.cumsum(alive) - 1
+    tree_ptr = np.concatenate([[0], np.cumsum(alive)])[a["tree_ptr"]]
+    label[inner] = number[target] - number[first_node[node[inner]]]
+    entries = np.flatnonzero(kept)
+    entries = entries[np.argsort(node[entries], kind="stable")]
+    sizes = np.bincount(node[entries], minlength=len(alive))[alive]
+    structure = {
+        "tree_ptr": tree_ptr.astype(np.int64),
+        "child_ptr": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        "children": label[entries].astype(np.int32),
+        "is_leaf": np.where(sizes > 0, a["is_leaf"][alive], 1).astype(np.uint8),
+    }
+    sources = [old] if new_forest is None else [old, new_forest]
+    origins = (source[entries], child[entries].astype(np.int64))
+    return _core.assemble_forest(
+        structure, sources, *origins, len(plan.label_of_slot), old.routing_only, threads
+    )
+
+
+def _alive(a: Mapping[str, Array], with_labels: Array) -> Array:
+    """Which nodes have a label below them; roots always stay."""
+    n = len(a["is_leaf"])
+    alive = np.zeros(n, bool)
+    alive[with_labels] = True
+    parent = np.full(n, -1)
+    first_node = np.repeat(a["tree_ptr"][:-1], np.diff(a["tree_ptr"]))
+    node_of = np.repeat(np.arange(n), np.diff(a["child_ptr"]))
+    inner = a["is_leaf"][node_of] == 0
+    parent[first_node[node_of[inner]] + a["children"][inner]] = node_of[inner]
+    front = np.flatnonzero(alive)
+    while len(front):
+        front = np.unique(parent[front])
+        front = front[(front >= 0) & ~alive[front]]
+        alive[front] = True
+    alive[a["tree_ptr"][:-1]] = True
+    return alive
+
+
+def _best_leaves(forest: _core.Forest, tree: int, vectors: sp.csr_array) -> Array:
+    """The leaf that each vector comes to when it always goes on to the best child."""
+    a = forest.arrays()
+    root = int(a["tree_ptr"][tree])
+    at = np.full(vectors.shape[0], root)
+    norms = np.sqrt(np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel())
+    unit = sp.csr_array(vectors.multiply((1 / np.maximum(norms, 1e-30))[:, None]))
+    open_nodes = np.unique(at[a["is_leaf"][at] == 0])
+    while len(open_nodes):
+        for node in open_nodes.tolist():
+            here = np.flatnonzero(at == node)
+            begin, end = a["child_ptr"][node], a["child_ptr"][node + 1]
+            children, features, values = forest.weights(node)
+            shape = (int(end - begin), forest.n_features)
+            weights = sp.csr_array((values, (children, features)), shape=shape)
+            margins = (unit[here] @ weights.T).toarray() + a["bias"][begin:end]
+            at[here] = root + a["children"][begin:end][margins.argmax(axis=1)]
+        open_nodes = np.unique(at[a["is_leaf"][at] == 0])
+    return at

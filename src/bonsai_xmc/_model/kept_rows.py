@@ -1,0 +1,180 @@
+"""Training rows that a model keeps in compact form, so that it can learn from further ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.rows import CoreRows
+
+Array = npt.NDArray[Any]
+
+_LARGEST = 127
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """Rows with values of 8 bits, and their labels. Never changes.
+
+    Of sparse rows, differences between features are numbers of 7 bits a byte, the lowest first; all bytes of
+    a number but the last have their highest bit set.
+    """
+
+    n_features: int
+    ptr: Array | None  # int64: first entry of each row, and the end; None: dense
+    features: Array | None  # uint8: the first feature of each row, then differences
+    values: Array  # int8, of each entry; dense: (rows, features)
+    scale: Array  # float32: what the values of each row are multiplied by
+    label_ptr: Array  # int64
+    labels: Array  # int32: places in `classes`
+    weights: Array  # float32: weights of the rows; empty: all 1
+
+    @classmethod
+    def make(cls, rows: CoreRows, labels: Labels, weights: Array | None) -> "KeptRows":
+        ptr = features = None
+        if isinstance(rows, tuple):
+            ptr, indices, values, n_features = rows
+            largest = _largest(np.abs(values), ptr)
+            scale = (largest / _LARGEST).astype(np.float32)
+            owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+            stored = _quantised(values, scale[owner])
+            some = stored != 0
+            ptr = np.concatenate([[0], np.cumsum(np.bincount(owner[some], minlength=len(ptr) - 1))])
+            features, stored = _encoded(indices[some], ptr), stored[some]
+        else:
+            n_features = rows.shape[1]
+            scale = (np.abs(rows).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
+            stored = _quantised(rows, scale[:, None])
+        own = np.empty(0, np.float32) if weights is None else weights
+        return cls(n_features, ptr, features, stored, scale, labels.indptr, labels.indices, own)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.scale)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(array.nbytes for array in self.to_arrays().values())
+
+    def rows(self) -> CoreRows:
+        if self.ptr is None or self.features is None:
+            dense: Array = self.values * self.scale[:, None]
+            return np.ascontiguousarray(dense, np.float32)
+        values = self.values * np.repeat(self.scale, np.diff(self.ptr))
+        return np.asarray(self.ptr), _decoded(self.features, self.ptr), values, self.n_features
+
+    def row_weights(self) -> Array:
+        return np.ones(self.n_rows, np.float32) if not len(self.weights) else np.asarray(self.weights)
+
+    def with_labels(self, new: Array) -> "KeptRows":
+        """Labels get other numbers, `new`; −1: they are dropped."""
+        owner = np.repeat(np.arange(self.n_rows), np.diff(self.label_ptr))
+        labels = new[self.labels]
+        pairs = np.unique(np.column_stack([owner, labels])[labels >= 0], axis=0)  # merged ones are one
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(pairs[:, 0], minlength=self.n_rows))])
+        return replace(self, label_ptr=ptr.astype(np.int64), labels=pairs[:, 1].astype(np.int32))
+
+    def __add__(self, other: "KeptRows") -> "KeptRows":
+        assert self.n_features == other.n_features and (self.ptr is None) == (other.ptr is None)
+        weights = np.empty(0, np.float32)
+        if len(self.weights) or len(other.weights):
+            weights = np.concatenate([self.row_weights(), other.row_weights()])
+        ptr = features = None
+        if self.ptr is not None and other.ptr is not None:
+            assert self.features is not None and other.features is not None
+            ptr = np.concatenate([self.ptr, self.ptr[-1] + other.ptr[1:]])
+            features = np.concatenate([self.features, other.features])
+        return KeptRows(
+            self.n_features,
+            ptr,
+            features,
+            np.concatenate([self.values, other.values]),
+            np.concatenate([self.scale, other.scale]),
+            np.concatenate([self.label_ptr, self.label_ptr[-1] + other.label_ptr[1:]]),
+            np.concatenate([self.labels, other.labels]),
+            weights,
+        )
+
+    # --- files ---
+
+    def to_arrays(self) -> dict[str, Array]:
+        arrays = {"values": self.values, "scale": self.scale}
+        arrays |= {"label_ptr": self.label_ptr, "labels": self.labels}
+        if self.ptr is not None and self.features is not None:
+            arrays |= {"ptr": self.ptr, "features": self.features}
+        return arrays | ({"weights": self.weights} if len(self.weights) else {})
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], n_features: int, n_labels: int) -> "KeptRows":
+        """Raises ValueError if they do not fit together. Features are checked when they are used."""
+        values, scale, weights = arrays["values"], arrays["scale"], arrays.get("weights", np.empty(0, "f4"))
+        label_ptr, labels = arrays["label_ptr"], arrays["labels"]
+        ptr, features = arrays.get("ptr"), arrays.get("features")
+        n = len(scale)
+        kinds = [(values, np.int8), (scale, np.float32), (label_ptr, np.int64), (labels, np.int32)]
+        kinds += [(weights, np.float32)]
+        fits = all(array.dtype == kind for array, kind in kinds) and len(weights) in (0, n)
+        fits = fits and _spans(label_ptr, n, len(labels)) and bool((weights > 0).all())
+        fits = fits and (not len(labels) or (labels.min() >= 0 and labels.max() < n_labels))
+        if ptr is None or features is None:
+            fits = fits and values.shape == (n, n_features)
+        else:
+            fits = fits and ptr.dtype == np.int64 and features.dtype == np.uint8
+            fits = fits and _spans(ptr, n, len(values)) and values.ndim == 1
+            fits = fits and int(np.count_nonzero(features < 128)) == len(values)
+        if not fits or not np.isfinite(scale).all():
+            raise ValueError("its training rows do not fit together")
+        return cls(n_features, ptr, features, values, scale, label_ptr, labels, weights)
+
+
+def _spans(ptr: Array, n: int, end: int) -> bool:
+    if ptr.shape != (n + 1,) or ptr.dtype != np.int64:
+        return False
+    return bool(ptr[0] == 0 and ptr[-1] == end and (np.diff(ptr) >= 0).all())
+
+
+def _largest(values: Array, ptr: Array) -> Array:
+    """Of each row; 0 for an empty one."""
+    largest = np.zeros(len(ptr) - 1, np.float32)
+    used = np.flatnonzero(np.diff(ptr))
+    if len(used):
+        largest[used] = np.maximum.reduceat(values, ptr[used])
+    return largest
+
+
+def _quantised(values: Array, scale: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(scale > 0, values / scale, 0)
+    return np.rint(np.clip(ratio, -_LARGEST, _LARGEST)).astype(np.int8)
+
+
+def _encoded(features: Array, ptr: Array) -> Array:
+    gaps = np.diff(features, prepend=np.int32(0)).astype(np.int64)
+    firsts = ptr[:-1][np.diff(ptr) > 0]
+    gaps[firsts] = features[firsts]
+    size = np.ones(len(gaps), np.int64)
+    for bits in (7, 14, 21, 28):
+        size += gaps >= 1 << bits
+    begin = np.concatenate([[0], np.cumsum(size)])
+    out = np.empty(begin[-1], np.uint8)
+    for byte in range(int(size.max(initial=0))):
+        some = size > byte
+        more = (size[some] > byte + 1).astype(np.int64) << 7
+        out[begin[:-1][some] + byte] = (gaps[some] >> (7 * byte) & 127) | more
+    return out
+
+
+def _decoded(encoded: Array, ptr: Array) -> Array:
+    last = np.flatnonzero(encoded < 128)
+    size = np.diff(last, prepend=-1)
+    gaps = encoded[last].astype(np.int32)
+    for byte in range(1, min(int(size.max(initial=0)), 5)):
+        some = np.flatnonzero(size > byte)
+        gaps[some] = gaps[some] << 7 | (encoded[last[some] - byte] & 127)
+    sums = np.cumsum(gaps, dtype=np.int64)
+    before = np.concatenate([[0], sums])[ptr[:-1]]
+    sums -= np.repeat(before, np.diff(ptr))
+    return np.clip(sums, 0, np.iinfo(np.int32).max).astype(np.int32)

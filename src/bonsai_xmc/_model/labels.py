@@ -1,0 +1,103 @@
+"""Labels given by their keys: filters of a prediction, and changes of a trained model's labels."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc._data.labels import label_key
+from bonsai_xmc._model.edit import edit_labels
+from bonsai_xmc._model.fitted import FittedModel
+
+Array = npt.NDArray[Any]
+
+
+def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:
+    """Which labels may be found, as booleans; None: all.
+
+    Both are None, labels, or booleans over `classes`. Labels that the model does not have are ignored, unless
+    `restrict` has no other.
+    """
+    if restrict is None and exclude is None:
+        return None
+    allowed = np.ones(fitted.n_labels, bool) if restrict is None else _marked(fitted, restrict, "restrict")
+    if restrict is not None and not allowed.any():
+        raise ValueError("restrict: the model has none of these labels")
+    if exclude is not None:
+        allowed = allowed & ~_marked(fitted, exclude, "exclude")
+    return allowed
+
+
+def _marked(fitted: FittedModel, labels: Any, name: str) -> Array:
+    if isinstance(labels, np.ndarray) and labels.dtype == bool:
+        if labels.shape != (fitted.n_labels,):
+            raise ValueError(
+                f"{name} is an array of booleans of the shape {labels.shape}, but the model has "
+                f"{fitted.n_labels:,} labels"
+            )
+        return labels
+    marked = np.zeros(fitted.n_labels, bool)
+    place = fitted.place
+    marked[[place[label] for label in _keys(labels, name) if label in place]] = True
+    return marked
+
+
+def unknown_labels(fitted: FittedModel, labels: Iterable[Any]) -> list[Any]:
+    """Those that the model does not have."""
+    return [label for label in labels if label not in fitted.place]
+
+
+def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:
+    gone = {fitted.classes[i] for i in _places(fitted, labels, "drop")}
+    keys = [None if label in gone else label for label in fitted.classes.tolist()]
+    if not any(key is not None for key in keys):
+        raise ValueError("drop: no label would be left")
+    return edit_labels(fitted, keys=keys, threads=threads)
+
+
+def restrict(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:
+    allowed = allowed_labels(fitted, labels, None)
+    assert allowed is not None
+    keys = [label if kept else None for label, kept in zip(fitted.classes.tolist(), allowed, strict=True)]
+    return edit_labels(fitted, keys=keys, threads=threads)
+
+
+def rename(fitted: FittedModel, names: Any, threads: int) -> FittedModel:
+    if not isinstance(names, Mapping):
+        raise ValueError(f"rename: pass a mapping of old to new labels, not {type(names).__name__}")
+    old = _places(fitted, names, "rename")
+    keys = fitted.classes.tolist()
+    for i, new in zip(old, names.values(), strict=True):
+        keys[i] = label_key(new, "rename")
+    key, n = Counter(keys).most_common(1)[0]
+    if n > 1:
+        raise ValueError(f"rename: {n} labels would be {key!r}; merge makes one label of several")
+    return edit_labels(fitted, keys=keys, threads=threads)
+
+
+def merge(fitted: FittedModel, labels: Any, into: Any, threads: int) -> FittedModel:
+    into = label_key(into, "merge")
+    places = set(_places(fitted, labels, "merge"))
+    if into in fitted.place:
+        places.add(fitted.place[into])
+    if len(places) < 2:
+        raise ValueError("merge: pass two labels or more; rename changes the name of one")
+    keys = [into if i in places else label for i, label in enumerate(fitted.classes.tolist())]
+    return edit_labels(fitted, keys=keys, threads=threads)
+
+
+def _keys(labels: Any, name: str) -> list[Any]:
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise ValueError(f"{name} is {labels!r}, but must be several labels, e.g. [{labels!r}]")
+    return [label.item() if isinstance(label, np.generic) else label for label in labels]
+
+
+def _places(fitted: FittedModel, labels: Any, name: str) -> list[int]:
+    keys = _keys(labels, name)
+    unknown = unknown_labels(fitted, keys)
+    if unknown:
+        more = f", nor {len(unknown) - 1:,} others" if len(unknown) > 1 else ""
+        raise ValueError(f"{name}: the model has no label {unknown[0]!r}{more}")
+    return [fitted.place[label] for label in keys]

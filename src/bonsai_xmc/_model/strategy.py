@@ -1,0 +1,112 @@
+"""How a model is trained and searched, every value concrete, and the facts about the data behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bonsai_xmc._base.params import check
+
+# Labels whose classifiers are stored, and scored, together.
+_BLOCK_LABELS = 128
+# Labels from which on one-vs-rest training finds the rows that a label needs by an index.
+MIN_SEARCHED_LABELS = 50_000
+
+# The values that `classifiers` and `search` can be resolved to, and the sections of the model that they need.
+STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("leaf", "beam"): ("trees",),
+    ("one_vs_rest", "exact"): ("one_vs_rest",),
+    ("one_vs_rest", "index"): ("one_vs_rest", "index"),
+    ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
+    ("blend", "exact"): ("trees", "one_vs_rest"),
+    ("blend", "index"): ("trees", "one_vs_rest", "index"),
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the choice between strategies depends on."""
+
+    n_rows: int
+    n_features: int
+    n_entries: int  # non-zero entries of X
+    n_labels: int  # labels with at least one row
+    dense: bool  # X is handled as dense
+    negative: bool = False  # X has values below 0
+    n_positives: int = 0  # pairs of a row and a label
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a model is trained and searched, every value concrete; see the parameters of `Bonsai`.
+
+    Model files hold it: a field that is added later needs a default, for files that lack it.
+    """
+
+    classifiers: str  # "leaf", "one_vs_rest" or "blend"
+    search: str  # "beam", "exact" or "index"
+    representation: str  # "input", "output", "joint", or "custom" for label vectors of the user's
+    given_tree: bool  # trees of the user's instead of clustering
+    n_trees: int  # 0: no trees
+    branching_factor: int
+    max_leaf_size: int
+    max_depth: int | None
+    split_oversized: bool  # leaves of 100 × max_leaf_size labels or more are split beyond max_depth
+    balanced: bool
+    kmeans_tol: float
+    kmeans_max_iter: int
+    kmeans_init: str
+    node_C: float  # of the classifiers at tree nodes
+    C: float  # of the classifiers that rank labels; in a blend, of the one-vs-rest classifiers
+    loss: str
+    solver: str
+    tol: float
+    max_iter: int
+    node_prune: float
+    prune: float
+    node_bias: str | float  # of the classifiers at tree nodes: "learn" or a number
+    bias: str | float  # of the classifiers that rank labels
+    frequent_share: float  # one-vs-rest: labels of more than this share of the rows learn their bias
+    path_weight: float
+    tail_exponent: float
+    blend_weight: float  # of the trees; 0 unless classifiers are blended
+    logit_adjustment: float  # scores are multiplied by (rows of the label)^−this
+    normalize: bool
+    reason: str  # why `classifiers` and `search` are what they are
+    bounded: bool = False  # large clusters are split again at the same level
+    strict_beam: bool = False  # leaves compete for the beam, and have no more labels than it has nodes
+    evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
+
+
+def beam_size(given: Any, n_trees: int, search: str) -> int:
+    """Nodes that beam search keeps at each level; 0 for all."""
+    if is_auto(given):
+        return 10
+    check("beam_size", given)
+    if n_trees == 0:
+        how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
+        raise ValueError(
+            f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave "
+            'beam_size="auto", or train with search="beam" or classifiers="blend"'
+        )
+    return int(given or 0)
+
+
+def n_probe(given: Any, search: str, k: int, n_labels: int, adjusted: bool = False) -> int:
+    """Blocks of classifiers that are scored for a row's k best labels; 0 for all."""
+    if not is_auto(given):
+        check("n_probe", given)
+        if search != "index":
+            raise ValueError(
+                f'n_probe is {given!r}, but this model has no index to search. Leave n_probe="auto", or '
+                'train with classifiers="one_vs_rest" and search="index"'
+            )
+        return int(given or 0)
+    # 99 % of the labels that scoring all of them finds, for any k (docs/performance.md). Where half of the
+    # blocks would be scored, scoring all takes no longer.
+    # Adjusted scores prefer rare labels, which the index does not know.
+    chosen = (16 + 4 * k) * (4 if adjusted else 1)
+    return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
+
+
+def is_auto(given: Any) -> bool:
+    return isinstance(given, str) and given == "auto"

@@ -1,0 +1,1 @@
+"""The model file: a checked safetensors container, and what it holds."""

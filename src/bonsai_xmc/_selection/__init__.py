@@ -1,0 +1,1 @@
+"""Choices on held-out rows: the default model, threshold, fields and label prior."""

@@ -1,0 +1,369 @@
+"""Weights of fields and n-grams, and the power of values, chosen on held-out training rows.
+
+A coordinate search: from the default settings on, one setting after the other is tried with other values, and
+the best value is kept. Every candidate is trained and judged on the same sample: some rows that train, others
+that judge, and so many of the labels that one candidate costs a bounded number of steps. The texts of the
+sample are vectorised once; a candidate weighs their blocks. A value is kept only if it is better by more
+than chance would explain, and in the end the winner must beat the default on a second sample.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+from bonsai_xmc._base.params import DEFAULTS, seed_of, threads_of
+from bonsai_xmc._base.progress import LOG, Progress
+from bonsai_xmc._base.random import shuffled
+from bonsai_xmc._data.labels import Labels, labels_of
+from bonsai_xmc._data.rows import training_rows
+from bonsai_xmc._selection.strategy import resolve
+from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
+from bonsai_xmc._text.fitted import FittedText, text_options
+from bonsai_xmc._text.records import columns_of
+from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
+from bonsai_xmc._training.train import make_problem, train
+from bonsai_xmc._training.work import Work
+from bonsai_xmc.datasets._documents.fields import guess_text_fields
+
+Array = npt.NDArray[Any]
+
+AUTO = "auto"
+
+# The budget: candidates, rows of a sample, and labels × entries of X of one candidate.
+MOST_CANDIDATES = 32
+_TRAINING_ROWS = 12_000
+_JUDGING_ROWS = 4_000
+_WORK = 1.5e9
+_FEWEST_LABELS = 200
+_LABEL_SEED = 1
+_FEWEST_ROWS = 50
+_DEPTH = 5  # nDCG at this
+# A value is kept if its gain is so many standard errors of the paired difference above 0.
+_SURE = 1.0
+
+# Parameters that the search sets itself.
+_SEARCHED = {"word_ngrams": 1, "char_ngrams": None}
+_SAMPLE = 200  # rows that tell which fields hold texts
+_FEW_FIELDS = 6  # fields that may have words of their own
+_SHORT = 400  # characters: joined texts of this mean length may have character n-grams
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A candidate: what the search may change."""
+
+    words: Mapping[str, float]  # weight of each field's own words
+    pairs: Mapping[str, float]  # of its word bigrams; trigrams go with them
+    chars: Mapping[str, float]  # and of its character 5-grams
+    bigrams: float  # of the joined text
+    joined_chars: float
+    power: float
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of `TextBonsai` that stand for it."""
+        own = {}
+        for field in self.words:
+            share = self.pairs[field] / OWN_WORDS[2]
+            words = {1: self.words[field], **{n: share * weight for n, weight in OWN_WORDS.items()}}
+            blocks = {"word_ngrams": words, "char_ngrams": {5: self.chars[field]}}
+            own[field] = {name: orders for name, orders in blocks.items() if any(orders.values())} or 0.0
+        return {
+            "fields": own or None,
+            "word_ngrams": {1: 1.0} | ({2: self.bigrams} if self.bigrams else {}),
+            "char_ngrams": {5: self.joined_chars} if self.joined_chars else None,
+            "power": self.power,
+        }
+
+    def describe(self) -> str:
+        parts = [f"{field} words × {w:g}" for field, w in self.words.items() if w]
+        parts += [f"{field} bigrams × {w:g}" for field, w in self.pairs.items() if w]
+        parts += [f"{field} characters × {w:g}" for field, w in self.chars.items() if w]
+        parts += [f"bigrams × {self.bigrams:g}"] if self.bigrams else []
+        parts += [f"characters × {self.joined_chars:g}"] if self.joined_chars else []
+        parts += [f"power {self.power:g}"] if self.power != 1 else []
+        return ", ".join(parts) or "words alone"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search came to, and all that it tried."""
+
+    settings: Settings
+    tried: list[dict[str, Any]]  # settings in words, nDCG@5 in percent, kept or not
+    n_training: int
+    n_judging: int
+    n_labels: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tried": self.tried,
+            "training_rows": self.n_training,
+            "judging_rows": self.n_judging,
+            "labels": self.n_labels,
+        }
+
+
+def is_auto(fields: Any) -> bool:
+    """Whether weights are to be searched for: ``fields="auto"``, or "auto" as the weight of a field."""
+    if isinstance(fields, Mapping):
+        return any(isinstance(weight, str) and weight == AUTO for weight in fields.values())
+    return isinstance(fields, str) and fields == AUTO
+
+
+def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
+    """The rows in memory, and the fields that hold texts: none if the rows are strings."""
+    frame = hasattr(X, "columns") and hasattr(X, "iloc")
+    rows = X.to_dict("records") if frame else list(X)
+    if isinstance(fields, Mapping):
+        other = next((name for name, weight in fields.items() if weight != AUTO), None)
+        if other is not None:
+            raise ValueError(
+                f"fields[{other!r}] is {fields[other]!r}, but another weight is 'auto'; all are, or none"
+            )
+        return rows, list(fields)
+    if not rows or isinstance(rows[0], str):
+        return rows, []
+    sample = [row for row in rows[:_SAMPLE] if isinstance(row, Mapping)]
+    return rows, guess_text_fields(sample, None, "X")
+
+
+def tune(
+    params: Mapping[str, Any], names: Sequence[str], rows: Sequence[Any], y: Any, progress: Progress | None
+) -> Tuned | None:
+    """The best settings for `rows`, of which each has the fields `names`; None: too few rows to tell."""
+    labels = labels_of(y)
+    if labels.n_rows != len(rows):
+        raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
+    for name, usual in _SEARCHED.items():
+        if params[name] != usual:
+            raise ValueError(
+                f"{name} is {params[name]!r}, but fields='auto' searches for it; leave it at {usual!r}"
+            )
+    seed = seed_of(params["random_state"])
+    order = shuffled(len(rows), seed)
+    search = _Search({**params, "random_state": seed}, tuple(names), progress)
+    first = search.sample(rows, labels, order)
+    if first is None:
+        return None
+    default = search.default()
+    score = search.judge(first, default, "the default")
+    best = search.climb(first, default, score)
+    second = search.sample(rows, labels, order[first.n_rows :])
+    if best != default and second is not None:
+        again = search.judge(second, default, "the default, on other rows")
+        checked = search.judge(second, best, "the best, on other rows")
+        if checked.mean() < again.mean():
+            best = default
+            for entry in search.tried:
+                entry["kept"] = False
+    LOG.info("tuning: %s", best.describe())
+    return Tuned(best, search.tried, first.n_training, first.n_rows - first.n_training, first.n_labels)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Rows with some of their labels: the first `n_training` train, the others judge."""
+
+    columns: list[list[Any]]  # texts of all rows, by field
+    labels: sp.csr_array
+    every: Labels  # all labels of the rows that train
+    n_training: int
+    blocks: dict[tuple[Any, ...], sp.csr_array]  # TF-IDF of unit rows, as far as it was needed
+
+    @property
+    def n_rows(self) -> int:
+        return self.labels.shape[0]
+
+    @property
+    def n_labels(self) -> int:
+        return self.labels.shape[1]
+
+
+_Step = Callable[[Settings], list[Settings]]
+
+
+def _changed(settings: Settings, name: str, value: Any) -> Settings:
+    return Settings(**{**vars(settings), name: value})
+
+
+class _Search:
+    def __init__(self, params: Mapping[str, Any], fields: tuple[str, ...], progress: Progress | None) -> None:
+        self._params, self._fields, self._progress = params, fields, progress
+        self._options = text_options(params)
+        self._threads = threads_of(params["n_jobs"])
+        self._short = False
+        self.tried: list[dict[str, Any]] = []
+
+    def default(self) -> Settings:
+        """What `fields` as a list stands for."""
+        plan = make_plan(list(self._fields) or None, 1, None, True)
+        title = next((b.text[0] for b in plan.blocks if len(b.text) == 1 and len(self._fields) > 1), None)
+        nothing = dict.fromkeys(self._fields, 0.0)
+        pairs, chars = (
+            nothing if title is None else nothing | {title: w} for w in (OWN_WORDS[2], OWN_CHARS[5])
+        )
+        return Settings(nothing, pairs, chars, 0.0, 0.0, float(self._params["power"]))
+
+    def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
+        """A sample from the beginning of `order`; None if there are too few rows or labels."""
+        n_rows = min(len(order), _TRAINING_ROWS + _JUDGING_ROWS)
+        if n_rows < _FEWEST_ROWS:
+            return None
+        chosen = order[:n_rows]
+        n_training = n_rows - min(_JUDGING_ROWS, n_rows // 4)
+        [columns] = columns_of([rows[i] for i in chosen], self._fields, complete=False)
+        joined = sum(len(text) for column in columns for text in column if text) / n_rows
+        self._short = joined <= _SHORT
+        taken = labels.take(chosen)
+        matrix = sp.csr_array(
+            (np.ones(len(taken.indices), np.float32), taken.indices, taken.indptr),
+            shape=(n_rows, labels.n_labels),
+        )
+        every = labels.take(chosen[:n_training])
+        sample = _Sample(columns, matrix, every, n_training, {})
+        entries = self._matrix(sample, self.default()).nnz * n_training / n_rows
+        known = np.flatnonzero(np.asarray(matrix[:n_training].sum(axis=0)).ravel())
+        wanted = max(_FEWEST_LABELS, int(_WORK / max(1, entries)))
+        known = known[np.sort(shuffled(len(known), _LABEL_SEED)[:wanted])]
+        some = matrix[:, known].tocsr()
+        return replace(sample, labels=some) if some[n_training:].nnz else None
+
+    def climb(self, sample: _Sample, start: Settings, score: Array) -> Settings:
+        """Coordinate search: passes over the settings until none improves, or the budget is spent."""
+        best, best_score = start, score
+        seen = {repr(start)}
+        improved = True
+        while improved and len(self.tried) < MOST_CANDIDATES:
+            improved = False
+            for alternatives in self._coordinates():
+                found, found_score = best, best_score
+                for candidate in alternatives(best):
+                    if repr(candidate) in seen or len(self.tried) >= MOST_CANDIDATES:
+                        continue
+                    seen.add(repr(candidate))
+                    judged = self.judge(sample, candidate, candidate.describe())
+                    better = judged - best_score
+                    if better.mean() > _SURE * _standard_error(better) and judged.mean() > found_score.mean():
+                        found, found_score = candidate, judged
+                if found != best:
+                    best, best_score, improved = found, found_score, True
+                    self._keep(found)
+        return best
+
+    def _coordinates(self) -> list[_Step]:
+        """For each setting the candidates around the best one so far; what matters most comes first."""
+
+        def field_weight(kind: str, field: str, values: Sequence[float]) -> _Step:
+            return lambda s: [_changed(s, kind, {**getattr(s, kind), field: w}) for w in values]
+
+        def value(name: str, values: Sequence[float]) -> _Step:
+            return lambda s: [_changed(s, name, w) for w in values]
+
+        default = self.default()
+        title = next((f for f, w in default.chars.items() if w), None)
+        steps = []
+        if title is not None:
+            steps.append(field_weight("chars", title, (0.0, 0.4, 1.0)))
+            steps.append(field_weight("pairs", title, (0.0, 0.15, 0.5)))
+            steps.append(field_weight("words", title, (0.3,)))
+        steps.append(value("bigrams", (0.3, 0.6)))
+        steps.append(value("power", (0.85, 1.25)))
+        if self._short or not self._fields:
+            steps.append(value("joined_chars", (0.4, 0.8)))
+        others = [field for field in self._fields if field != title and len(self._fields) > 1]
+        steps += [field_weight("words", field, (0.3,)) for field in others[:_FEW_FIELDS]]
+        return steps
+
+    def judge(self, sample: _Sample, settings: Settings, what: str) -> Array:
+        """nDCG of each row that judges."""
+        X = self._matrix(sample, settings)
+        n = sample.n_training
+        given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
+        if given["C"] == AUTO:
+            given["C"] = usual_C(self._plan(settings))
+        problem = make_problem(training_rows(X[:n], "X"), labels_of(sample.labels[:n]), None, "input", None)
+        model, _ = train(problem, resolve(given, problem.facts), given["random_state"], Work(self._threads))
+        held_out = training_rows(X[n:], "X").rows
+        options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0, "path_weight": 0.0}
+        ids, _ = model.top_k(held_out, min(_DEPTH, model.n_labels), threads=self._threads, **options)
+        scores = _ndcg(ids, sample.labels[n:])
+        self.tried.append({"settings": what, "nDCG@5": round(100 * float(scores.mean()), 2), "kept": False})
+        LOG.info("tuning: %.2f %s", 100 * scores.mean(), what)
+        if self._progress is not None:
+            self._progress("tuning", len(self.tried), MOST_CANDIDATES + 2)
+        return scores
+
+    def _keep(self, settings: Settings) -> None:
+        for entry in self.tried:
+            if entry["settings"] == settings.describe():
+                entry["kept"] = True
+
+    def _plan(self, settings: Settings) -> Plan:
+        params = settings.params()
+        return make_plan(
+            params["fields"], params["word_ngrams"], params["char_ngrams"], self._params["char_boundaries"]
+        )
+
+    def _matrix(self, sample: _Sample, settings: Settings) -> sp.csr_array:
+        plan = self._plan(settings)
+        parts = [block.weight * self._block(sample, block, settings.power) for block in plan.blocks]
+        return sp.csr_array(sp.hstack(parts, format="csr", dtype=np.float32))
+
+    def _block(self, sample: _Sample, block: Block, power: float) -> sp.csr_array:
+        key = (block.text, block.analyzer, block.min_n, power)
+        if key not in sample.blocks:
+            places = [self._fields.index(field) for field in block.text] or [0]
+            columns = [sample.columns[place] for place in places]
+            plan = Plan(block.text, (replace(block, weight=1.0),))
+            options = replace(self._options, power=power)
+            _, matrix = FittedText.fit([columns], plan, options, self._threads, rows=True)
+            assert matrix is not None
+            sample.blocks[key] = self._selected(sample, block, matrix)
+        return sample.blocks[key]
+
+    def _selected(self, sample: _Sample, block: Block, X: sp.csr_array) -> sp.csr_array:
+        """The n-grams of the joined text that `fit` would select, by the rows that train."""
+        most = most_ngrams(self._params["max_ngrams"], sample.n_training)
+        joined = block.text == self._fields
+        if most is None or not joined or not is_selected(block) or X.shape[1] <= most:
+            return X
+        best = best_columns(X[: sample.n_training], sample.every, most)
+        return sp.csr_array(normalize(X[:, best], copy=False))
+
+
+# How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
+# `fit` chooses afterwards, on more rows; until then C is the usual one.
+_CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact"}
+_TRAINING_PARAMS = (
+    "C",
+    "loss",
+    "solver",
+    "tol",
+    "max_iter",
+    "bias",
+    "tail_exponent",
+    "normalize",
+    "random_state",
+)
+
+
+def _standard_error(differences: Array) -> float:
+    return float(differences.std() / np.sqrt(max(1, len(differences))))
+
+
+def _ndcg(ids: Array, truth: sp.csr_array) -> Array:
+    """nDCG at the width of `ids`, of each row that has a label."""
+    rows = np.flatnonzero(np.diff(truth.indptr))
+    first = np.arange(truth.shape[0]) * np.int64(truth.shape[1])
+    keys = np.repeat(first, np.diff(truth.indptr)) + truth.indices
+    found = first[:, None] + ids
+    hits = np.isin(found, keys) & (ids >= 0)
+    discounts = 1 / np.log2(np.arange(2, ids.shape[1] + 2))
+    ideal = np.concatenate([[0], np.cumsum(discounts)])
+    most = np.minimum(np.diff(truth.indptr), ids.shape[1])
+    return ((hits * discounts).sum(axis=1)[rows]) / ideal[most[rows]]

@@ -1,0 +1,319 @@
+"""Parameters and facts about the data → the values that training uses: every "auto" is resolved here."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bonsai_xmc._data.user_trees import tree_list
+from bonsai_xmc._model.strategy import MIN_SEARCHED_LABELS, Facts, Strategy, beam_size, is_auto, n_probe
+from bonsai_xmc._selection import held_out
+from bonsai_xmc._selection.held_out import Evidence
+
+# One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
+# label; labels from which on rows are searched by an index instead, and the rows that it can hold; pairs of a
+# row and a label up to which that takes an hour or two of a core. Labels up to which scoring all of them is
+# fast enough, and those that an index over classifiers can hold (docs/performance.md).
+MAX_PAIRS = 1e12
+MAX_SEARCHED_ROWS = 2**24 - 1
+MAX_POSITIVES = 2e7
+MAX_EXACT_LABELS = 50_000
+MAX_INDEX_LABELS = 2**24
+# Share of the rows above which a one-vs-rest classifier learns its own bias.
+FREQUENT_SHARE = 0.02
+# Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
+USUAL_BLEND_WEIGHT = 0.3
+
+# What only clustering uses, with the value that says that nothing was given.
+_CLUSTERING: Mapping[str, Any] = {
+    "representation": "input",
+    "n_trees": "auto",
+    "branching_factor": 100,
+    "max_leaf_size": None,
+    "max_depth": "auto",
+    "balanced": "auto",
+    "kmeans_tol": 1e-4,
+    "kmeans_max_iter": 10,
+    "kmeans_init": "random",
+}
+
+
+class SearchSpace(NamedTuple):
+    """What is to be chosen on held-out rows, the usual value first where it matters."""
+
+    costs: tuple[float, ...]
+    weights: tuple[float, ...]
+    adjustments: tuple[float, ...]
+
+
+def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
+    """What to try on held-out rows; None where all is given, or follows from the size of the data."""
+    classifiers = params["classifiers"]
+    if classifiers == "auto" and not is_auto(params["blend_weight"]):
+        classifiers = "blend"
+    if classifiers not in ("auto", "blend") or facts.n_rows < held_out.MIN_ROWS:
+        return None
+    if classifiers == "auto" and _by_size(params, facts) is not None:
+        return None
+    if _positive(params["path_weight"]):
+        raise ValueError('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it')
+    needs_trees = classifiers == "blend" or bool(_tree_params(params)) or not is_auto(params["beam_size"])
+    needs_one_vs_rest = (
+        classifiers == "blend"
+        or params["search"] == "exact"
+        or _has_label_texts(params)
+        or bool(_one_vs_rest_params(params))
+    )
+    weights = tuple(
+        weight
+        for weight in held_out.WEIGHTS
+        if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
+    )
+    costs = (_usual_C(params), *held_out.SMALLER_COSTS)
+    tried = SearchSpace(
+        costs if is_auto(params["C"]) else (float(params["C"]),),
+        weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
+        held_out.ADJUSTMENTS if is_auto(params["logit_adjustment"]) else (float(params["logit_adjustment"]),),
+    )
+    return None if all(len(values) == 1 for values in tried) else tried
+
+
+def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None = None) -> Strategy:
+    """The strategy for these data. Given values that would have no effect are an error.
+
+    `evidence` is the choice on held-out rows, where `search_space` asks for one.
+    """
+    classifiers, search, reason = _choose(params, facts, evidence)
+    one_vs_rest = classifiers != "leaf"
+    n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
+    _check_given(params, classifiers, search, reason)
+    node_bias = _or(params["bias"], "learn")
+    bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
+    C = _usual_C(params) if one_vs_rest else 1.0
+    found = evidence.setting if evidence is not None and one_vs_rest else held_out.Setting(C, 0.0, 0.0)
+    blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
+    prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
+    given_tree = params["tree"] is not None
+    max_depth = params["max_depth"]
+    custom = not isinstance(params["representation"], str)
+    return Strategy(
+        classifiers=classifiers,
+        search=search,
+        representation="custom" if custom else params["representation"],
+        given_tree=given_tree,
+        n_trees=n_trees,
+        branching_factor=int(params["branching_factor"]),
+        max_leaf_size=int(params["max_leaf_size"] or params["branching_factor"]),
+        max_depth=None if max_depth is None else int(_or(max_depth, 3)),
+        split_oversized=is_auto(max_depth),
+        balanced=not isinstance(params["balanced"], str) and bool(params["balanced"]),
+        bounded=_bounded(params["balanced"], facts),
+        kmeans_tol=float(params["kmeans_tol"]),
+        kmeans_max_iter=int(params["kmeans_max_iter"]),
+        kmeans_init=params["kmeans_init"],
+        node_C=float(_or(params["C"], 1.0)),
+        C=float(_or(params["C"], found.C)),
+        loss=params["loss"],
+        solver=params["solver"],
+        tol=float(params["tol"]),
+        max_iter=int(params["max_iter"]),
+        node_prune=float(_or(params["prune"], 0.1)) if classifiers == "blend" else prune,
+        prune=prune,
+        node_bias=node_bias if isinstance(node_bias, str) else float(node_bias),
+        bias=bias if isinstance(bias, str) else float(bias),
+        frequent_share=FREQUENT_SHARE if is_auto(params["bias"]) else 1.0,
+        path_weight=float(_or(params["path_weight"], 0.0)),
+        tail_exponent=_tail_exponent(params, facts, one_vs_rest),
+        blend_weight=float(_or(params["blend_weight"], blend_weight)) if classifiers == "blend" else 0.0,
+        logit_adjustment=float(_or(params["logit_adjustment"], found.logit_adjustment)),
+        normalize=bool(params["normalize"]),
+        reason=reason,
+        evidence="" if evidence is None else evidence.table,
+    )
+
+
+def _choose(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None) -> tuple[str, str, str]:
+    """classifiers, search, and the reason for both."""
+    classifiers, search, reasons = params["classifiers"], params["search"], []
+    if classifiers == "leaf" and search in ("exact", "index"):
+        raise ValueError(
+            f'search="{search}" needs one-vs-rest classifiers; with classifiers="leaf", beam_size=None '
+            "follows all nodes"
+        )
+    if classifiers == "auto":
+        classifiers, reason = _by_size(params, facts) or _by_evidence(facts, evidence)
+        reasons.append(reason)
+    else:
+        reasons.append(f'classifiers="{classifiers}" was given')
+    if classifiers == "blend" and search == "beam":
+        raise ValueError(
+            'classifiers="blend" ranks labels by all of its classifiers: leave search="auto", or say '
+            'classifiers="one_vs_rest" for search="beam"'
+        )
+    if classifiers == "leaf":
+        search = "beam"
+    elif search == "auto":
+        search, because = _choose_search(facts)
+        reasons.append(because)
+    else:
+        reasons.append(f'search="{search}" was given')
+    return classifiers, search, "; ".join(reasons)
+
+
+def _choose_search(facts: Facts) -> tuple[str, str]:
+    """How one-vs-rest classifiers find a row's best labels, and the reason."""
+    if facts.n_labels <= MAX_EXACT_LABELS:
+        return "exact", f"exact search: {facts.n_labels:,} labels are no more than {MAX_EXACT_LABELS:,}"
+    if facts.dense:
+        return "exact", "exact search: X is dense, which makes an index useless"
+    if facts.n_labels > MAX_INDEX_LABELS:
+        return "exact", f"exact search: an index holds no more than {MAX_INDEX_LABELS:,} labels"
+    return "index", f"search by an index: {facts.n_labels:,} labels are more than {MAX_EXACT_LABELS:,}"
+
+
+def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
+    """The classifiers that "auto" stands for, and why; None where held-out rows decide."""
+    if not is_auto(params["blend_weight"]):
+        return "blend", "blend_weight was given"
+    if params["search"] == "index":
+        return "one_vs_rest", 'search="index" needs one-vs-rest classifiers'
+    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
+    if params["search"] != "exact" and not _has_label_texts(params):
+        if facts.dense:
+            return "leaf", "X is dense, which makes one-vs-rest slow"
+        if facts.n_labels * facts.n_entries > MAX_PAIRS and not _rows_are_searched(params, facts):
+            return "leaf", f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})"
+        if facts.n_labels * facts.n_entries > MAX_PAIRS and facts.n_positives > MAX_POSITIVES:
+            pairs = f"{facts.n_positives:,} pairs of a row and a label"
+            return "leaf", f"{pairs} are too many for one-vs-rest (limit {MAX_POSITIVES:.0e})"
+    affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
+    if _rows_are_searched(params, facts):
+        affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"
+    if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
+        return "one_vs_rest", affordable
+    if facts.n_rows < held_out.MIN_ROWS:
+        few = f"{facts.n_rows:,} rows are too few to choose by (at least {held_out.MIN_ROWS:,})"
+        return "one_vs_rest", f"{affordable}; {few}"
+    return None
+
+
+def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
+    """Whether training finds the rows that a label needs by an index, and does not scan all of them."""
+    can_index = not facts.dense and not facts.negative and facts.n_rows <= MAX_SEARCHED_ROWS
+    return facts.n_labels >= MIN_SEARCHED_LABELS and can_index and _active_set_problem(params) is None
+
+
+def _usual_C(params: Mapping[str, Any]) -> float:
+    """C of one-vs-rest where nothing else is chosen: 1, unless rows are made of blocks of texts."""
+    return float(params.get("usual_C", 1.0))
+
+
+def _has_label_texts(params: Mapping[str, Any]) -> bool:
+    """Whether labels lean on their texts, which only one-vs-rest classifiers can."""
+    return params.get("label_texts") is not None
+
+
+def _by_evidence(facts: Facts, evidence: Evidence | None) -> tuple[str, str]:
+    if evidence is None:
+        return "one_vs_rest", f"{facts.n_rows:,} rows with too few labels to choose by held-out rows"
+    weight = evidence.setting.blend_weight
+    name = "one_vs_rest" if weight == 0 else "leaf" if weight == 1 else "blend"
+    return name, "most accurate on held-out rows"
+
+
+def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reason: str) -> None:
+    because = f"({reason})"
+    n_probe(params["n_probe"], search, 1, 1)
+    clusters = _clustering_params(params)
+    if classifiers == "one_vs_rest" and search != "beam":
+        useless = _tree_params(params)
+        if useless:
+            raise ValueError(
+                f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
+                'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both, '
+                'or classifiers="one_vs_rest", search="beam" for one-vs-rest on candidates of trees'
+            )
+        beam_size(params["beam_size"], 0, search)
+    elif params["tree"] is not None and clusters:
+        raise ValueError(
+            f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
+            "clustered. Leave out one of the two"
+        )
+    if _positive(params["path_weight"]) and (classifiers, search) != ("one_vs_rest", "beam"):
+        raise ValueError(
+            f'path_weight needs classifiers="one_vs_rest" and search="beam", but this model has '
+            f'classifiers="{classifiers}" and search="{search}" {because}'
+        )
+    for name in ("tail_exponent", "logit_adjustment"):
+        if _positive(params[name]) and classifiers == "leaf":
+            raise ValueError(
+                f'{name} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
+            )
+    if not is_auto(params["blend_weight"]) and classifiers != "blend":
+        raise ValueError(
+            f'blend_weight needs classifiers="blend", but this model has "{classifiers}" {because}'
+        )
+
+
+def _clustering_params(params: Mapping[str, Any]) -> list[str]:
+    """Those that only clustering uses, and that were given."""
+    return [name for name, ignored in _CLUSTERING.items() if _differs(params[name], ignored)]
+
+
+def _tree_params(params: Mapping[str, Any]) -> list[str]:
+    return _clustering_params(params) + (["tree"] if params["tree"] is not None else [])
+
+
+def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
+    return _positive(params["tail_exponent"]) or _positive(params["logit_adjustment"])
+
+
+def _active_set_problem(params: Mapping[str, Any]) -> str | None:
+    """What the solver of one-vs-rest classifiers on active sets needs, and does not have."""
+    bias = params["bias"]
+    if params["loss"] != "squared_hinge" or params["solver"] != "dual":
+        return 'loss="squared_hinge" and solver="dual"'
+    if not is_auto(bias) and (isinstance(bias, str) or bias > -1):
+        return f"a bias held at −1 or below, but bias is {bias!r}"
+    return None
+
+
+def _tail_exponent(params: Mapping[str, Any], facts: Facts, one_vs_rest: bool) -> float:
+    given, problem = params["tail_exponent"], _active_set_problem(params)
+    if problem is None and facts.dense:
+        problem = "sparse X, but half of its entries or more are not 0"
+    if _positive(given) and problem is not None:
+        raise ValueError(f"tail_exponent needs {problem}")
+    if not is_auto(given):
+        return float(given)
+    return 0.25 if one_vs_rest and problem is None else 0.0
+
+
+def _bounded(balanced: Any, facts: Facts) -> bool:
+    """Whether large clusters are split again: with many labels, or if asked for."""
+    return isinstance(balanced, str) and (balanced == "bounded" or facts.n_labels > MAX_EXACT_LABELS)
+
+
+def _n_trees(params: Mapping[str, Any]) -> int:
+    tree = params["tree"]
+    if tree is None:
+        return int(_or(params["n_trees"], 3))
+    return len(tree_list(tree))
+
+
+def _or(given: Any, default: Any) -> Any:
+    return default if is_auto(given) else given
+
+
+def _positive(given: Any) -> bool:
+    return not isinstance(given, str) and given > 0
+
+
+def _shown(params: Mapping[str, Any], name: str) -> str:
+    """The parameter with its value, if that is short."""
+    shown = repr(params[name])
+    return name if hasattr(params[name], "shape") or len(shown) > 60 else f"{name}={shown}"
+
+
+def _differs(given: Any, default: Any) -> bool:
+    return bool(np.ndim(given)) or given != default

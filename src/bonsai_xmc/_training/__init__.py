@@ -1,0 +1,1 @@
+"""Training: stages, checkpoints, runners, memory."""

@@ -1,0 +1,52 @@
+"""What is trained from what: the facts by which a checkpoint knows its training."""
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bonsai_xmc import _core
+from bonsai_xmc._model.fitted import VERSION
+from bonsai_xmc._modelfile import format as _format
+from bonsai_xmc._training.train import Problem
+
+
+def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """All that the results of units depend on, in the types of JSON."""
+    rows, labels = problem.rows, problem.labels
+    given = _format.given_params(params, seed) | {"beam_size": params["beam_size"]}
+    for name in ("representation", "tree"):
+        if given[name] in ("custom", "given"):
+            given[name] = _digest(params[name])
+    return {
+        "bonsai-xmc": VERSION,
+        "instruction set": _core.isa(),
+        "parameter": {name: value if _is_plain(value) else repr(value) for name, value in given.items()},
+        "X": {"rows": rows.n_rows, "features": rows.n_features, "digest": _digest(rows.rows)},
+        "Y": {"labels": labels.n_labels, "digest": _digest((labels.indptr, labels.indices))},
+        "sample_weight": None if problem.weights is None else _digest(problem.weights),
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _digest(value: Any) -> str:
+    """Of arrays, and of whatever holds arrays."""
+    state = hashlib.blake2b(digest_size=16)
+    _update(state, value)
+    return state.hexdigest()
+
+
+def _update(state: Any, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        state.update(f"{value.dtype.str} {value.shape} ".encode())
+        state.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    elif isinstance(value, tuple):
+        for item in value:
+            _update(state, item)
+    else:
+        state.update(pickle.dumps(value, protocol=5))

@@ -1,0 +1,140 @@
+"""Some of the labels of a problem, whose classifiers are what they would be among all labels.
+
+One-vs-rest classifiers do not depend on each other. The classifiers at a tree's nodes depend on the rows of
+the node and on the labels below each child alone: subtrees that are left out become one leaf with one label.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc._base.random import uniform
+from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.tree import LabelTree
+
+Array = npt.NDArray[Any]
+TreeArrays = tuple[Array, Array, Array]
+
+# Subtrees to draw from, at least, if the tree has as many.
+_FEWEST_SUBTREES = 32
+
+
+class LabelSample(NamedTuple):
+    """A smaller problem with label ids of its own."""
+
+    labels: Labels  # of all rows
+    weights: Array  # of each label: 1 / its chance to be drawn; 0 for one that stands for others
+    original: Array  # the id of each drawn label; these come first
+    tree: TreeArrays | None  # child_ptr, children, is_leaf
+
+
+def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
+    """About n labels with rows, drawn by their frequency."""
+    counts = labels.counts
+    present = np.flatnonzero(counts)
+    drawn, weights = _draw(counts[present], n, seed)
+    return LabelSample(_renumbered(labels, present[drawn], {}), weights, present[drawn], None)
+
+
+def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) -> LabelSample:
+    """About this share of the subtrees of a tree, drawn by the frequencies of their labels."""
+    counts = labels.counts
+    if tree.n_nodes == 1:
+        sample = sample_labels(labels, max(share * tree.n_labels, min(tree.n_labels, _FEWEST_SUBTREES)), seed)
+        rest = np.setdiff1d(tree.labels(), sample.original)
+        n = len(sample.original) + bool(len(rest))
+        one_leaf = (np.array([0, n]), np.arange(n, dtype=np.int32), np.ones(1, np.uint8))
+        others = {n - 1: rest} if len(rest) else {}
+        weights = np.append(sample.weights, np.zeros(len(others)))
+        return LabelSample(_renumbered(labels, sample.original, others), weights, sample.original, one_leaf)
+    units = _units(tree)
+    pairs = np.array([counts[tree.labels(unit)].sum() for unit in units])
+    drawn, weights = _draw(pairs, max(share * len(units), min(len(units), _FEWEST_SUBTREES / 4)), seed)
+    return _pruned(labels, tree, {units[i]: w for i, w in zip(drawn, weights, strict=True)})
+
+
+def _units(tree: LabelTree) -> list[int]:
+    """Nodes that divide the labels among them: those of the first level that has enough, and leaves above."""
+    for level in range(2, tree.depth + 1):
+        leaves_above = tree.arrays["is_leaf"] & (tree.levels < level)
+        units = np.flatnonzero((tree.levels == level) | leaves_above)
+        if len(units) >= _FEWEST_SUBTREES or level == tree.depth:
+            return units.tolist()
+    return [0]
+
+
+def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSample:
+    """The tree with the drawn subtrees; at each node above these, one leaf stands for all other children."""
+    weight_of = np.zeros(labels.n_labels)
+    kept = np.zeros(tree.n_nodes, bool)  # drawn, below or above a drawn node
+    inside = np.zeros(tree.n_nodes, bool)
+    for unit, weight in drawn.items():
+        weight_of[tree.labels(unit)] = weight
+        inside[unit] = True
+        node = unit
+        while node >= 0 and not kept[node]:
+            kept[node] = True
+            node = int(tree.parents[node])
+    for node in np.argsort(tree.levels, kind="stable").tolist():
+        if node and inside[tree.parents[node]]:
+            inside[node] = kept[node] = True
+    original = np.flatnonzero(weight_of)
+    new_id = {int(label): i for i, label in enumerate(original)}
+    others: dict[int, Array] = {}
+    nodes: list[Any] = [0]  # numbers of the tree, or lists of labels for the leaves that stand for others
+    children: list[list[int]] = []
+    leaves: list[bool] = []
+    for node in nodes:
+        is_leaf = isinstance(node, list) or tree.is_leaf(node)
+        leaves.append(is_leaf)
+        if isinstance(node, list):
+            children.append(node)
+        elif is_leaf:
+            children.append([new_id[label] for label in tree.labels(node).tolist()])
+        else:
+            below: list[Any] = [child for child in tree.children(node).tolist() if kept[child]]
+            rest = [child for child in tree.children(node).tolist() if not kept[child]]
+            if rest:
+                stand_in = len(original) + len(others)
+                others[stand_in] = np.concatenate([tree.labels(child) for child in rest])
+                below.append([stand_in])
+            children.append(list(range(len(nodes), len(nodes) + len(below))))
+            nodes.extend(below)
+    ptr = np.concatenate([[0], np.cumsum([len(c) for c in children])]).astype(np.int64)
+    flat = np.concatenate([np.asarray(c, np.int32) for c in children])
+    weights = np.append(weight_of[original], np.zeros(len(others)))
+    arrays = (ptr, flat, np.array(leaves, dtype=np.uint8))
+    return LabelSample(_renumbered(labels, original, others), weights, original, arrays)
+
+
+def _renumbered(labels: Labels, original: Array, others: dict[int, Array]) -> Labels:
+    """The label sets with new ids: the place in `original`, or the label that stands for it in `others`."""
+    new_id = np.full(labels.n_labels, -1, np.int64)
+    new_id[original] = np.arange(len(original))
+    for stand_in, stood_for in others.items():
+        new_id[stood_for] = stand_in
+    n_new = len(original) + len(others)
+    rows = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
+    ids = new_id[labels.indices]
+    keys = np.unique((rows * n_new + ids)[ids >= 0])
+    indptr = np.searchsorted(keys, np.arange(labels.n_rows + 1) * n_new)
+    return Labels(indptr.astype(np.int64), (keys % n_new).astype(np.int32), np.arange(n_new))
+
+
+def _draw(sizes: Array, n: float, seed: int) -> tuple[Array, Array]:
+    """About n places, ascending, and the weight of each: 1 / its chance.
+
+    The chance grows with the square root of the size: what is frequent decides about micro-F1, but what is
+    rare is much. Systematic sampling in the order of size: every size gets its share.
+    """
+    chance = np.sqrt(np.maximum(sizes, 1))
+    n = min(n, float(len(sizes)))
+    for _ in range(50):  # chances end at 1; the others take what is left
+        chance = np.minimum(1.0, chance * (n / chance.sum()))
+        if chance.sum() > 0.999 * n:
+            break
+    order = np.argsort(-sizes, kind="stable")
+    marks = np.cumsum(chance[order]) + uniform(seed)
+    drawn = np.sort(order[(np.floor(marks) > np.floor(marks - chance[order])) | (chance[order] > 0.9999)])
+    return drawn, 1.0 / chance[drawn]

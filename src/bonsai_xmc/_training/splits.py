@@ -1,0 +1,62 @@
+"""Which rows train and which are held out, wherever something is chosen on held-out rows at `fit`.
+
+Held-out rows are never training rows, and every split follows from the seed alone.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc._base.random import shuffled
+
+Array = npt.NDArray[Any]
+
+# The default model: bounds of the rows that train its candidates and that compare them, and the best labels
+# of each candidate that are compared.
+MIN_TRAINING_ROWS, MAX_TRAINING_ROWS = 5000, 100_000
+MIN_HELD_OUT_ROWS, MAX_HELD_OUT_ROWS = 10_000, 20_000
+CANDIDATES = 20
+# The threshold: labels × entries of X up to which training takes a moment, and is repeated fold by fold.
+SMALL = 1e8
+FOLDS = 4
+FEWEST_ROWS = 8
+# Larger data: the share of the rows that are held out, and how many at most; of the labels of one-vs-rest,
+# and of the subtrees of the first of several trees.
+HELD_OUT_SHARE = 0.2
+MOST_HELD_OUT = 20_000
+LABEL_SHARE = 1 / 16
+FEWEST_LABELS = 128
+TREE_SHARE = 1 / 5
+# Labels of a row whose scores are compared: no sensible threshold takes more.
+DEPTH = 32
+
+
+class Split(NamedTuple):
+    """Rows, ascending."""
+
+    training: Array
+    held_out: Array
+
+
+def small_part(n_rows: int, seed: int) -> tuple[Split, Array]:
+    """An eighth of the rows or more to train on, a fifth or more to evaluate on; and half of the former."""
+    order = shuffled(n_rows, seed)
+    n_training = min(n_rows // 4, max(n_rows // 8, MIN_TRAINING_ROWS), MAX_TRAINING_ROWS)
+    n_held_out = min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
+    half = np.sort(order[: n_training // 2])
+    return Split(np.sort(order[:n_training]), np.sort(order[n_rows - n_held_out :])), half
+
+
+def most_rows(n_rows: int, seed: int) -> Split:
+    """A bounded number of rows are held out, all others train."""
+    order = shuffled(n_rows, seed)
+    n_held_out = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
+    return Split(np.sort(order[n_held_out:]), np.sort(order[:n_held_out]))
+
+
+def folds(n_rows: int, seed: int) -> list[Split]:
+    """Each row is held out once."""
+    fold = np.empty(n_rows, np.int64)
+    fold[shuffled(n_rows, seed)] = np.arange(n_rows) % FOLDS
+    return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(FOLDS)]

@@ -1,0 +1,316 @@
+"""Rows, labels and a strategy → the core's model. The only caller of the core's training."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from bonsai_xmc import _core
+from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.rows import TrainingRows, label_vectors
+from bonsai_xmc._data.user_trees import tree_arrays
+from bonsai_xmc._model.fitted import core_model
+from bonsai_xmc._model.strategy import Facts, Strategy
+from bonsai_xmc._training import recipes
+from bonsai_xmc._training.recipes import Dataset, DatasetArrays, Recipe
+from bonsai_xmc._training.samples import LabelSample
+from bonsai_xmc._training.work import Work
+
+Array = npt.NDArray[Any]
+
+# More than this share of classifiers out of passes deserves a warning; a few stragglers are normal.
+_MANY_UNCONVERGED = 0.1
+# Classifiers without weights cannot tell rows apart; some are normal, where all rows of a node are positive.
+_MANY_EMPTY = 0.5
+# The largest C of a single row and label: beyond it, weights leave the range of float32.
+_LARGEST_COST = 1e15
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What there is to learn from."""
+
+    rows: TrainingRows
+    labels: Labels
+    weights: Array | None  # float32, above 0; None: all rows weigh 1
+    representation: Any  # "input", "output", "joint", or the user's label vectors
+    tree: Any  # the user's tree or trees, or None
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(
+            n_rows=self.rows.n_rows,
+            n_features=self.rows.n_features,
+            n_entries=self.rows.n_entries,
+            n_labels=int(np.count_nonzero(self.labels.counts)),
+            dense=self.rows.dense,
+            negative=self.rows.negative,
+            n_positives=len(self.labels.indices),
+        )
+
+    def take(self, rows: Array) -> "Problem":
+        """The same problem on some of its rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return Problem(self.rows.take(rows), self.labels.take(rows), weights, self.representation, self.tree)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How training went."""
+
+    n_classifiers: int
+    n_unconverged: int
+    max_iter: int  # passes or Newton steps of the slowest classifier
+
+    def __add__(self, other: "Report") -> "Report":
+        return Report(
+            self.n_classifiers + other.n_classifiers,
+            self.n_unconverged + other.n_unconverged,
+            max(self.max_iter, other.max_iter),
+        )
+
+
+def make_problem(
+    rows: TrainingRows, labels: Labels, weights: Array | None, representation: Any, tree: Any
+) -> Problem:
+    """A problem without the rows of weight 0."""
+    if labels.n_rows != rows.n_rows:
+        raise ValueError(
+            f"X has {rows.n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many"
+        )
+    if weights is not None and not weights.all():
+        used = np.flatnonzero(weights)
+        rows, labels, weights = rows.take(used).by_density(), labels.take(used), weights[used]
+    if weights is not None and (weights == 1).all():
+        weights = None
+    problem = Problem(rows, labels, weights, representation, tree)
+    if not len(problem.labels.indices):
+        raise ValueError("Y holds no label at all; there is nothing to learn")
+    return problem
+
+
+def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[_core.Model, Report]:
+    """Train as the strategy says."""
+    counts = problem.labels.counts
+    dataset, costs = _dataset(problem, strategy, counts)
+    present = np.flatnonzero(counts).astype(np.uint32)
+    forest = one_vs_rest = None
+    report = Report(0, 0, 0)
+    if strategy.n_trees > 0:
+        trees = _trees(problem, dataset, present, strategy, seed, work)
+        forest, of_trees = _tree_classifiers(dataset, trees, strategy, seed, work)
+        report += of_trees
+        # Labels of a leaf are asked for together, so their classifiers stand together.
+        present = trees.leaf_order(0) if strategy.classifiers != "leaf" else present
+    elif strategy.search == "index":
+        # Similar labels stand together: a row's best labels share blocks of classifiers.
+        present = _trees(problem, dataset, present, strategy, seed, work).leaf_order(0)
+    if strategy.classifiers != "leaf":
+        one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, work)
+        report += more
+    index = None
+    if strategy.search == "index":
+        index = work.run("index", _core.build_label_index, one_vs_rest, work.threads_for("index"))
+    return core_model(forest, one_vs_rest, index, strategy, counts), report
+
+
+def train_sample(
+    problem: Problem,
+    strategy: Strategy,
+    sample: LabelSample,
+    counts: Array,
+    seed: int,
+    work: Work,
+) -> _core.Model:
+    """Train some labels alone, as they would be trained among all labels, which have these counts."""
+    dataset, costs = _dataset(problem, strategy, counts)
+    forest = one_vs_rest = None
+    if sample.tree is not None:
+        trees = _core.Trees.from_arrays([sample.tree], problem.labels.n_labels)
+        forest, _ = _tree_classifiers(dataset, trees, strategy, seed, work)
+    n_sampled = len(sample.original)
+    if strategy.classifiers != "leaf":
+        costs = costs[sample.original] if len(costs) else costs
+        present = np.flatnonzero(problem.labels.counts[:n_sampled]).astype(np.uint32)
+        one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, work)
+    counts_here = np.ones(problem.labels.n_labels, np.int64)
+    counts_here[:n_sampled] = counts[sample.original]
+    return core_model(forest, one_vs_rest, None, strategy, counts_here)
+
+
+def train_labels(
+    problem: Problem, strategy: Strategy, some: Array, *, at_nodes: bool, work: Work
+) -> _core.Forest:
+    """The classifiers of some labels against all rows of a problem, as at a leaf or as one-vs-rest."""
+    dataset, costs = _dataset(problem, strategy, problem.labels.counts)
+    some = np.ascontiguousarray(some, np.uint32)
+    if at_nodes:
+        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+        costs, frequent = costs[:0], 1.0
+    else:
+        params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+        costs, frequent = costs[some] if len(costs) else costs, strategy.frequent_share
+    stage = _core.ClassifierStage.of_labels(dataset.core, some, costs, frequent, params, 0)
+    stage.solve(stage.missing(), work.threads)
+    return stage.finish(work.threads)[0]
+
+
+def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
+    """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
+    rows, labels = problem.rows, problem.labels
+    weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
+    costs = label_costs(counts, strategy, weights)
+    arrays = DatasetArrays(
+        rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
+    )
+    return Dataset(arrays), costs
+
+
+def _tree_classifiers(
+    dataset: Dataset, trees: _core.Trees, strategy: Strategy, seed: int, work: Work
+) -> tuple[_core.Forest, Report]:
+    params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+    options = (params, seed, strategy.classifiers == "one_vs_rest")
+    stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options, work.threads)
+    own = lambda: (dataset.arrays.n_labels, trees.arrays(), *options)
+    recipe = lambda: Recipe(recipes.tree_classifiers, own(), dataset.arrays, recipes.dataset)
+    work.solve("classifiers", stage, recipe)
+    forest, numbers = stage.finish(work.threads)
+    return forest, Report(**numbers)
+
+
+def _one_vs_rest(
+    dataset: Dataset, strategy: Strategy, labels: Array, costs: Array, seed: int, work: Work
+) -> tuple[_core.Forest, Report]:
+    params = one_vs_rest_params(strategy)
+    costs = costs[labels] if len(costs) else costs
+    own = (labels, costs, strategy.frequent_share, params, seed)
+    stage = _core.ClassifierStage.of_labels(dataset.core, *own)
+    recipe = lambda: Recipe(recipes.label_classifiers, own, dataset.arrays, recipes.dataset)
+    work.solve("one-vs-rest", stage, recipe)
+    forest, numbers = stage.finish(work.threads)
+    return forest, Report(**numbers)
+
+
+def warn(model: _core.Model, report: Report, strategy: Strategy, n_labels: int, stacklevel: int) -> None:
+    """Tell what about the trained classifiers is unusual."""
+    last = model.trees if model.one_vs_rest is None else model.one_vs_rest
+    assert last is not None
+    scale = last.arrays()["scale"]
+    empty = int(np.count_nonzero(scale == 0))
+    if strategy.prune > 0 and empty > _MANY_EMPTY * len(scale) and n_labels > 1:
+        warnings.warn(
+            f"prune={strategy.prune:g} leaves {empty:,} of {len(scale):,} classifiers without any weight; "
+            "rows with many small entries, such as embeddings, need a smaller one",
+            stacklevel=stacklevel + 1,
+        )
+    if report.n_unconverged > _MANY_UNCONVERGED * report.n_classifiers:
+        warnings.warn(
+            f"{report.n_unconverged:,} of {report.n_classifiers:,} classifiers did not converge within "
+            f"max_iter={strategy.max_iter}; allow more, or a larger tol",
+            ConvergenceWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _trees(
+    problem: Problem, dataset: Dataset, present: Array, strategy: Strategy, seed: int, work: Work
+) -> _core.Trees:
+    labels = problem.labels
+    if strategy.given_tree:
+        arrays = tree_arrays(problem.tree, labels.classes, labels.counts > 0)
+        return _core.Trees.from_arrays(arrays, labels.n_labels)
+
+    basis: tuple[Any, ...]
+    if strategy.representation == "custom":
+        given = label_vectors(problem.representation, labels.n_labels)
+        checked = _core.LabelVectors.from_rows(given)  # even where nothing is split
+        vectors = lambda: checked
+        basis = given, recipes.given_vectors
+    else:
+        vectors = cache(lambda: _label_vectors(dataset, strategy.representation, work))
+        basis = dataset.arrays, recipes.vectors, (strategy.representation,)
+    params = {
+        "branching_factor": strategy.branching_factor,
+        "kmeans_tol": strategy.kmeans_tol,
+        "kmeans_max_iter": strategy.kmeans_max_iter,
+        "plus_plus": strategy.kmeans_init == "k-means++",
+        "balanced": strategy.balanced,
+        "max_leaf_size": strategy.max_leaf_size,
+        "max_depth": strategy.max_depth or 0,
+        "split_oversized": strategy.split_oversized,
+        "bounded": strategy.bounded,
+    }
+    n_trees = max(1, strategy.n_trees)
+    builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
+    while builder.is_open:
+        _split_level(builder, vectors, basis, params, work)
+    work.phases.end("trees")
+    return builder.finish()
+
+
+def _split_level(
+    builder: _core.TreeBuilder,
+    vectors: Callable[[], _core.LabelVectors],
+    basis: tuple[Any, ...],
+    params: dict[str, Any],
+    work: Work,
+) -> None:
+    stage = builder.splits()
+    stage.set_vectors(vectors)
+    # How many levels there will be is not known, and the first takes the most time.
+    part = (1 - 0.5 ** (builder.depth - 1), 1 - 0.5**builder.depth)
+    try:
+        recipe = lambda: Recipe(recipes.splits, (stage.nodes(), params), *basis)
+        work.solve("trees", stage, recipe, part=part)
+    finally:
+        stage.set_vectors(None)  # they refer to the runner, which may refer to the stage
+    builder.advance(stage, work.threads)
+
+
+def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVectors:
+    stage = _core.LabelVectorStage(dataset.core, kind)
+    recipe = lambda: Recipe(recipes.label_vectors, (kind,), dataset.arrays, recipes.dataset)
+    # Solving them takes about as long as reading them would, and they are larger than X.
+    work.solve("label vectors", stage, recipe, keep=False)
+    return stage.finish(work.threads)
+
+
+def one_vs_rest_params(strategy: Strategy) -> dict[str, Any]:
+    """The core's parameters of one-vs-rest classifiers."""
+    return _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+
+
+def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:
+    return {
+        "loss": strategy.loss,
+        "solver": strategy.solver,
+        "C": C,
+        "tol": strategy.tol,
+        "max_iter": strategy.max_iter,
+        "learn_bias": bias == "learn",
+        "fixed_bias": 0.0 if isinstance(bias, str) else bias,
+        "prune": prune,
+    }
+
+
+def label_costs(counts: Array, strategy: Strategy, weights: Array) -> Array:
+    """What C is multiplied by for each label; empty if by 1."""
+    costs = np.empty(0)
+    if strategy.tail_exponent > 0:
+        mean = counts[counts > 0].mean()
+        with np.errstate(over="ignore"):
+            costs = np.power(mean / np.maximum(counts, 1), strategy.tail_exponent, dtype=np.float64)
+    largest = strategy.C * costs[counts > 0].max(initial=1.0) if len(costs) else strategy.C
+    largest *= float(weights.max(initial=1.0))
+    if largest > _LARGEST_COST:
+        raise ValueError(
+            f"C ({strategy.C:g}), the weight of a row and the tail_exponent ({strategy.tail_exponent:g}) "
+            f"multiply to {largest:.3g}, but must stay below {_LARGEST_COST:.0e}"
+        )
+    return costs.astype(np.float32)

@@ -1,0 +1,118 @@
+"""Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._data.rows import CoreRows, batches
+from bonsai_xmc._training.checkpoint import Checkpoint
+from bonsai_xmc._training.recipes import Recipe
+
+Array = npt.NDArray[Any]
+Watch = Callable[[float, float], None] | None  # (done, total)
+Save = Callable[[list[tuple[int, bytes | memoryview]]], None] | None  # (unit, result) of some units
+
+
+class Runner(Protocol):
+    """Solves units of a stage."""
+
+    def solve(
+        self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
+    ) -> None:
+        """Solve `units` so that `stage` has all of them; `save` gets each result, if it is not None."""
+
+
+class Threads:
+    """Units are solved by threads of this process."""
+
+    def solve(
+        self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
+    ) -> None:
+        """See `Runner`."""
+        stage.solve(units, threads, progress, save)
+
+
+class Work:
+    """Who carries out the stages of a long call, with how many threads, watched by whom."""
+
+    def __init__(
+        self,
+        threads: int,
+        phases: Phases | None = None,
+        runner: Runner | None = None,
+        checkpoint: Checkpoint | None = None,
+        *,
+        fewer: Mapping[str, int] | None = None,
+        batch_rows: int | None = None,
+    ) -> None:
+        self.threads = threads
+        self._fewer = {} if fewer is None else fewer  # threads of phases that have not all of them
+        self._batch_rows = batch_rows
+        self.phases = Phases(None) if phases is None else phases
+        self._runner: Runner = Threads() if runner is None else runner
+        self._checkpoint = checkpoint
+        self._n_stages = 0
+
+    def threads_for(self, phase: str) -> int:
+        """Threads of a phase, or of the one that it is a part of."""
+        return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
+
+    def predict(self, model: _core.Model, rows: CoreRows, k: int, **options: Any) -> tuple[Array, Array]:
+        """``model.top_k`` as a phase; some rows at a time where memory is short."""
+        threads = self.threads_for("predict")
+        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
+        parts = [
+            self.run("predict", model.top_k, part, k, threads=threads, **options)
+            for part in batches(rows, self._batch_rows or max(1, n_rows))
+        ]
+        return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]
+
+    def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A phase that is a single call, and is repeated where training continues."""
+        return self.phases.run(phase, call, *args, **kwargs)
+
+    def solve(
+        self,
+        phase: str,
+        stage: _core.Stage,
+        recipe: Callable[[], Recipe],
+        *,
+        keep: bool = True,
+        part: tuple[float, float] | None = None,
+    ) -> None:
+        """Solve all units of a stage.
+
+        Parameters
+        ----------
+        recipe : callable
+            Called if units are missing.
+        keep : bool
+            Whether results go to the checkpoint. Those that are quick to solve need not.
+        part : pair of numbers between 0 and 1
+            The share of the phase's progress, which is not over then.
+        """
+        with contextlib.ExitStack() as stack:
+            save: Save = None
+            if self._checkpoint is not None and keep and stage.n_units:
+                # The sequence of these stages follows from the data and the parameters: so do the numbers.
+                self._n_stages += 1
+                log = stack.enter_context(
+                    self._checkpoint.stage(f"{self._n_stages:04d} {phase}", stage.n_units)
+                )
+                for unit, result in log.results():
+                    stage.add(unit, result)
+                save = log.save
+            missing = np.ascontiguousarray(stage.missing())
+
+            def solve(progress: Watch) -> None:
+                if len(missing):
+                    self._runner.solve(stage, recipe(), missing, self.threads_for(phase), progress, save)
+
+            self.phases.run_part(phase, *(part or (0.0, 1.0)), solve)
+        if part is None:
+            self.phases.end(phase)
