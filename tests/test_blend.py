@@ -5,7 +5,7 @@ import pytest
 
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._model.strategy import Facts
-from bonsai_xmc._selection import held_out
+from bonsai_xmc._selection import held_out as selection
 from bonsai_xmc._selection.strategy import search_space
 from helpers import says
 
@@ -107,10 +107,10 @@ def tried(facts=MANY, **params):
 
 
 def test_what_is_tried():
-    costs = (1.0, *held_out.SMALLER_COSTS)
-    assert tried() == (costs, held_out.WEIGHTS, held_out.ADJUSTMENTS)
+    costs = (1.0, *selection.SMALLER_COSTS)
+    assert tried() == (costs, selection.WEIGHTS, selection.ADJUSTMENTS)
     of_texts = Bonsai().get_params(deep=False) | {"usual_C": 1.5}
-    assert search_space(of_texts, MANY).costs == (1.5, *held_out.SMALLER_COSTS)
+    assert search_space(of_texts, MANY).costs == (1.5, *selection.SMALLER_COSTS)
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
     assert 0.0 not in tried(n_trees=5).weights  # trees were asked for

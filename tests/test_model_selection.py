@@ -5,7 +5,7 @@ import pytest
 
 from bonsai_xmc import metrics
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._selection import held_out
+from bonsai_xmc._selection import held_out as selection
 from bonsai_xmc._selection.held_out import Candidates, HeldOut, Ranked, Setting, Trials
 from bonsai_xmc._training import splits
 from helpers import random_csr
@@ -81,9 +81,9 @@ def test_measures_are_those_of_the_blended_ranking(seed):
                 ids[i, : len(best[:5])] = best[:5]
             found = metrics.evaluate(Y[rows], ids, Y_train=Y)
             if 0 < weight < 1:
-                assert grid[w, a] == pytest.approx([found[m] for m in held_out.MEASURES])
+                assert grid[w, a] == pytest.approx([found[m] for m in selection.MEASURES])
             else:
-                assert (grid[w, a] >= np.array([found[m] for m in held_out.MEASURES]) - 1e-9).all()
+                assert (grid[w, a] >= np.array([found[m] for m in selection.MEASURES]) - 1e-9).all()
 
 
 def test_weights_of_rows_count():
@@ -108,15 +108,15 @@ def test_ties_go_to_the_better_rank_of_one_vs_rest():
 
 def test_counts_leave_held_out_rows_out():
     labels = labels_of(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]))
-    assert held_out.remaining_counts(labels, np.array([1])).tolist() == pytest.approx([2 * 4 / 3, 4 / 3])
-    assert held_out.remaining_counts(labels, np.array([1, 3])).tolist() == pytest.approx([4, 1])
+    assert selection.remaining_counts(labels, np.array([1])).tolist() == pytest.approx([2 * 4 / 3, 4 / 3])
+    assert selection.remaining_counts(labels, np.array([1, 3])).tolist() == pytest.approx([4, 1])
 
 
 def test_soft_minimum_by_hand():
-    assert held_out.soft_minimum(np.array([[0.5, 0.5, 0.5, 0.5]])) == pytest.approx([0.5])
+    assert selection.soft_minimum(np.array([[0.5, 0.5, 0.5, 0.5]])) == pytest.approx([0.5])
     by_hand = -np.log((np.exp(10) + 3 * np.exp(-100)) / 4) / 10
-    assert held_out.soft_minimum(np.array([-1.0, 10, 10, 10])) == pytest.approx(by_hand)
-    assert np.isfinite(held_out.soft_minimum(np.array([-1e4, 1e4, 0, 0])))
+    assert selection.soft_minimum(np.array([-1.0, 10, 10, 10])) == pytest.approx(by_hand)
+    assert np.isfinite(selection.soft_minimum(np.array([-1e4, 1e4, 0, 0])))
 
 
 def test_what_ranks_better_gets_the_weight():
@@ -132,7 +132,7 @@ def test_what_ranks_better_gets_the_weight():
     right = Ranked(ids, np.where(ids >= 0, -0.1, -np.inf).astype(np.float32))
 
     def chosen(*trials):
-        search = Trials(held_out, held_out.WEIGHTS, held_out.ADJUSTMENTS)
+        search = Trials(held_out, selection.WEIGHTS, selection.ADJUSTMENTS)
         better = [search.add(C, Candidates(held_out, *models)) and search.accept() for C, models in trials]
         return search.evidence(200), better
 
@@ -153,12 +153,12 @@ def test_a_blend_must_be_worth_its_price():
     candidates = Candidates(held_out, ranked(rng, len(rows), 40, 8), ranked(rng, len(rows), 40, 8))
 
     def weight(price):
-        search = Trials(held_out, held_out.WEIGHTS, (0.0,), price)
+        search = Trials(held_out, selection.WEIGHTS, (0.0,), price)
         assert search.add(1.0, candidates) and search.accept()
         return search.evidence(200).setting.blend_weight
 
     assert 0 < weight(0.0) < 1 and weight(100.0) in (0, 1)
-    assert held_out.price_of_blend(1000, 1000) < 1e-4 < held_out.price_of_blend(10**6, 10**9) <= 0.1
+    assert selection.price_of_blend(1000, 1000) < 1e-4 < selection.price_of_blend(10**6, 10**9) <= 0.1
 
 
 class Grid:
@@ -206,7 +206,7 @@ def test_a_trend_can_speak_against_a_C():
     usual, trees, better = right_in(0.4), right_in(0.1), right_in(0.6)
 
     def accepted(trend):
-        search = Trials(held_out, held_out.WEIGHTS, held_out.ADJUSTMENTS)
+        search = Trials(held_out, selection.WEIGHTS, selection.ADJUSTMENTS)
         assert search.add(1.0, Candidates(held_out, usual, trees)) and search.accept()
         assert search.add(0.3, Candidates(held_out, better, trees))
         accepted = search.accept(np.full(4, trend))
@@ -214,5 +214,5 @@ def test_a_trend_can_speak_against_a_C():
         assert (0.3 if accepted else 1.0) == chosen.C
         return accepted
 
-    lead = held_out.alone(held_out, better) - held_out.alone(held_out, usual)
+    lead = selection.alone(held_out, better) - selection.alone(held_out, usual)
     assert lead.min() > 1 and accepted(0.0) and accepted(5.0) and not accepted(-lead.max())
