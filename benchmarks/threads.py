@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks._runs import markdown
 from bonsai_xmc import Bonsai, datasets
-from bonsai_xmc._base.params import threads_of
+from bonsai_xmc._base.threads import threads_of
 
 SIZE = {"n_rows": 69_045, "n_features": 135_909, "n_labels": 67_009}
 MODELS: dict[str, dict[str, Any]] = {

@@ -23,7 +23,7 @@ from reproduce import known
 
 from benchmarks._runs import generated, markdown
 from bonsai_xmc import Bonsai, metrics
-from bonsai_xmc._base.params import threads_of
+from bonsai_xmc._base.threads import threads_of
 
 STEPS = ("data", "trees", "one-vs-rest", "measure")
 MODELS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ from typing import Any
 
 from bonsai_xmc import __version__
 from bonsai_xmc._base.files import PathLike
-from bonsai_xmc._base.params import threads_of
 from bonsai_xmc._base.progress import ProgressBar
+from bonsai_xmc._base.threads import threads_of
 
 from . import accuracy, cost, depth, labels, plots
 from . import source as sources

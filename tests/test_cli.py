@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import Bonsai, LabelTree, datasets, metrics
+from bonsai_xmc._base.params import DEFAULTS
 from bonsai_xmc._cli import arguments, train
 from bonsai_xmc._cli.io import Inputs
 from helpers import error_of
@@ -91,7 +92,8 @@ def test_verbose_training_prints_a_line_for_each_phase(bonsai, tmp_path):
 
 def test_every_parameter_has_an_option():
     signature = inspect.signature(Bonsai).parameters
-    assert list(arguments.PARAMETERS) == list(signature)
+    assert {name: parameter.default for name, parameter in signature.items()} == dict(DEFAULTS)
+    assert list(DEFAULTS) == list(signature)
     args = arguments.make_parser().parse_args(["train", "x", "-o", "y"])
     assert not vars(args).keys() & signature.keys()  # defaults stay where they are
 
@@ -125,7 +127,7 @@ def test_options_become_parameters(option, expected):
 @pytest.mark.parametrize("options", [[], ["--random-state=9"], ["--n-jobs=1", "--max-labels=7"]])
 def test_without_options_the_defaults_of_python_hold(options):
     args = arguments.make_parser().parse_args(["train", "x", "-o", "y", *options])
-    given = {name: value for name, value in vars(args).items() if name in arguments.PARAMETERS}
+    given = {name: value for name, value in vars(args).items() if name in DEFAULTS}
     assert estimator_of("train", "x", "-o", "y", *options).get_params() == Bonsai(**given).get_params()
 
 
@@ -203,7 +205,7 @@ def printed_defaults():
         arguments.make_parser()._subparsers._group_actions[0].choices["train"].format_help().split()
     )
     found = {}
-    for name in arguments.PARAMETERS:
+    for name in DEFAULTS:
         option = name.replace("_", "-")
         found[name] = re.search(rf" --{option}[ ,{{].*?\(default: (.*?)\)", text)[1]
     return found

@@ -1,6 +1,7 @@
 """The commands on documents: train, predict, evaluate and info as a new user would try them."""
 
 import gzip
+import inspect
 import io
 import json
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from bonsai_xmc import TextBonsai, metrics
-from bonsai_xmc._cli import arguments
+from bonsai_xmc._base.params import TEXT_PARAMETERS
 from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc.datasets import read_documents
 from test_text_model import TOPICS, make_records
@@ -88,7 +89,10 @@ def test_training_tells_what_it_read(bonsai, tmp_path):
 
 
 def test_every_parameter_of_texts_has_an_option():
-    assert ["fields", *arguments.TEXT_PARAMETERS] == list(TEXT_PARAMS)
+    assert ["fields", *TEXT_PARAMETERS] == list(TEXT_PARAMS)
+    signature = inspect.signature(TextBonsai).parameters
+    for name, parameter in TEXT_PARAMETERS.items():
+        assert signature[name].default == parameter.default
 
 
 def test_options_of_texts_become_parameters(bonsai, tmp_path):

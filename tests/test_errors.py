@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from bonsai_xmc import Bonsai, FormatError
-from bonsai_xmc._base.params import PREDICTION
+from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._modelfile.format import to_tensors
 from helpers import says
@@ -354,7 +354,7 @@ def test_files_that_are_no_models(saved, damage, message):
 
 def file_of(model, path, **requires):
     """The file of a model, without the look back that `save` takes."""
-    prediction = {name: getattr(model, name) for name in PREDICTION}
+    prediction = {name: getattr(model, name) for name in OF_PREDICTION}
     container.write(path, *to_tensors(model.fitted_, prediction), **requires)
 
 

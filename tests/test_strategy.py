@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._base.params import PREDICTION, RUNTIME
+from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._model.strategy import Facts
 from bonsai_xmc._selection.strategy import resolve
 from helpers import random_csr, same_model, says
@@ -89,7 +89,7 @@ def test_the_reason_names_the_numbers():
 DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(Bonsai).parameters.items()
-    if name not in (*PREDICTION, *RUNTIME, "random_state")
+    if name not in (*OF_PREDICTION, "n_jobs", "verbose", "random_state")
 }
 
 

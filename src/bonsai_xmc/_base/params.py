@@ -1,15 +1,265 @@
-"""Rules for the estimator's parameters, and the named settings."""
+"""The parameters of the estimators: one table, from which rules, messages, options and keys of files follow.
 
-import math
-import secrets
-from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+A new parameter is a row here, its place in the signature of `Bonsai`, and its use.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
-from bonsai_xmc import _core
+from bonsai_xmc._base.rules import (
+    Rule,
+    flag,
+    integer,
+    nonzero_integer,
+    number,
+    number_between,
+    one_of,
+)
+
+MAX_THREADS = 1024
+# Beyond these, products leave the range of float32.
+_LARGE, _SMALL = 1e9, 1e-9
+# The groups of the command line's help.
+TEXTS, TREES, CLASSIFIERS = "documents", "label trees", "classifiers"
+PREDICTION, RUN = "prediction", "run"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the constructor.
+
+    Attributes
+    ----------
+    default : object
+        As in the signature of `Bonsai`.
+    rule : Rule
+    group : str
+        TREES and CLASSIFIERS belong to training and are frozen by `fit`; PREDICTION is checked when it is
+        used and when a model is saved; RUN does not belong to a model, except for the seed.
+    help : str
+        What it does, for the command line.
+    """
+
+    default: Any
+    rule: Rule
+    group: str
+    help: str
+
+
+_representations = one_of("input", "output", "joint")
+_seed = Rule(lambda v: True, "a seed", int, "N", (None,))
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "representation": Parameter(
+        "input",
+        Rule(
+            lambda v: _representations.holds(v) or (not isinstance(v, str) and hasattr(v, "shape")),
+            f"{_representations.must_be}, or a matrix with one row for each label",
+            str,
+            "NAME|FILE",
+        ),
+        TREES,
+        "label vectors to cluster: input, output, joint, or a matrix (.npz, .npy)",
+    ),
+    "n_trees": Parameter("auto", integer(1, "auto"), TREES, "number of trees; auto: 3"),
+    "branching_factor": Parameter(100, integer(2), TREES, "maximum number of children of a node"),
+    "max_leaf_size": Parameter(
+        None, integer(1, None), TREES, "maximum number of labels in a leaf; none: --branching-factor"
+    ),
+    "max_depth": Parameter(
+        "auto",
+        integer(1, "auto", None),
+        TREES,
+        "maximum number of levels, 1 for a single leaf; none: no maximum; auto: 3, but very large leaves are "
+        "split further",
+    ),
+    "balanced": Parameter(
+        "auto",
+        flag("auto", "bounded"),
+        TREES,
+        "clusters of equal size, or plain k-means; auto: large clusters are split again above 50,000 labels",
+    ),
+    "tree": Parameter(
+        None,
+        Rule(lambda v: True, "a label tree", str, "FILE"),
+        TREES,
+        "JSON file with a tree to use instead of clustering",
+    ),
+    "kmeans_tol": Parameter(
+        1e-4, number_between(0, _LARGE), TREES, "k-means stops when the mean similarity improves by less"
+    ),
+    "kmeans_max_iter": Parameter(10, integer(1), TREES, "maximum number of k-means iterations"),
+    "kmeans_init": Parameter("random", one_of("random", "k-means++"), TREES, "initial centroids"),
+    "C": Parameter(
+        "auto",
+        number_between(_SMALL, _LARGE, "auto"),
+        CLASSIFIERS,
+        "inverse regularisation strength; auto: 1, or set by training",
+    ),
+    "loss": Parameter("squared_hinge", one_of("squared_hinge", "logistic"), CLASSIFIERS, "loss function"),
+    "solver": Parameter(
+        "dual", one_of("dual", "newton"), CLASSIFIERS, "dual coordinate descent, or primal Newton method"
+    ),
+    "tol": Parameter(
+        0.1,
+        number(lambda v: 0 < v <= _LARGE, f"a number above 0 and at most {_LARGE:g}"),
+        CLASSIFIERS,
+        "tolerance of the stopping criterion",
+    ),
+    "max_iter": Parameter(20, integer(1), CLASSIFIERS, "maximum number of passes or Newton steps"),
+    "prune": Parameter(
+        "auto",
+        number_between(0, _LARGE, "auto"),
+        CLASSIFIERS,
+        "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
+    ),
+    "bias": Parameter(
+        "auto",
+        number_between(-_LARGE, _LARGE, "auto", "learn"),
+        CLASSIFIERS,
+        "bias of the classifiers: fixed or learnt; auto: learnt in trees, mostly fixed at -1 in one-vs-rest",
+    ),
+    "classifiers": Parameter(
+        "auto",
+        one_of("auto", "leaf", "one_vs_rest", "blend"),
+        CLASSIFIERS,
+        "train a label's classifier on the rows of its leaf, on all rows, or both; auto: most accurate on "
+        "held-out rows, where one_vs_rest is affordable",
+    ),
+    "search": Parameter(
+        "auto",
+        one_of("auto", "exact", "index", "beam"),
+        CLASSIFIERS,
+        "with one-vs-rest: score all labels, the candidates of an inverted index, or those of a beam search "
+        "in label trees; auto: exact up to 50,000 labels, then index",
+    ),
+    "path_weight": Parameter(
+        "auto",
+        number_between(0, _LARGE, "auto"),
+        CLASSIFIERS,
+        "with one-vs-rest and beam search: weight of the path's log score; auto: 0",
+    ),
+    "tail_exponent": Parameter(
+        "auto",
+        number_between(0, 10, "auto"),
+        CLASSIFIERS,
+        "with one-vs-rest: multiply C by (mean frequency / label frequency) to this power; auto: 0.25 where "
+        "possible",
+    ),
+    "blend_weight": Parameter(
+        "auto",
+        number(lambda v: 0 < v < 1, "a number above 0 and below 1", "auto"),
+        CLASSIFIERS,
+        "with blend: weight of the trees' scores beside those of one-vs-rest; auto: set by training",
+    ),
+    "logit_adjustment": Parameter(
+        "auto",
+        number_between(0, 10, "auto"),
+        CLASSIFIERS,
+        "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
+    ),
+    "normalize": Parameter(True, flag(), CLASSIFIERS, "scale rows to unit Euclidean norm"),
+    "keep_rows": Parameter(
+        False, flag(), CLASSIFIERS, "keep the training rows in the model, for bonsai learn"
+    ),
+    "beam_size": Parameter(
+        "auto",
+        integer(1, "auto", None),
+        PREDICTION,
+        "nodes that the beam search keeps at each level; none: all; auto: 10",
+    ),
+    "n_probe": Parameter(
+        "auto",
+        integer(1, "auto", None),
+        PREDICTION,
+        "blocks of 128 classifiers that a search by index scores; none: all; auto: 16 + 4 k",
+    ),
+    "max_labels": Parameter(
+        100, integer(1), PREDICTION, "maximum number of labels of a row in predict_proba"
+    ),
+    "threshold": Parameter(
+        "auto",
+        number_between(0, 1, "auto"),
+        PREDICTION,
+        "minimum score of a label in predict; auto: set by training",
+    ),
+    "random_state": Parameter(0, _seed, RUN, "seed; none: a random one"),
+    "n_jobs": Parameter(None, nonzero_integer(MAX_THREADS, None), RUN, "number of threads; none: all"),
+    "verbose": Parameter(
+        0,
+        Rule(lambda v: True, "an integer", int, "N"),
+        RUN,
+        "1: a line for each phase of training, even without a terminal",
+    ),
+}
+
+
+def _ngram_orders(text: str) -> Any:
+    """``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
+    if text.isdigit():
+        return int(text)
+    orders: dict[Any, float] = {}
+    for part in text.split(","):
+        order, _, weight = part.partition("=")
+        ends = tuple(map(int, order.split("-")))
+        orders[ends[0] if len(ends) == 1 else ends] = float(weight)
+    return orders
+
+
+def _number_or_share(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)
+
+
+_ngram_orders.__name__, _number_or_share.__name__ = "list of orders", "number or share"
+
+
+def _text(read: Any, metavar: str, *words: Any) -> Rule:
+    """A rule of an option of texts, whose value the vectorizer checks."""
+    return Rule(lambda v: True, "", read, metavar, words)
+
+
+_share = _text(_number_or_share, "N|X")
+
+# The parameters of texts, in the order of the signature of `TextBonsai`, after the fields.
+TEXT_PARAMETERS: Mapping[str, Parameter] = {
+    "word_ngrams": Parameter(
+        1,
+        _text(_ngram_orders, "N|N=W,…", None),
+        TEXTS,
+        "word n-grams: the longest, or orders and weights as 1=1,2=0.5",
+    ),
+    "char_ngrams": Parameter(
+        None, _text(_ngram_orders, "N|N=W,…", None), TEXTS, "likewise character n-grams, as 5=0.6"
+    ),
+    "char_boundaries": Parameter(True, flag(), TEXTS, "character n-grams lie within words"),
+    "min_df": Parameter(2, _share, TEXTS, "leave out terms in fewer documents (a number or a share)"),
+    "max_df": Parameter(1.0, _share, TEXTS, "leave out terms in more documents (a number or a share)"),
+    "max_features": Parameter(None, _text(int, "N", None), TEXTS, "maximum number of terms in each block"),
+    "lowercase": Parameter(True, flag(), TEXTS, "ignore case"),
+    "min_word_length": Parameter(2, _text(int, "N"), TEXTS, "minimum length of words"),
+    "sublinear_tf": Parameter(True, flag(), TEXTS, "1 + log(tf) instead of tf"),
+    "smooth_idf": Parameter(True, flag(), TEXTS, "smooth document frequencies"),
+    "power": Parameter(1.0, _text(float, "X"), TEXTS, "raise the values of features to this power"),
+    "max_ngrams": Parameter(
+        "auto",
+        _text(int, "N", "auto", None),
+        TEXTS,
+        "maximum number of features in a block of n-grams, those that tell most about the labels; auto: 2 "
+        "for each row, at least 20,000",
+    ),
+}
+
+DEFAULTS: Mapping[str, Any] = {name: parameter.default for name, parameter in PARAMETERS.items()}
+# Saved with a model: those of training as `fit` used them, those of prediction as they are at that time.
+OF_TRAINING = (
+    *(name for name, parameter in PARAMETERS.items() if parameter.group in (TREES, CLASSIFIERS)),
+    "random_state",
+)
+OF_PREDICTION = tuple(name for name, parameter in PARAMETERS.items() if parameter.group == PREDICTION)
 
 PRESETS: dict[str, dict[str, Any]] = {
     "bonsai-i": {"classifiers": "leaf", "balanced": False},
@@ -34,166 +284,24 @@ PRESETS: dict[str, dict[str, Any]] = {
     "dismec": {"classifiers": "leaf", "n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
 }
 
-# Checked when they are used and when a model is saved; all others belong to training and are frozen by `fit`.
-PREDICTION = ("beam_size", "n_probe", "max_labels", "threshold")
-MAX_THREADS = 1024
-# Neither belongs to a model: the same data and seed give the same file whatever they are.
-RUNTIME = ("n_jobs", "verbose")
-
-# The defaults of `Bonsai`.
-DEFAULTS: Mapping[str, Any] = {
-    "representation": "input",
-    "n_trees": "auto",
-    "branching_factor": 100,
-    "max_leaf_size": None,
-    "max_depth": "auto",
-    "balanced": "auto",
-    "tree": None,
-    "kmeans_tol": 1e-4,
-    "kmeans_max_iter": 10,
-    "kmeans_init": "random",
-    "C": "auto",
-    "loss": "squared_hinge",
-    "solver": "dual",
-    "tol": 0.1,
-    "max_iter": 20,
-    "prune": "auto",
-    "bias": "auto",
-    "classifiers": "auto",
-    "search": "auto",
-    "path_weight": "auto",
-    "tail_exponent": "auto",
-    "blend_weight": "auto",
-    "logit_adjustment": "auto",
-    "normalize": True,
-    "keep_rows": False,
-    "beam_size": "auto",
-    "n_probe": "auto",
-    "max_labels": 100,
-    "threshold": "auto",
-    "random_state": 0,
-    "n_jobs": None,
-    "verbose": 0,
-}
-
-Rule = tuple[Callable[[Any], bool], str]
-
-
-def _integer(least: int) -> Rule:
-    holds = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and least <= int(v) < 2**31
-    return holds, f"an integer from {least} to 2³¹ − 1"
-
-
-def _nonzero(most: int) -> Rule:
-    holds = lambda v: isinstance(v, Integral) and not isinstance(v, bool) and 0 < abs(int(v)) <= most
-    return holds, f"an integer from −{most:,} to {most:,} other than 0"
-
-
-def _number(holds: Callable[[float], bool], text: str) -> Rule:
-    is_number = lambda v: (
-        isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) and holds(float(v))
-    )
-    return is_number, text
-
-
-def _from_to(least: float, most: float) -> Rule:
-    return _number(lambda v: least <= v <= most, f"a number from {least:g} to {most:g}")
-
-
-def _one_of(*names: str) -> Rule:
-    return lambda v: isinstance(v, str) and v in names, f"one of {', '.join(map(repr, names))}"
-
-
-def _flag() -> Rule:
-    return lambda v: isinstance(v, bool | np.bool_), "True or False"
-
-
-def _or(word: Any, rule: Rule) -> Rule:
-    holds, text = rule
-    same = lambda v: v is None if word is None else isinstance(v, str) and v == word
-    joint = ", " if text.startswith(("None", "True", "'bounded'", "'learn'")) else " or "
-    return lambda v: same(v) or holds(v), f"{word!r}{joint}{text}"
-
-
-_representations = _one_of("input", "output", "joint")
-# Beyond these, products leave the range of float32.
-_LARGE, _SMALL = 1e9, 1e-9
-
-RULES: Mapping[str, Rule] = {
-    "representation": (
-        lambda v: _representations[0](v) or (not isinstance(v, str) and hasattr(v, "shape")),
-        f"{_representations[1]}, or a matrix with one row for each label",
-    ),
-    "n_trees": _or("auto", _integer(1)),
-    "branching_factor": _integer(2),
-    "max_leaf_size": _or(None, _integer(1)),
-    "max_depth": _or("auto", _or(None, _integer(1))),
-    "balanced": _or("auto", _or("bounded", _flag())),
-    "kmeans_tol": _from_to(0, _LARGE),
-    "kmeans_max_iter": _integer(1),
-    "kmeans_init": _one_of("random", "k-means++"),
-    "C": _or("auto", _from_to(_SMALL, _LARGE)),
-    "loss": _one_of("squared_hinge", "logistic"),
-    "solver": _one_of("dual", "newton"),
-    "tol": _number(lambda v: 0 < v <= _LARGE, f"a number above 0 and at most {_LARGE:g}"),
-    "max_iter": _integer(1),
-    "prune": _or("auto", _from_to(0, _LARGE)),
-    "bias": _or("auto", _or("learn", _from_to(-_LARGE, _LARGE))),
-    "classifiers": _one_of("leaf", "one_vs_rest", "blend", "auto"),
-    "search": _one_of("beam", "exact", "index", "auto"),
-    "path_weight": _or("auto", _from_to(0, _LARGE)),
-    "tail_exponent": _or("auto", _from_to(0, 10)),
-    "blend_weight": _or("auto", _number(lambda v: 0 < v < 1, "a number above 0 and below 1")),
-    "logit_adjustment": _or("auto", _from_to(0, 10)),
-    "normalize": _flag(),
-    "keep_rows": _flag(),
-    "beam_size": _or("auto", _or(None, _integer(1))),
-    "n_probe": _or("auto", _or(None, _integer(1))),
-    "max_labels": _integer(1),
-    "threshold": _or("auto", _from_to(0, 1)),
-    "n_jobs": _or(None, _nonzero(MAX_THREADS)),
-}
-TRAINING = (*(name for name in RULES if name not in PREDICTION + RUNTIME), "tree", "random_state")
-
 
 def check(name: str, value: Any) -> None:
     """Raise ValueError if the value breaks the rule of the parameter."""
-    holds, text = RULES[name]
+    rule = PARAMETERS[name].rule
     if name == "representation" and isinstance(value, str) and value == "custom":
         raise ValueError(
             "this model was trained with label vectors of your own, which its file does not hold: pass them "
             "again, as in model.set_params(representation=vectors), or choose another representation"
         )
-    if not holds(value):
+    if not rule.allows(value):
         shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
-        raise ValueError(f"{name} is {shown}, but must be {text}")
+        raise ValueError(f"{name} is {shown}, but must be {rule.text}")
 
 
 def check_params(params: Mapping[str, Any]) -> None:
     """Raise ValueError for the first parameter that breaks its rule; `_strategy` checks how they fit."""
-    for name in RULES:
+    for name in PARAMETERS:
         check(name, params[name])
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")
-
-
-def seed_of(random_state: Any) -> int:
-    """One integer that all randomness follows from."""
-    if random_state is None:
-        return secrets.randbits(32)
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**32))
-    return int(check_random_state(random_state).randint(2**31))
-
-
-def threads_of(n_jobs: int | None) -> int:
-    """Threads that `n_jobs` stands for."""
-    if type(n_jobs) is int and n_jobs == 1:  # single rows: the rules take a microsecond
-        return 1
-    check("n_jobs", n_jobs)
-    if n_jobs is None or n_jobs == -1:
-        return _core.available_threads()
-    return int(n_jobs) if n_jobs > 0 else max(1, _core.available_threads() + 1 + int(n_jobs))

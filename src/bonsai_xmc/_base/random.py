@@ -1,5 +1,6 @@
 """Random choices that depend on a seed alone, on any system and with any version of NumPy."""
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,16 @@ def _mixed(numbers: Array, seed: int) -> Array:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
+
+
+def seed_of(random_state: Any) -> int:
+    """One integer that all randomness follows from."""
+    if random_state is None:
+        return secrets.randbits(32)
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**32))
+    from sklearn.utils import check_random_state  # takes a second to import
+
+    return int(check_random_state(random_state).randint(2**31))

@@ -1,12 +1,20 @@
-"""The options of the command line. Those for parameters follow from the signature of `Bonsai`."""
+"""The options of the command line. Those for parameters follow from `_base.params`."""
 
 import argparse
-import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from bonsai_xmc import TextBonsai, __version__
-from bonsai_xmc._base.params import PRESETS
+from bonsai_xmc import __version__
+from bonsai_xmc._base.params import (
+    CLASSIFIERS,
+    PARAMETERS,
+    PREDICTION,
+    PRESETS,
+    RUN,
+    TEXT_PARAMETERS,
+    TEXTS,
+    TREES,
+)
+from bonsai_xmc._base.rules import integer
 from bonsai_xmc._model.calibration import METHODS
 from bonsai_xmc.datasets._documents import FORMATS
 
@@ -14,128 +22,6 @@ from .calibrate import objective
 from .predict_texts import OUTPUT_FORMATS
 
 _LABELS = "LABEL|@FILE"  # what several options take
-_KINDS = {"int": "N", "float": "X"}  # what stands for a value in the help
-
-
-class _Number:
-    """Reads a number or one of a few words, as the type of an option."""
-
-    def __init__(self, kind: Callable[[str], Any], **words: Any) -> None:
-        self._kind, self._words = kind, words
-        # argparse shows this in its messages
-        self.__name__ = " or ".join([kind.__name__, *map(repr, words)])
-        self.metavar = "|".join([_KINDS[kind.__name__], *words])
-
-    def __call__(self, text: str) -> Any:
-        return self._words[text] if text in self._words else self._kind(text)
-
-
-class _Parameter(NamedTuple):
-    """How the text of an option becomes a parameter: a type, a tuple of words, or bool for a switch."""
-
-    group: str
-    kind: Any
-    help: str
-    metavar: str | None = None
-
-
-_TREES, _SOLVER, _PREDICTION, _RUN = "label trees", "classifiers", "prediction", "run"
-
-# In the order of the signature of `Bonsai`, which has the defaults.
-PARAMETERS: dict[str, _Parameter] = {
-    "representation": _Parameter(
-        _TREES, str, "label vectors to cluster: input, output, joint, or a matrix (.npz, .npy)", "NAME|FILE"
-    ),
-    "n_trees": _Parameter(_TREES, _Number(int, auto="auto"), "number of trees; auto: 3"),
-    "branching_factor": _Parameter(_TREES, int, "maximum number of children of a node"),
-    "max_leaf_size": _Parameter(
-        _TREES, _Number(int, none=None), "maximum number of labels in a leaf; none: --branching-factor"
-    ),
-    "max_depth": _Parameter(
-        _TREES,
-        _Number(int, auto="auto", none=None),
-        "maximum number of levels, 1 for a single leaf; none: no maximum; auto: 3, but very large leaves are "
-        "split further",
-    ),
-    "balanced": _Parameter(
-        _TREES,
-        bool,
-        "clusters of equal size, or plain k-means; auto: large clusters are split again above 50,000 labels",
-    ),
-    "tree": _Parameter(_TREES, str, "JSON file with a tree to use instead of clustering", "FILE"),
-    "kmeans_tol": _Parameter(_TREES, float, "k-means stops when the mean similarity improves by less"),
-    "kmeans_max_iter": _Parameter(_TREES, int, "maximum number of k-means iterations"),
-    "kmeans_init": _Parameter(_TREES, ("random", "k-means++"), "initial centroids"),
-    "C": _Parameter(
-        _SOLVER, _Number(float, auto="auto"), "inverse regularisation strength; auto: 1, or set by training"
-    ),
-    "loss": _Parameter(_SOLVER, ("squared_hinge", "logistic"), "loss function"),
-    "solver": _Parameter(_SOLVER, ("dual", "newton"), "dual coordinate descent, or primal Newton method"),
-    "tol": _Parameter(_SOLVER, float, "tolerance of the stopping criterion"),
-    "max_iter": _Parameter(_SOLVER, int, "maximum number of passes or Newton steps"),
-    "prune": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto"),
-        "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
-    ),
-    "bias": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto", learn="learn"),
-        "bias of the classifiers: fixed or learnt; auto: learnt in trees, mostly fixed at -1 in one-vs-rest",
-    ),
-    "classifiers": _Parameter(
-        _SOLVER,
-        ("auto", "leaf", "one_vs_rest", "blend"),
-        "train a label's classifier on the rows of its leaf, on all rows, or both; auto: most accurate on "
-        "held-out rows, where one_vs_rest is affordable",
-    ),
-    "search": _Parameter(
-        _SOLVER,
-        ("auto", "exact", "index", "beam"),
-        "with one-vs-rest: score all labels, the candidates of an inverted index, or those of a beam search "
-        "in label trees; auto: exact up to 50,000 labels, then index",
-    ),
-    "path_weight": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto"),
-        "with one-vs-rest and beam search: weight of the path's log score; auto: 0",
-    ),
-    "tail_exponent": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto"),
-        "with one-vs-rest: multiply C by (mean frequency / label frequency) to this power; auto: 0.25 where "
-        "possible",
-    ),
-    "blend_weight": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto"),
-        "with blend: weight of the trees' scores beside those of one-vs-rest; auto: set by training",
-    ),
-    "logit_adjustment": _Parameter(
-        _SOLVER,
-        _Number(float, auto="auto"),
-        "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
-    ),
-    "normalize": _Parameter(_SOLVER, bool, "scale rows to unit Euclidean norm"),
-    "keep_rows": _Parameter(_SOLVER, bool, "keep the training rows in the model, for bonsai learn"),
-    "beam_size": _Parameter(
-        _PREDICTION,
-        _Number(int, auto="auto", none=None),
-        "nodes that the beam search keeps at each level; none: all; auto: 10",
-    ),
-    "n_probe": _Parameter(
-        _PREDICTION,
-        _Number(int, auto="auto", none=None),
-        "blocks of 128 classifiers that a search by index scores; none: all; auto: 16 + 4 k",
-    ),
-    "max_labels": _Parameter(_PREDICTION, int, "maximum number of labels of a row in predict_proba"),
-    "threshold": _Parameter(
-        _PREDICTION, _Number(float, auto="auto"), "minimum score of a label in predict; auto: set by training"
-    ),
-    "random_state": _Parameter(_RUN, _Number(int, none=None), "seed; none: a random one"),
-    "n_jobs": _Parameter(_RUN, _Number(int, none=None), "number of threads; none: all"),
-    "verbose": _Parameter(_RUN, int, "1: a line for each phase of training, even without a terminal"),
-}
 
 
 def _fields(text: str) -> dict[str, float | None]:
@@ -147,51 +33,6 @@ def _fields(text: str) -> dict[str, float | None]:
     if not fields:
         raise ValueError("no field")
     return fields
-
-
-def _ngrams(text: str) -> Any:
-    """``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
-    if text == "none":
-        return None
-    if text.isdigit():
-        return int(text)
-    orders: dict[Any, float] = {}
-    for part in text.split(","):
-        order, _, weight = part.partition("=")
-        ends = tuple(map(int, order.split("-")))
-        orders[ends[0] if len(ends) == 1 else ends] = float(weight)
-    return orders
-
-
-def _share(text: str) -> int | float:
-    return int(text) if text.isdigit() else float(text)
-
-
-_TEXTS = "documents"
-_fields.__name__, _ngrams.__name__, _share.__name__ = "list of fields", "list of orders", "number or share"
-
-# The parameters of the texts, in the order of the signature of `TextBonsai`; its first one is --text.
-TEXT_PARAMETERS: dict[str, _Parameter] = {
-    "word_ngrams": _Parameter(
-        _TEXTS, _ngrams, "word n-grams: the longest, or orders and weights as 1=1,2=0.5", "N|N=W,…"
-    ),
-    "char_ngrams": _Parameter(_TEXTS, _ngrams, "likewise character n-grams, as 5=0.6", "N|N=W,…|none"),
-    "char_boundaries": _Parameter(_TEXTS, bool, "character n-grams lie within words"),
-    "min_df": _Parameter(_TEXTS, _share, "leave out terms in fewer documents (a number or a share)", "N|X"),
-    "max_df": _Parameter(_TEXTS, _share, "leave out terms in more documents (a number or a share)", "N|X"),
-    "max_features": _Parameter(_TEXTS, _Number(int, none=None), "maximum number of terms in each block"),
-    "lowercase": _Parameter(_TEXTS, bool, "ignore case"),
-    "min_word_length": _Parameter(_TEXTS, int, "minimum length of words"),
-    "sublinear_tf": _Parameter(_TEXTS, bool, "1 + log(tf) instead of tf"),
-    "smooth_idf": _Parameter(_TEXTS, bool, "smooth document frequencies"),
-    "power": _Parameter(_TEXTS, float, "raise the values of features to this power"),
-    "max_ngrams": _Parameter(
-        _TEXTS,
-        _Number(int, auto="auto", none=None),
-        "maximum number of features in a block of n-grams, those that tell most about the labels; auto: 2 "
-        "for each row, at least 20,000",
-    ),
-}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -252,31 +93,30 @@ def _add_train(command: argparse.ArgumentParser) -> None:
         metavar="auto|ADDRESS|local",
         help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
     )
-    names = (_TEXTS, _SOLVER, _TREES, _PREDICTION, _RUN)
+    names = (TEXTS, CLASSIFIERS, TREES, PREDICTION, RUN)
     groups = {name: command.add_argument_group(name) for name in names}
-    signature = inspect.signature(TextBonsai).parameters
-    _add_fields(groups[_TEXTS])
-    groups[_TEXTS].add_argument(
+    _add_fields(groups[TEXTS])
+    groups[TEXTS].add_argument(
         "--label-names",
         metavar="FILE",
         help="names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
     )
-    groups[_TEXTS].add_argument(
+    groups[TEXTS].add_argument(
         "--label-texts",
         metavar="FILE",
         help="names, synonyms and descriptions of labels, which their classifiers lean on, so that labels "
         "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
     )
-    groups[_TEXTS].add_argument(
+    groups[TEXTS].add_argument(
         "--tune",
         action="store_true",
         help="search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
         "on samples of at most 16,000 rows",
     )
     for name in TEXT_PARAMETERS:
-        _add_parameter(groups[_TEXTS], name, signature[name].default)
+        _add_parameter(groups[TEXTS], name)
     for name in dict.fromkeys(["classifiers", "search", *PARAMETERS]):  # the choice of the method first
-        _add_parameter(groups[PARAMETERS[name].group], name, signature[name].default)
+        _add_parameter(groups[PARAMETERS[name].group], name)
 
 
 def _add_predict(command: argparse.ArgumentParser) -> None:
@@ -299,13 +139,12 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
     )
     add(
         "--threshold",
-        type=_Number(float, auto="auto"),
-        metavar="X|auto",
+        **PARAMETERS["threshold"].rule.options,
         help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
     add("--restrict", nargs="+", metavar=_LABELS, help="find only these labels; @FILE: one on each line")
     add("--exclude", nargs="+", metavar=_LABELS, help="do not find these labels")
-    _add_fields(command.add_argument_group(_TEXTS), labels=False)
+    _add_fields(command.add_argument_group(TEXTS), labels=False)
     _add_prediction_parameters(command)
 
 
@@ -331,7 +170,7 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     add("-k", type=int, default=3, help="number of labels to explain or to compare with (default: 3)")
     add("--features", type=int, default=10, metavar="N", help="features in each table (default: 10)")
     add("--html", metavar="FILE", help="write a page instead of a table; -: standard output")
-    _add_fields(command.add_argument_group(_TEXTS), labels=False)
+    _add_fields(command.add_argument_group(TEXTS), labels=False)
     _add_prediction_parameters(command)
 
 
@@ -340,8 +179,8 @@ def _add_learn(command: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="model file, trained with --keep-rows; -: standard input")
     _add_rows(command, "NEW", "trn")
     add("-o", "--output", metavar="OUT", required=True, help="model file to write; -: standard output")
-    _add_fields(command.add_argument_group(_TEXTS))
-    _add_parameter(command, "n_jobs", None)
+    _add_fields(command.add_argument_group(TEXTS))
+    _add_parameter(command, "n_jobs")
 
 
 def _add_labels(command: argparse.ArgumentParser) -> None:
@@ -373,7 +212,7 @@ def _add_labels(command: argparse.ArgumentParser) -> None:
         help="add labels that are known by their texts alone (models of texts): lines "
         "id<TAB>name<TAB>text|text, or JSON objects; labels that the model has stay as they are",
     )
-    _add_parameter(command, "n_jobs", None)
+    _add_parameter(command, "n_jobs")
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
@@ -387,7 +226,7 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="score all labels; found@k is the share of the exact top k that the model's own search finds",
     )
-    _add_fields(command.add_argument_group(_TEXTS))
+    _add_fields(command.add_argument_group(TEXTS))
     add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
     add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")
     add(
@@ -436,7 +275,7 @@ def _add_calibrate(command: argparse.ArgumentParser) -> None:
         metavar="micro_f1|f1_at_5|precision=X",
         help="what the threshold of the model is chosen for (default: micro_f1)",
     )
-    _add_fields(command.add_argument_group(_TEXTS))
+    _add_fields(command.add_argument_group(TEXTS))
     _add_prediction_parameters(command)
 
 
@@ -524,9 +363,8 @@ def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: b
     fallback = "an error" if name == "TRAIN" else "as in the training file"
     add(
         "--base",
-        type=_Number(int, auto="auto"),
         default="auto",
-        metavar="0|1|auto",
+        **integer(0, "auto").options | {"metavar": "0|1|auto"},
         help="id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
         f"{fallback})",
     )
@@ -537,22 +375,19 @@ def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: b
 def _add_prediction_parameters(command: argparse.ArgumentParser) -> None:
     _add_parameter(command, "beam_size", "as in the model")
     _add_parameter(command, "n_probe", "as in the model")
-    _add_parameter(command, "n_jobs", None)
+    _add_parameter(command, "n_jobs")
 
 
-def _add_parameter(command: Any, name: str, default: Any) -> None:
-    """An option for a parameter of `Bonsai`. If it is not given, it does not appear in the result at all."""
-    parameter = (TEXT_PARAMETERS | PARAMETERS)[name]
-    metavar = parameter.metavar or getattr(parameter.kind, "metavar", None)
-    kind: dict[str, Any] = {"type": parameter.kind, "metavar": metavar}
-    if parameter.kind is bool:
-        kind = {"action": argparse.BooleanOptionalAction}
-        default = default if isinstance(default, str) else "yes" if default else "no"
-    elif isinstance(parameter.kind, tuple):
-        kind = {"choices": parameter.kind}
-    elif metavar is None:
-        kind["metavar"] = _KINDS[parameter.kind.__name__]
-    text = f"{parameter.help} (default: {'none' if default is None else default})"
+def _add_parameter(command: Any, name: str, shown_default: str | None = None) -> None:
+    """An option for a parameter. If it is not given, it does not appear in the result at all."""
+    parameter = TEXT_PARAMETERS[name] if name in TEXT_PARAMETERS else PARAMETERS[name]
+    words = {True: "yes", False: "no", None: "none"}
+    default = parameter.default
+    shown = words[default] if default is None or isinstance(default, bool) else default
     command.add_argument(
-        f"--{name.replace('_', '-')}", dest=name, default=argparse.SUPPRESS, help=text, **kind
+        f"--{name.replace('_', '-')}",
+        dest=name,
+        default=argparse.SUPPRESS,
+        help=f"{parameter.help} (default: {shown_default or shown})",
+        **parameter.rule.options,
     )

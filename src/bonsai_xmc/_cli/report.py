@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai, LabelTree, TextBonsai
-from bonsai_xmc._base.params import PREDICTION
+from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
@@ -88,7 +88,7 @@ def strategy_of(model: Bonsai) -> dict[str, Any]:
 
 def _given(model: Bonsai) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
-    prediction = {name: getattr(model, name) for name in PREDICTION}
+    prediction = {name: getattr(model, name) for name in OF_PREDICTION}
     text = model.fitted_.text
     texts = {} if text is None or not text.given else params_to_json(text.given)
     return texts | dict(model.fitted_.given) | prediction

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from bonsai_xmc import Bonsai, LabelTree, TextBonsai
-from bonsai_xmc._base.params import check_params
+from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import ProgressBar
 from bonsai_xmc._text.blocks import params_from_json
 from bonsai_xmc.datasets import read_label_texts
@@ -18,7 +18,6 @@ from bonsai_xmc.datasets._npz import read_npy
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 
 from . import train_texts
-from .arguments import PARAMETERS, TEXT_PARAMETERS
 from .io import STANDARD, Inputs, check_output, save_model
 from .report import describe, in_bytes, rows_of, table, tuning_of
 from .runner import runner_of

@@ -14,8 +14,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import PREDICTION, PRESETS, check, check_params, seed_of, threads_of
+from bonsai_xmc._base.params import OF_PREDICTION, PRESETS, check, check_params
 from bonsai_xmc._base.progress import LOG, Phases, Progress, ProgressBar, memory_for
+from bonsai_xmc._base.random import seed_of
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import labels as _targets
 from bonsai_xmc._data import rows as _inputs
 from bonsai_xmc._data.rows import TrainingRows
@@ -864,7 +866,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         are saved as they are now. A file that is replaced keeps its mode, and its owner where possible.
         """
         fitted = self._require_fitted()
-        prediction = {name: getattr(self, name) for name in PREDICTION}
+        prediction = {name: getattr(self, name) for name in OF_PREDICTION}
         for name, value in prediction.items():
             check(name, value)
         beam_size(self.beam_size, fitted.strategy.n_trees, fitted.strategy.search)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import check_params, threads_of
+from bonsai_xmc._base.params import check_params
 from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density
 from bonsai_xmc._estimators.bonsai import Bonsai

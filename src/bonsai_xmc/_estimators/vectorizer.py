@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc._base.params import threads_of
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._text.blocks import Plan, make_plan
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of

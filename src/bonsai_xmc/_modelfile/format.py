@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.files import PathLike
-from bonsai_xmc._base.params import PREDICTION, RULES, TRAINING, check
+from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, check
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._model.kept_rows import KeptRows
@@ -124,7 +124,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
         "weights": weights,
-        "prediction": {name: _plain(prediction[name]) for name in PREDICTION},
+        "prediction": {name: _plain(prediction[name]) for name in OF_PREDICTION},
     }
     params = {"given": dict(fitted.given), "resolved": asdict(strategy)}
     metadata = {"model": model, "params": params, "provenance": asdict(fitted.provenance)}
@@ -141,7 +141,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
 
 def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Training parameters in the types of JSON; what a file cannot hold is only named."""
-    given = {name: _plain(params[name]) for name in TRAINING if name not in ("representation", "tree")}
+    given = {name: _plain(params[name]) for name in OF_TRAINING if name not in ("representation", "tree")}
     own = not isinstance(params["representation"], str)
     tree = None if params["tree"] is None else "given"
     return given | {
@@ -179,7 +179,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     slots, slot_counts = _slots(file.arrays, n_labels)
     strategy = _strategy(params, model, file.requires)
     prediction = model["prediction"]
-    for name in PREDICTION:
+    for name in OF_PREDICTION:
         check(name, prediction[name])
     fitted = FittedModel(
         core=_core_model(file, strategy, model, counts if slot_counts is None else slot_counts),
@@ -201,7 +201,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     )
     if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
         raise ValueError("its seed or its number of iterations is out of range")
-    return fitted, {name: prediction[name] for name in PREDICTION}
+    return fitted, {name: prediction[name] for name in OF_PREDICTION}
 
 
 def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
@@ -319,7 +319,7 @@ def _unpacked(arrays: dict[str, Array], name: str, n: int) -> Array:
 def _strategy(params: dict[str, Any], model: dict[str, Any], requires: tuple[str, ...]) -> Strategy:
     """As `params` has it; what prediction depends on comes from `model`."""
     strategy = _typed(Strategy, params["resolved"])
-    for name in RULES.keys() & vars(strategy).keys():
+    for name in PARAMETERS.keys() & vars(strategy).keys():
         if getattr(strategy, name) != _UNUSED.get(name):
             check(name, getattr(strategy, name))
     _number(model, "path_weight", 0.0, 1e9)
@@ -337,9 +337,9 @@ def _strategy(params: dict[str, Any], model: dict[str, Any], requires: tuple[str
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     """Training parameters, with values that the estimator takes; those of newer versions are left out."""
-    known = {name: given[name] for name in TRAINING if name in given}
+    known = {name: given[name] for name in OF_TRAINING if name in given}
     for name, value in known.items():
-        if name in RULES and not (name == "representation" and value == "custom"):
+        if name in PARAMETERS and not (name == "representation" and value == "custom"):
             check(name, value)
     if known.get("tree") not in (None, "given"):
         raise ValueError("the parameter tree is neither null nor given")

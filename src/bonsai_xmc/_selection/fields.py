@@ -16,9 +16,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from bonsai_xmc._base.params import DEFAULTS, seed_of, threads_of
+from bonsai_xmc._base.params import DEFAULTS
 from bonsai_xmc._base.progress import LOG, Progress
-from bonsai_xmc._base.random import shuffled
+from bonsai_xmc._base.random import seed_of, shuffled
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import Labels, labels_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.strategy import resolve

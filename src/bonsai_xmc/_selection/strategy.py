@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bonsai_xmc._base.params import PARAMETERS, TREES
 from bonsai_xmc._data.user_trees import tree_list
 from bonsai_xmc._model.strategy import MIN_SEARCHED_LABELS, Facts, Strategy, beam_size, is_auto, n_probe
 from bonsai_xmc._selection import held_out
@@ -26,15 +27,9 @@ USUAL_BLEND_WEIGHT = 0.3
 
 # What only clustering uses, with the value that says that nothing was given.
 _CLUSTERING: Mapping[str, Any] = {
-    "representation": "input",
-    "n_trees": "auto",
-    "branching_factor": 100,
-    "max_leaf_size": None,
-    "max_depth": "auto",
-    "balanced": "auto",
-    "kmeans_tol": 1e-4,
-    "kmeans_max_iter": 10,
-    "kmeans_init": "random",
+    name: parameter.default
+    for name, parameter in PARAMETERS.items()
+    if parameter.group == TREES and name != "tree"
 }
 
 

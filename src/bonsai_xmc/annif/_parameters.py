@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bonsai_xmc._base.params import check
-from bonsai_xmc._cli.arguments import PARAMETERS
+from bonsai_xmc._base.params import PARAMETERS, check
+from bonsai_xmc._base.rules import Rule
 
 # What `annif.backend.omikuji` has besides min_df and ngram, with its defaults. Any of these in a project asks
 # for trees as omikuji builds them.
@@ -41,7 +41,7 @@ def _own(params: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {}
     for name, parameter in PARAMETERS.items():
         if name in params and name not in _NOT_HERE:
-            chosen[name] = _value(name, parameter.kind, params[name])
+            chosen[name] = _value(name, parameter.rule, params[name])
             if name != "random_state":
                 check(name, chosen[name])
     return chosen
@@ -62,15 +62,16 @@ def _like_omikuji(params: Mapping[str, Any]) -> dict[str, Any]:
     return trees | _own({name: value for name, value in params.items() if name not in OMIKUJI})
 
 
-def _value(name: str, kind: Any, value: Any) -> Any:
-    if kind is bool:
+def _value(name: str, rule: Rule, value: Any) -> Any:
+    if rule.read is None:
         return _boolean(value)
-    if isinstance(kind, tuple):
+    if rule.choices:
         return str(value)
+    parse = rule.options["type"]
     try:
-        return kind(str(value))
+        return parse(str(value))
     except ValueError:
-        raise ValueError(f"{name} is {value!r}, but must be {kind.__name__}") from None
+        raise ValueError(f"{name} is {value!r}, but must be {parse.__name__}") from None
 
 
 def _boolean(value: Any) -> bool:

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree
-from bonsai_xmc._base.params import seed_of, threads_of
+from bonsai_xmc._base.random import seed_of
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import rows as _inputs
 from bonsai_xmc._model.fitted import core_model
 from bonsai_xmc._selection.strategy import resolve
