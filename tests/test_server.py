@@ -172,7 +172,9 @@ def test_annifs_interface(server, folder, model):
 def test_pages_of_any_origin_may_use_annifs_interface(server):
     status, headers, _ = server.ask("OPTIONS", "/v1/projects/themes/suggest")
     assert status == 204 and headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-origin" not in server.ask("GET", "/models")[1]
+    assert server.ask("OPTIONS", "/v1")[0] == 204
+    for path in ("/models", "/v1x", "/v10/projects"):
+        assert "access-control-allow-origin" not in server.ask("GET", path)[1]
 
 
 @pytest.mark.parametrize(
@@ -260,6 +262,20 @@ def test_metrics(server, folder):
     assert number('bonsai_request_seconds_bucket{le="+Inf"}') < number("bonsai_request_seconds_count")
 
 
+def test_each_path_has_its_own_counters(server):
+    document = server.get("/openapi.json")
+    for path, item in document["paths"].items():
+        for method in item:
+            server.ask(method.upper(), path.replace("{project_id}", "themes"))
+
+    def counted():
+        return set(re.findall(r'path="([^"]*)"', server.ask("GET", "/metrics")[2].decode()))
+
+    paths = {path.removesuffix("/") for path in document["paths"]}
+    assert {"/explain", "/tree"} < paths
+    eventually(lambda: counted() >= paths)
+
+
 def test_the_log_is_json(server):
     server.get("/v1/projects/themes")
     while (record := server.until("request"))["path"] != "/v1/projects/themes":
@@ -334,6 +350,48 @@ def test_clients_that_go_away_or_send_nonsense(server, folder):
     assert server.post("/predict", {"texts": folder[1][:1]})["results"][0]
 
 
+def sent(server, data):
+    """The status of the first answer to these bytes; the connection is closed after that."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(data)
+        return int(client.recv(4096).split()[1])
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [("1.1", 0, 400), ("1.1", 1, 200), ("1.1", 2, 400), ("1.0", 0, 200), ("1.0", 2, 400)],
+)
+def test_a_request_has_one_host(server, version, hosts, status):
+    head = f"GET /models HTTP/{version}\r\n" + hosts * "Host: a\r\n" + "\r\n"
+    assert sent(server, head.encode()) == status
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/predict", 413), ("/nothing", 404), ("/models", 405), ("/v1/projects/x/suggest", 404)],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_answer_to_a_body_that_is_not_read_arrives(server, path, status, chunked):
+    """The client sends all of it before it reads, and finds an answer instead of a connection reset."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = 20_000_000 * b"a"
+    connection.request("POST", path, (body for _ in range(1)) if chunked else body, encode_chunked=chunked)
+    response = connection.getresponse()
+    assert response.status == status and response.getheader("connection") == "close"
+    assert json.loads(response.read())["status"] == status
+    connection.close()
+
+
+def test_a_connection_is_used_again_after_a_short_body_that_is_not_read(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for _ in range(3):
+        connection.request("POST", "/nothing", 50_000 * b"a")
+        response = connection.getresponse()
+        assert response.status == 404 and response.getheader("connection") is None
+        response.read()
+    connection.close()
+
+
 def test_answers_do_not_wait_for_acknowledgements(server):
     """Of an answer in two parts, the second one would come 40 ms later."""
     times = []
@@ -381,11 +439,27 @@ def test_slow_bodies_overload_and_the_key(folder):
         assert server.ask("GET", "/models")[0] == server.ask("GET", "/metrics")[0] == 401
         assert server.ask("GET", "/models", headers={"x-api-key": "wrong"})[0] == 401
         keyed = {"x-api-key": "secret"}
-        assert server.get("/models", **{"Authorization": "Bearer secret"}) == server.get("/models", **keyed)
+        for scheme in ("Bearer", "bearer", "BEARER"):
+            assert server.get("/models", Authorization=f"{scheme} secret") == server.get("/models", **keyed)
+        for value in ("secret", "Basic secret", "Bearer", "Bearersecret", "Bearer Bearer secret"):
+            status, headers, _ = server.ask("GET", "/models", headers={"authorization": value})
+            assert status == 401 and headers["www-authenticate"] == "Bearer"
+        both = {"Authorization": "Bearer secret", **keyed}
+        assert server.ask("GET", "/models", headers=both)[0] == 400
+        twice = b"GET /models HTTP/1.1\r\nHost: a\r\n" + 2 * b"X-API-Key: secret\r\n" + b"\r\n"
+        assert sent(server, twice) == 400
+        document = server.get("/openapi.json")["paths"]
+        assert "401" in document["/models"]["get"]["responses"]
+        assert "401" not in document["/health"]["get"]["responses"] and server.get("/health")
         heads = []
         for head in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nhost: a\r\nx: "):
             heads.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             heads[-1].sendall(head)
+        endless = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        endless.sendall(
+            b"POST /predict HTTP/1.1\r\nhost: a\r\nx-api-key: secret\r\ncontent-length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in endless.recv(4096).split(b"\r\n")[0]
         slow = []
         for _ in range(2):  # two clients that do not send what they announce
             client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -405,6 +479,10 @@ def test_slow_bodies_overload_and_the_key(folder):
         for client in heads:  # so is the time of its headers, and their size
             assert client.recv(1) == b""
             client.close()
+        with endless, pytest.raises(ConnectionError):  # so is the time that a refused body is read
+            for _ in range(150):
+                endless.sendall(b"a")
+                time.sleep(0.1)
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
             with contextlib.suppress(OSError):
                 client.sendall(b"GET /health HTTP/1.1\r\n")
