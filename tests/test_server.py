@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from bonsai_xmc import TextBonsai, _cli, datasets
@@ -123,6 +124,63 @@ def expected(model, text, k):
 # --- what is answered ---
 
 
+def labels_and_scores(rows):
+    return [[(entry["label"], entry["score"]) for entry in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"restrict": [0, 1]},
+        {"exclude": [0, 1]},
+        {"restrict": [0, 1], "exclude": [1]},
+        {"restrict": [0], "exclude": [0]},
+    ],
+    ids=str,
+)
+def test_labels_are_restricted_and_excluded_as_in_python(server, folder, model, limits):
+    texts, known = folder[1][:20], model.classes_.tolist()
+    limits = {name: [*(known[i] for i in places), "unknown"] for name, places in limits.items()}
+    found = server.post("/predict", {"texts": texts, "k": 4, **limits})["results"]
+    assert labels_and_scores(found) == [
+        [(label, pytest.approx(score)) for label, score in row if score > 0]
+        for row in model.suggest(texts, 4, **limits)
+    ]
+    assert found != server.post("/predict", {"texts": texts, "k": 4})["results"]
+
+
+def test_requests_with_other_labels_do_not_share_a_batch(server, folder, model):
+    text, known = folder[1][0], model.classes_.tolist()
+    best = [label for label, _ in model.suggest(text, len(known))]
+    answers = {}
+
+    def ask(i):
+        limits = {"exclude": best[: i % 4]} if i % 4 else {}
+        answers[i] = server.post("/predict", {"text": text, "k": 1, **limits})["results"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answers[i][0][0]["label"] for i in range(40)] == [best[i % 4] for i in range(40)]
+
+
+def test_thresholds_are_those_of_python(server, folder, model):
+    texts = folder[1][:20]
+    expected = [set(model.classes_[row.nonzero()[0]]) for row in model.predict(texts).toarray()]
+    found = server.post("/predict", {"texts": texts, "k": 50, "threshold": "auto"})["results"]
+    assert [{entry["label"] for entry in row} for row in found] == expected and any(expected)
+    assert (
+        server.post("/predict", {"texts": texts, "k": 50, "threshold": model.threshold})["results"] == found
+    )
+    score = np.sort(model.top_k(texts, 1)[1][:, 0])[
+        10
+    ]  # as a float32 it is the same number, as a decimal not
+    some = server.post("/predict", {"texts": texts, "k": 1, "threshold": float(f"{score:.8g}")})["results"]
+    assert sum(map(len, some)) == 10
+
+
 def test_predict(server, folder, model):
     texts = folder[1][:10]
     answer = server.post("/predict", {"texts": texts, "k": 3})
@@ -209,12 +267,22 @@ def test_pages_of_any_origin_may_use_annifs_interface(server):
         ("POST", "/predict", '{"texts": ["a"], "k": 1.5}', "json", 400, "k is 1.5"),
         ("POST", "/predict", '{"texts": ["a"], "k": 1e999}', "json", 400, "k is inf"),
         ("POST", "/predict", '{"texts": ["a"], "threshold": 2}', "json", 400, "threshold is 2"),
+        ("POST", "/predict", '{"text": "a", "threshold": "Auto"}', "json", 400, "threshold is 'Auto'"),
+        ("POST", "/predict", '{"text": "a", "restrct": []}', "json", 400, "did you mean 'restrict'?"),
+        ("POST", "/predict", '{"text": "a", "q": 1, "z": 1}', "json", 400, "'q', 'z'; known are texts, text"),
+        ("POST", "/predict?k=3", '{"text": "a"}', "json", 400, "the query has the unknown key 'k'"),
+        ("POST", "/predict", '{"text": "a", "restrict": "b"}', "json", 400, "restrict must be a list"),
+        ("POST", "/predict", '{"text": "a", "exclude": [1]}', "json", 400, "exclude[0] must be a string"),
+        ("POST", "/predict", '{"text": "a", "restrict": []}', "json", 400, "restrict is empty"),
+        ("POST", "/predict", '{"text": "a", "restrict": ["b", "c"]}', "json", 404, "none of the 2 labels"),
+        ("POST", "/predict", '{"text": "a", "exclude": ["b"]}', "json", 404, "exclude: the model has none"),
         ("POST", "/predict", '{"texts": ["a"], "model": "x"}', "json", 404, "no model 'x'; there are themes"),
         ("POST", "/predict", json.dumps({"texts": 51 * ["a"]}), "json", 400, "at most 50"),
         ("POST", "/predict", json.dumps({"texts": [300_000 * "a"]}), "json", 413, "at most 200,000 bytes"),
         ("POST", "/predict", "a=b", "form", 415, "application/json"),
         ("GET", "/labels?limit=many", None, None, 400, "limit is 'many'"),
         ("GET", "/labels?model=x", None, None, 404, "no model"),
+        ("GET", "/labels?limits=3", None, None, 400, "key 'limits'; did you mean 'limit'"),
     ],
 )  # fmt: skip
 def test_errors_are_problem_details(server, method, path, body, kind, status, detail):
@@ -237,6 +305,21 @@ def test_openapi_describes_all_paths(server):
             status, _, _ = server.ask(method.upper(), path.replace("{project_id}", "themes"))
             # this model has no trees
             assert status not in ((405,) if path == "/tree" else (404, 405)), path
+
+
+def test_the_description_has_the_keys_that_are_known(server):
+    for path, item in server.get("/openapi.json")["paths"].items():
+        schema = item.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        properties = schema.get("schema", {}).get("properties", {})
+        if not path.startswith("/v1"):
+            assert properties if "post" in item else True
+            if properties:
+                detail = server.post(path, {"unknown": 1}, 400)["detail"]
+                assert detail.endswith("known are " + ", ".join(properties))
+            names = [parameter["name"] for parameter in item.get("get", {}).get("parameters", ())]
+            if names:
+                detail = json.loads(server.ask("GET", f"{path}?unknown=1")[2])["detail"]
+                assert detail.endswith("known are " + ", ".join(names))
 
 
 def eventually(holds):

@@ -23,10 +23,13 @@ from bonsai_xmc._server.http import Problem, answer
 from bonsai_xmc._server.openapi import describe
 from bonsai_xmc._server.reasons import Reasons
 from bonsai_xmc._server.routes import OPEN, OTHER, PAGE, PLACES, is_annifs
-from bonsai_xmc._server.served import Ranked, Served
+from bonsai_xmc._server.served import Array, Ranked, Served, rows_of
 from bonsai_xmc._server.settings import Settings
+from bonsai_xmc._thresholds import resolve, select
 
 LOG = logging.getLogger("bonsai_xmc.server")
+_PREDICT_KEYS = ("texts", "text", "k", "threshold", "restrict", "exclude", "model")
+_LABELS_KEYS = ("q", "model", "limit", "offset")
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -56,9 +59,16 @@ class Service:
             raise Problem(404, f"there is no model {name!r:.100}; there are {', '.join(self.batchers)}")
         return self.batchers[name]
 
-    async def rank(self, batcher: Batcher, texts: list[Any], k: int, threshold: float = 0.0) -> list[Ranked]:
-        ranked = await batcher.rank(texts, k, self.under_way - 1)
-        return [[(label, s) for label, s in row if s >= threshold] for row in ranked]
+    async def rank(
+        self,
+        batcher: Batcher,
+        texts: list[Any],
+        k: int,
+        threshold: float | str = 0.0,
+        allowed: Array | None = None,
+    ) -> list[Ranked]:
+        ids, scores = await batcher.rank(texts, k, self.under_way - 1, allowed)
+        return rows_of(select(ids, scores, resolve(threshold, batcher.served.model)))
 
     # --- handlers ---
 
@@ -103,6 +113,7 @@ class Service:
     async def labels(self, request: Request) -> Response:
         """Labels whose name or key holds a text, most frequent first."""
         query = request.query_params
+        http.check_keys(query, _LABELS_KEYS, "the query")
         served = self.batcher(query.get("model")).served
         limit = http.integer(http.number(query.get("limit")), "limit", 50, 1000)
         offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
@@ -121,6 +132,8 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         body = await http.read_json(request, self.settings)
+        http.check_keys(request.query_params, (), "the query")
+        http.check_keys(body, _PREDICT_KEYS, "the body")
         batcher = self.batcher(body.get("model"))
         served = batcher.served
         if ("texts" in body) == ("text" in body):
@@ -134,11 +147,23 @@ class Service:
             )
         texts = [http.document(value, f"texts[{i}]", served.fields) for i, value in enumerate(values)]
         k = http.integer(body.get("k"), "k", 5, self.settings.max_labels, 1)
-        rows = await self.rank(batcher, texts, k, http.score(body.get("threshold"), "threshold"))
+        threshold = http.threshold(body.get("threshold"))
+        rows = await self.rank(batcher, texts, k, threshold, _allowed(served, body))
         results = [
             [{"label": served.keys[i], "name": served.titles[i], "score": s} for i, s in row] for row in rows
         ]
         return answer({"model": served.name, "results": results})
+
+
+def _allowed(served: Served, body: dict[str, Any]) -> Array | None:
+    """The labels that a request allows."""
+    restrict, exclude = (http.labels(body.get(name), name) for name in ("restrict", "exclude"))
+    if restrict == []:
+        raise Problem(400, "restrict is empty, but must hold one label at least")
+    try:
+        return served.allowed(restrict, exclude)
+    except ValueError as error:
+        raise Problem(404, str(error)[:500]) from None
 
 
 class Guard:

@@ -45,7 +45,7 @@ def _text(models: list[Served], longest: dict[str, int]) -> dict[str, Any]:
     for fields in dict.fromkeys(served.fields for served in models if served.fields):
         one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]
         known = {f: {"type": ["string", "null"]} for f in fields}
-        kinds.append({"type": "object", "properties": known, "anyOf": one})
+        kinds.append({"type": "object", "properties": known, "additionalProperties": False, "anyOf": one})
     return {"anyOf": kinds, "description": "a string, or for models with fields an object of strings"}
 
 
@@ -59,10 +59,25 @@ def _own(settings: Settings, models: list[Served]) -> dict[str, Any]:
     text = _text(models, {})
     some = {"type": "array", "maxItems": settings.max_texts, "items": text}
     k = {"type": ["integer", "null"], "minimum": 1, "default": 5, "description": "labels for each text"}
-    threshold = {**_SCORE, "type": ["number", "null"], "default": 0, "description": "lowest score"}
+    threshold = {
+        "anyOf": [_SCORE, {"const": "auto"}, {"type": "null"}],
+        "default": 0,
+        "description": "lowest score; auto: the threshold of the model",
+    }
+    labels = {**_STRING, "examples": [key for served in models for key in served.keys[:1]]}
+    some_labels = {"type": ["array", "null"], "items": labels}
     body = {
         "type": "object",
-        "properties": {"texts": some, "text": text, "k": k, "threshold": threshold, "model": _model(models)},
+        "additionalProperties": False,
+        "properties": {
+            "texts": some,
+            "text": text,
+            "k": k,
+            "threshold": threshold,
+            "restrict": {**some_labels, "minItems": 1, "description": "find these labels alone"},
+            "exclude": {**some_labels, "description": "labels that are not found"},
+            "model": _model(models),
+        },
         "oneOf": [{"required": ["texts"]}, {"required": ["text"]}],
     }
     return {
@@ -109,6 +124,7 @@ def _explain_body(settings: Settings, models: list[Served]) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["text", "label"],
+        "additionalProperties": False,
         "properties": {
             "text": _text(models, {"maxLength": settings.max_explained}),
             "label": {**_STRING, "examples": labels, "description": "a label, or its name"},
