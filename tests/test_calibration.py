@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from bonsai_xmc import Bonsai, FormatError, TextBonsai, datasets, metrics
 from bonsai_xmc._model.calibration import DEPTH, Calibration, learn
 from bonsai_xmc._modelfile import container
-from bonsai_xmc._server.served import Served
+from bonsai_xmc._server.served import Served, rows_of
 from helpers import error_of, says
 
 KINDS = {
@@ -286,7 +286,7 @@ def test_of_texts_from_python_the_command_line_and_the_server(texts, folder, bon
     told = [[(e["label"], e["score"]) for e in json.loads(line)["labels"]] for line in lines]
     assert told == [[(label, round(score, 6)) for label, score in row] for row in ours]
     served = Served.load(str(folder / "out.bonsai"), 1)
-    assert [[score for _, score in row] for row in served.rank(texts.texts_test, 5)] == [
+    assert [[score for _, score in row] for row in rows_of(served.rank(texts.texts_test, 5))] == [
         [score for _, score in row] for row in ours
     ]
     assert "calibrated" in bonsai("info", "out.bonsai")

@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from bonsai_xmc import TextBonsai, _cli, datasets
@@ -123,6 +124,63 @@ def expected(model, text, k):
 # --- what is answered ---
 
 
+def labels_and_scores(rows):
+    return [[(entry["label"], entry["score"]) for entry in row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"restrict": [0, 1]},
+        {"exclude": [0, 1]},
+        {"restrict": [0, 1], "exclude": [1]},
+        {"restrict": [0], "exclude": [0]},
+    ],
+    ids=str,
+)
+def test_labels_are_restricted_and_excluded_as_in_python(server, folder, model, limits):
+    texts, known = folder[1][:20], model.classes_.tolist()
+    limits = {name: [*(known[i] for i in places), "unknown"] for name, places in limits.items()}
+    found = server.post("/predict", {"texts": texts, "k": 4, **limits})["results"]
+    assert labels_and_scores(found) == [
+        [(label, pytest.approx(score)) for label, score in row if score > 0]
+        for row in model.suggest(texts, 4, **limits)
+    ]
+    assert found != server.post("/predict", {"texts": texts, "k": 4})["results"]
+
+
+def test_requests_with_other_labels_do_not_share_a_batch(server, folder, model):
+    text, known = folder[1][0], model.classes_.tolist()
+    best = [label for label, _ in model.suggest(text, len(known))]
+    answers = {}
+
+    def ask(i):
+        limits = {"exclude": best[: i % 4]} if i % 4 else {}
+        answers[i] = server.post("/predict", {"text": text, "k": 1, **limits})["results"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answers[i][0][0]["label"] for i in range(40)] == [best[i % 4] for i in range(40)]
+
+
+def test_thresholds_are_those_of_python(server, folder, model):
+    texts = folder[1][:20]
+    expected = [set(model.classes_[row.nonzero()[0]]) for row in model.predict(texts).toarray()]
+    found = server.post("/predict", {"texts": texts, "k": 50, "threshold": "auto"})["results"]
+    assert [{entry["label"] for entry in row} for row in found] == expected and any(expected)
+    assert (
+        server.post("/predict", {"texts": texts, "k": 50, "threshold": model.threshold})["results"] == found
+    )
+    score = np.sort(model.top_k(texts, 1)[1][:, 0])[
+        10
+    ]  # as a float32 it is the same number, as a decimal not
+    some = server.post("/predict", {"texts": texts, "k": 1, "threshold": float(f"{score:.8g}")})["results"]
+    assert sum(map(len, some)) == 10
+
+
 def test_predict(server, folder, model):
     texts = folder[1][:10]
     answer = server.post("/predict", {"texts": texts, "k": 3})
@@ -172,7 +230,9 @@ def test_annifs_interface(server, folder, model):
 def test_pages_of_any_origin_may_use_annifs_interface(server):
     status, headers, _ = server.ask("OPTIONS", "/v1/projects/themes/suggest")
     assert status == 204 and headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-origin" not in server.ask("GET", "/models")[1]
+    assert server.ask("OPTIONS", "/v1")[0] == 204
+    for path in ("/models", "/v1x", "/v10/projects"):
+        assert "access-control-allow-origin" not in server.ask("GET", path)[1]
 
 
 @pytest.mark.parametrize(
@@ -207,12 +267,22 @@ def test_pages_of_any_origin_may_use_annifs_interface(server):
         ("POST", "/predict", '{"texts": ["a"], "k": 1.5}', "json", 400, "k is 1.5"),
         ("POST", "/predict", '{"texts": ["a"], "k": 1e999}', "json", 400, "k is inf"),
         ("POST", "/predict", '{"texts": ["a"], "threshold": 2}', "json", 400, "threshold is 2"),
+        ("POST", "/predict", '{"text": "a", "threshold": "Auto"}', "json", 400, "threshold is 'Auto'"),
+        ("POST", "/predict", '{"text": "a", "restrct": []}', "json", 400, "did you mean 'restrict'?"),
+        ("POST", "/predict", '{"text": "a", "q": 1, "z": 1}', "json", 400, "'q', 'z'; known are texts, text"),
+        ("POST", "/predict?k=3", '{"text": "a"}', "json", 400, "the query has the unknown key 'k'"),
+        ("POST", "/predict", '{"text": "a", "restrict": "b"}', "json", 400, "restrict must be a list"),
+        ("POST", "/predict", '{"text": "a", "exclude": [1]}', "json", 400, "exclude[0] must be a string"),
+        ("POST", "/predict", '{"text": "a", "restrict": []}', "json", 400, "restrict is empty"),
+        ("POST", "/predict", '{"text": "a", "restrict": ["b", "c"]}', "json", 404, "none of the 2 labels"),
+        ("POST", "/predict", '{"text": "a", "exclude": ["b"]}', "json", 404, "exclude: the model has none"),
         ("POST", "/predict", '{"texts": ["a"], "model": "x"}', "json", 404, "no model 'x'; there are themes"),
         ("POST", "/predict", json.dumps({"texts": 51 * ["a"]}), "json", 400, "at most 50"),
         ("POST", "/predict", json.dumps({"texts": [300_000 * "a"]}), "json", 413, "at most 200,000 bytes"),
         ("POST", "/predict", "a=b", "form", 415, "application/json"),
         ("GET", "/labels?limit=many", None, None, 400, "limit is 'many'"),
         ("GET", "/labels?model=x", None, None, 404, "no model"),
+        ("GET", "/labels?limits=3", None, None, 400, "key 'limits'; did you mean 'limit'"),
     ],
 )  # fmt: skip
 def test_errors_are_problem_details(server, method, path, body, kind, status, detail):
@@ -237,6 +307,21 @@ def test_openapi_describes_all_paths(server):
             assert status not in ((405,) if path == "/tree" else (404, 405)), path
 
 
+def test_the_description_has_the_keys_that_are_known(server):
+    for path, item in server.get("/openapi.json")["paths"].items():
+        schema = item.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        properties = schema.get("schema", {}).get("properties", {})
+        if not path.startswith("/v1"):
+            assert properties if "post" in item else True
+            if properties:
+                detail = server.post(path, {"unknown": 1}, 400)["detail"]
+                assert detail.endswith("known are " + ", ".join(properties))
+            names = [parameter["name"] for parameter in item.get("get", {}).get("parameters", ())]
+            if names:
+                detail = json.loads(server.ask("GET", f"{path}?unknown=1")[2])["detail"]
+                assert detail.endswith("known are " + ", ".join(names))
+
+
 def eventually(holds):
     """A request is counted just after it was answered."""
     end = time.monotonic() + 5
@@ -258,6 +343,20 @@ def test_metrics(server, folder):
     assert number("bonsai_batch_texts_sum") == texts + 12
     eventually(lambda: number("bonsai_requests_under_way") == 1)  # this one
     assert number('bonsai_request_seconds_bucket{le="+Inf"}') < number("bonsai_request_seconds_count")
+
+
+def test_each_path_has_its_own_counters(server):
+    document = server.get("/openapi.json")
+    for path, item in document["paths"].items():
+        for method in item:
+            server.ask(method.upper(), path.replace("{project_id}", "themes"))
+
+    def counted():
+        return set(re.findall(r'path="([^"]*)"', server.ask("GET", "/metrics")[2].decode()))
+
+    paths = {path.removesuffix("/") for path in document["paths"]}
+    assert {"/explain", "/tree"} < paths
+    eventually(lambda: counted() >= paths)
 
 
 def test_the_log_is_json(server):
@@ -334,6 +433,48 @@ def test_clients_that_go_away_or_send_nonsense(server, folder):
     assert server.post("/predict", {"texts": folder[1][:1]})["results"][0]
 
 
+def sent(server, data):
+    """The status of the first answer to these bytes; the connection is closed after that."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(data)
+        return int(client.recv(4096).split()[1])
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [("1.1", 0, 400), ("1.1", 1, 200), ("1.1", 2, 400), ("1.0", 0, 200), ("1.0", 2, 400)],
+)
+def test_a_request_has_one_host(server, version, hosts, status):
+    head = f"GET /models HTTP/{version}\r\n" + hosts * "Host: a\r\n" + "\r\n"
+    assert sent(server, head.encode()) == status
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/predict", 413), ("/nothing", 404), ("/models", 405), ("/v1/projects/x/suggest", 404)],
+)
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_answer_to_a_body_that_is_not_read_arrives(server, path, status, chunked):
+    """The client sends all of it before it reads, and finds an answer instead of a connection reset."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    body = 20_000_000 * b"a"
+    connection.request("POST", path, (body for _ in range(1)) if chunked else body, encode_chunked=chunked)
+    response = connection.getresponse()
+    assert response.status == status and response.getheader("connection") == "close"
+    assert json.loads(response.read())["status"] == status
+    connection.close()
+
+
+def test_a_connection_is_used_again_after_a_short_body_that_is_not_read(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    for _ in range(3):
+        connection.request("POST", "/nothing", 50_000 * b"a")
+        response = connection.getresponse()
+        assert response.status == 404 and response.getheader("connection") is None
+        response.read()
+    connection.close()
+
+
 def test_answers_do_not_wait_for_acknowledgements(server):
     """Of an answer in two parts, the second one would come 40 ms later."""
     times = []
@@ -381,11 +522,27 @@ def test_slow_bodies_overload_and_the_key(folder):
         assert server.ask("GET", "/models")[0] == server.ask("GET", "/metrics")[0] == 401
         assert server.ask("GET", "/models", headers={"x-api-key": "wrong"})[0] == 401
         keyed = {"x-api-key": "secret"}
-        assert server.get("/models", **{"Authorization": "Bearer secret"}) == server.get("/models", **keyed)
+        for scheme in ("Bearer", "bearer", "BEARER"):
+            assert server.get("/models", Authorization=f"{scheme} secret") == server.get("/models", **keyed)
+        for value in ("secret", "Basic secret", "Bearer", "Bearersecret", "Bearer Bearer secret"):
+            status, headers, _ = server.ask("GET", "/models", headers={"authorization": value})
+            assert status == 401 and headers["www-authenticate"] == "Bearer"
+        both = {"Authorization": "Bearer secret", **keyed}
+        assert server.ask("GET", "/models", headers=both)[0] == 400
+        twice = b"GET /models HTTP/1.1\r\nHost: a\r\n" + 2 * b"X-API-Key: secret\r\n" + b"\r\n"
+        assert sent(server, twice) == 400
+        document = server.get("/openapi.json")["paths"]
+        assert "401" in document["/models"]["get"]["responses"]
+        assert "401" not in document["/health"]["get"]["responses"] and server.get("/health")
         heads = []
         for head in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nhost: a\r\nx: "):
             heads.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
             heads[-1].sendall(head)
+        endless = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        endless.sendall(
+            b"POST /predict HTTP/1.1\r\nhost: a\r\nx-api-key: secret\r\ncontent-length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in endless.recv(4096).split(b"\r\n")[0]
         slow = []
         for _ in range(2):  # two clients that do not send what they announce
             client = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -405,6 +562,10 @@ def test_slow_bodies_overload_and_the_key(folder):
         for client in heads:  # so is the time of its headers, and their size
             assert client.recv(1) == b""
             client.close()
+        with endless, pytest.raises(ConnectionError):  # so is the time that a refused body is read
+            for _ in range(150):
+                endless.sendall(b"a")
+                time.sleep(0.1)
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
             with contextlib.suppress(OSError):
                 client.sendall(b"GET /health HTTP/1.1\r\n")

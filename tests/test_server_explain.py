@@ -75,8 +75,12 @@ def test_records_and_names(server):
     record = {"title": "Brick", "abstract": "walls"}
     answer = server.post("/explain", {"model": "records", "text": record, "label": "bricks"})
     assert [text["field"] for text in answer["explanation"]["texts"]] == ["title", "abstract"]
-    for text in ("Brick", {"title": "Brick", "other": 1}, {"abstract": None, "title": "Brick"}, ""):
+    for text in ("Brick", {"abstract": None, "title": "Brick"}, ""):
         assert server.post("/explain", {"model": "records", "text": text, "label": HTML})["explanation"]
+    wrong = {"model": "records", "text": {"title": "Brick", "abstrakt": "walls"}}
+    for path, body in (("/explain", {**wrong, "label": HTML}), ("/predict", wrong)):
+        detail = server.post(path, body, 400)["detail"]
+        assert "unknown field 'abstrakt'; did you mean 'abstract'? known are title, abstract" in detail
     empty = server.post("/explain", {"model": "records", "text": "", "label": "bricks", "why_not": True})
     assert empty["why_not"]["reason"] == "no features" and empty["why_not"]["rank"] is None
 
@@ -118,6 +122,11 @@ def test_trees(server, themes):
         ({"text": "a", "label": "a", "why_not": 1}, 400, "why_not is 1"),
         ({"text": "a", "label": "a", "features": -1}, 400, "features is -1"),
         ({"text": "a", "label": "a", "features": "many"}, 400, "features is 'many'"),
+        (
+            {"text": "a", "label": "a", "whynot": True},
+            400,
+            "'whynot'; did you mean 'why_not'? known are text, label",
+        ),
         ({"text": 100_001 * "a", "label": "a"}, 400, "at most 100,000 can be explained"),
         ({"text": 600_000 * "a", "label": "a"}, 413, "at most 500,000 bytes"),
     ],
@@ -135,6 +144,7 @@ def test_errors(server, body, status, detail):
         ("node=100000", 404, "there is no node 100000"),
         ("node=-1", 400, "node is -1"),
         ("tree=one", 400, "tree is 'one'"),
+        ("nod=1", 400, "unknown key 'nod'; did you mean 'node'? known are model, tree, node, limit, offset"),
     ],
 )
 def test_errors_of_trees(server, query, status, detail):

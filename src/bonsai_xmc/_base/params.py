@@ -10,15 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc._base.rules import (
-    Rule,
-    flag,
-    integer,
-    nonzero_integer,
-    number,
-    number_between,
-    one_of,
-)
+from bonsai_xmc._base.rules import Rule, flag, integer, nonzero_integer, number, number_between, one_of
 
 MAX_THREADS = 1024
 # Beyond these, products leave the range of float32.

@@ -6,11 +6,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from bonsai_xmc import Bonsai
 from bonsai_xmc._base.files import opened
-from bonsai_xmc._model.labels import unknown_labels
+from bonsai_xmc._model.labels import marked_words
 
 
 def lines_of(path: str) -> Iterator[list[str]]:
@@ -33,35 +31,19 @@ def words_of(values: Iterable[str]) -> list[str]:
     return found
 
 
-def keys_of(model: Bonsai, words: Sequence[str], option: str) -> list[Any]:
-    """Labels as the model has them: names, or integers."""
-    if model.fitted_.named:
-        return list(words)
-    try:
-        return [int(word) for word in words]
-    except ValueError as error:
-        raise ValueError(f"{option}: {error}; the labels of this model are integers") from error
-
-
 def marked(model: Bonsai, values: Sequence[str] | None, option: str) -> Any:
     """Labels for `restrict` or `exclude`, as booleans: they are used for every part of the input."""
     if not values:
         return None
-    keys = keys_of(model, words_of(values), option)
-    unknown = unknown_labels(model.fitted_, keys)
-    if len(unknown) == len(keys):
-        file = next((value for value in values if os.path.isfile(value)), None)
-        hint = f"; @{file} reads a file" if file else ""
-        first = f", such as {unknown[0]!r}" if unknown else ""
-        raise ValueError(f"{option}: the model has none of the {len(keys):,} labels{first}{hint}")
+    words = words_of(values)
+    file = next((value for value in values if os.path.isfile(value)), None)
+    result, unknown = marked_words(model.fitted_, words, option, f"; @{file} reads a file" if file else "")
     if unknown:
         warnings.warn(
-            f"{option}: {len(unknown):,} of {len(keys):,} labels are not those of the model, such as "
+            f"{option}: {len(unknown):,} of {len(words):,} labels are not those of the model, such as "
             f"{unknown[0]!r}",
             stacklevel=2,
         )
-    result = np.zeros(len(model.classes_), bool)
-    result[[model.fitted_.place[key] for key in keys if key in model.fitted_.place]] = True
     return result
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc._model.labels import keys_of
 
 from .io import Inputs, check_output, save_model, writing
-from .label_lists import keys_of, lines_of, marked, words_of
+from .label_lists import lines_of, marked, words_of
 
 _EDITS = ("restrict", "drop", "rename", "merge", "add")
 
@@ -45,18 +46,18 @@ def _edited(args: argparse.Namespace, model: Bonsai) -> Bonsai:
     if args.restrict:
         model = model.restrict(marked(model, args.restrict, "--restrict"))
     if args.drop:
-        model = model.drop(keys_of(model, words_of(args.drop), "--drop"))
+        model = model.drop(keys_of(model.fitted_, words_of(args.drop), "--drop"))
     if args.rename:
         pairs = list(_groups(args.rename, "--rename"))
         wrong = next((pair for pair in pairs if len(pair) != 2), None)
         if wrong is not None:
             raise ValueError(f"--rename needs an old and a new label, but has {' '.join(wrong)}")
-        old = keys_of(model, [pair[0] for pair in pairs], "--rename")
+        old = keys_of(model.fitted_, [pair[0] for pair in pairs], "--rename")
         if len(set(old)) < len(old):
             raise ValueError(f"--rename: {next(o for o in old if old.count(o) > 1)!r} is given twice")
         model = model.rename(dict(zip(old, _new_keys(model, pairs), strict=True)))
     for into, *labels in _groups(args.merge or [], "--merge"):
-        key, *keys = keys_of(model, [into, *labels], "--merge")
+        key, *keys = keys_of(model.fitted_, [into, *labels], "--merge")
         model = model.merge(keys, into=key)
     if args.add:
         if not isinstance(model, TextBonsai):
@@ -70,7 +71,7 @@ def _new_keys(model: Bonsai, pairs: Sequence[Sequence[str]]) -> list[Any]:
     new = [pair[1] for pair in pairs]
     if not model.fitted_.named and len(pairs) == len(model.classes_) and not all(map(str.isdigit, new)):
         return new
-    return keys_of(model, new, "--rename")
+    return keys_of(model.fitted_, new, "--rename")
 
 
 def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[str]]:

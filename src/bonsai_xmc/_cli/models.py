@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai
 from bonsai_xmc._base.params import check
+from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets._reading import Expected
 
 from .io import Inputs
@@ -32,15 +33,7 @@ def top_k(args: argparse.Namespace, model: Bonsai, X: Any, k: int, exact: bool =
     """The best labels; with ``--threshold`` those of at least this score."""
     ids, scores = model.top_k(X, k, exact=exact, progress=args.progress, **filters(args, model))
     least = getattr(args, "threshold", None)
-    if least is None:
-        return ids, scores
-    check("threshold", least)
-    if least == "auto":
-        least = model.threshold_ if model.threshold == "auto" else model.threshold
-    low = scores < least
-    ids, scores = np.where(low, -1, ids), np.where(low, 0, scores)
-    order = np.argsort(low, axis=1, kind="stable")  # with maps for groups, scores need not descend
-    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    return (ids, scores) if least is None else select(ids, scores, resolve(least, model))
 
 
 def check_no_document_options(args: argparse.Namespace) -> None:

@@ -547,15 +547,11 @@ class Bonsai(ClassifierMixin, BaseEstimator):
 
         `restrict` and `exclude` as in `top_k`.
         """
-        fitted = self._require_fitted()
-        check("threshold", self.threshold)
-        threshold = fitted.threshold if is_auto(self.threshold) else self.threshold
-        scores = self.predict_proba(X, restrict=restrict, exclude=exclude)
-        result = sp.csr_array(
-            ((scores.data >= threshold).astype(np.int8), scores.indices, scores.indptr), shape=scores.shape
-        )
-        result.eliminate_zeros()
-        return result
+        self._require_fitted()
+        threshold = _thresholds.resolve(self.threshold, self)
+        ranking = self.top_k(X, self._max_labels(), restrict=restrict, exclude=exclude)
+        ids, _ = _thresholds.select(*ranking, threshold)
+        return self._sparse(ids, np.ones(ids.shape, np.int8))
 
     def calibrate(self, X: Any, Y: Any, *, method: str = "isotonic", groups: str | None = None) -> Self:
         """Make scores say how often labels with such a score are right; rankings do not change.

@@ -1,7 +1,7 @@
 """Labels given by their keys: filters of a prediction, and changes of a trained model's labels."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,31 @@ def _marked(fitted: FittedModel, labels: Any, name: str) -> Array:
 def unknown_labels(fitted: FittedModel, labels: Iterable[Any]) -> list[Any]:
     """Those that the model does not have."""
     return [label for label in labels if label not in fitted.place]
+
+
+def keys_of(fitted: FittedModel, words: Sequence[str], name: str) -> list[Any]:
+    """Labels that are given as strings, as the model has them: names, or integers."""
+    if fitted.named:
+        return list(words)
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}; the labels of this model are integers") from error
+
+
+def marked_words(
+    fitted: FittedModel, words: Sequence[str], name: str, hint: str = ""
+) -> tuple[Array, list[Any]]:
+    """Labels that are given as strings, as booleans over `classes`, and those that the model does not have.
+
+    Raises ValueError if it has none of them.
+    """
+    keys = keys_of(fitted, words, name)
+    unknown = unknown_labels(fitted, keys)
+    if len(unknown) == len(keys):
+        first = f", such as {unknown[0]!r:.100}" if unknown else ""
+        raise ValueError(f"{name}: the model has none of the {len(keys):,} labels{first}{hint}")
+    return _marked(fitted, keys, name), unknown
 
 
 def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:

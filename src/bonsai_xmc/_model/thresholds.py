@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._base.params import check
+from bonsai_xmc._model.strategy import is_auto
+
 Array = npt.NDArray[Any]
 
 FALLBACK = 0.5  # the threshold where nothing can be measured
@@ -117,6 +120,25 @@ def _between(low: float, high: float, room: float = 0.0) -> float:
         if low < rounded <= high:
             return rounded
     return float(high)
+
+
+def resolve(threshold: Any, model: Any) -> float:
+    """A threshold as a number; "auto" is the one of the model's `predict`."""
+    for value in (threshold, model.threshold, model.threshold_):
+        check("threshold", value)
+        if not is_auto(value):
+            return float(value)
+    raise AssertionError("threshold_ is a number")
+
+
+def select(ids: Array, scores: Array, threshold: float) -> tuple[Array, Array]:
+    """Rankings, as `top_k` has them, without the labels whose score is below the threshold."""
+    low = scores < threshold
+    ids, scores = np.where(low, -1, ids), np.where(low, 0, scores)
+    if not (low[:, :-1] & ~low[:, 1:]).any():
+        return ids, scores
+    order = np.argsort(low, axis=1, kind="stable")  # with maps for groups, scores need not descend
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 Objective = tuple[str, float]  # "micro_f1", "f1_at" and k, or "precision" and the one that is wanted

@@ -75,7 +75,7 @@ class Annif:
         raise Problem(403, "these models do not learn from feedback: train a new one")
 
     def _find(self, request: Request) -> Batcher:
-        name = request.path_params["id"]
+        name = request.path_params["project_id"]
         batcher = self._service.batchers.get(name)
         if batcher is None:
             raise Problem(404, f"Project '{name}' not found")

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from importlib import resources
+from operator import attrgetter
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,25 +15,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc._server import annif_v1, http
 from bonsai_xmc._server.batching import Batcher, Overloaded
+from bonsai_xmc._server.connections import MAX_HEAD
 from bonsai_xmc._server.counters import Counters
 from bonsai_xmc._server.http import Problem, answer
 from bonsai_xmc._server.openapi import describe
 from bonsai_xmc._server.reasons import Reasons
-from bonsai_xmc._server.served import Ranked, Served
+from bonsai_xmc._server.routes import OPEN, OTHER, PAGE, PLACES, is_annifs
+from bonsai_xmc._server.served import Array, Ranked, Served, rows_of
 from bonsai_xmc._server.settings import Settings
 
 LOG = logging.getLogger("bonsai_xmc.server")
-_PAGE = {
-    "/": ("index.html", "text/html"),
-    "/app.js": ("app.js", "text/javascript"),
-    "/why.js": ("why.js", "text/javascript"),
-    "/tree.js": ("tree.js", "text/javascript"),
-    "/style.css": ("style.css", "text/css"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
-_OPEN = (*_PAGE, "/health", "/ready", "/openapi.json")  # without a key
+_PREDICT_KEYS = ("texts", "text", "k", "threshold", "restrict", "exclude", "model")
+_LABELS_KEYS = ("q", "model", "limit", "offset")
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -49,9 +46,10 @@ class Service:
         self.settings, self.counters = settings, counters
         self.batchers = {name: Batcher(served, settings, counters) for name, served in models.items()}
         self.under_way = 0
+        self.annif, self.reasons = annif_v1.Annif(self), Reasons(self)
         self._page = {
             path: (resources.files("bonsai_xmc._server").joinpath("page", name).read_bytes(), kind)
-            for path, (name, kind) in _PAGE.items()
+            for path, (name, kind) in PAGE.items()
         }
 
     def batcher(self, name: Any) -> Batcher:
@@ -61,9 +59,16 @@ class Service:
             raise Problem(404, f"there is no model {name!r:.100}; there are {', '.join(self.batchers)}")
         return self.batchers[name]
 
-    async def rank(self, batcher: Batcher, texts: list[Any], k: int, threshold: float = 0.0) -> list[Ranked]:
-        ranked = await batcher.rank(texts, k, self.under_way - 1)
-        return [[(label, s) for label, s in row if s >= threshold] for row in ranked]
+    async def rank(
+        self,
+        batcher: Batcher,
+        texts: list[Any],
+        k: int,
+        threshold: float | str = 0.0,
+        allowed: Array | None = None,
+    ) -> list[Ranked]:
+        ids, scores = await batcher.rank(texts, k, self.under_way - 1, allowed)
+        return rows_of(select(ids, scores, resolve(threshold, batcher.served.model)))
 
     # --- handlers ---
 
@@ -108,6 +113,7 @@ class Service:
     async def labels(self, request: Request) -> Response:
         """Labels whose name or key holds a text, most frequent first."""
         query = request.query_params
+        http.check_keys(query, _LABELS_KEYS, "the query")
         served = self.batcher(query.get("model")).served
         limit = http.integer(http.number(query.get("limit")), "limit", 50, 1000)
         offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
@@ -126,6 +132,8 @@ class Service:
 
     async def predict(self, request: Request) -> Response:
         body = await http.read_json(request, self.settings)
+        http.check_keys(request.query_params, (), "the query")
+        http.check_keys(body, _PREDICT_KEYS, "the body")
         batcher = self.batcher(body.get("model"))
         served = batcher.served
         if ("texts" in body) == ("text" in body):
@@ -139,11 +147,23 @@ class Service:
             )
         texts = [http.document(value, f"texts[{i}]", served.fields) for i, value in enumerate(values)]
         k = http.integer(body.get("k"), "k", 5, self.settings.max_labels, 1)
-        rows = await self.rank(batcher, texts, k, http.score(body.get("threshold"), "threshold"))
+        threshold = http.threshold(body.get("threshold"))
+        rows = await self.rank(batcher, texts, k, threshold, _allowed(served, body))
         results = [
             [{"label": served.keys[i], "name": served.titles[i], "score": s} for i, s in row] for row in rows
         ]
         return answer({"model": served.name, "results": results})
+
+
+def _allowed(served: Served, body: dict[str, Any]) -> Array | None:
+    """The labels that a request allows."""
+    restrict, exclude = (http.labels(body.get(name), name) for name in ("restrict", "exclude"))
+    if restrict == []:
+        raise Problem(400, "restrict is empty, but must hold one label at least")
+    try:
+        return served.allowed(restrict, exclude)
+    except ValueError as error:
+        raise Problem(404, str(error)[:500]) from None
 
 
 class Guard:
@@ -159,15 +179,22 @@ class Guard:
             return
         begin = time.perf_counter()
         sent = {"status": 0}
-        foreign = scope["path"].startswith("/v1")  # Annif's interface is open to pages of any origin
+        extra = _HEADERS | ({"access-control-allow-origin": "*"} if is_annifs(scope["path"]) else {})
+        unread = _has_long_body(scope["headers"])
+
+        async def read() -> Any:
+            nonlocal unread
+            message = await receive()
+            unread = unread and message.get("more_body", False)
+            return message
 
         async def watch(message: Any) -> None:
             if message["type"] == "http.response.start":
                 sent["status"] = message["status"]
-                extra = _HEADERS | ({"access-control-allow-origin": "*"} if foreign else {})
+                last = {"connection": "close"} if unread else {}
                 message["headers"] = [
                     *message["headers"],
-                    *((k.encode(), v.encode()) for k, v in extra.items()),
+                    *((k.encode(), v.encode()) for k, v in (extra | last).items()),
                 ]
             await send(message)
 
@@ -175,7 +202,7 @@ class Guard:
         service.under_way += 1
         service.counters.under_way(1)
         try:
-            await self._checked(scope, receive, watch, sent)
+            await self._checked(scope, read, watch, sent)
         finally:
             service.under_way -= 1
             service.counters.under_way(-1)
@@ -203,27 +230,50 @@ class Guard:
             await problem.response()(scope, receive, send)
 
     def _check(self, scope: Any) -> None:
-        settings = self._settings
+        settings, headers = self._settings, scope["headers"]
+        hosts = sum(name == b"host" for name, _ in headers)
+        if hosts > 1 or (hosts == 0 and scope["http_version"] == "1.1"):
+            raise Problem(400, f"there are {hosts} headers Host, but must be one")
         if scope["path"] in ("/health", "/ready", "/metrics"):
             pass  # answered even by a busy server
         elif self._service.under_way > settings.max_requests:
             raise self._service.overload("too many requests are under way")
-        if settings.api_key is not None and scope["path"] not in _OPEN and scope["method"] != "OPTIONS":
-            headers = dict(scope["headers"])
-            given = headers.get(b"x-api-key") or headers.get(b"authorization", b"").removeprefix(b"Bearer ")
-            if not hmac.compare_digest(given.strip(), settings.api_key.encode()):
-                raise Problem(
-                    401,
-                    "an API key is needed: send it as the header X-API-Key",
-                    {"www-authenticate": "Bearer"},
-                )
+        if settings.api_key is None or scope["path"] in OPEN or scope["method"] == "OPTIONS":
+            return
+        if not hmac.compare_digest(_key_of(headers), settings.api_key.encode()):
+            raise Problem(
+                401,
+                "an API key is needed: send it as the header X-API-Key, or as Authorization: Bearer",
+                {"www-authenticate": "Bearer"},
+            )
 
     def _route(self, scope: Any) -> str:
         for route, name in self._routes:
             match, _ = route.matches(scope)
             if match.value:
                 return name
-        return "other"
+        return OTHER
+
+
+def _key_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """The key that a client sends; empty if there is none."""
+    given = [(name, value.strip()) for name, value in headers if name in (b"x-api-key", b"authorization")]
+    if len(given) > 1:
+        raise Problem(400, "there are several keys: send one header X-API-Key or Authorization")
+    for name, value in given:
+        if name == b"x-api-key":
+            return value
+        scheme, _, key = value.partition(b" ")
+        if scheme.lower() == b"bearer":
+            return key.strip()
+    return b""
+
+
+def _has_long_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a body, if nobody wants it, is too long to be read just to use its connection again."""
+    found = dict(headers)
+    length = int(found.get(b"content-length", b"0"))
+    return length > MAX_HEAD or b"transfer-encoding" in found or b"expect" in found
 
 
 async def _wrong_path(request: Request, error: Exception) -> Response:
@@ -257,38 +307,14 @@ async def _preflight(request: Request) -> Response:
 def make_app(models: dict[str, Served], settings: Settings, counters: Counters | None = None) -> Guard:
     """The application of one worker."""
     service = Service(models, settings, counters or Counters())
-    annif, reasons = annif_v1.Annif(service), Reasons(service)
-    named: list[tuple[Route, str]] = []
-
-    def add(path: str, handler: Any, name: str | None = None, method: str = "GET") -> None:
-        named.append((Route(path, handler, methods=[method]), name or path))
-
-    for path in _PAGE:
-        add(path, service.page, "/")
-    for path, handler in (
-        ("/health", service.health),
-        ("/ready", service.ready),
-        ("/metrics", service.metrics),
-        ("/openapi.json", service.openapi),
-        ("/models", service.models),
-        ("/labels", service.labels),
-        ("/tree", reasons.tree),
-        ("/v1", annif.info),
-        ("/v1/projects", annif.projects),
-        ("/v1/vocabs", annif.vocabs),
-    ):
-        add(path, handler)
-    add("/v1/", annif.info, "/v1")
-    add("/predict", service.predict, method="POST")
-    add("/explain", reasons.explain, method="POST")
-    add("/v1/projects/{id}", annif.project)
-    for verb, handler in (
-        ("suggest", annif.suggest),
-        ("suggest-batch", annif.suggest_batch),
-        ("learn", annif.learn),
-    ):
-        add(f"/v1/projects/{{id}}/{verb}", handler, method="POST")
-    routes = [*(route for route, _ in named), Route("/v1/{rest:path}", _preflight, methods=["OPTIONS"])]
+    named = [
+        (Route(place.path, attrgetter(place.handler)(service), methods=[place.method]), place.counter)
+        for place in PLACES
+    ]
+    routes = [
+        *(route for route, _ in named),
+        *(Route(path, _preflight, methods=["OPTIONS"]) for path in ("/v1", "/v1/{rest:path}")),
+    ]
     handlers: dict[Any, Any] = {
         HTTPException: _wrong_path, Problem: _problem, Overloaded: service.busy, ClientDisconnect: _gone,
         Exception: _failed,

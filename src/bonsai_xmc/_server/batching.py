@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bonsai_xmc._server.counters import Counters
-from bonsai_xmc._server.served import Ranked, Served
+from bonsai_xmc._server.served import Array, Ranking, Served
 from bonsai_xmc._server.settings import Settings
 
 
@@ -19,7 +21,12 @@ class Overloaded(Exception):
 class _Waiting:
     texts: list[Any]
     k: int
-    answer: "asyncio.Future[list[Ranked]]"
+    allowed: Array | None  # labels
+    answer: "asyncio.Future[Ranking]"
+
+    def __post_init__(self) -> None:
+        # Requests of one kind can be predicted together.
+        self.kind = None if self.allowed is None else np.packbits(self.allowed).tobytes()
 
 
 class Batcher:
@@ -37,13 +44,13 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"predict-{served.name}")
 
-    async def rank(self, texts: list[Any], k: int, others: int) -> list[Ranked]:
+    async def rank(self, texts: list[Any], k: int, others: int, allowed: Array | None = None) -> Ranking:
         """The `k` best labels of each text; `others` requests are under way besides this one."""
         if not texts or k < 1:
-            return [[] for _ in texts]
+            return np.empty((len(texts), 0), np.int32), np.empty((len(texts), 0), np.float32)
         if self._pending and self._pending + len(texts) > self._settings.max_pending:
             raise Overloaded
-        item = _Waiting(texts, k, asyncio.get_running_loop().create_future())
+        item = _Waiting(texts, k, allowed, asyncio.get_running_loop().create_future())
         self._queue.append(item)
         self._pending += len(texts)
         if self._task is None or self._task.done():
@@ -59,14 +66,20 @@ class Batcher:
                 await self._predict(batch)
 
     def _next(self) -> list[_Waiting]:
+        """The oldest request, and those of its kind."""
         batch: list[_Waiting] = []
+        others: deque[_Waiting] = deque()
         size = 0
         while self._queue and (not batch or size + len(self._queue[0].texts) <= self._settings.max_batch):
             item = self._queue.popleft()
+            if batch and item.kind != batch[0].kind:
+                others.append(item)
+                continue
             self._pending -= len(item.texts)
             if not item.answer.done():  # the client may have gone away
                 batch.append(item)
                 size += len(item.texts)
+        self._queue.extendleft(reversed(others))
         return batch
 
     async def _predict(self, batch: list[_Waiting]) -> None:
@@ -75,16 +88,18 @@ class Batcher:
         self._counters.batch(len(texts))
         try:
             loop = asyncio.get_running_loop()
-            ranked = await loop.run_in_executor(self._thread, self.served.rank, texts, k)
+            ids, scores = await loop.run_in_executor(
+                self._thread, self.served.rank, texts, k, batch[0].allowed
+            )
         except Exception as error:
             await self._failed(batch, error)
             return
         begin = 0
         for item in batch:
-            rows = ranked[begin : begin + len(item.texts)]
-            begin += len(item.texts)
+            end = begin + len(item.texts)
             if not item.answer.done():
-                item.answer.set_result([row[: item.k] for row in rows])
+                item.answer.set_result((ids[begin:end, : item.k], scores[begin:end, : item.k]))
+            begin = end
 
     async def _failed(self, batch: list[_Waiting], error: Exception) -> None:
         """One bad request must not fail the others of its batch."""

@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 
-ROUTES = (
-    "/", "/predict", "/labels", "/models", "/openapi.json", "/health", "/ready", "/metrics", "/v1",
-    "/v1/projects", "/v1/vocabs", "/v1/projects/{id}", "/v1/projects/{id}/suggest",
-    "/v1/projects/{id}/suggest-batch", "/v1/projects/{id}/learn", "other",
-)  # fmt: skip
+from bonsai_xmc._server.routes import COUNTERS
+
 STATUSES = (200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 500, 503, 499)  # 499: the client went away
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
 
-_ROUTE = {route: i for i, route in enumerate(ROUTES)}
+_ROUTE = {route: i for i, route in enumerate(COUNTERS)}
 _STATUS = {status: i for i, status in enumerate(STATUSES)}
 _REQUESTS = 0
-_SECONDS = _REQUESTS + len(ROUTES) * len(STATUSES)
+_SECONDS = _REQUESTS + len(COUNTERS) * len(STATUSES)
 _SECONDS_SUM = _SECONDS + len(SECONDS) + 1
 _SIZES = _SECONDS_SUM + 1
 _TEXTS = _SIZES + len(SIZES) + 1
@@ -45,7 +42,7 @@ class Counters:
         self._row[_UNDER_WAY] = 0
 
     def request(self, route: str, status: int, seconds: float) -> None:
-        place = _ROUTE.get(route, len(ROUTES) - 1) * len(STATUSES) + _STATUS.get(status, _STATUS[500])
+        place = _ROUTE[route] * len(STATUSES) + _STATUS.get(status, _STATUS[500])
         self._row[_REQUESTS + place] += 1
         self._row[_SECONDS + bisect_left(SECONDS, seconds)] += 1
         self._row[_SECONDS_SUM] += seconds

@@ -1,9 +1,10 @@
 """Reading requests and writing answers: bodies with limits, checked values, errors as problem details."""
 
 import asyncio
+import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -87,6 +88,21 @@ async def read_form(request: Request, settings: Settings) -> dict[str, str]:
     return dict(pairs)
 
 
+def check_keys(given: Iterable[str], known: Sequence[str], where: str, noun: str = "key") -> None:
+    """Refuse keys that are not known: one that is misspelt would be without effect."""
+    unknown = [key for key in given if key not in known]
+    if not unknown:
+        return
+    close = difflib.get_close_matches(unknown[0][:100], known, 1)
+    raise Problem(
+        400,
+        f"{where} has the unknown {noun}{'s' if len(unknown) > 1 else ''} "
+        + ", ".join(f"{key!r:.100}" for key in unknown[:5])
+        + (f"; did you mean {close[0]!r}? " if close else "; ")
+        + (f"known are {', '.join(known)}" if known else "there are none"),
+    )
+
+
 def number(value: str | None) -> Any:
     """A number of a form or query, as JSON has it; what is none is given back as it is."""
     return json.loads(value) if value is not None and _NUMBER.fullmatch(value) else value
@@ -109,6 +125,19 @@ def score(value: Any, name: str) -> float:
     return float(value)
 
 
+def threshold(value: Any) -> float | str:
+    """A score, or "auto"."""
+    return value if value == "auto" else score(value, "threshold")
+
+
+def labels(value: Any, name: str) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise Problem(400, f"{name} must be a list of labels")
+    return [text(label, f"{name}[{i}]") for i, label in enumerate(value)]
+
+
 def text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise Problem(400, f"{name} must be a string")
@@ -125,6 +154,7 @@ def document(value: Any, name: str, fields: tuple[str, ...]) -> Any:
         return text(value, name)
     if not fields:
         raise Problem(400, f"{name} is an object, but this model takes strings")
+    check_keys(value, fields, name, "field")
     known = {field: text(value[field], f"{name}.{field}") for field in fields if value.get(field) is not None}
     if not known:
         raise Problem(400, f"{name} has none of the fields {', '.join(fields)}")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from bonsai_xmc import __version__
+from bonsai_xmc._server.routes import PLACES
 from bonsai_xmc._server.served import Served
 from bonsai_xmc._server.settings import ANNIF_BATCH, Settings
 
@@ -11,11 +12,16 @@ _COUNT = {"type": "integer", "minimum": 0, "default": 0}
 
 
 def describe(settings: Settings, models: list[Served]) -> dict[str, Any]:
-    paths = _own(settings, models) | _annif(models)
-    if settings.api_key is not None:
-        for item in paths.values():
-            for operation in item.values():
+    operations = _own(settings, models) | _annif(models)
+    paths: dict[str, Any] = {}
+    for place in PLACES:
+        if place.is_described:
+            operation = operations[place.handler]
+            if settings.api_key is not None and place.is_open:
+                operation["security"] = []
+            elif settings.api_key is not None:
                 operation["responses"]["401"] = _problem("a key is needed")
+            paths.setdefault(place.path, {})[place.method.lower()] = operation
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -39,7 +45,7 @@ def _text(models: list[Served], longest: dict[str, int]) -> dict[str, Any]:
     for fields in dict.fromkeys(served.fields for served in models if served.fields):
         one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]
         known = {f: {"type": ["string", "null"]} for f in fields}
-        kinds.append({"type": "object", "properties": known, "anyOf": one})
+        kinds.append({"type": "object", "properties": known, "additionalProperties": False, "anyOf": one})
     return {"anyOf": kinds, "description": "a string, or for models with fields an object of strings"}
 
 
@@ -53,54 +59,61 @@ def _own(settings: Settings, models: list[Served]) -> dict[str, Any]:
     text = _text(models, {})
     some = {"type": "array", "maxItems": settings.max_texts, "items": text}
     k = {"type": ["integer", "null"], "minimum": 1, "default": 5, "description": "labels for each text"}
-    threshold = {**_SCORE, "type": ["number", "null"], "default": 0, "description": "lowest score"}
+    threshold = {
+        "anyOf": [_SCORE, {"const": "auto"}, {"type": "null"}],
+        "default": 0,
+        "description": "lowest score; auto: the threshold of the model",
+    }
+    labels = {**_STRING, "examples": [key for served in models for key in served.keys[:1]]}
+    some_labels = {"type": ["array", "null"], "items": labels}
     body = {
         "type": "object",
-        "properties": {"texts": some, "text": text, "k": k, "threshold": threshold, "model": _model(models)},
+        "additionalProperties": False,
+        "properties": {
+            "texts": some,
+            "text": text,
+            "k": k,
+            "threshold": threshold,
+            "restrict": {**some_labels, "minItems": 1, "description": "find these labels alone"},
+            "exclude": {**some_labels, "description": "labels that are not found"},
+            "model": _model(models),
+        },
         "oneOf": [{"required": ["texts"]}, {"required": ["text"]}],
     }
     return {
-        "/predict": {"post": _operation("labels for texts", "Predictions", body={"application/json": body})},
-        "/explain": {
-            "post": _operation(
-                "why a text has its score for a label, or why not",
-                "Explained",
-                body={"application/json": _explain_body(settings, models)},
-            )
-        },
-        "/tree": {
-            "get": _operation(
-                "the children of a node of a label tree",
-                "Tree",
-                parameters=[
-                    _query("model", _STRING, "name of a model"),
-                    _query("tree", _COUNT, "number of the tree"),
-                    _query("node", _COUNT, "number of the node; 0 is the root"),
-                    _query("limit", {"type": "integer", "minimum": 0, "default": 100}, "most children"),
-                    _query("offset", _COUNT, "children to skip"),
-                ],
-            )
-        },
-        "/models": {"get": _operation("the models", "Models")},
-        "/labels": {
-            "get": _operation(
-                "labels by name, the most frequent first",
-                "Labels",
-                parameters=[
-                    _query("q", _STRING, "part of a name or key"),
-                    _query("model", _STRING, "name of a model"),
-                    _query("limit", {"type": "integer", "minimum": 0, "default": 50}, "most labels"),
-                    _query("offset", {"type": "integer", "minimum": 0, "default": 0}, "labels to skip"),
-                ],
-            )
-        },
-        "/health": {"get": _operation("whether the server runs", "Status")},
-        "/ready": {"get": _operation("whether the server can predict", "Status")},
-        "/metrics": {
-            "get": {
-                "summary": "numbers for Prometheus",
-                "responses": {"200": {"description": "ok", "content": {"text/plain": {"schema": _STRING}}}},
-            }
+        "predict": _operation("labels for texts", "Predictions", body={"application/json": body}),
+        "reasons.explain": _operation(
+            "why a text has its score for a label, or why not",
+            "Explained",
+            body={"application/json": _explain_body(settings, models)},
+        ),
+        "reasons.tree": _operation(
+            "the children of a node of a label tree",
+            "Tree",
+            parameters=[
+                _query("model", _STRING, "name of a model"),
+                _query("tree", _COUNT, "number of the tree"),
+                _query("node", _COUNT, "number of the node; 0 is the root"),
+                _query("limit", {"type": "integer", "minimum": 0, "default": 100}, "most children"),
+                _query("offset", _COUNT, "children to skip"),
+            ],
+        ),
+        "models": _operation("the models", "Models"),
+        "labels": _operation(
+            "labels by name, the most frequent first",
+            "Labels",
+            parameters=[
+                _query("q", _STRING, "part of a name or key"),
+                _query("model", _STRING, "name of a model"),
+                _query("limit", {"type": "integer", "minimum": 0, "default": 50}, "most labels"),
+                _query("offset", {"type": "integer", "minimum": 0, "default": 0}, "labels to skip"),
+            ],
+        ),
+        "health": _operation("whether the server runs", "Status"),
+        "ready": _operation("whether the server can predict", "Status"),
+        "metrics": {
+            "summary": "numbers for Prometheus",
+            "responses": {"200": {"description": "ok", "content": {"text/plain": {"schema": _STRING}}}},
         },
     }
 
@@ -111,6 +124,7 @@ def _explain_body(settings: Settings, models: list[Served]) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["text", "label"],
+        "additionalProperties": False,
         "properties": {
             "text": _text(models, {"maxLength": settings.max_explained}),
             "label": {**_STRING, "examples": labels, "description": "a label, or its name"},
@@ -153,27 +167,23 @@ def _annif(models: list[Served]) -> dict[str, Any]:
     learn = _operation("not supported", "Status", parameters=[project], body={"application/json": {}})
     learn["responses"] = {"403": _problem("not supported"), **_ERRORS}
     return {
-        "/v1/": {"get": _operation("name and version", "ApiInfo")},
-        "/v1/projects": {"get": _operation("models as projects", "Projects")},
-        "/v1/vocabs": {"get": _operation("their labels as vocabularies", "Vocabularies")},
-        "/v1/projects/{project_id}": {"get": _operation("one model", "Project", parameters=[project])},
-        "/v1/projects/{project_id}/suggest": {
-            "post": _operation(
-                "labels for one text",
-                "Suggestions",
-                parameters=[project],
-                body={"application/x-www-form-urlencoded": form},
-            )
-        },
-        "/v1/projects/{project_id}/suggest-batch": {
-            "post": _operation(
-                "labels for texts",
-                "SuggestionBatch",
-                parameters=[project, *options],
-                body={"application/json": documents},
-            )
-        },
-        "/v1/projects/{project_id}/learn": {"post": learn},
+        "annif.info": _operation("name and version", "ApiInfo"),
+        "annif.projects": _operation("models as projects", "Projects"),
+        "annif.vocabs": _operation("their labels as vocabularies", "Vocabularies"),
+        "annif.project": _operation("one model", "Project", parameters=[project]),
+        "annif.suggest": _operation(
+            "labels for one text",
+            "Suggestions",
+            parameters=[project],
+            body={"application/x-www-form-urlencoded": form},
+        ),
+        "annif.suggest_batch": _operation(
+            "labels for texts",
+            "SuggestionBatch",
+            parameters=[project, *options],
+            body={"application/json": documents},
+        ),
+        "annif.learn": learn,
     }
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bonsai_xmc._server.app import Service
 
 _MOST_FEATURES = 1000  # of a decision, in one answer
+_EXPLAIN_KEYS = ("text", "label", "why_not", "features", "model")
+_TREE_KEYS = ("model", "tree", "node", "limit", "offset")
 _WAITING = 64  # explanations that wait in a worker; beyond, requests are refused
 
 
@@ -38,6 +40,8 @@ class Reasons:
     async def explain(self, request: Request) -> Response:
         settings = self._service.settings
         body = await http.read_json(request, settings)
+        http.check_keys(request.query_params, (), "the query")
+        http.check_keys(body, _EXPLAIN_KEYS, "the body")
         served = self._service.batcher(body.get("model")).served
         if "text" not in body or "label" not in body:
             raise Problem(400, "the body needs text, a string, and label")
@@ -57,6 +61,7 @@ class Reasons:
 
     async def tree(self, request: Request) -> Response:
         query = request.query_params
+        http.check_keys(query, _TREE_KEYS, "the query")
         served = self._service.batcher(query.get("model")).served
         core = served.model.fitted_.core.trees
         if core is None:

@@ -7,10 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bonsai_xmc import TextBonsai
+from bonsai_xmc._model.labels import allowed_labels, marked_words
 
 Signature = tuple[int, int, int]  # of a file: inode, size, time of the last change
+Array = npt.NDArray[Any]
+Ranking = tuple[Array, Array]  # labels and scores of texts, as `top_k` has them
 Ranked = list[tuple[int, float]]  # labels and scores, best first
 
 
@@ -35,14 +39,21 @@ class Served:
         name = os.path.splitext(os.path.basename(path))[0]
         return cls(name, path, model, before, [str(key) for key in model.classes_], model.label_names_)
 
-    def rank(self, texts: list[Any], k: int) -> list[Ranked]:
+    def rank(self, texts: list[Any], k: int, allowed: Array | None = None) -> Ranking:
         """The best labels of each text."""
-        ids, scores = self.model.top_k(texts, min(k, len(self.keys)))
-        found = np.isfinite(scores) & (ids >= 0) & (scores > 0)
-        return [
-            list(zip(row[mask].tolist(), values[mask].tolist(), strict=True))
-            for row, values, mask in zip(ids, scores, found, strict=True)
-        ]
+        return self.model.top_k(texts, min(k, len(self.keys)), exclude=None if allowed is None else ~allowed)
+
+    def allowed(self, restrict: list[str] | None, exclude: list[str] | None) -> Array | None:
+        """Which labels may be found, as booleans; None: all.
+
+        Raises ValueError if one of both has no label of the model.
+        """
+        fitted = self.model.fitted_
+        return allowed_labels(
+            fitted,
+            None if restrict is None else marked_words(fitted, restrict, "restrict")[0],
+            marked_words(fitted, exclude, "exclude")[0] if exclude else None,
+        )
 
     @property
     def modified(self) -> str:
@@ -57,6 +68,16 @@ class Served:
     def fields(self) -> tuple[str, ...]:
         text = self.model.fitted_.text
         return () if text is None else tuple(text.plan.fields)
+
+
+def rows_of(ranking: Ranking) -> list[Ranked]:
+    """The labels of each text that were found."""
+    ids, scores = ranking
+    found = np.isfinite(scores) & (ids >= 0) & (scores > 0)
+    return [
+        list(zip(row[mask].tolist(), values[mask].tolist(), strict=True))
+        for row, values, mask in zip(ids, scores, found, strict=True)
+    ]
 
 
 def signature(path: str) -> Signature:

@@ -1,7 +1,8 @@
 """Processes: a parent that loads the models into sealed memory, and workers forked from it that share them.
 
 The parent watches the model files. When one has been replaced, it loads all anew; if that succeeds, it forks
-new workers, and once these are ready it asks the old ones to finish. Otherwise the old ones stay.
+new workers, and once these are ready it asks the old ones to leave (`worker.py`). Otherwise the old ones
+stay.
 """
 
 import asyncio
@@ -15,16 +16,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-
 from bonsai_xmc import _core
 from bonsai_xmc._server.app import LOG, JsonFormatter, make_app
-from bonsai_xmc._server.connections import Connection
 from bonsai_xmc._server.counters import Counters
 from bonsai_xmc._server.served import Served, load_all, signature
 from bonsai_xmc._server.settings import Settings
+from bonsai_xmc._server.worker import SUCCEEDED, Handover, Worker
 
-_READY_SECONDS = 60.0
 _GRACE_SECONDS = 30.0
 _RESTART_SECONDS = 1.0  # a worker that dies at once is not restarted faster than this
 
@@ -46,9 +44,10 @@ class Supervisor:
         self._workers: list[_Worker] = []
         self._leaving: list[_Worker] = []
         self._tried: list[Any] = [m.signature for m in self._models.values()]
-        self._looked = time.monotonic()
+        self._looked = self._replaced = time.monotonic()
         self._stop = self._reload = False
         self._socket = _bind(settings.host, settings.port)
+        self._handover = Handover()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -111,18 +110,8 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL if number != signal.SIGHUP else signal.SIG_IGN)
             self._counters.use(slot)
             app = make_app(self._models, self._settings, self._counters)
-            config = uvicorn.Config(
-                app,
-                http=Connection.with_limit(self._settings.timeout),
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=int(_GRACE_SECONDS),
-                backlog=2048,
-            )
-            asyncio.run(_serve(uvicorn.Server(config), self._socket, ready, os.getppid()))
+            worker = Worker(app, self._settings, self._socket, self._handover)
+            asyncio.run(worker.run_until_left(ready))
             code = 0
         except BaseException:
             LOG.exception("worker failed")
@@ -139,7 +128,8 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            self._leaving = [worker for worker in self._leaving if worker.pid != pid]
+            if any(worker.pid == pid for worker in self._leaving):
+                self._left(pid)
             for i, worker in enumerate(self._workers):
                 if worker.pid == pid and not self._stop:
                     LOG.error("worker ended", extra={"fields": {"worker": pid, "status": status}})
@@ -147,6 +137,13 @@ class Supervisor:
                     del self._workers[i]
                     self._workers += self._start([worker.slot])
                     break
+
+    def _left(self, pid: int) -> None:
+        """Note that an old worker has ended; with the last one, the reload is finished."""
+        self._leaving = [worker for worker in self._leaving if worker.pid != pid]
+        if not self._leaving:
+            seconds = round(time.monotonic() - self._replaced, 3)
+            LOG.info("reloaded", extra={"fields": {"models": list(self._models), "seconds": seconds}})
 
     # --- files ---
 
@@ -179,11 +176,12 @@ class Supervisor:
         self._workers = self._start(self._free_slots())
         for worker in old:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGTERM)
+                os.kill(worker.pid, SUCCEEDED)
         self._counters.reloaded(True)
+        self._replaced = time.monotonic()
         LOG.info(
-            "reloaded",
-            extra={"fields": {"models": list(models), "seconds": round(time.monotonic() - begin, 3)}},
+            "loaded",
+            extra={"fields": {"models": list(models), "seconds": round(self._replaced - begin, 3)}},
         )
 
     def _finish(self) -> None:
@@ -207,21 +205,6 @@ def _ended(pid: int) -> bool:
         return True
 
 
-async def _serve(server: uvicorn.Server, sock: socket.socket, ready: int, parent: int) -> None:
-    async def watch() -> None:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        os.write(ready, b"1")
-        os.close(ready)
-        while os.getppid() == parent:
-            await asyncio.sleep(1.0)
-        server.should_exit = True  # the parent is gone
-
-    watcher = asyncio.create_task(watch())
-    await server.serve(sockets=[sock])
-    watcher.cancel()
-
-
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
@@ -234,6 +217,7 @@ def _bind(host: str, port: int) -> socket.socket:
         sock.close()
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     sock.listen(2048)
+    sock.setblocking(False)  # several workers accept
     return sock
 
 

@@ -126,7 +126,7 @@ async function whyNot() {
   if (!label) return;
   const text = explained;
   try {
-    const { why_not: answer } = await ask("explain", { text, label, why_not: true, features: 10, ...chosen() });
+    const { why_not: answer } = await ask("explain", { text, label, why_not: true, features: 10, model: chosen().model });
     if (text !== explained) return;
     const parts = answer.sentences.map((sentence) => element("p", sentence));
     for (const ahead of answer.ahead) {
