@@ -16,7 +16,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._kept_rows import KeptRows
-from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
+from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check, plain
 from bonsai_xmc._strategy import STRATEGIES, Strategy
 from bonsai_xmc._text.fitted import FittedText
 
@@ -125,7 +125,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
         "weights": weights,
-        "prediction": {name: _plain(prediction[name]) for name in PREDICTION},
+        "prediction": {name: plain(prediction[name]) for name in PREDICTION},
     }
     params = {"given": dict(fitted.given), "resolved": asdict(strategy)}
     metadata = {"model": model, "params": params, "provenance": asdict(fitted.provenance)}
@@ -142,7 +142,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
 
 def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Training parameters in the types of JSON; what a file cannot hold is only named."""
-    given = {name: _plain(params[name]) for name in TRAINING if name not in ("representation", "tree")}
+    given = {name: plain(params[name]) for name in TRAINING if name not in ("representation", "tree")}
     own = not isinstance(params["representation"], str)
     tree = None if params["tree"] is None else "given"
     return given | {
@@ -150,10 +150,6 @@ def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "tree": tree,
         "random_state": seed,
     }
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _packed(name: str, texts: Array) -> dict[str, Array]:
