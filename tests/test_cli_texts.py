@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._cli import arguments
+from bonsai_xmc._cli.report import in_bytes
 from bonsai_xmc._text.estimator import TEXT_PARAMS
 from bonsai_xmc.datasets import read_documents
 from test_text_model import TOPICS, make_records
@@ -85,6 +87,19 @@ def test_training_tells_what_it_read(bonsai, tmp_path):
     assert report["problems"] == {}
     assert report["texts"]["source"] == {"labels": "subjects", "separator": "list"}
     assert report["seconds"].keys() >= {"reading", "texts", "one-vs-rest", "total"}
+
+
+def test_training_tells_what_it_will_need(bonsai, tmp_path):
+    line = ["train", "docs.jsonl.gz", "--text", "title,abstract", "-o", tmp_path / "m"]
+    said = re.search(r"about ([\d.]+ \w+) of memory to train, about [\d.]+ \w+ for the model", bonsai(*line))
+    assert said
+    report = json.loads(bonsai(*line, "--json"))
+    assert report["estimate"]["training_bytes"] > report["estimate"]["model_bytes"] > 0
+    assert in_bytes(report["estimate"]["training_bytes"]) == said[1]
+    documents = list(read_documents("docs.jsonl.gz", text="title,abstract", labels="subjects"))
+    model = TextBonsai(fields=["title", "abstract"])
+    texts, labels = [d.text for d in documents], [d.labels for d in documents]
+    assert model.memory_estimate(texts, labels) == report["estimate"]
 
 
 def test_every_parameter_of_texts_has_an_option():
@@ -205,6 +220,28 @@ def test_faulty_rows_keep_their_place_in_predictions(bonsai, faulty, model):
 )
 def test_training_that_cannot_be(bonsai, tmp_path, line, message):
     assert message in error(bonsai, *line, "-o", tmp_path / "m")
+
+
+@pytest.mark.parametrize("option", ["--label-names", "--label-texts"])
+def test_files_of_labels_are_checked_before_training(bonsai, tmp_path, monkeypatch, option):
+    """What a model file cannot hold ends the command at the start, not when the model is saved."""
+    monkeypatch.setattr(TextBonsai, "fit", lambda *_args, **_options: pytest.fail("training has begun"))
+    lines = [{"id": "t:0", "name": "bricks"}, {"id": "t:1", "name": "heat\ud800"}]
+    path = tmp_path / "names.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    message = error(bonsai, "train", "docs.jsonl.gz", option, path, "-o", tmp_path / "m")
+    assert message.startswith(
+        f"bonsai: error: {path}, line 2: the label 't:1' has the text 'heat\\ud800', which is not valid"
+    )
+
+
+def test_lines_without_end(bonsai, model, tmp_path):
+    path = tmp_path / "long.jsonl"
+    path.write_text('{"title": "A brick", "subjects": ["t:0"]}\n' + "x" * 1000)
+    for line in (("train", path, "-o", tmp_path / "m"), ("predict", model, path), ("evaluate", model, path)):
+        assert f"{path}, line 2: it is longer than 100 bytes" in error(bonsai, *line, "--max-line", 100)
+    assert bonsai("predict", model, path, "-k", 1).count("\n") == 2  # one of them in vain
+    assert "max_line is 0" in error(bonsai, "predict", model, path, "--max-line", 0)
 
 
 # predict

@@ -9,6 +9,7 @@ from bonsai_xmc import TextBonsai, __version__
 from bonsai_xmc._calibration import METHODS
 from bonsai_xmc._params import PRESETS
 from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents.problems import MAX_LINE
 
 from .calibrate import objective
 from .predict_texts import OUTPUT_FORMATS
@@ -532,6 +533,13 @@ def _add_fields(group: Any, labels: bool = True) -> None:
             help="separator of labels in a string, or one of the words space, none (default: detected)",
         )
     add("--strict", action="store_true", help="stop with an error at the first faulty row")
+    add(
+        "--max-line",
+        type=int,
+        metavar="BYTES",
+        help="maximum length of a line, or of a row of a CSV file; a longer one is an error "
+        f"(default: {MAX_LINE})",
+    )
 
 
 def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: bool = True) -> None:

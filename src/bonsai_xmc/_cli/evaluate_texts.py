@@ -5,11 +5,9 @@ import json
 from typing import Any
 
 from bonsai_xmc import metrics
-from bonsai_xmc.datasets._documents import FORMATS
-from bonsai_xmc.datasets._documents import Options as DocumentOptions
 
 from .io import Inputs
-from .texts import report
+from .texts import documents_of, report
 
 
 def evaluate(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> dict[str, float]:
@@ -18,10 +16,7 @@ def evaluate(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> di
         if getattr(args, name):
             raise ValueError(f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions")
     predicted = {line: [label for label, _ in row] for line, row in predictions(inputs, args.model).items()}
-    options = DocumentOptions(
-        tuple(args.text or ()), args.label_field, args.label_separator or "auto", True, args.strict
-    )
-    documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
+    documents = documents_of(args, inputs)
     truth, ranked = [], []
     for document in documents:
         if document.line not in predicted:

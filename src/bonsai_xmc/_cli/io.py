@@ -93,7 +93,7 @@ class Inputs:
         if path in self._read:
             source = self._read[path]
             return open_documents(io.BytesIO(source.data), source.name, format, options)
-        text, labels, separator, complete, strict = options
+        text, labels, separator, complete, strict, max_line = options
         return read_documents(
             path,
             text=text,
@@ -102,6 +102,7 @@ class Inputs:
             label_separator=separator,
             complete=complete,
             strict=strict,
+            max_line=max_line,
         )
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
