@@ -340,6 +340,37 @@ def test_rows_of_features_stay_what_they_were():
         assert sniff(beginning, "train.txt") == kind
 
 
+ANNIF = "An old book\thttp://x/arabiska\nTwo\tarabiska; kemi\nThree\ta b\nFour\ta|b\nFive\t<u:a>, <u:b>\n"
+
+
+def test_other_separators_than_annif_has(tmp_path):
+    """Nothing is trained on a label `arabiska;`."""
+    path = write(tmp_path / "d.tsv", ANNIF)
+    documents = read_documents(path, format="annif")
+    assert [(d.line, d.labels) for d in documents] == [(1, ["http://x/arabiska"]), (3, ["a", "b"])]
+    assert documents.problems.report() == [
+        f"{path}: 1 row with labels that '{mark}' separates, not blanks: left out, see --label-separator "
+        f"(line {line})"
+        for mark, line in ((";", 2), ("|", 4), (",", 5))
+    ]
+    with says(
+        f"{path}, line 2: labels are separated by blanks here, but there is 'arabiska;'; if ';' separates them, "
+        "pass --label-separator ';'"
+    ):
+        list(read_documents(path, format="annif", strict=True))
+    given = {d.line: d.labels for d in read_documents(path, format="annif", label_separator=";")}
+    assert given[2] == ["arabiska", "kemi"]
+    assert given[3] == ["a b"]
+    taken = {d.line: d.labels for d in read_documents(path, format="annif", label_separator="space")}
+    assert taken[2] == ["arabiska;", "kemi"]
+
+
+def test_formats_that_say_how_labels_are_separated(tmp_path):
+    path = write(tmp_path / "d.txt", "__label__a one two\n")
+    with says(f"{path} is a file of fasttext, a format that says how labels are separated"):
+        read_documents(path, label_separator=";")
+
+
 # Lines without end
 
 

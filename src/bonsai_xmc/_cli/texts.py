@@ -65,10 +65,11 @@ def documents_of(
     options = DocumentOptions(
         fields or tuple(args.text or ()),
         getattr(args, "label_field", None) or labels,
-        getattr(args, "label_separator", None) or separator or "auto",
+        getattr(args, "label_separator", None) or "auto",
         complete,
         args.strict,
         MAX_LINE if args.max_line is None else args.max_line,
+        separator or "auto",
     )
     return inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
 

@@ -53,6 +53,7 @@ class Options(NamedTuple):
     complete: bool = True
     strict: bool = False
     max_line: int = MAX_LINE
+    table_separator: str = "auto"  # of files with fields, if `separator` is auto
 
 
 class Documents:
@@ -88,10 +89,18 @@ class Documents:
         self.separator = _fields.LIST
         if kind not in PLAIN:
             self._choose_fields(sample, options)
+        elif kind == "annif":
+            self.separator = _fields.ANNIF if options.separator == "auto" else options.separator
+        elif options.separator != "auto":
+            raise ValueError(
+                f"{name} is a file of {kind}, a format that says how labels are separated, so "
+                "label_separator (--label-separator) must not be given"
+            )
         self._id = next((field for field in _fields.IDS if any(field in record for record in sample)), None)
 
     def _choose_fields(self, sample: _fields.Sample, options: Options) -> None:
-        text, labels, separator = options.text, options.labels, options.separator
+        text, labels = options.text, options.labels
+        separator = options.table_separator if options.separator == "auto" else options.separator
         if not sample:
             self.fields, self.label_field = text, labels
             return
@@ -137,7 +146,11 @@ class Documents:
         self._tell_missing(line, record)
         try:
             text = self._text(record)
-            labels = _fields.split_labels(record.get(self.label_field), self.separator)
+            labels = self._labels(record)
+        except _fields.OtherSeparator as error:
+            what = f"with labels that {error.mark!r} separates, not blanks: left out, see --label-separator"
+            self.problems.add(line, what, str(error))
+            return None if self._complete else Document(line, identifier, text, [])
         except ValueError as error:
             self.problems.add(line, "with values that are neither text nor labels: left out", str(error))
             return None if self._complete else Document(line, identifier, "", [])
@@ -157,6 +170,11 @@ class Documents:
                 self.problems.add(line, f"without the field {field!r}: it is taken for empty")
         if self._complete and self.label_field is not None and self.label_field not in record:
             self.problems.add(line, f"without the field {self.label_field!r}")
+
+    def _labels(self, record: dict[str, Any]) -> list[str]:
+        if self.label_field is None:
+            return []
+        return _fields.split_labels(record.get(self.label_field), self.separator)
 
     def _text(self, record: dict[str, Any]) -> str | dict[str, str]:
         if not self.fields:
@@ -198,7 +216,8 @@ def read_documents(
         "auto" detects it by content and name. "lines": a text on each line, no labels.
     label_separator : str, default="auto"
         The separator of labels in a string that holds several, "space" for any white space, or "none" for a
-        single label. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does.
+        single label. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does; in
+        Annif's TSV blanks.
     complete : bool, default=True
         Leave out rows without text or labels. False: keep all rows; labels are not needed.
     strict : bool, default=False
@@ -220,10 +239,13 @@ def read_documents(
     >>> len(documents.problems)
     1
     """
-    name = "standard input" if path == "-" else os.fspath(path)
-    if max_line < 1:
-        raise ValueError(f"max_line is {max_line}, but must be at least 1")
     options = Options(_names(text), labels, label_separator, complete, strict, max_line)
+    return open_file(path, format, options)
+
+
+def open_file(path: str | os.PathLike[str], format: str, options: Options) -> Documents:
+    """The documents of a file; "-" is standard input."""
+    name = "standard input" if path == "-" else os.fspath(path)
     with contextlib.ExitStack() as stack:
         if path == "-":
             raw = cast(io.BufferedReader, sys.stdin.buffer)
@@ -253,6 +275,8 @@ def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> Documents:
     """The documents of an open file, decompressed already."""
+    if options.max_line < 1:
+        raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
     kind = format

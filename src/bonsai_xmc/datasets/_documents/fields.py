@@ -21,7 +21,8 @@ _NAMED = 50  # fields that a message lists
 _SEPARATORS = ("|", ";", "\t", ",")
 
 #: A label that stands for the way of splitting: see `split_labels`.
-LIST, URIS, NONE = "list", "uris", "none"
+LIST, URIS, NONE, ANNIF = "list", "uris", "none", "annif"
+_MARKS = ";,|"  # what people separate labels by where Annif has blanks
 
 Sample = Sequence[Mapping[str, Any]]
 
@@ -97,7 +98,8 @@ def split_labels(value: Any, separator: str) -> list[str]:
     """The labels of a row: items of a list, or the parts of a string; ValueError for anything else.
 
     `separator` "list": a string is a list in JSON or Python notation; "uris": ``<uri> <uri>``; "none": it is
-    one label; "space": it is split at blanks.
+    one label; "space": it is split at blanks; "annif": as Annif does, at blanks, but a label that ends with
+    another separator is an error.
     """
     if value is None:
         return []
@@ -116,9 +118,31 @@ def _parts(text: str, separator: str) -> list[Any]:
         return []
     if separator == LIST:
         return _listed(text)
+    if separator == ANNIF:
+        _check_blanks(text)
+        separator = URIS
     if separator in (URIS, "space"):
         return [part.strip("<>") if separator == URIS else part for part in text.split()]
     return [text] if separator == NONE else text.split(separator)
+
+
+class OtherSeparator(ValueError):
+    """Labels that should be separated by blanks are separated by a mark."""
+
+    def __init__(self, mark: str, label: str) -> None:
+        super().__init__(
+            f"labels are separated by blanks here, but there is {label!r}; if {mark!r} separates them, pass "
+            f"--label-separator {mark!r} (label_separator=), and if it is part of the label, space"
+        )
+        self.mark = mark
+
+
+def _check_blanks(text: str) -> None:
+    for word in text.split():
+        uri = "://" in word or (word[0] == "<" and word[-1] == ">")
+        mark = next((m for m in _MARKS if word.endswith(m) or (m != "," and m in word and not uri)), None)
+        if mark is not None:
+            raise OtherSeparator(mark, word)
 
 
 def _listed(text: str) -> list[Any]:

@@ -132,8 +132,7 @@ def read_annif(file: BinaryIO, problems: Problems) -> Iterator[Record]:
     for number, line in lines_of(file, problems):
         if line.strip():
             text, tab, uris = line.rpartition("\t")
-            labels = [uri.strip("<>") for uri in uris.split()]
-            yield number, {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+            yield number, {"text": text, "labels": uris} if tab else {"text": line, "labels": []}
 
 
 def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:
