@@ -1,5 +1,6 @@
 """The commands on documents: train, predict, evaluate and info as a new user would try them."""
 
+import csv
 import gzip
 import io
 import json
@@ -277,11 +278,72 @@ def test_json_lines(bonsai, model, records, tmp_path):
 def test_tsv_and_scores(bonsai, model, records, tmp_path):
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.tsv")
     header, first, *_ = (tmp_path / "out.tsv").read_text().splitlines()
-    assert header.split("\t") == ["line", "id", "label", "name", "score"]
-    assert first.split("\t")[:3] == ["1", "d0", "t:0"]
+    assert header.split("\t") == ["line", "id", "rank", "label", "name", "score"]
+    assert first.split("\t")[:4] == ["1", "d0", "1", "t:0"]
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.txt")
     ids, _ = metrics.read_predictions(tmp_path / "out.txt")
     np.testing.assert_array_equal(ids, TextBonsai.load(model).top_k(records[:20], 2)[0])
+
+
+HARD = {"t:0": 'bricks, "old"', "t:1": "two\nlines\u2028of text", "t:2": '"quoted"', "t:3": "a;b\tc"}
+
+
+def test_csv(bonsai, folder, faulty, tmp_path):
+    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named.save(tmp_path / "m")
+    bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["line", "id", "rank", "label", "name", "score"]
+    assert [row["line"] for row in rows if row["rank"] in ("1", "")] == [str(i) for i in range(1, 21)]
+    assert {"line": "6", "id": "", "rank": "", "label": "", "name": "", "score": ""} in rows
+    assert {row["name"] for row in rows if row["rank"]} == set(HARD.values())
+    packed = tmp_path / "packed.csv.gz"
+    bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", packed)
+    assert gzip.decompress(packed.read_bytes()) == (tmp_path / "out.csv").read_bytes()
+
+
+def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
+    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named = named.rename({"t:2": '"t:2"'})
+    named.save(tmp_path / "m")
+    truth = tmp_path / "truth.jsonl"
+    truth.write_text(faulty.read_text(errors="replace").replace('"t:2"', '"\\"t:2\\""'))
+    found = {}
+    for end in ("jsonl", "csv", "tsv", "ndjson", ""):
+        path = tmp_path / f"out.{end}".removesuffix(".")
+        bonsai("predict", tmp_path / "m", truth, "-k", 3, "-o", path)
+        found[end] = json.loads(bonsai("evaluate", path, truth, "--json"))
+    assert found["jsonl"]["P@1"] > 50
+    assert all(result == found["jsonl"] for result in found.values())
+    page = tmp_path / "report.html"
+    bonsai("evaluate", tmp_path / "m", truth, "--report", page, "--against", tmp_path / "out.tsv")
+    assert page.exists()
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    message = error(bonsai, "evaluate", tmp_path / "other.csv", "dev.jsonl")
+    assert "other.csv, line 2: not a prediction as `bonsai predict` writes it (columns line, label" in message
+
+
+def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
+    """A name that promises what is not written is wrong usage."""
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", code=2)
+    assert bonsai.error == (
+        f"bonsai: error: -o {tmp_path / 'out.xlsx'}: a name ends with .jsonl, .ndjson, .csv, .tsv, .txt, "
+        "or give --output-format\n"
+    )
+    assert not (tmp_path / "out.xlsx").exists()
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", "--output-format", "csv")
+    assert (tmp_path / "out.xlsx").read_text().startswith("line,id,rank")
+    matrix = cli_folder / "model.bonsai"
+    bonsai("predict", matrix, cli_folder / "test.txt", "-o", tmp_path / "out.csv", code=2)
+    assert "predictions of a model of matrices are scores (.txt), with --names a .tsv" in bonsai.error
+
+
+def test_halves_of_surrogate_pairs_in_documents(bonsai, model, tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"id": "x\\ud800", "title": "A brick \\ud800", "abstract": ""}\n')
+    for format in ("table", "jsonl", "csv", "tsv"):
+        line = ["predict", model, tmp_path / "d.jsonl", "-k", 1, "--output-format", format]
+        assert "x?" in bonsai(*line)
 
 
 def test_a_table_of_several_documents(bonsai, model):

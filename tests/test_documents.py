@@ -354,8 +354,8 @@ def test_other_separators_than_annif_has(tmp_path):
         for mark, line in ((";", 2), ("|", 4), (",", 5))
     ]
     with says(
-        f"{path}, line 2: labels are separated by blanks here, but there is 'arabiska;'; if ';' separates them, "
-        "pass --label-separator ';'"
+        f"{path}, line 2: labels are separated by blanks here, but there is 'arabiska;'; if ';' separates "
+        "them, pass --label-separator ';'"
     ):
         list(read_documents(path, format="annif", strict=True))
     given = {d.line: d.labels for d in read_documents(path, format="annif", label_separator=";")}

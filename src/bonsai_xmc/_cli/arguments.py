@@ -298,7 +298,7 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         "--output-format",
         choices=OUTPUT_FORMATS,
         help="with a model of texts (default: table for a text and on a terminal, otherwise by the name of "
-        "OUT: .jsonl, .tsv, or .txt for scores as of the Extreme Classification Repository)",
+        "OUT: .jsonl, .csv, .tsv, or .txt for scores as of the Extreme Classification Repository)",
     )
     add(
         "--threshold",

@@ -48,14 +48,13 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
 
 
 def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> _Rows:
-    """The second model, or the predictions of any system as JSON lines."""
-    kind = "model" if os.path.isdir(args.against) else inputs.kind(args.against)
-    if kind == "jsonl":
+    """The second model, or the predictions of any system."""
+    if evaluate_texts.holds_predictions(inputs, args.against):
         return _predicted(inputs, args.against, depth)
-    if kind != "model":
+    if not os.path.isdir(args.against) and inputs.kind(args.against) != "model":
         raise ValueError(
-            f"--against needs a model, or predictions as JSON lines, but {inputs.name(args.against)} is "
-            "neither"
+            f"--against needs a model, or predictions as JSON lines, CSV or TSV, but "
+            f"{inputs.name(args.against)} is neither"
         )
     return _ranked(
         args, models.load(argparse.Namespace(**vars(args) | {"model": args.against}), inputs), inputs, depth

@@ -27,6 +27,10 @@ STANDARD = "-"  # standard input or output
 _STANDARD_INPUT = "standard input"
 
 
+class UsageError(ValueError):
+    """A command that is wrong in itself; exit code 2."""
+
+
 class Inputs:
     """The inputs of one command. What cannot be read twice, a pipe for one, is kept once it has been read."""
 
