@@ -257,7 +257,12 @@ def test_a_text_becomes_a_table(bonsai, model):
     assert bonsai("predict", model, "") == "  no label: none of its words is known\n"
 
 
-@pytest.mark.parametrize("argument", ["nowhere.jsonl", "some/where", "new.CSV", "x.jsonl.gz"])
+@pytest.mark.parametrize("argument", ["title / author", "boiler/pump", "and/or", "/ a boiler", "AC/DC"])
+def test_texts_with_slashes(bonsai, model, argument):
+    assert bonsai("predict", model, argument, "-k", 1).startswith("  ")
+
+
+@pytest.mark.parametrize("argument", ["nowhere.jsonl", "./x", "/no/where", "../x", "new.CSV", "x.jsonl.gz"])
 def test_what_looks_like_a_file_must_exist(bonsai, model, argument):
     assert f"there is no file {argument!r}; if it is a text" in error(bonsai, "predict", model, argument)
 
@@ -410,7 +415,16 @@ def test_labels_that_training_never_saw(bonsai, model, tmp_path, records):
     (tmp_path / "dev.jsonl").write_text(lines_of([{**records[0], "subjects": ["t:0", "t:99"]}]))
     result = json.loads(bonsai("evaluate", model, tmp_path / "dev.jsonl", "--json"))
     assert result["P@1"] == result["R@1"] == 100
-    assert "1 of 2 true labels (50.0 %) do not occur in training" in bonsai.error
+    told = "1 of 2 true labels (50.0 %) do not occur in training; the figures leave them out"
+    assert told in bonsai.error
+    report = tmp_path / "report.html"
+    out = bonsai("evaluate", model, tmp_path / "dev.jsonl", "--report", report, "--json")
+    assert told in bonsai.error
+    assert {name: json.loads(out)[name] for name in ("true_labels", "left_out_labels")} == {
+        "true_labels": 1,
+        "left_out_labels": 1,
+    }
+    assert "1 more true labels (50.0 % of 2) are not known to the model" in report.read_text()
 
 
 def test_another_field_of_labels(bonsai, model, tmp_path, records):

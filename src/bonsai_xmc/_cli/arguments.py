@@ -164,12 +164,19 @@ def _ngrams(text: str) -> Any:
     return orders
 
 
+def _port(text: str) -> int:
+    if not 0 <= int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port; ports lie from 0 to 65535")
+    return int(text)
+
+
 def _share(text: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
 
 
 _TEXTS = "documents"
 _fields.__name__, _ngrams.__name__, _share.__name__ = "list of fields", "list of orders", "number or share"
+_port.__name__ = "port"
 
 # The parameters of the texts, in the order of the signature of `TextBonsai`; its first one is --text.
 TEXT_PARAMETERS: dict[str, _Parameter] = {
@@ -306,8 +313,14 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         metavar="X|auto",
         help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
-    add("--restrict", nargs="+", metavar=_LABELS, help="find only these labels; @FILE: one on each line")
-    add("--exclude", nargs="+", metavar=_LABELS, help="do not find these labels")
+    # one value each: with several, the text that follows would be one of them
+    add(
+        "--restrict",
+        action="append",
+        metavar=_LABELS,
+        help="find only this label; may be repeated; @FILE: one on each line",
+    )
+    add("--exclude", action="append", metavar=_LABELS, help="do not find this label; likewise")
     _add_fields(command.add_argument_group(_TEXTS), labels=False)
     _add_prediction_parameters(command)
 
@@ -316,7 +329,12 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("model", metavar="MODEL", help="model file; -: standard input")
     _add_rows(command, "INPUT", "tst", labels=False)
-    add("--row", type=int, metavar="N", help="row of a file, counted from 0 (default: the first)")
+    add(
+        "--row",
+        type=int,
+        metavar="N",
+        help="row of a file, as predict counts them: the line of a document, from 1 (default: the first)",
+    )
     add(
         "--label",
         action="append",
@@ -463,7 +481,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("models", metavar="MODEL", nargs="+", help="model files of texts; each is served under its file name")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine alone)")
-    add("--port", type=int, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
+    add("--port", type=_port, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
     add("--workers", type=int, default=1, metavar="N", help="processes, which share the models (default: 1)")
     add(
         "--api-key-file",

@@ -98,15 +98,7 @@ def _with_texts(
     if not truth:
         raise ValueError(f"{args.data} holds no document with text and labels")
     Y = over_classes(truth, model.classes_)
-    total = sum(map(len, truth))
-    if total > Y.nnz:
-        only_rows = bool(model.label_counts_.all())
-        why = "do not occur in training" if only_rows else "have neither training rows nor texts"
-        print(
-            f"bonsai: warning: {inputs.name(args.data)}: {total - Y.nnz:,} of {total:,} true labels "
-            f"({100 * (total - Y.nnz) / total:.1f} %) {why}; the figures leave them out",
-            file=sys.stderr,
-        )
+    evaluate_texts.tell_left_out(inputs.name(args.data), sum(map(len, truth)), Y.nnz, model)
     _tell_recall_without_rows(ids, Y, model.label_counts_)
     return ids, Y, models.same_frequencies(model.label_counts_, model.n_rows_fit_), found
 

@@ -44,6 +44,8 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
     report = _report(args, model, list(found.values()), _names(list(found)), cutoffs)
     with writing(args.report) as file:
         file.write(report.to_html().encode())
+    total = report.n_true + report.left_out
+    evaluate_texts.tell_left_out(inputs.name(args.data), total, report.n_true, model)
     _show(args, report)
 
 
@@ -191,8 +193,15 @@ def _show(args: argparse.Namespace, report: metrics.Report) -> None:
             for name, found in report.by.items()
         }
         errors = {name: bins.error for name, bins in report.reliability.items()}
-        content = {"results": report.results, "differences": differences, "by": by}
-        print(json.dumps(content | {"calibration_error": errors}, indent=2), file=out)
+        content = {
+            "true_labels": report.n_true,
+            "left_out_labels": report.left_out,
+            "results": report.results,
+            "differences": differences,
+            "by": by,
+            "calibration_error": errors,
+        }
+        print(json.dumps(content, indent=2), file=out)
         return
     results = report.results
     print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))), file=out)

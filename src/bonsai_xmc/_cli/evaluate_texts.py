@@ -3,9 +3,10 @@
 import argparse
 import io
 import os
+import sys
 from typing import Any
 
-from bonsai_xmc import metrics
+from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc._sniff import sniff
 from bonsai_xmc.datasets._documents.formats import READERS
 from bonsai_xmc.datasets._documents.problems import Problems
@@ -48,6 +49,18 @@ def evaluate(args: argparse.Namespace, inputs: Inputs) -> dict[str, float]:
         raise ValueError(f"{documents.name} holds no document with text and labels")
     n_labels = len({label for row in (*truth, *ranked) for label in row})
     return metrics.evaluate(truth, ranked, k=cutoffs_of(args, n_labels))
+
+
+def tell_left_out(name: str, total: int, known: int, model: Bonsai) -> None:
+    """Warn of true labels that the model does not have: the figures would be lower with them."""
+    if total > known:
+        only_rows = bool(model.label_counts_.all())
+        why = "do not occur in training" if only_rows else "have neither training rows nor texts"
+        print(
+            f"bonsai: warning: {name}: {total - known:,} of {total:,} true labels "
+            f"({100 * (total - known) / total:.1f} %) {why}; the figures leave them out",
+            file=sys.stderr,
+        )
 
 
 def holds_predictions(inputs: Inputs, path: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import Bonsai
-from bonsai_xmc._labels import unknown_labels
+from bonsai_xmc._labels import did_you_mean, unknown_labels
 from bonsai_xmc._store.files import opened
 
 
@@ -48,12 +48,14 @@ def marked(model: Bonsai, values: Sequence[str] | None, option: str) -> Any:
     if not values:
         return None
     keys = keys_of(model, words_of(values), option)
+    if not keys:
+        raise ValueError(f"{option}: there is no label in {values[0][1:]}")
     unknown = unknown_labels(model.fitted_, keys)
     if len(unknown) == len(keys):
         file = next((value for value in values if os.path.isfile(value)), None)
-        hint = f"; @{file} reads a file" if file else ""
-        first = f", such as {unknown[0]!r}" if unknown else ""
-        raise ValueError(f"{option}: the model has none of the {len(keys):,} labels{first}{hint}")
+        hint = f"; @{file} reads a file" if file else did_you_mean(model.fitted_, unknown[0])
+        none = f"none of the {len(keys):,} labels, such as" if len(keys) > 1 else "no label"
+        raise ValueError(f"{option}: the model has {none} {unknown[0]!r}{hint}")
     if unknown:
         warnings.warn(
             f"{option}: {len(unknown):,} of {len(keys):,} labels are not those of the model, such as "

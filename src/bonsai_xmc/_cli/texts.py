@@ -44,7 +44,8 @@ def is_file(argument: str) -> bool:
     """Whether an argument names a file; otherwise it is a text."""
     if argument == STANDARD or os.path.exists(argument):
         return True
-    if "/" in argument or argument.lower().endswith(KNOWN_EXTENSIONS):
+    path = argument.startswith(("/", "./", "../")) and len(argument.split()) == 1
+    if path or argument.lower().endswith(KNOWN_EXTENSIONS):
         raise FileNotFoundError(
             f"there is no file {argument!r}; if it is a text, pass it on standard input: "
             "echo TEXT | bonsai predict MODEL -"
