@@ -254,4 +254,5 @@ def test_command(bonsai):
     assert (report["new rows"], report["new labels"]) == (1, 1)
     bonsai("train", "old.jsonl", *options, "-o", "none.bonsai")
     assert "train it with keep_rows=True (bonsai train --keep-rows)" in error_of(
-        bonsai, "learn", "none.bonsai", "new.jsonl", "-o", "x")
+        bonsai, "learn", "none.bonsai", "new.jsonl", "-o", "x"
+    )
