@@ -63,13 +63,25 @@ def test_one_label_and_why_not_another(bonsai, model):
 
 
 def test_a_row_of_a_file(bonsai, folder, model, records):
-    found = json.loads(bonsai("explain", "m.bonsai", "docs.jsonl", "--row", "5", "-k", "1", "--json"))
+    """Rows are counted as the lines of predictions are."""
+    found = json.loads(bonsai("explain", "m.bonsai", "docs.jsonl", "--row", "6", "-k", "1", "--json"))
     label = model.suggest(records[0][5], k=1)[0][0]
+    predicted = map(json.loads, bonsai("predict", "m.bonsai", "docs.jsonl", "-k", 1).splitlines())
+    assert {row["line"]: row["labels"][0]["label"] for row in predicted}[6] == label
     assert found["explanations"] == [json.loads(json.dumps(model.explain(records[0][5], label).to_dict()))]
     assert error_of(bonsai, "explain", "m.bonsai", "docs.jsonl", "--row", "100000").startswith(
-        "--row is 100000, but docs.jsonl has "
+        "--row is 100000, but docs.jsonl has no document at this line; the last one is at line "
     )
-    assert "rows are counted from 0" in error_of(bonsai, "explain", "m.bonsai", "docs.jsonl", "--row", "-1")
+    assert "rows are counted from 1" in error_of(bonsai, "explain", "m.bonsai", "docs.jsonl", "--row", "0")
+    (folder / "table.csv").write_text("title,abstract\nA boiler,and a pump\n\nHedges,of flowers\n")
+    for line in (2, 4):
+        out = json.loads(bonsai("explain", "m.bonsai", "table.csv", "--row", line, "-k", "1", "--json"))
+        predicted = bonsai("predict", "m.bonsai", "table.csv", "-k", "1").splitlines()
+        best = {row["line"]: row["labels"][0]["label"] for row in map(json.loads, predicted)}
+        assert out["explanations"][0]["label"] == best[line]
+    assert "no document at this line; the next one is at line 2" in error_of(
+        bonsai, "explain", "m.bonsai", "table.csv", "--row", "1"
+    )
     assert "--row is for files" in error_of(bonsai, "explain", "m.bonsai", TEXT, "--row", "1")
 
 
@@ -78,11 +90,11 @@ def test_a_row_of_a_matrix(bonsai, folder, cli_data):
     label = int(model.top_k(cli_data.X_test[[17]], 1)[0][0, 0])
     expected = json.loads(json.dumps(model.explain(cli_data.X_test[[17]], label).to_dict()))
     for file in ("test.txt", "X.npz"):
-        found = json.loads(bonsai("explain", "model.bonsai", file, "--row", "17", "-k", "1", "--json"))
+        found = json.loads(bonsai("explain", "model.bonsai", file, "--row", "18", "-k", "1", "--json"))
         assert found["explanations"] == [expected]
-    out = bonsai("explain", "model.bonsai", "test.txt", "--row", "17", "--label", label, "--features", "2")
+    out = bonsai("explain", "model.bonsai", "test.txt", "--row", "18", "--label", label, "--features", "2")
     assert len(re.findall(r"^  [+−]0", out, re.M)) <= 2 and "tree 1, score of the path" in out
-    assert "has 80 rows" in error_of(bonsai, "explain", "model.bonsai", "test.txt", "--row", "80")
+    assert "has 80 rows" in error_of(bonsai, "explain", "model.bonsai", "test.txt", "--row", "81")
     assert "--text is for documents" in error_of(
         bonsai, "explain", "model.bonsai", "test.txt", "--text", "title"
     )

@@ -1,12 +1,15 @@
 """``bonsai labels``, and ``bonsai predict`` with --restrict and --exclude."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc._model.labels import did_you_mean
 from helpers import error_of
 
 TEXTS = ["old brick houses", "heat pumps", "heating of houses", "brick walls", "pumps for houses"]
@@ -82,15 +85,51 @@ def test_predict(bonsai):
         return json.loads(bonsai("predict", "texts.bonsai", text, "-k", "1", "--json", *args))["labels"]
 
     assert first()[0]["label"] == "heat"
-    assert first("--restrict", "bricks", "pumps")[0]["label"] == "pumps"
+    assert first("--restrict", "bricks", "--restrict", "pumps")[0]["label"] == "pumps"
     assert first("--restrict", "@some.txt")[0]["label"] == "heat"
     assert bonsai.error == (
         "bonsai: warning: --restrict: 1 of 3 labels are not those of the model, such as 'not there'\n"
     )
-    assert first("--exclude", "heat", "homes")[0]["label"] == "pumps"
+    assert first("--exclude", "heat", "--exclude", "homes")[0]["label"] == "pumps"
     Path("rows.txt").write_text("2 3\n0:1\n2:1\n")
-    lines = bonsai("predict", "matrix.bonsai", "rows.txt", "-k", "1", "--exclude", "0", "2").splitlines()
+    line = ["predict", "matrix.bonsai", "rows.txt", "-k", "1", "--exclude", "0", "--exclude", "2"]
+    lines = bonsai(*line).splitlines()
     assert [line[:2] for line in lines[1:]] == ["1:", "1:"]
+
+
+def test_a_text_after_the_labels(bonsai):
+    """The text is not taken for one of the labels."""
+    found = bonsai("predict", "texts.bonsai", "--restrict", "@some.txt", "heat pumps", "--json")
+    assert json.loads(found)["labels"][0]["label"] == "heat"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["labels", "--drop", "brick", "-o", "none"], "drop: the model has no label 'brick'; did you mean"),
+        (["predict", "x", "--restrict", "Pumsp"], "the model has no label 'Pumsp'; did you mean 'pumps'?"),
+        (["explain", "x", "--label", "haet"], "the model has no label 'haet'; did you mean 'heat'?"),
+    ],
+)
+def test_labels_that_are_misspelt(bonsai, args, message):
+    command, *rest = args
+    assert message in error_of(bonsai, command, "texts.bonsai", *rest)
+
+
+def test_misspelt_labels_among_many():
+    """By the labels or by their names, in a moment."""
+    model = TextBonsai(min_df=1).fit(["brick", "heat"], [["a"], ["b"]])
+    n = 500_000
+    classes = np.empty(n, dtype=object)
+    classes[:] = [f"http://example.org/concept/{i:07}" for i in range(n)]
+    names = tuple(f"{'abcdefghij'[i % 10]}{'klmnopqrst'[i // 10 % 10]}ing number {i}" for i in range(n - 1))
+    text = replace(model.fitted_.text, label_names=(*names, "Brick construction"))
+    fitted = replace(model.fitted_, classes=classes, label_counts=np.ones(n, np.int64), text=text)
+    begin = time.process_time()
+    hint = did_you_mean(fitted, "Brick constuction")
+    assert hint == "; did you mean 'http://example.org/concept/0499999' (Brick construction)?"
+    assert time.process_time() - begin < 5
+    assert did_you_mean(fitted, "xyzzy") == did_you_mean(fitted, "") == did_you_mean(fitted, 7) == ""
 
 
 def test_errors_leave_no_file(bonsai):
@@ -99,7 +138,7 @@ def test_errors_leave_no_file(bonsai):
         (["--drop", "bricks", "heat", "homes", "pumps"], "drop: no label would be left"),
         (
             ["--restrict", "some.txt"],
-            "--restrict: the model has none of the 1 labels, such as 'some.txt'; @some.txt reads a file",
+            "--restrict: the model has no label 'some.txt'; @some.txt reads a file",
         ),
         (["--rename", "heat"], "--rename needs two labels or more, or @FILE, but has heat"),
         (["--rename", "heat", "a", "b"], "--rename needs an old and a new label, but has heat a b"),

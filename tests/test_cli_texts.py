@@ -1,9 +1,11 @@
 """The commands on documents: train, predict, evaluate and info as a new user would try them."""
 
+import csv
 import gzip
 import inspect
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._base.params import TEXT_PARAMETERS
+from bonsai_xmc._cli.report import in_bytes
 from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc.datasets import read_documents
 from test_text_model import TOPICS, make_records
@@ -86,6 +89,19 @@ def test_training_tells_what_it_read(bonsai, tmp_path):
     assert report["problems"] == {}
     assert report["texts"]["source"] == {"labels": "subjects", "separator": "list"}
     assert report["seconds"].keys() >= {"reading", "texts", "one-vs-rest", "total"}
+
+
+def test_training_tells_what_it_will_need(bonsai, tmp_path):
+    line = ["train", "docs.jsonl.gz", "--text", "title,abstract", "-o", tmp_path / "m"]
+    said = re.search(r"about ([\d.]+ \w+) of memory to train, about [\d.]+ \w+ for the model", bonsai(*line))
+    assert said
+    report = json.loads(bonsai(*line, "--json"))
+    assert report["estimate"]["training_bytes"] > report["estimate"]["model_bytes"] > 0
+    assert in_bytes(report["estimate"]["training_bytes"]) == said[1]
+    documents = list(read_documents("docs.jsonl.gz", text="title,abstract", labels="subjects"))
+    model = TextBonsai(fields=["title", "abstract"])
+    texts, labels = [d.text for d in documents], [d.labels for d in documents]
+    assert model.memory_estimate(texts, labels) == report["estimate"]
 
 
 def test_every_parameter_of_texts_has_an_option():
@@ -211,6 +227,28 @@ def test_training_that_cannot_be(bonsai, tmp_path, line, message):
     assert message in error(bonsai, *line, "-o", tmp_path / "m")
 
 
+@pytest.mark.parametrize("option", ["--label-names", "--label-texts"])
+def test_files_of_labels_are_checked_before_training(bonsai, tmp_path, monkeypatch, option):
+    """What a model file cannot hold ends the command at the start, not when the model is saved."""
+    monkeypatch.setattr(TextBonsai, "fit", lambda *_args, **_options: pytest.fail("training has begun"))
+    lines = [{"id": "t:0", "name": "bricks"}, {"id": "t:1", "name": "heat\ud800"}]
+    path = tmp_path / "names.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    message = error(bonsai, "train", "docs.jsonl.gz", option, path, "-o", tmp_path / "m")
+    assert message.startswith(
+        f"bonsai: error: {path}, line 2: the label 't:1' has the text 'heat\\ud800', which is not valid"
+    )
+
+
+def test_lines_without_end(bonsai, model, tmp_path):
+    path = tmp_path / "long.jsonl"
+    path.write_text('{"title": "A brick", "subjects": ["t:0"]}\n' + "x" * 1000)
+    for line in (("train", path, "-o", tmp_path / "m"), ("predict", model, path), ("evaluate", model, path)):
+        assert f"{path}, line 2: it is longer than 100 bytes" in error(bonsai, *line, "--max-line", 100)
+    assert bonsai("predict", model, path, "-k", 1).count("\n") == 2  # one of them in vain
+    assert "max_line is 0" in error(bonsai, "predict", model, path, "--max-line", 0)
+
+
 # predict
 
 
@@ -223,7 +261,12 @@ def test_a_text_becomes_a_table(bonsai, model):
     assert bonsai("predict", model, "") == "  no label: none of its words is known\n"
 
 
-@pytest.mark.parametrize("argument", ["nowhere.jsonl", "some/where", "new.CSV", "x.jsonl.gz"])
+@pytest.mark.parametrize("argument", ["title / author", "boiler/pump", "and/or", "/ a boiler", "AC/DC"])
+def test_texts_with_slashes(bonsai, model, argument):
+    assert bonsai("predict", model, argument, "-k", 1).startswith("  ")
+
+
+@pytest.mark.parametrize("argument", ["nowhere.jsonl", "./x", "/no/where", "../x", "new.CSV", "x.jsonl.gz"])
 def test_what_looks_like_a_file_must_exist(bonsai, model, argument):
     assert f"there is no file {argument!r}; if it is a text" in error(bonsai, "predict", model, argument)
 
@@ -244,11 +287,72 @@ def test_json_lines(bonsai, model, records, tmp_path):
 def test_tsv_and_scores(bonsai, model, records, tmp_path):
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.tsv")
     header, first, *_ = (tmp_path / "out.tsv").read_text().splitlines()
-    assert header.split("\t") == ["line", "id", "label", "name", "score"]
-    assert first.split("\t")[:3] == ["1", "d0", "t:0"]
+    assert header.split("\t") == ["line", "id", "rank", "label", "name", "score"]
+    assert first.split("\t")[:4] == ["1", "d0", "1", "t:0"]
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.txt")
     ids, _ = metrics.read_predictions(tmp_path / "out.txt")
     np.testing.assert_array_equal(ids, TextBonsai.load(model).top_k(records[:20], 2)[0])
+
+
+HARD = {"t:0": 'bricks, "old"', "t:1": "two\nlines\u2028of text", "t:2": '"quoted"', "t:3": "a;b\tc"}
+
+
+def test_csv(bonsai, folder, faulty, tmp_path):
+    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named.save(tmp_path / "m")
+    bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["line", "id", "rank", "label", "name", "score"]
+    assert [row["line"] for row in rows if row["rank"] in ("1", "")] == [str(i) for i in range(1, 21)]
+    assert {"line": "6", "id": "", "rank": "", "label": "", "name": "", "score": ""} in rows
+    assert {row["name"] for row in rows if row["rank"]} == set(HARD.values())
+    packed = tmp_path / "packed.csv.gz"
+    bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", packed)
+    assert gzip.decompress(packed.read_bytes()) == (tmp_path / "out.csv").read_bytes()
+
+
+def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
+    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named = named.rename({"t:2": '"t:2"'})
+    named.save(tmp_path / "m")
+    truth = tmp_path / "truth.jsonl"
+    truth.write_text(faulty.read_text(errors="replace").replace('"t:2"', '"\\"t:2\\""'))
+    found = {}
+    for end in ("jsonl", "csv", "tsv", "ndjson", ""):
+        path = tmp_path / f"out.{end}".removesuffix(".")
+        bonsai("predict", tmp_path / "m", truth, "-k", 3, "-o", path)
+        found[end] = json.loads(bonsai("evaluate", path, truth, "--json"))
+    assert found["jsonl"]["P@1"] > 50
+    assert all(result == found["jsonl"] for result in found.values())
+    page = tmp_path / "report.html"
+    bonsai("evaluate", tmp_path / "m", truth, "--report", page, "--against", tmp_path / "out.tsv")
+    assert page.exists()
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    message = error(bonsai, "evaluate", tmp_path / "other.csv", "dev.jsonl")
+    assert "other.csv, line 2: not a prediction as `bonsai predict` writes it (columns line, label" in message
+
+
+def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
+    """A name that promises what is not written is wrong usage."""
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", code=2)
+    assert bonsai.error == (
+        f"bonsai: error: -o {tmp_path / 'out.xlsx'}: a name ends with .jsonl, .ndjson, .csv, .tsv, .txt, "
+        "or give --output-format\n"
+    )
+    assert not (tmp_path / "out.xlsx").exists()
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", "--output-format", "csv")
+    assert (tmp_path / "out.xlsx").read_text().startswith("line,id,rank")
+    matrix = cli_folder / "model.bonsai"
+    bonsai("predict", matrix, cli_folder / "test.txt", "-o", tmp_path / "out.csv", code=2)
+    assert "predictions of a model of matrices are scores (.txt), with --names a .tsv" in bonsai.error
+
+
+def test_halves_of_surrogate_pairs_in_documents(bonsai, model, tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"id": "x\\ud800", "title": "A brick \\ud800", "abstract": ""}\n')
+    for format in ("table", "jsonl", "csv", "tsv"):
+        line = ["predict", model, tmp_path / "d.jsonl", "-k", 1, "--output-format", format]
+        assert "x?" in bonsai(*line)
 
 
 def test_a_table_of_several_documents(bonsai, model):
@@ -315,7 +419,16 @@ def test_labels_that_training_never_saw(bonsai, model, tmp_path, records):
     (tmp_path / "dev.jsonl").write_text(lines_of([{**records[0], "subjects": ["t:0", "t:99"]}]))
     result = json.loads(bonsai("evaluate", model, tmp_path / "dev.jsonl", "--json"))
     assert result["P@1"] == result["R@1"] == 100
-    assert "1 of 2 true labels (50.0 %) do not occur in training" in bonsai.error
+    told = "1 of 2 true labels (50.0 %) do not occur in training; the figures leave them out"
+    assert told in bonsai.error
+    report = tmp_path / "report.html"
+    out = bonsai("evaluate", model, tmp_path / "dev.jsonl", "--report", report, "--json")
+    assert told in bonsai.error
+    assert {name: json.loads(out)[name] for name in ("true_labels", "left_out_labels")} == {
+        "true_labels": 1,
+        "left_out_labels": 1,
+    }
+    assert "1 more true labels (50.0 % of 2) are not known to the model" in report.read_text()
 
 
 def test_another_field_of_labels(bonsai, model, tmp_path, records):

@@ -5,12 +5,15 @@ import io
 import json
 import re
 import sys
+import time
+import tracemalloc
 
 import pytest
 
 from bonsai_xmc import datasets
 from bonsai_xmc._base.sniff import sniff
 from bonsai_xmc.datasets import read_documents, read_label_names
+from helpers import says
 
 BRICK, PUMP = "Old brick houses, “new”", "Wärmepumpen in Bremen"
 RECORDS = [
@@ -182,6 +185,10 @@ def test_it_is_a_stream(monkeypatch):
 
 # Faults
 
+DEEP = 800  # brackets: json reads them, but what calls itself for each of them does not
+NESTED = b"[" * DEEP + b"]" * DEEP
+TOO_DEEP = b"[" * 100_000
+
 FAULTY = b"""{"title": "One", "labels": ["a"]}
 {"title": "Two", "labels": []}
 not JSON
@@ -194,7 +201,11 @@ not JSON
 {"title": {"de": "Zehn"}, "labels": ["a"]}
 {"title": "Eleven", "labels": [1.5]}
 {"title": "Twelve", "labels": "b"}
-"""
+{"title": "Thirteen", "labels": ["b\\ud800"]}
+{"title": "Fourteen", "labels": %s}
+{"title": %s, "labels": ["a"]}
+{"title": "Sixteen", "labels": ["a"], "more": %s}
+""" % (NESTED, NESTED, TOO_DEEP)
 FAULTS = {
     2: "without labels",
     3: "not valid JSON",
@@ -205,6 +216,10 @@ FAULTS = {
     9: "without the field 'labels'",
     10: "a text is a string, not",
     11: "a label is a string or an integer, not 1.5",
+    13: "a label is 'b.ud800', which is not valid Unicode",
+    14: "a label is a string or an integer, not ",
+    15: "a text is a string, not ",
+    16: "not valid JSON",
 }
 
 
@@ -228,7 +243,7 @@ def test_strict(tmp_path, line):
     """Each fault by itself is fatal."""
     lines = FAULTY.splitlines(keepends=True)
     (tmp_path / "f.jsonl").write_bytes(lines[0] + lines[line - 1])
-    with pytest.raises(ValueError, match=rf"f\.jsonl, line 2: .*{FAULTS[line]}"):
+    with pytest.raises(ValueError, match=rf"^[^,]*f\.jsonl, line 2: [^,]*{FAULTS[line]}"):
         list(read_documents(tmp_path / "f.jsonl", text="title", labels="labels", strict=True))
 
 
@@ -236,7 +251,7 @@ def test_all_rows_of_an_incomplete_file(tmp_path):
     """For predictions every row counts, and labels do not."""
     (tmp_path / "f.jsonl").write_bytes(FAULTY)
     documents = list(read_documents(tmp_path / "f.jsonl", text="title", complete=False))
-    assert [d.line for d in documents] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert [d.line for d in documents] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
     assert documents[1].text == {"title": "Two"}
     assert documents[2].text == ""
 
@@ -259,7 +274,7 @@ def test_cells_that_are_missing(tmp_path):
             "which fields hold the text.*There are 'x', 'labels'.*--text",
         ),
         ("d.jsonl", '{"title": "One", "a": 1, "b": 2}', "which field holds the labels.*--labels"),
-        ("d.csv", "a,a\n1,2\n", "two columns are called 'a'"),
+        ("d.csv", "a,a\n1,2\n", "2 columns are called 'a'"),
         ("d.txt", "just some words\nand more\n", "not a file of documents in a known format.*--format"),
         ("d.txt", "2 3 4\n0 1:1\n", "not a file of documents"),
         ("d.csv", b"\xff\xfea\0".decode("utf-16"), "UTF-16"),
@@ -325,6 +340,103 @@ def test_rows_of_features_stay_what_they_were():
         assert sniff(beginning, "train.txt") == kind
 
 
+ANNIF = "An old book\thttp://x/arabiska\nTwo\tarabiska; kemi\nThree\ta b\nFour\ta|b\nFive\t<u:a>, <u:b>\n"
+
+
+def test_other_separators_than_annif_has(tmp_path):
+    """Nothing is trained on a label `arabiska;`."""
+    path = write(tmp_path / "d.tsv", ANNIF)
+    documents = read_documents(path, format="annif")
+    assert [(d.line, d.labels) for d in documents] == [(1, ["http://x/arabiska"]), (3, ["a", "b"])]
+    assert documents.problems.report() == [
+        f"{path}: 1 row with labels that '{mark}' separates, not blanks: left out, see --label-separator "
+        f"(line {line})"
+        for mark, line in ((";", 2), ("|", 4), (",", 5))
+    ]
+    with says(
+        f"{path}, line 2: labels are separated by blanks here, but there is 'arabiska;'; if ';' separates "
+        "them, pass --label-separator ';'"
+    ):
+        list(read_documents(path, format="annif", strict=True))
+    given = {d.line: d.labels for d in read_documents(path, format="annif", label_separator=";")}
+    assert given[2] == ["arabiska", "kemi"]
+    assert given[3] == ["a b"]
+    taken = {d.line: d.labels for d in read_documents(path, format="annif", label_separator="space")}
+    assert taken[2] == ["arabiska;", "kemi"]
+
+
+def test_formats_that_say_how_labels_are_separated(tmp_path):
+    path = write(tmp_path / "d.txt", "__label__a one two\n")
+    with says(f"{path} is a file of fasttext, a format that says how labels are separated"):
+        read_documents(path, label_separator=";")
+
+
+# Lines without end
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["d.jsonl", "d.tsv", "d.csv", "d.txt"])
+def test_a_line_without_end(tmp_path, name, packed):
+    """It is not read to its end, which may be far away."""
+    first = {
+        "d.jsonl": b'{"title": "One two", "labels": ["a"]}',
+        "d.tsv": b"title\tlabels",
+        "d.csv": b"title,labels",
+        "d.txt": b"__label__a one",
+    }[name]
+    content = first + b"\n" + b"x" * 3_000_000 + b"\n"
+    path = tmp_path / (name + ".gz" * packed)
+    path.write_bytes(gzip.compress(content) if packed else content)
+    message = (
+        f"{path}, line 2: it is longer than 100,000 bytes; if this is meant, allow more by --max-line "
+        "(max_line=)"
+    )
+    for strict in (False, True):
+        with says(message):
+            list(read_documents(path, labels="labels", strict=strict, max_line=100_000))
+    fault = list(read_documents(path, text="title", labels="labels", complete=False, max_line=3_000_001))
+    assert [document.line for document in fault][-1] == 2
+
+
+def test_a_line_without_end_takes_little_memory(tmp_path):
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b"{" + b" " * 100_000_000, 1))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="line 1: it is longer than 1,000,000 bytes"):
+        read_documents(tmp_path / "d.jsonl.gz", max_line=1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
+    with pytest.raises(ValueError, match="line 1: it is longer than 67,108,864 bytes"):
+        read_documents(tmp_path / "d.jsonl.gz")
+
+
+def test_a_quote_that_is_not_closed(tmp_path):
+    rows = "".join(f"Title {i} of a book,a\n" for i in range(1000))
+    path = write(tmp_path / "d.csv", f'title,labels\nOne two,a\n"Two three,b\n{rows}')
+    with says("line 3: the row that begins there (is a quote not closed?) is longer than 10,000 bytes"):
+        list(read_documents(path, max_line=10_000))
+    whole = write(tmp_path / "e.csv", f'title,labels\nOne two,a\n{rows}"Two\nthree",b\n')
+    assert len(list(read_documents(whole, max_line=100))) == 1002
+    with pytest.raises(ValueError, match="max_line is 0, but must be at least 1"):
+        read_documents(whole, max_line=0)
+
+
+def test_a_line_of_label_names_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("bonsai_xmc.datasets._documents.problems.MAX_LINE", 1000)
+    path = write(tmp_path / "names.tsv", "a\tb\nc\t" + "d" * 2000)
+    with pytest.raises(ValueError, match=r"names.tsv, line 2: it is longer than 1,000 bytes$"):
+        read_label_names(path)
+
+
+def test_a_header_of_very_many_columns(tmp_path):
+    names = [f"c{i}" for i in range(100_000)]
+    path = write(tmp_path / "d.csv", "title," + ",".join(names) + "\n" + "a b" + "," * len(names) + "\n")
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=r"which field holds the labels\? .* 'c48' and 99,951 more"):
+        read_documents(path)
+    assert time.process_time() - begin < 10  # comparing each name with each takes minutes
+
+
 # Names of labels
 
 
@@ -354,6 +466,13 @@ def test_label_names_by_line(tmp_path):
         ("a\tb\nc\n", "line 2: there is no tab"),
         ('{"id": 1}\n', "line 1: .* has no id or no name"),
         ('{"id": 1, "name": "x"}\n{\n', "line 2: not valid JSON"),
+        ('{"id": 1, "name": "x"}\n{"id": null, "name": "y"}\n', "line 2: .* has no id or no name"),
+        ('{"id": 1, "name": null}\n', "line 1: .* has no id or no name"),
+        ('{"id": true, "name": "x"}\n', "line 1: a label is a string or an integer, not True"),
+        ('{"id": "a\\ud800", "name": "x"}\n', "line 1: a label is 'a.ud800', which is not valid Unicode"),
+        ('{"id": "a", "name": "x\\ud800"}\n', "line 1: the label 'a' has the text 'x.ud800', which is not"),
+        ('{"id": "a", "name": %s}\n' % ("[" * 800 + "]" * 800), r"line 1: a text is a string, not \["),
+        ('{"id": %s, "name": "x"}\n' % ("[" * 800 + "]" * 800), "line 1: a label is a string or an integer"),
         ("a\tb\n\xff\t", "holds no names|not UTF-8"),
     ],
 )

@@ -250,7 +250,7 @@ def test_one_row_in_any_form(data):
 
 
 def test_names(of_texts):
-    with says("the model has no label 'brick'; there is 'bricks'"):
+    with says("the model has no label 'brick'; did you mean 'bricks'?"):
         of_texts.explain("bricks", "brick")
     named = texts(classifiers="one_vs_rest").fit(RECORDS, [["b", "h"], ["h"], ["t"], ["s"]])
     named.set_label_names({"b": "Bricks & walls", "h": "Houses", "t": "Houses"})

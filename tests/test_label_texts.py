@@ -218,7 +218,7 @@ def test_candidates_are_the_best_of_each_kind(monkeypatch):
     X = random_csr((30, 40), density=0.3, rng=rng, dtype=np.float32)
     Y = sp.csr_array((rng.random((30, 200)) < 0.02).astype(np.float32))
     monkeypatch.setattr(prior_search, "_CANDIDATES", 12)
-    problem = Bonsai()._problem(Bonsai()._read(X, Phases(None))[0], Y)
+    problem = Bonsai()._problem(Bonsai()._read(X, Y, Phases(None))[0], Y)
     weights = random_csr((200, 40), density=0.2, rng=rng, dtype=np.float32)
     vectors = random_csr((260, 40), density=0.2, rng=rng, dtype=np.float32)
     bias = np.full(200, -1, np.float32)

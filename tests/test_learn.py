@@ -248,9 +248,11 @@ def test_command(bonsai):
     bonsai("train", "old.jsonl", "--keep-rows", *options, "-o", "old.bonsai")
     assert "kept rows" in bonsai("info", "old.bonsai")
     said = bonsai("learn", "old.bonsai", "new.jsonl", "-o", "new.bonsai")
-    assert said.startswith("new.bonsai: 1 rows more, 3 in all; 1 new labels, 3 in all; ")
+    assert said.startswith("new.bonsai: 1 row more, 3 in all; 1 new label, 3 in all; ")
     assert bonsai("labels", "new.bonsai") == "bricks\t1\nheat\t2\nantiques\t1\n"
     report = json.loads(bonsai("learn", "old.bonsai", "new.jsonl", "-o", "new.bonsai", "--json"))
     assert (report["new rows"], report["new labels"]) == (1, 1)
     bonsai("train", "old.jsonl", *options, "-o", "none.bonsai")
-    assert "train it with keep_rows=True" in error_of(bonsai, "learn", "none.bonsai", "new.jsonl", "-o", "x")
+    assert "train it with keep_rows=True (bonsai train --keep-rows)" in error_of(
+        bonsai, "learn", "none.bonsai", "new.jsonl", "-o", "x"
+    )

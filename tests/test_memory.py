@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from benchmarks import memory
 
-from bonsai_xmc import Bonsai
+from bonsai_xmc import Bonsai, TextBonsai
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.strategy import resolve
@@ -58,7 +58,7 @@ def test_the_estimate_is_close_to_the_peak(medium, params):
 
 def problem_of(data):
     model = Bonsai()
-    return model._problem(model._read(data.X_train, Phases(None))[0], data.Y_train)
+    return model._problem(model._read(data.X_train, data.Y_train, Phases(None))[0], data.Y_train)
 
 
 def test_label_vectors_are_counted(generated):
@@ -74,6 +74,28 @@ def test_label_vectors_are_counted(generated):
     frequency = np.bincount(X.indices, minlength=X.shape[1])
     assert found.n_used_features == np.count_nonzero(frequency)
     assert found.n_singletons == np.count_nonzero(frequency == 1)
+
+
+def test_texts_are_estimated_with_the_features_that_are_selected():
+    """`fit` keeps some of the n-grams, by the labels; the estimate is for these, whatever gives it."""
+    rng = np.random.default_rng(0)
+    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
+    texts = [" ".join(rng.choice(words, 12)) for _ in range(400)]
+    labels = [[int(label)] for label in rng.integers(0, 20, 400)]
+    model = TextBonsai(word_ngrams={1: 1, 2: 1}, min_df=1, max_ngrams=100, n_jobs=1)
+    told = []
+    model.fit(iter(texts), labels, on_estimate=told.append)
+    assert {name: n for name, n, _ in model.blocks_}["word 2"] == 100
+    rows = model.fitted_.text.transform([[texts]], 1)
+    selected = Bonsai(n_jobs=1).memory_estimate(rows, labels)
+    given = rows.indptr.nbytes + rows.indices.nbytes + rows.data.nbytes
+    everything = model.set_params(max_ngrams=None).memory_estimate(texts, labels)
+    assert told[0]["model_bytes"] == selected["model_bytes"] < everything["model_bytes"]
+    assert abs(told[0]["training_bytes"] - selected["training_bytes"]) <= given
+    assert told[0]["training_bytes"] < everything["training_bytes"]
+    assert model.set_params(max_ngrams=100).memory_estimate(texts, labels) == told[0]
+    with pytest.raises(ValueError, match=r"fields='auto' chooses .* pass on_estimate to fit"):
+        model.set_params(fields="auto").memory_estimate(texts, labels)
 
 
 def test_bounds_are_above_what_is_counted(generated):

@@ -383,7 +383,7 @@ def test_errors_of_the_command(folder, bonsai):
     assert "has no field 'colour'" in error_of(
         bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--by", "colour"
     )
-    assert "needs a model, or predictions as JSON lines, but lines.tsv is neither" in error_of(
+    assert "lines.tsv, line 2: not a prediction" in error_of(
         bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--against", "lines.tsv"
     )
     assert "dev.jsonl, line 1: not a prediction" in error_of(

@@ -8,12 +8,13 @@ import stat
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bonsai_xmc import Bonsai, FormatError
+from bonsai_xmc import Bonsai, FormatError, TextBonsai
 from bonsai_xmc._base import files
 from bonsai_xmc._modelfile import container
 
@@ -345,3 +346,88 @@ def test_weights_of_another_kind(model, tmp_path):
     container.write(path, file.arrays, metadata, file.requires)
     with pytest.raises(FormatError, match="was made by a newer bonsai-xmc: its weights are 'float32'"):
         Bonsai.load(path)
+
+
+# --- what a file cannot hold is refused before training ---
+
+HALF = "x\ud800"  # half of a surrogate pair has no place in UTF-8
+TEXTS, LABELS = ["old brick houses", "heat pumps", "brick walls", "a heat pump"], [["a"], ["b"], ["a"], ["b"]]
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    def fail(*_args, **_options):
+        pytest.fail("training has begun")
+
+    monkeypatch.setattr("bonsai_xmc._estimator.train", fail)
+    monkeypatch.setattr("bonsai_xmc._text.tuning.tune", fail)
+
+
+@pytest.mark.parametrize(
+    ("label_texts", "labels", "message"),
+    [
+        ({"a": f"brick {HALF}"}, LABELS, r"label_texts\['a'\] holds 'brick x\\ud800', which is not valid"),
+        ({"a": ["brick", HALF]}, LABELS, r"label_texts\['a'\] holds 'x\\ud800', which is not valid Unicode"),
+        ({HALF: "brick"}, LABELS, r"label_texts holds the label 'x\\ud800', which is not valid Unicode"),
+        ({"x": "brick"}, [[1], [2], [1], [2]], "label_texts has the label 'x', but .* are integers"),
+        ({10**30: "brick"}, [[1], [2], [1], [2]], "label_texts: the label 10{30}; integer labels lie from 0"),
+        ({"a": "xyzzy"}, LABELS, "label_texts has no text with a word of the documents"),
+    ],
+)
+def test_label_texts_are_checked_before_training(no_training, label_texts, labels, message):
+    model = TextBonsai(min_df=1, label_texts=label_texts, classifiers="one_vs_rest")
+    with pytest.raises(ValueError, match=message):
+        model.fit(TEXTS, labels)
+    if "not valid" in message:  # where weights are searched for, which needs models, before that, too
+        with pytest.raises(ValueError, match=message):
+            model.set_params(fields="auto").fit(TEXTS, labels)
+
+
+def test_label_texts_that_leaf_classifiers_cannot_use_are_refused_before_training(no_training):
+    model = TextBonsai(min_df=1, label_texts={"a": "brick"}, classifiers="leaf")
+    with pytest.raises(ValueError, match="label_texts needs one-vs-rest classifiers"):
+        model.fit(TEXTS, LABELS)
+
+
+@pytest.mark.parametrize("name", ["lowercase", "sublinear_tf", "smooth_idf", "char_boundaries"])
+@pytest.mark.parametrize("value", [object(), 1, None, "yes", np.nan])
+def test_switches_of_texts_are_true_or_false(no_training, name, value):
+    with pytest.raises(ValueError, match=f"{name} is .*, but must be True or False"):
+        TextBonsai(min_df=1, **{name: value}).fit(TEXTS, LABELS)
+
+
+def test_names_of_features_are_checked_before_training(no_training):
+    pandas = pytest.importorskip("pandas")
+    X = np.eye(4, dtype=np.float32)
+    for columns, message in (
+        (["u", HALF, "v", "w"], r"X holds the feature name 'x\\ud800', which is not valid Unicode"),
+        (["u", "v", "u", "w"], "(?i)two .*'u'|unique column names"),
+    ):
+        frame = pandas.DataFrame(X, columns=pandas.Index(columns, dtype=object))
+        with pytest.raises(ValueError, match=message):
+            Bonsai().fit(frame, LABELS)
+
+
+def test_labels_and_names_that_are_added_later():
+    model = TextBonsai(min_df=1, classifiers="one_vs_rest").fit(TEXTS, LABELS)
+    for give, message in (
+        (lambda: model.set_label_names({"a": HALF}), r"names\['a'\] holds 'x\\ud800', which is not valid"),
+        (lambda: model.add_labels({"c": f"brick {HALF}"}), r"texts\['c'\] holds 'brick x\\ud800', which is"),
+        (lambda: model.add_labels({HALF: "brick"}), r"texts holds the label 'x\\ud800', which is not valid"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            give()
+    with pytest.raises(TypeError, match=r"names\['b'\] is None, but names are strings"):
+        model.set_label_names({"a": "bricks", "b": None})
+    assert model.label_names_ == ["a", "b"]
+
+
+@pytest.mark.parametrize("number", [Fraction(1, 2), np.float32(0.5), np.longdouble(0.5)])
+def test_numbers_of_any_type_are_parameters(tmp_path, number):
+    """They are real numbers, which is all that the rules of parameters ask for."""
+    numbers = dict.fromkeys(("C", "tol", "prune", "tail_exponent", "threshold", "power"), number)
+    model = TextBonsai({"title": number}, min_df=1, classifiers="one_vs_rest", **numbers)
+    model.fit([{"title": text} for text in TEXTS], LABELS).save(tmp_path / "m")
+    again = TextBonsai.load(tmp_path / "m").get_params()
+    assert {again[name] for name in numbers} == {0.5}
+    assert again["fields"] == {"title": 0.5}

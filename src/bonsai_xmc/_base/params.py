@@ -5,7 +5,7 @@ A new parameter is a row here, its place in the signature of `Bonsai`, and its u
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -290,10 +290,25 @@ def check(name: str, value: Any) -> None:
         raise ValueError(f"{name} is {shown}, but must be {rule.text}")
 
 
-def check_params(params: Mapping[str, Any]) -> None:
-    """Raise ValueError for the first parameter that breaks its rule; `_strategy` checks how they fit."""
+def plain(value: Any) -> Any:
+    """A number or a word of any type as Python's own, which files can hold; anything else as it is."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return str(value) if isinstance(value, str) else value
+
+
+def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters, numbers as Python's own; `_selection.strategy` checks how they fit.
+
+    Raise ValueError for the first that breaks its rule.
+    """
     for name in PARAMETERS:
         check(name, params[name])
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")
+    return {name: plain(value) for name, value in params.items()}

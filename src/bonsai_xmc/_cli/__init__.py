@@ -30,6 +30,7 @@ from . import (
     train,
 )
 from .arguments import make_parser
+from .io import UsageError
 
 _COMMANDS = {
     "train": train.run,
@@ -72,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(
             args, f"bonsai: error: {text if text.startswith(NO_MEMORY) else f'{NO_MEMORY} ({text})'}", 1
         )
+    except UsageError as error:
+        return _fail(args, f"bonsai: error: {_one_line(error)}", 2)
     except (ValueError, OSError, ImportError) as error:
         return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
     return 0

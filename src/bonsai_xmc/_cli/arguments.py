@@ -17,6 +17,7 @@ from bonsai_xmc._base.params import (
 from bonsai_xmc._base.rules import integer
 from bonsai_xmc._model.calibration import METHODS
 from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents.problems import MAX_LINE
 
 from .calibrate import objective
 from .predict_texts import OUTPUT_FORMATS
@@ -33,6 +34,15 @@ def _fields(text: str) -> dict[str, float | None]:
     if not fields:
         raise ValueError("no field")
     return fields
+
+
+def _port(text: str) -> int:
+    if not 0 <= int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port; ports lie from 0 to 65535")
+    return int(text)
+
+
+_fields.__name__, _port.__name__ = "list of fields", "port"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -135,15 +145,21 @@ def _add_predict(command: argparse.ArgumentParser) -> None:
         "--output-format",
         choices=OUTPUT_FORMATS,
         help="with a model of texts (default: table for a text and on a terminal, otherwise by the name of "
-        "OUT: .jsonl, .tsv, or .txt for scores as of the Extreme Classification Repository)",
+        "OUT: .jsonl, .csv, .tsv, or .txt for scores as of the Extreme Classification Repository)",
     )
     add(
         "--threshold",
         **PARAMETERS["threshold"].rule.options,
         help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
-    add("--restrict", nargs="+", metavar=_LABELS, help="find only these labels; @FILE: one on each line")
-    add("--exclude", nargs="+", metavar=_LABELS, help="do not find these labels")
+    # one value each: with several, the text that follows would be one of them
+    add(
+        "--restrict",
+        action="append",
+        metavar=_LABELS,
+        help="find only this label; may be repeated; @FILE: one on each line",
+    )
+    add("--exclude", action="append", metavar=_LABELS, help="do not find this label; likewise")
     _add_fields(command.add_argument_group(TEXTS), labels=False)
     _add_prediction_parameters(command)
 
@@ -152,7 +168,12 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("model", metavar="MODEL", help="model file; -: standard input")
     _add_rows(command, "INPUT", "tst", labels=False)
-    add("--row", type=int, metavar="N", help="row of a file, counted from 0 (default: the first)")
+    add(
+        "--row",
+        type=int,
+        metavar="N",
+        help="row of a file, as predict counts them: the line of a document, from 1 (default: the first)",
+    )
     add(
         "--label",
         action="append",
@@ -299,7 +320,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("models", metavar="MODEL", nargs="+", help="model files of texts; each is served under its file name")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine alone)")
-    add("--port", type=int, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
+    add("--port", type=_port, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
     add("--workers", type=int, default=1, metavar="N", help="processes, which share the models (default: 1)")
     add(
         "--api-key-file",
@@ -339,6 +360,13 @@ def _add_fields(group: Any, labels: bool = True) -> None:
             help="separator of labels in a string, or one of the words space, none (default: detected)",
         )
     add("--strict", action="store_true", help="stop with an error at the first faulty row")
+    add(
+        "--max-line",
+        type=int,
+        metavar="BYTES",
+        help="maximum length of a line, or of a row of a CSV file; a longer one is an error "
+        f"(default: {MAX_LINE})",
+    )
 
 
 def _add_rows(command: argparse.ArgumentParser, name: str, split: str, labels: bool = True) -> None:

@@ -17,10 +17,9 @@ from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 
 from . import evaluate_report, evaluate_texts, models
+from .evaluate_texts import CUTOFFS, cutoffs_of
 from .io import Inputs, check_output
 from .texts import of_model, texts_of
-
-_CUTOFFS = (1, 3, 5)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -28,10 +27,10 @@ def run(args: argparse.Namespace) -> None:
     if args.report is None and (args.against is not None or args.by):
         raise ValueError(f"--{'against' if args.by is None else 'by'} needs --report FILE")
     check_output(args.report, inputs.files(args.split))
-    if args.report is None and not os.path.isdir(args.model) and inputs.kind(args.model) == "jsonl":
-        return _show(args, evaluate_texts.evaluate(args, inputs, args.k or list(_CUTOFFS)))
+    if args.report is None and evaluate_texts.holds_predictions(inputs, args.model):
+        return _show(args, evaluate_texts.evaluate(args, inputs))
     if args.report is not None:
-        return evaluate_report.run(args, inputs, args.k or list(_CUTOFFS))
+        return evaluate_report.run(args, inputs, args.k or list(CUTOFFS))
     found: dict[str, float] = {}
     if _holds_predictions(args, inputs):
         predictions, Y, Y_train = _with_predictions(args, inputs)
@@ -43,17 +42,12 @@ def run(args: argparse.Namespace) -> None:
         Y_train = inputs.labels(args, args.train, "trn", Expected(n_labels=Y.shape[1], owner=args.model))
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
-    result = metrics.evaluate(Y, predictions, Y_train, _cutoffs(args, Y.shape[1]), **options) | found
+    result = metrics.evaluate(Y, predictions, Y_train, cutoffs_of(args, Y.shape[1]), **options) | found
     _show(args, result)
 
 
 def _show(args: argparse.Namespace, result: dict[str, float]) -> None:
     print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
-
-
-def _cutoffs(args: argparse.Namespace, n_labels: int) -> list[int]:
-    """Those that were asked for; by default those of 1, 3 and 5 that make sense."""
-    return args.k or [k for k in _CUTOFFS if k <= max(1, n_labels)]
 
 
 def _holds_predictions(args: argparse.Namespace, inputs: Inputs) -> bool:
@@ -104,15 +98,7 @@ def _with_texts(
     if not truth:
         raise ValueError(f"{args.data} holds no document with text and labels")
     Y = over_classes(truth, model.classes_)
-    total = sum(map(len, truth))
-    if total > Y.nnz:
-        only_rows = bool(model.label_counts_.all())
-        why = "do not occur in training" if only_rows else "have neither training rows nor texts"
-        print(
-            f"bonsai: warning: {inputs.name(args.data)}: {total - Y.nnz:,} of {total:,} true labels "
-            f"({100 * (total - Y.nnz) / total:.1f} %) {why}; the figures leave them out",
-            file=sys.stderr,
-        )
+    evaluate_texts.tell_left_out(inputs.name(args.data), sum(map(len, truth)), Y.nnz, model)
     _tell_recall_without_rows(ids, Y, model.label_counts_)
     return ids, Y, models.same_frequencies(model.label_counts_, model.n_rows_fit_), found
 
@@ -134,7 +120,7 @@ def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
 
 def _ranked(args: argparse.Namespace, model: Bonsai, parts: Iterable[Any]) -> tuple[Any, dict[str, float]]:
     """The best labels of all rows, and with ``--exact`` the share of these that the model's search finds."""
-    cutoffs = _cutoffs(args, len(model.classes_))
+    cutoffs = cutoffs_of(args, len(model.classes_))
     k = max(cutoffs)
     ids: list[Any] = [np.empty((0, k), np.int32)]
     exact: list[Any] = [np.empty((0, k), np.int32)]

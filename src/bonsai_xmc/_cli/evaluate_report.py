@@ -44,18 +44,19 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
     report = _report(args, model, list(found.values()), _names(list(found)), cutoffs)
     with writing(args.report) as file:
         file.write(report.to_html().encode())
+    total = report.n_true + report.left_out
+    evaluate_texts.tell_left_out(inputs.name(args.data), total, report.n_true, model)
     _show(args, report)
 
 
 def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> _Rows:
-    """The second model, or the predictions of any system as JSON lines."""
-    kind = "model" if os.path.isdir(args.against) else inputs.kind(args.against)
-    if kind == "jsonl":
+    """The second model, or the predictions of any system."""
+    if evaluate_texts.holds_predictions(inputs, args.against):
         return _predicted(inputs, args.against, depth)
-    if kind != "model":
+    if not os.path.isdir(args.against) and inputs.kind(args.against) != "model":
         raise ValueError(
-            f"--against needs a model, or predictions as JSON lines, but {inputs.name(args.against)} is "
-            "neither"
+            f"--against needs a model, or predictions as JSON lines, CSV or TSV, but "
+            f"{inputs.name(args.against)} is neither"
         )
     return _ranked(
         args, models.load(argparse.Namespace(**vars(args) | {"model": args.against}), inputs), inputs, depth
@@ -192,8 +193,15 @@ def _show(args: argparse.Namespace, report: metrics.Report) -> None:
             for name, found in report.by.items()
         }
         errors = {name: bins.error for name, bins in report.reliability.items()}
-        content = {"results": report.results, "differences": differences, "by": by}
-        print(json.dumps(content | {"calibration_error": errors}, indent=2), file=out)
+        content = {
+            "true_labels": report.n_true,
+            "left_out_labels": report.left_out,
+            "results": report.results,
+            "differences": differences,
+            "by": by,
+            "calibration_error": errors,
+        }
+        print(json.dumps(content, indent=2), file=out)
         return
     results = report.results
     print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))), file=out)

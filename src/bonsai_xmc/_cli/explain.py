@@ -5,7 +5,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from bonsai_xmc import Bonsai, Explanation, TextBonsai, WhyNot
@@ -43,29 +42,32 @@ def run(args: argparse.Namespace) -> None:
 
 def _row(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Any:
     """The text, the record or the row of a matrix."""
-    if args.row is not None and args.row < 0:
-        raise ValueError(f"--row is {args.row}, but rows are counted from 0")
+    if args.row is not None and args.row < 1:
+        raise ValueError(f"--row is {args.row}, but rows are counted from 1")
     if not isinstance(model, TextBonsai):
         models.check_no_document_options(args)
         X = inputs.features(args, models.expected(args, model))
-        row = args.row or 0
-        if row >= X.shape[0]:
-            raise _no_row(row, X.shape[0], inputs.name(args.data))
-        return X[[row]]
+        row = args.row or 1
+        if row > X.shape[0]:
+            raise ValueError(f"--row is {row}, but {inputs.name(args.data)} has {X.shape[0]:,} rows")
+        return X[[row - 1]]
     if not is_file(args.data):
         if args.row is not None:
             raise ValueError("--row is for files, but a text was given")
         return args.data
-    row = args.row or 0
     documents = (d for chunk in of_model(args, model, inputs, complete=False) for d in chunk)
-    found = list(islice(documents, row + 1))
-    if len(found) <= row:
-        raise _no_row(row, len(found), inputs.name(args.data))
-    return texts_of([found[row]], model)[0]
-
-
-def _no_row(row: int, n_rows: int, name: str) -> ValueError:
-    return ValueError(f"--row is {row}, but {name} has {n_rows:,} rows, counted from 0")
+    line = 0
+    for document in documents:
+        line = document.line
+        if args.row is None or line == args.row:
+            return texts_of([document], model)[0]
+        if line > args.row:
+            break
+    name = inputs.name(args.data)
+    if args.row is None:
+        raise ValueError(f"{name} holds no document")
+    near = "the next one is at" if line > args.row else "the last one is at"
+    raise ValueError(f"--row is {args.row}, but {name} has no document at this line; {near} line {line}")
 
 
 def _answers(args: argparse.Namespace, model: Bonsai, x: Any) -> tuple[list[Explanation], list[WhyNot]]:

@@ -16,15 +16,19 @@ from bonsai_xmc import Bonsai, FormatError
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
 from bonsai_xmc._estimators.text import load_any
-from bonsai_xmc.datasets import Documents, read_documents
+from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
-from bonsai_xmc.datasets._documents import open_documents
+from bonsai_xmc.datasets._documents import open_documents, open_file
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
 from bonsai_xmc.datasets._mapped import is_mapped
 from bonsai_xmc.datasets._reading import Expected, Options, Rows, mapped_rows, read_matrix, read_rows
 
 STANDARD = "-"  # standard input or output
 _STANDARD_INPUT = "standard input"
+
+
+class UsageError(ValueError):
+    """A command that is wrong in itself; exit code 2."""
 
 
 class Inputs:
@@ -93,16 +97,7 @@ class Inputs:
         if path in self._read:
             source = self._read[path]
             return open_documents(io.BytesIO(source.data), source.name, format, options)
-        text, labels, separator, complete, strict = options
-        return read_documents(
-            path,
-            text=text,
-            labels=labels,
-            format=format,
-            label_separator=separator,
-            complete=complete,
-            strict=strict,
-        )
+        return open_file(path, format, options)
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
         """Features and labels of the arguments DATA and LABELS."""

@@ -10,6 +10,7 @@ from bonsai_xmc._model.labels import keys_of
 
 from .io import Inputs, check_output, save_model, writing
 from .label_lists import lines_of, marked, words_of
+from .report import count, in_bytes
 
 _EDITS = ("restrict", "drop", "rename", "merge", "add")
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json and args.output != "-":
         print(json.dumps(report, indent=2))
     elif not args.quiet and args.output != "-":
-        print(f"{args.output}: {report['labels']:,} labels instead of {before:,}, {size / 1e6:,.1f} MB")
+        print(f"{args.output}: {count(report['labels'], 'label')} instead of {before:,}, {in_bytes(size)}")
 
 
 def _edited(args: argparse.Namespace, model: Bonsai) -> Bonsai:
@@ -91,10 +92,10 @@ def _listed(model: Bonsai, as_json: bool) -> Iterator[str]:
     text = model.fitted_.text
     names = text.label_names if text is not None and text.label_names else [""] * len(model.classes_)
     labels, counts = model.classes_.tolist(), model.label_counts_.tolist()
-    for label, count, name in zip(labels, counts, names, strict=True):
+    for label, n_rows, name in zip(labels, counts, names, strict=True):
         if as_json:
             named = {"name": name} if name else {}
-            yield json.dumps({"label": label, **named, "rows": count}, ensure_ascii=False)
+            yield json.dumps({"label": label, **named, "rows": n_rows}, ensure_ascii=False)
         else:
-            cells = [str(label), str(count), *([name] if name else [])]
+            cells = [str(label), str(n_rows), *([name] if name else [])]
             yield "\t".join(cell.translate(clean) for cell in cells)

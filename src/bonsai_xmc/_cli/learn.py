@@ -3,12 +3,14 @@
 import argparse
 import json
 import sys
+from typing import Any
 
 from bonsai_xmc import TextBonsai
+from bonsai_xmc._training.learn import check_can_learn
 
 from . import models
 from .io import STANDARD, Inputs, check_output, save_model
-from .report import in_bytes
+from .report import count, in_bytes
 from .rows import labelled_rows
 
 
@@ -16,6 +18,7 @@ def run(args: argparse.Namespace) -> None:
     inputs = Inputs(args.model, args.data, args.labels)
     check_output(args.output, inputs.files(args.split))
     model = models.load(args, inputs)
+    check_can_learn(model.fitted_)  # before anything is read
     X, Y = labelled_rows(args, model, inputs, new_labels=True)
     if isinstance(model, TextBonsai):
         X = list(X)  # labels are complete when all texts are read
@@ -23,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     size = save_model(learnt, args.output)
     kept = learnt.fitted_.rows
     assert kept is not None
-    report = {
+    report: dict[str, Any] = {
         "model": args.output,
         "bytes": size,
         "rows": learnt.n_rows_fit_,
@@ -37,8 +40,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2), file=out)
     elif not args.quiet:
         print(
-            f"{args.output}: {report['new rows']:,} rows more, {report['rows']:,} in all; "
-            f"{report['new labels']:,} new labels, {report['labels']:,} in all; {in_bytes(size)}, "
+            f"{args.output}: {count(report['new rows'], 'row')} more, {report['rows']:,} in all; "
+            f"{count(report['new labels'], 'new label')}, {report['labels']:,} in all; {in_bytes(size)}, "
             f"{in_bytes(kept.n_bytes)} of them rows",
             file=out,
         )

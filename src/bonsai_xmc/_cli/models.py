@@ -38,7 +38,7 @@ def top_k(args: argparse.Namespace, model: Bonsai, X: Any, k: int, exact: bool =
 
 def check_no_document_options(args: argparse.Namespace) -> None:
     """Options for documents are an error where there are none, rather than without effect."""
-    for name in ("text", "label_field", "label_separator", "strict", "output_format"):
+    for name in ("text", "label_field", "label_separator", "strict", "max_line", "output_format"):
         if getattr(args, name, None):
             option = "labels" if name == "label_field" else name.replace("_", "-")
             raise ValueError(f"--{option} is for documents, but {args.model} is a model of matrices")

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc._base.sniff import extension
 from bonsai_xmc.metrics._files import format_lines
 
 from . import models, predict_texts
-from .io import Inputs, check_output, writing
+from .io import Inputs, UsageError, check_output, writing
 
 
 def run(args: argparse.Namespace) -> None:
@@ -21,18 +22,30 @@ def run(args: argparse.Namespace) -> None:
         return predict_texts.run(args, model, inputs)
     models.check_no_document_options(args)
     names = _label_names(args, model, inputs)
+    named = names is not None and (args.names or args.label_names is not None)
+    _check_extension(args.output, "jsonl" if args.json else "tsv" if named else "txt")
     X = inputs.features(args, models.expected(args, model))
     n_labels = len(model.classes_)
     ids, scores = models.top_k(args, model, X, min(args.k, n_labels))
     lines: Iterator[bytes]
     if args.json:
         lines = _json_lines(ids, scores, names)
-    elif names is not None and (args.names or args.label_names):
+    elif names is not None and named:
         lines = _tsv_lines(ids, scores, names)
     else:
         lines = format_lines(ids, scores, n_labels)
     with writing(args.output) as file:
         file.writelines(lines)
+
+
+def _check_extension(path: str | None, written: str) -> None:
+    """Refuse a name that promises another format than the one of the output."""
+    end = extension(path or "")
+    if end in (".csv", ".tsv", ".jsonl", ".ndjson") and end != f".{written}":
+        raise UsageError(
+            f"-o {path}: predictions of a model of matrices are scores (.txt), with --names a .tsv file, "
+            "with --json a .jsonl file"
+        )
 
 
 def _label_names(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Sequence[str] | None:

@@ -1,6 +1,8 @@
 """``bonsai predict`` with a model of texts: tables for people, lines for programs."""
 
 import argparse
+import csv
+import io
 import json
 import shutil
 import sys
@@ -15,11 +17,12 @@ from bonsai_xmc.datasets import Document, read_label_names
 from bonsai_xmc.metrics._files import format_lines
 
 from . import models
-from .io import Inputs, writing
+from .io import Inputs, UsageError, writing
 from .texts import is_file, of_model, texts_of
 
-OUTPUT_FORMATS = ("table", "jsonl", "tsv", "xc")
-_BY_EXTENSION = {".tsv": "tsv", ".txt": "xc"}
+OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "xc")
+_BY_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "xc"}
+_COLUMNS = ("line", "id", "rank", "label", "name", "score")
 
 
 class Predicted(NamedTuple):
@@ -38,11 +41,12 @@ def run(args: argparse.Namespace, model: TextBonsai, inputs: Inputs) -> None:
         raise ValueError("--names is for models of matrices; labels of texts come with their names")
     one = [Document(1, None, args.data, [])]
     a_file = is_file(args.data)
+    format = _format(args, a_file)
     chunks = of_model(args, model, inputs, complete=False) if a_file else iter([one])
     k = min(args.k, len(model.classes_))
     predicted = (_predict(args, model, chunk, k) for chunk in chunks)
     with writing(args.output) as file:
-        file.writelines(_lines(_format(args, a_file), predicted, model, a_file))
+        file.writelines(_lines(format, predicted, model, a_file))
 
 
 def _predict(args: argparse.Namespace, model: TextBonsai, chunk: list[Document], k: int) -> Predicted:
@@ -56,15 +60,20 @@ def _format(args: argparse.Namespace, a_file: bool) -> str:
     if args.json:
         return "jsonl"
     if args.output is not None and args.output != "-":
-        return _BY_EXTENSION.get(extension(args.output), "jsonl")
+        end = extension(args.output)
+        if end and end not in _BY_EXTENSION:
+            known = ", ".join(_BY_EXTENSION)
+            raise UsageError(f"-o {args.output}: a name ends with {known}, or give --output-format")
+        return _BY_EXTENSION.get(end, "jsonl")
     return "table" if not a_file or sys.stdout.isatty() else "jsonl"
 
 
 def _lines(format: str, predicted: Iterator[Predicted], model: TextBonsai, a_file: bool) -> Iterator[bytes]:
     if format == "xc":
         return _xc_lines(list(predicted), model)
-    make = {"table": _table_lines, "jsonl": _json_lines, "tsv": _tsv_lines}[format]
-    return (line.encode() + b"\n" for line in make(predicted, model, a_file))
+    make = {"table": _table_lines, "jsonl": _json_lines, "csv": _csv_lines, "tsv": _tsv_lines}[format]
+    # texts and ids may hold halves of surrogate pairs
+    return (line.encode(errors="replace") + b"\n" for line in make(predicted, model, a_file))
 
 
 def _rows(part: Predicted) -> Iterator[tuple[Document, list[tuple[int, float]]]]:
@@ -109,18 +118,36 @@ def _json_lines(predicted: Iterator[Predicted], model: TextBonsai, a_file: bool)
             yield json.dumps({**where, "labels": suggestions}, ensure_ascii=False)
 
 
-def _tsv_lines(predicted: Iterator[Predicted], model: TextBonsai, a_file: bool) -> Iterator[str]:
-    """A line for each suggestion."""
+def _cells(predicted: Iterator[Predicted], model: TextBonsai) -> Iterator[list[str]]:
+    """A row for each suggestion; of a document without any, one without a label."""
     labels, names = _labels(model), _names(model)
-    clean = str.maketrans("\t\r\n", "   ")
-    yield "line\tid\tlabel\tname\tscore"
+    yield list(_COLUMNS)
     for part in predicted:
         for document, found in _rows(part):
-            for i, score in found:
-                cells = [document.id or "", labels[i], names[i] if names is not None else ""]
-                yield "\t".join(
-                    [str(document.line), *(cell.translate(clean) for cell in cells), f"{score:.6g}"]
-                )
+            where = [str(document.line), document.id or ""]
+            for rank, (i, score) in enumerate(found, 1):
+                yield [*where, str(rank), labels[i], names[i] if names is not None else "", f"{score:.6g}"]
+            if not found:
+                yield [*where, "", "", "", ""]
+
+
+def _csv_lines(predicted: Iterator[Predicted], model: TextBonsai, a_file: bool) -> Iterator[str]:
+    for cells in _cells(predicted, model):
+        line = io.StringIO()
+        csv.writer(line).writerow(cells)  # its own line end makes it quote cells that hold one
+        yield line.getvalue().removesuffix("\r\n")
+
+
+def _tsv_lines(predicted: Iterator[Predicted], model: TextBonsai, a_file: bool) -> Iterator[str]:
+    clean = str.maketrans("\t\r\n", "   ")
+    for cells in _cells(predicted, model):
+        yield "\t".join(_quoted(cell.translate(clean)) for cell in cells)
+
+
+def _quoted(cell: str) -> str:
+    """As the reader of TSV takes it: quotes around a whole cell are not part of it."""
+    inside = len(cell) >= 2 and cell[0] == cell[-1] == '"'
+    return '"' + cell.replace('"', '""') + '"' if inside else cell
 
 
 def _xc_lines(predicted: list[Predicted], model: TextBonsai) -> Iterator[bytes]:

@@ -158,11 +158,12 @@ def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _size(tree: dict[str, int]) -> str:
-    nodes, leaves = _count(tree["nodes"], "node"), _count(tree["leaves"], "leaf", "leaves")
+    nodes, leaves = count(tree["nodes"], "node"), count(tree["leaves"], "leaf", "leaves")
     return f"{nodes}, {leaves}, depth {tree['depth']}"
 
 
-def _count(number: int, one: str, many: str | None = None) -> str:
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: 1 row, 2 rows."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

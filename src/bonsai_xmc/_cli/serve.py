@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> None:
     }
     assert chosen.keys() <= known
     for name, value in chosen.items():
-        if name != "host" and value < (0 if name == "port" else 1):
+        if name not in ("host", "port") and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} is {value}, but must be at least 1")
     supervisor = Supervisor(args.models, Settings(**chosen, api_key=_key(args.api_key_file)))
     host, port = supervisor.address

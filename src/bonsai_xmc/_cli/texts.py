@@ -13,6 +13,7 @@ from bonsai_xmc.datasets import Document, Documents
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents.fields import LIST
+from bonsai_xmc.datasets._documents.problems import MAX_LINE
 
 from .io import STANDARD, Inputs
 
@@ -43,12 +44,35 @@ def is_file(argument: str) -> bool:
     """Whether an argument names a file; otherwise it is a text."""
     if argument == STANDARD or os.path.exists(argument):
         return True
-    if "/" in argument or argument.lower().endswith(KNOWN_EXTENSIONS):
+    path = argument.startswith(("/", "./", "../")) and len(argument.split()) == 1
+    if path or argument.lower().endswith(KNOWN_EXTENSIONS):
         raise FileNotFoundError(
             f"there is no file {argument!r}; if it is a text, pass it on standard input: "
             "echo TEXT | bonsai predict MODEL -"
         )
     return False
+
+
+def documents_of(
+    args: argparse.Namespace,
+    inputs: Inputs,
+    *,
+    fields: tuple[str, ...] = (),
+    labels: str | None = None,
+    separator: str | None = None,
+    complete: bool = True,
+) -> Documents:
+    """The documents of the argument DATA, read as the options say."""
+    options = DocumentOptions(
+        fields or tuple(args.text or ()),
+        getattr(args, "label_field", None) or labels,
+        getattr(args, "label_separator", None) or "auto",
+        complete,
+        args.strict,
+        MAX_LINE if args.max_line is None else args.max_line,
+        separator or "auto",
+    )
+    return inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
 
 
 def of_model(
@@ -60,16 +84,14 @@ def of_model(
     """
     text = model.fitted_.text
     assert text is not None
-    format = args.format if args.format in FORMATS else "auto"
     fields = text.plan.fields or tuple(args.text or ())
     fields = (*fields, *(name for name in more if name not in fields))
-    source = text.source
-    labels = getattr(args, "label_field", None) or source.get("labels")
-    separator = getattr(args, "label_separator", None) or source.get("separator", "auto")
+    separator = text.source.get("separator")
     if separator == LIST:  # the training file had lists, which need none; another one may have strings
-        separator = "auto"
-    documents = inputs.documents(
-        args.data, format, DocumentOptions(fields, labels, separator, complete, args.strict)
+        separator = None
+    labels = text.source.get("labels")
+    documents = documents_of(
+        args, inputs, fields=fields, labels=labels, separator=separator, complete=complete
     )
     iterator = iter(documents)
     while chunk := list(islice(iterator, CHUNK)):

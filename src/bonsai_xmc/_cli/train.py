@@ -13,7 +13,7 @@ from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import ProgressBar
 from bonsai_xmc._text.blocks import params_from_json
-from bonsai_xmc.datasets import read_label_texts
+from bonsai_xmc.datasets import read_label_names, read_label_texts
 from bonsai_xmc.datasets._npz import read_npy
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 
@@ -56,6 +56,7 @@ def _on_features(
         "label_names",
         "label_texts",
         "strict",
+        "max_line",
         "tune",
         *(n for n in TEXT_PARAMETERS if n in given),
     ):
@@ -65,15 +66,10 @@ def _on_features(
     begin = time.perf_counter()
     rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
     reading = time.perf_counter() - begin
-    estimate = model.memory_estimate(rows.X, rows.Y)
-    if not args.quiet and not args.json:
-        memory, disk = (in_bytes(estimate[name]) for name in ("training_bytes", "model_bytes"))
-        print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
-    if model.verbose and not args.quiet:
-        args.progress = ProgressBar()
+    estimate: dict[str, Any] = {}
+    options = _options(args, model, estimate, out)
     with runner_of(args) as runner:
-        options: dict[str, Any] = {"checkpoint": args.checkpoint, "max_memory": args.max_memory}
-        model.fit(rows.X, rows.Y, runner=runner, progress=args.progress, **options)
+        model.fit(rows.X, rows.Y, runner=runner, **options)
     model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
     return model, {"reading": reading, "estimate": estimate}
 
@@ -81,6 +77,7 @@ def _on_features(
 def _on_documents(
     args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
 ) -> tuple[TextBonsai, dict[str, Any]]:
+    names = None if args.label_names is None else read_label_names(args.label_names)
     documents = train_texts.open_training(args, inputs)
     if "fields" not in given or args.text or args.tune:
         given = given | {"fields": train_texts.fields_of(args, documents)}
@@ -91,10 +88,32 @@ def _on_documents(
     if not args.quiet and not args.json and documents.fields:
         said = f"texts from {', '.join(documents.fields)}; labels from {documents.label_field}"
         print(said, flush=True, file=out)
+    estimate: dict[str, Any] = {}
+    reading = train_texts.fit(args, model, documents, **_options(args, model, estimate, out))
+    if names is not None:
+        model.set_label_names(names)
+    return model, {"reading": reading, "estimate": estimate, "problems": documents.problems.counts}
+
+
+def _options(
+    args: argparse.Namespace, model: Bonsai, estimate: dict[str, Any], out: TextIO
+) -> dict[str, Any]:
+    """Options of `fit`. What training will need is noted in `estimate`, and printed."""
     if model.verbose and not args.quiet:
         args.progress = ProgressBar()
-    reading = train_texts.fit(args, model, documents)
-    return model, {"reading": reading, "problems": documents.problems.counts}
+
+    def note(found: dict[str, Any]) -> None:
+        estimate.update(found)
+        if not args.quiet and not args.json:
+            memory, disk = (in_bytes(found[name]) for name in ("training_bytes", "model_bytes"))
+            print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
+
+    return {
+        "checkpoint": args.checkpoint,
+        "max_memory": args.max_memory,
+        "progress": args.progress,
+        "on_estimate": None if args.quiet and not args.json else note,
+    }
 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:

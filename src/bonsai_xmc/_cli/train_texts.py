@@ -8,13 +8,11 @@ from typing import Any
 
 from bonsai_xmc import TextBonsai
 from bonsai_xmc._text.blocks import is_title
-from bonsai_xmc.datasets import Documents, read_label_names
-from bonsai_xmc.datasets._documents import FORMATS
-from bonsai_xmc.datasets._documents import Options as DocumentOptions
+from bonsai_xmc.datasets import Documents
 
 from .io import Inputs
 from .runner import runner_of
-from .texts import report
+from .texts import documents_of, report
 
 
 def open_training(args: argparse.Namespace, inputs: Inputs) -> Documents:
@@ -24,10 +22,7 @@ def open_training(args: argparse.Namespace, inputs: Inputs) -> Documents:
             f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
             f"of the labels: --labels {args.labels}"
         )
-    options = DocumentOptions(
-        tuple(args.text or ()), args.label_field, args.label_separator or "auto", True, args.strict
-    )
-    documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
+    documents = documents_of(args, inputs)
     if args.text and not documents.fields:
         raise ValueError(
             f"{args.data} is a file of {documents.kind} and has no fields, so --text must not be given"
@@ -50,7 +45,7 @@ def fields_of(args: argparse.Namespace, documents: Documents) -> Any:
     return list(documents.fields)
 
 
-def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> float:
+def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents, **options: Any) -> float:
     """Fit a model to documents, which are read once; the seconds that reading them took."""
     labels: list[list[str]] = []
     seconds, ended = 0.0, False
@@ -70,13 +65,7 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> fl
 
     try:
         with runner_of(args) as runner:
-            options: dict[str, Any] = {
-                "checkpoint": args.checkpoint,
-                "runner": runner,
-                "max_memory": args.max_memory,
-                "progress": args.progress,
-            }
-            model.fit(texts(), labels, **options)
+            model.fit(texts(), labels, runner=runner, **options)
     except ValueError as error:
         if labels or not ended:
             raise
@@ -86,7 +75,5 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents) -> fl
     assert text is not None
     source = {"labels": documents.label_field, "separator": documents.separator}
     model.fitted_ = replace(model.fitted_, text=replace(text, source=source if documents.fields else {}))
-    if args.label_names is not None:
-        model.set_label_names(read_label_names(args.label_names))
     report(documents)
     return seconds

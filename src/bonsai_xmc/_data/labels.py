@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight
 
-from bonsai_xmc._data.rows import is_sparse, proven_csr, select
+from bonsai_xmc._data.rows import check_encodable, is_sparse, proven_csr, select
 
 Array = npt.NDArray[Any]
 
@@ -76,7 +76,7 @@ def column_names(Y: Any) -> Array | None:
         return None
     names = [str(name) for name in Y.columns]
     for name in names:
-        _check_encodable(name, "a column of Y")
+        check_encodable(name, "a column of Y holds the label")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"Y has two columns with the name {twice!r}; names must differ")
@@ -235,7 +235,7 @@ def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
 def label_key(label: Any, place: str) -> str | int:
     """A single label, a name or an integer, as Python's own type."""
     if isinstance(label, str):
-        _check_encodable(label, place)
+        check_encodable(label, f"{place} holds the label")
         return str(label)
     if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
         raise ValueError(f"{place}: {label!r} is neither a name (a string) nor an integer")
@@ -246,7 +246,7 @@ def label_key(label: Any, place: str) -> str | int:
 
 def _label(label: Any, row: int, name: str) -> str | int:
     if isinstance(label, str):
-        _check_encodable(label, f"{name}[{row}]")
+        check_encodable(label, f"{name}[{row}] holds the label")
         return str(label)
     if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
         matrix = isinstance(label, bool | np.bool_ | float | np.floating)
@@ -257,14 +257,6 @@ def _label(label: Any, row: int, name: str) -> str | int:
     if not 0 <= label <= _INT64_MAX:
         raise ValueError(f"{name}[{row}] holds the label {label}; integer labels lie from 0 to 2⁶³ − 1")
     return int(label)
-
-
-def _check_encodable(label: str, place: str) -> None:
-    """Names are stored as UTF-8, which has no place for half of a surrogate pair."""
-    try:
-        label.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{place} holds the label {label!r}, which is not valid Unicode: {error}") from error
 
 
 def _check_unambiguous(rows: list[list[int]], name: str) -> None:

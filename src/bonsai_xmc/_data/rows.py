@@ -86,7 +86,27 @@ def training_rows(X: Any, estimator: str) -> TrainingRows:
     X = _checked(reference, X, estimator, reset=True)
     rows, n_entries = by_density(_as_core_rows(X))
     names = getattr(reference, "feature_names_in_", None)
+    if names is not None:
+        _check_names(names.tolist())
     return TrainingRows(rows, X.shape[0], X.shape[1], n_entries, names)
+
+
+def _check_names(names: list[str]) -> None:
+    """Names of features, as a file of a model can hold them."""
+    seen = set()
+    for name in names:
+        check_encodable(name, "X holds the feature name")
+        if name in seen:
+            raise ValueError(f"X has two columns with the name {name!r}; names must differ")
+        seen.add(name)
+
+
+def check_encodable(text: str, place: str) -> None:
+    """Raise ValueError for half of a surrogate pair: texts are stored as UTF-8, which has no place for it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{place} {text!r}, which is not valid Unicode: {error}") from error
 
 
 def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> CoreRows:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bonsai_xmc._explain.objects import Explanation, WhyNot
 
 Array = npt.NDArray[Any]
+Finish = Callable[[FittedModel, Work], FittedModel]
 
 
 class Bonsai(ClassifierMixin, BaseEstimator):
@@ -308,6 +309,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         runner: Runner | None = None,
         max_memory: int | str | None = "auto",
         progress: Progress | None = None,
+        on_estimate: Callable[[dict[str, Any]], None] | None = None,
     ) -> Self:
         """Learn from rows X and their label sets y (called Y elsewhere; scikit-learn passes it as `y`).
 
@@ -341,13 +343,18 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
             `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
             that it raises ends the call.
+        on_estimate : callable, optional
+            Called before training with what `memory_estimate` returns, without reading X twice. An exception
+            that it raises ends the call.
         """
-        params = self.get_params(deep=False)
-        check_params(params)
+        params = self._checked_params()
         phases = Phases(ProgressBar() if progress is None and self.verbose else progress)
-        rows, text = self._read(X, phases)
+        rows, text = self._read(X, y, phases)
         problem = self._problem(rows, y, sample_weight)
+        finish = self._finishing(problem, text, params)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        if on_estimate is not None:
+            on_estimate(self._estimate(problem, params, X, y))
         with contextlib.ExitStack() as stack:
             kept = None
             if checkpoint is not None:
@@ -371,7 +378,7 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 rows=self._kept_rows(problem, core),
                 timings=phases.seconds,
             )
-            fitted = self._finished(fitted, problem, work)
+            fitted = finish(fitted, work)
         self.fitted_ = fitted
         return self
 
@@ -389,9 +396,13 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         LOG.info("%d rows are kept, %.1f MB", rows.n_rows, rows.n_bytes / 1e6)
         return rows
 
-    def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
-        """The result of `fit`, from what was trained on the problem."""
-        return fitted
+    def _checked_params(self) -> dict[str, Any]:
+        """The parameters; ValueError if one of them makes no sense."""
+        return check_params(self.get_params(deep=False))
+
+    def _finishing(self, problem: Problem, text: FittedText | None, params: dict[str, Any]) -> Finish:
+        """What makes the result of `fit` of what was trained; what it needs is checked before training."""
+        return lambda fitted, work: fitted
 
     def _train(
         self, problem: Problem, params: dict[str, Any], seed: int, work: Work
@@ -411,8 +422,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             threshold = choose_threshold(problem, strategy, core, seed, work)
         return strategy, core, report, threshold
 
-    def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
-        """X of `fit` as rows, and the fitted vectorizer if X holds texts."""
+    def _read(self, X: Any, y: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
+        """X of `fit` as rows, and the fitted vectorizer if X holds texts, whose n-grams y helps to select."""
         return _inputs.training_rows(X, type(self).__name__), None
 
     def _rows(self, X: Any, fitted: FittedModel) -> _inputs.CoreRows:
@@ -834,9 +845,10 @@ class Bonsai(ClassifierMixin, BaseEstimator):
             "training_bytes": the peak of resident memory, X and Y included, Python and its libraries (some
             150 MB) not; "phases": the same for each phase; "model_bytes": the size of the model.
         """
-        params = self.get_params(deep=False)
-        check_params(params)
-        problem = self._problem(self._read(X, Phases(None))[0], Y)
+        params = self._checked_params()
+        return self._estimate(self._problem(self._read(X, Y, Phases(None))[0], Y), params, X, Y)
+
+    def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
         strategy, options = self._largest(problem, params)
         given = _inputs.bytes_beside(X, problem.rows.rows) + _inputs.bytes_beside(Y, ())
         return _memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)

@@ -1,27 +1,26 @@
 """`TextBonsai`: a `Bonsai` whose rows are texts, and whose file holds the vocabulary, too."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import check_params
 from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density
-from bonsai_xmc._estimators.bonsai import Bonsai
+from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density, check_encodable
+from bonsai_xmc._estimators.bonsai import Bonsai, Finish
 from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._model.fitted import FittedModel
-from bonsai_xmc._model.label_prior import add_labels
+from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import texts_of
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._selection import fields as tuning
-from bonsai_xmc._selection.prior import with_label_texts
+from bonsai_xmc._selection.prior import all_labels, with_label_texts
 from bonsai_xmc._text import blocks
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
@@ -45,13 +44,6 @@ TEXT_PARAMS = (
     "power",
     "max_ngrams",
 )
-
-
-class _Labelled(NamedTuple):
-    """The texts of `fit` with their labels: reading them needs both."""
-
-    X: Any
-    y: Any
 
 
 class TextBonsai(Bonsai):
@@ -171,17 +163,17 @@ class TextBonsai(Bonsai):
         runner: Runner | None = None,
         max_memory: int | str | None = "auto",
         progress: Progress | None = None,
+        on_estimate: Callable[[dict[str, Any]], None] | None = None,
     ) -> Self:
         """Learn from texts X and their label sets y; see `Bonsai.fit`.
 
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
         options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner}
-        options |= {"max_memory": max_memory, "progress": progress}
+        options |= {"max_memory": max_memory, "progress": progress, "on_estimate": on_estimate}
         if not tuning.is_auto(self.fields):
-            return super().fit(_Labelled(X, y), y, sample_weight, **options)
-        own = self.get_params(deep=False)
-        check_params(own)
+            return super().fit(X, y, sample_weight, **options)
+        own = self._checked_params()
         rows, names = tuning.rows_and_fields(X, self.fields)
         watch = ProgressBar() if progress is None and self.verbose else progress
         tuned = tuning.tune(own, names, rows, y, watch)
@@ -195,19 +187,35 @@ class TextBonsai(Bonsai):
         self.fitted_ = replace(fitted, text=text)
         return self
 
-    def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
+    def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
+        """What `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
+
+        The texts are read for it, which a generator allows only once: `on_estimate` of `fit` is for those.
+        "phases" are those that follow; the texts themselves do not count.
+        """
+        if tuning.is_auto(self.fields):
+            raise ValueError(
+                "fields='auto' chooses the blocks of features by training, so that there is no estimate "
+                "before; name the fields, or pass on_estimate to fit"
+            )
+        return super().memory_estimate(X, Y)
+
+    def _checked_params(self) -> dict[str, Any]:
+        params = super()._checked_params()
+        if self.label_texts is not None:  # before anything that takes longer
+            params["label_texts"] = texts_of(self.label_texts)
+        return params
+
+    def _read(self, X: Any, y: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         params = self.get_params(deep=False)
         plan, options = self._blocks(), text_options(params)
-        X, y = X if isinstance(X, _Labelled) else (X, None)
-        if self.label_texts is not None:
-            texts_of(self.label_texts)  # what is wrong with them is told before the training
         most = most_ngrams(self.max_ngrams, 0)
         chunks = columns_of(X, plan.fields, complete=True)
         with phases.together("texts"):
             threads, given = threads_of(self.n_jobs), {name: params[name] for name in TEXT_PARAMS}
             text, matrix = FittedText.fit(chunks, plan, options, threads, rows=True, given=given)
             assert matrix is not None
-            if y is not None and most is not None and any(map(is_selected, plan.blocks)):
+            if most is not None and any(map(is_selected, plan.blocks)):
                 most = most_ngrams(self.max_ngrams, matrix.shape[0])
                 text, matrix = select_ngrams(text, matrix, labels_of(y), most)
         check_terms(text)
@@ -223,12 +231,15 @@ class TextBonsai(Bonsai):
         return super()._train(problem, params | blocks.for_choices(self._blocks()), seed, work)
 
     def _blocks(self) -> blocks.Plan:
-        return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
+        return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, self.char_boundaries)
 
-    def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
-        if self.label_texts is None:
-            return fitted
-        return with_label_texts(fitted, problem, self.label_texts, work)
+    def _finishing(self, problem: Problem, text: FittedText | None, params: dict[str, Any]) -> Finish:
+        if params["label_texts"] is None:
+            return super()._finishing(problem, text, params)
+        require_one_vs_rest(self._largest(problem, params)[0], "label_texts")
+        assert text is not None
+        labels = all_labels(text, problem.labels.classes, params["label_texts"], threads_of(self.n_jobs))
+        return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
 
     def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
         text = fitted.text
@@ -300,6 +311,10 @@ class TextBonsai(Bonsai):
         names : mapping of labels to names
             As `datasets.read_label_names` returns it. Labels that the model does not have are ignored.
         """
+        for label, name in names.items():
+            if not isinstance(name, str):
+                raise TypeError(f"names[{label!r}] is {name!r}, but names are strings")
+            check_encodable(name, f"names[{label!r}] holds")
         found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
         text = replace(self._text(), label_names=found if any(found) else ())
         self.fitted_ = replace(self._require_fitted(), text=text)

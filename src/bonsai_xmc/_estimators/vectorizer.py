@@ -115,7 +115,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def _plan(self) -> Plan:
-        return make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
+        return make_plan(self.fields, self.word_ngrams, self.char_ngrams, self.char_boundaries)
 
     def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
         plan, options, threads = self._plan(), text_options(self.get_params()), threads_of(self.n_jobs)

@@ -1,13 +1,11 @@
 """Labels and features by name."""
 
-import difflib
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bonsai_xmc._model.fitted import FittedModel
-
-_MOST_COMPARED = 100_000  # labels that a misspelt name is compared with
+from bonsai_xmc._model.labels import did_you_mean
 
 
 class FeatureName(NamedTuple):
@@ -47,7 +45,7 @@ def label_id(fitted: FittedModel, label: Any) -> int:
         some = ", ".join(repr(fitted.classes[i]) for i in found[:3])
         raise ValueError(f"{len(found)} labels have the name {label!r}: {some}; give the label itself")
     if not found:
-        raise ValueError(f"the model has no label {label!r}{_hint(fitted, label)}")
+        raise ValueError(f"the model has no label {label!r}{did_you_mean(fitted, label)}")
     return found[0]
 
 
@@ -57,19 +55,6 @@ def _integer(label: Any) -> int | None:
     if isinstance(label, int | np.integer) and not isinstance(label, bool):
         return int(label)
     return None
-
-
-def _hint(fitted: FittedModel, label: Any) -> str:
-    if not isinstance(label, str) or fitted.n_labels > _MOST_COMPARED:
-        return ""
-    names = list(map(str, fitted.classes))
-    if fitted.text is not None:
-        names += filter(None, fitted.text.label_names)
-    by_lower: dict[str, str] = {}
-    for name in names:
-        by_lower.setdefault(name.lower(), name)
-    close = difflib.get_close_matches(label.lower(), by_lower, n=3)
-    return f"; there is {' and '.join(repr(by_lower[c]) for c in close)}" if close else ""
 
 
 def label_name(fitted: FittedModel, label: int) -> str:

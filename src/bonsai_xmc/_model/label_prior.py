@@ -17,6 +17,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors, texts_of
+from bonsai_xmc._model.strategy import Strategy
 
 Array = npt.NDArray[Any]
 
@@ -76,17 +77,17 @@ def weights_of(forest: _core.Forest) -> tuple[sp.csr_array, Array]:
     return weights, bias
 
 
-def require_one_vs_rest(fitted: FittedModel, what: str) -> None:
-    if fitted.core.one_vs_rest is None:
+def require_one_vs_rest(strategy: Strategy, what: str) -> None:
+    if strategy.classifiers == "leaf":
         raise ValueError(
             f'{what} needs one-vs-rest classifiers, but this model has classifiers="leaf" '
-            f'({fitted.strategy.reason}): train with classifiers="one_vs_rest"'
+            f'({strategy.reason}): train with classifiers="one_vs_rest"'
         )
 
 
 def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
     """The model with further labels, known by their texts alone; those that it has stay as they are."""
-    require_one_vs_rest(fitted, "add_labels")
+    require_one_vs_rest(fitted.strategy, "add_labels")
     assert fitted.text is not None
     own = set(fitted.classes.tolist())
     texts = keyed_as(texts_of(given, "texts"), fitted.classes, "texts")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from bonsai_xmc._data.labels import label_key
+from bonsai_xmc._data.rows import check_encodable
 from bonsai_xmc._text.blocks import is_title
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc.datasets import read_label_texts
@@ -30,6 +32,10 @@ def texts_of(given: Any, what: str = "label_texts") -> Texts:
         wrong = [part for part in parts if not isinstance(part, str)]
         if wrong:
             raise TypeError(f"{what}[{label!r}] holds {wrong[0]!r}, but texts are strings")
+        if isinstance(label, str):
+            check_encodable(label, f"{what} holds the label")
+        for part in parts:
+            check_encodable(part, f"{what}[{label!r}] holds")
         texts[label] = [part for part in parts if part.strip()]
     return texts
 
@@ -46,7 +52,7 @@ def keyed_as(texts: Texts, classes: Any, what: str = "label_texts") -> Texts:
             number = -1
         if number < 0 or str(number) != str(label).strip():
             raise ValueError(f"{what} has the label {label!r}, but the labels of the rows are integers")
-        keyed[number] = value
+        keyed[label_key(number, what)] = value
     return keyed
 
 

@@ -1,5 +1,7 @@
 """Labels given by their keys: filters of a prediction, and changes of a trained model's labels."""
 
+import difflib
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +15,9 @@ from bonsai_xmc._model.fitted import FittedModel
 
 Array = npt.NDArray[Any]
 
+_SHORT = 5  # characters of a label that may have no pair in common with what it should be
+_COMPARED = 200  # candidates that a misspelt label is compared with, letter by letter
+
 
 def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:
     """Which labels may be found, as booleans; None: all.
@@ -24,7 +29,8 @@ def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | 
         return None
     allowed = np.ones(fitted.n_labels, bool) if restrict is None else _marked(fitted, restrict, "restrict")
     if restrict is not None and not allowed.any():
-        raise ValueError("restrict: the model has none of these labels")
+        hint = did_you_mean(fitted, next(iter(restrict), None))
+        raise ValueError(f"restrict: the model has none of these labels{hint}")
     if exclude is not None:
         allowed = allowed & ~_marked(fitted, exclude, "exclude")
     return allowed
@@ -68,10 +74,44 @@ def marked_words(
     """
     keys = keys_of(fitted, words, name)
     unknown = unknown_labels(fitted, keys)
+    if not keys:
+        raise ValueError(f"{name}: there is no label{hint}")
     if len(unknown) == len(keys):
-        first = f", such as {unknown[0]!r:.100}" if unknown else ""
-        raise ValueError(f"{name}: the model has none of the {len(keys):,} labels{first}{hint}")
+        none = f"none of the {len(keys):,} labels, such as" if len(keys) > 1 else "no label"
+        hint = hint or did_you_mean(fitted, unknown[0])
+        raise ValueError(f"{name}: the model has {none} {unknown[0]!r:.100}{hint}")
     return _marked(fitted, keys, name), unknown
+
+
+def did_you_mean(fitted: FittedModel, label: Any) -> str:
+    """The end of a message about a label that the model does not have: labels that are called almost so.
+
+    Candidates are those with most pairs of characters, of short labels most characters, in common: difflib
+    takes too long for half a million of them.
+    """
+    if not isinstance(label, str) or not label:
+        return ""
+    wanted = label.lower()
+    size = 2 if len(wanted) > _SHORT else 1
+    parts = {wanted[i : i + size] for i in range(len(wanted) - size + 1)}
+    names = () if fitted.text is None else fitted.text.label_names
+    found: list[tuple[int, int, str, int]] = []
+    for texts in (fitted.classes.tolist() if fitted.named else (), names):
+        for i, text in enumerate(texts):
+            difference = abs(len(text) - len(wanted))
+            if 2 * difference <= len(wanted) + 2:
+                lower = text.lower()
+                common = sum(part in lower for part in parts)
+                if common:
+                    found.append((common, -difference, lower, i))
+    places: dict[str, int] = {}
+    for *_, lower, i in heapq.nlargest(_COMPARED, found, key=lambda candidate: candidate[:2]):
+        places.setdefault(lower, i)
+    close = [places[lower] for lower in difflib.get_close_matches(wanted, places, n=3)]
+    if not close:
+        return ""
+    shown = [f"{fitted.classes[i]!r}" + (f" ({names[i]})" if names and names[i] else "") for i in close]
+    return f"; did you mean {' or '.join(dict.fromkeys(shown))}?"
 
 
 def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:
@@ -124,5 +164,6 @@ def _places(fitted: FittedModel, labels: Any, name: str) -> list[int]:
     unknown = unknown_labels(fitted, keys)
     if unknown:
         more = f", nor {len(unknown) - 1:,} others" if len(unknown) > 1 else ""
-        raise ValueError(f"{name}: the model has no label {unknown[0]!r}{more}")
+        hint = did_you_mean(fitted, unknown[0])
+        raise ValueError(f"{name}: the model has no label {unknown[0]!r}{more}{hint}")
     return [fitted.place[label] for label in keys]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.files import PathLike
-from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, check
+from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, check, plain
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._model.kept_rows import KeptRows
@@ -124,7 +124,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
         "weights": weights,
-        "prediction": {name: _plain(prediction[name]) for name in OF_PREDICTION},
+        "prediction": {name: plain(prediction[name]) for name in OF_PREDICTION},
     }
     params = {"given": dict(fitted.given), "resolved": asdict(strategy)}
     metadata = {"model": model, "params": params, "provenance": asdict(fitted.provenance)}
@@ -141,7 +141,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
 
 def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Training parameters in the types of JSON; what a file cannot hold is only named."""
-    given = {name: _plain(params[name]) for name in OF_TRAINING if name not in ("representation", "tree")}
+    given = {name: plain(params[name]) for name in OF_TRAINING if name not in ("representation", "tree")}
     own = not isinstance(params["representation"], str)
     tree = None if params["tree"] is None else "given"
     return given | {
@@ -149,10 +149,6 @@ def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "tree": tree,
         "random_state": seed,
     }
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _packed(name: str, texts: Array) -> dict[str, Array]:

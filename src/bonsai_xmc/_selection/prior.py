@@ -22,13 +22,13 @@ from bonsai_xmc._model.label_prior import (
     USUAL,
     LabelPrior,
     apply_texts,
-    require_one_vs_rest,
     row_class,
     weights_of,
 )
-from bonsai_xmc._model.label_texts import keyed_as, text_vectors, texts_of
+from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import FALLBACK, Judged, micro_f1, steadiest
+from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 
@@ -101,23 +101,31 @@ class Chosen(NamedTuple):
     threshold_ratio: float  # of the best threshold with texts to that without
 
 
-def with_label_texts(fitted: FittedModel, problem: Problem, given: Any, work: Work) -> FittedModel:
-    """What was trained on the problem, with labels that lean on their texts, as much as held-out rows say."""
-    require_one_vs_rest(fitted, "label_texts")
-    assert fitted.text is not None
-    texts = keyed_as(texts_of(given), fitted.classes)
-    own = fitted.classes.tolist()
+class LabelVectors(NamedTuple):
+    """The texts of labels, and a vector for each label: those of the rows, then those with texts alone."""
+
+    texts: Texts
+    vectors: sp.csr_array
+
+
+def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> LabelVectors:
+    """Return the vectors of all labels; ValueError if the texts do not belong to the rows."""
+    texts = keyed_as(texts, classes)
+    own = classes.tolist()
     others = texts.keys() - set(own)
     labels = own + [label for label in texts if label in others]
+    vectors = text_vectors(text, [texts.get(label, []) for label in labels], threads)
+    if not vectors.nnz:
+        raise ValueError(f"label_texts has no text with a word of the documents, in {len(texts):,} labels")
+    return LabelVectors(texts, vectors)
+
+
+def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors, work: Work) -> FittedModel:
+    """What was trained on the problem, with labels that lean on their texts, as much as held-out rows say."""
     with work.phases.together("label texts"):
-        vectors = text_vectors(fitted.text, [texts.get(label, []) for label in labels], work.threads)
-        if not vectors.nnz:
-            raise ValueError(
-                f"label_texts has no text with a word of the documents, in {len(texts):,} labels"
-            )
-        chosen = choose_prior(problem, fitted.strategy, vectors, fitted.provenance.seed, work)
+        chosen = choose_prior(problem, fitted.strategy, labels.vectors, fitted.provenance.seed, work)
         threshold = float(np.clip(float(f"{fitted.threshold * chosen.threshold_ratio:.3g}"), 0, 1))
-        return apply_texts(replace(fitted, threshold=threshold), texts, chosen.prior, work.threads)
+        return apply_texts(replace(fitted, threshold=threshold), labels.texts, chosen.prior, work.threads)
 
 
 def choose_prior(

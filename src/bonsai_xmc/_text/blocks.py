@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bonsai_xmc._base.params import plain
+
 ANALYZERS = ("word", "char", "char_wb")
 
 # Names of fields that hold a title.
@@ -62,6 +64,13 @@ def _weight(value: Any, name: str) -> float:
     if not number or not 0 <= float(value) <= 1e6:
         raise ValueError(f"{name} is {value!r}, but a weight is a number from 0 to 1,000,000")
     return float(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """Return a switch; ValueError if it is neither on nor off."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} is {value!r}, but must be True or False")
+    return bool(value)
 
 
 def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
@@ -128,9 +137,9 @@ def _own_settings(value: Any, name: str) -> dict[str, Any]:
     return {key: value.get(key) for key in _SETTINGS}
 
 
-def make_plan(fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: bool) -> Plan:
+def make_plan(fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: Any) -> Plan:
     """The blocks that the parameters of a vectorizer stand for; ValueError if they make no sense."""
-    char = "char_wb" if char_boundaries else "char"
+    char = "char_wb" if flag(char_boundaries, "char_boundaries") else "char"
 
     def blocks(text: tuple[str, ...], settings: Mapping[str, Any], prefix: str) -> list[Block]:
         found = []
@@ -187,14 +196,14 @@ def for_choices(plan: Plan) -> dict[str, float]:
 
 
 def params_to_json(params: Mapping[str, Any]) -> dict[str, Any]:
-    result = {name: v.item() if isinstance(v, np.generic) else v for name, v in params.items()}
+    result = {name: plain(value) for name, value in params.items()}
     for name in _SETTINGS:
         result[name] = _orders_to_json(result[name])
     fields = result["fields"]
     if isinstance(fields, Mapping):  # as pairs: JSON keeps no order, but fields have one
         settings = lambda value: {key: _orders_to_json(part) for key, part in value.items()}
         pairs = fields.items()
-        result["fields"] = [[name, settings(v) if isinstance(v, Mapping) else v] for name, v in pairs]
+        result["fields"] = [[name, settings(v) if isinstance(v, Mapping) else plain(v)] for name, v in pairs]
     elif fields is not None and not isinstance(fields, str):
         result["fields"] = list(fields)
     return result
@@ -215,7 +224,7 @@ def params_from_json(params: Mapping[str, Any]) -> dict[str, Any]:
 def _orders_to_json(value: Any) -> Any:
     """`{1: 1.0, (2, 3): 0.5}` → `{"1": 1.0, "2-3": 0.5}`; anything but a mapping stays."""
     if not isinstance(value, Mapping):
-        return value
+        return plain(value)
     text = lambda key: "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
     return {text(key): float(weight) for key, weight in value.items()}
 

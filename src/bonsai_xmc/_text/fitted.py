@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._text.blocks import Plan, params_from_json, params_to_json
+from bonsai_xmc._text.blocks import Plan, flag, params_from_json, params_to_json
 from bonsai_xmc._text.records import Columns
 
 
@@ -56,13 +56,13 @@ def text_options(params: Mapping[str, Any]) -> TextOptions:
     """What the parameters of a vectorizer say about all blocks; ValueError if they make no sense."""
     max_features = params["max_features"]
     return TextOptions(
-        lowercase=bool(params["lowercase"]),
+        lowercase=flag(params["lowercase"], "lowercase"),
         min_word_length=_integer(params["min_word_length"], "min_word_length"),
         min_df=_document_frequency(params["min_df"], "min_df"),
         max_df=_document_frequency(params["max_df"], "max_df"),
         max_features=None if max_features is None else _integer(max_features, "max_features"),
-        sublinear_tf=bool(params["sublinear_tf"]),
-        smooth_idf=bool(params["smooth_idf"]),
+        sublinear_tf=flag(params["sublinear_tf"], "sublinear_tf"),
+        smooth_idf=flag(params["smooth_idf"], "smooth_idf"),
         power=_power(params["power"]),
     )
 

@@ -28,7 +28,10 @@ def check_can_learn(fitted: FittedModel) -> KeptRows:
             'classifiers="one_vs_rest" or "blend"'
         )
     if fitted.rows is None:
-        raise ValueError("this model keeps no training rows to learn beside; train it with keep_rows=True")
+        raise ValueError(
+            "this model keeps no training rows to learn beside; train it with keep_rows=True (bonsai train "
+            "--keep-rows)"
+        )
     return fitted.rows
 
 

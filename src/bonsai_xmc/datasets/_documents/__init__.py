@@ -15,7 +15,7 @@ from bonsai_xmc._base.sniff import BEGINNING, DOCUMENTS, sniff
 from . import fields as _fields
 from .formats import PLAIN, READERS, Record
 from .label_names import read_label_names, read_label_texts
-from .problems import Problems
+from .problems import MAX_LINE, Problems
 
 __all__ = [
     "FORMATS",
@@ -30,6 +30,7 @@ __all__ = [
 FORMATS = (*DOCUMENTS, "lines")
 
 _SAMPLE = 200  # records that decide which fields hold what
+_SAMPLE_VALUES = 1_000_000  # in all of them: bounds time and memory
 _NO_TEXT = "without text"
 _NO_LABELS = "without labels"
 
@@ -51,6 +52,8 @@ class Options(NamedTuple):
     separator: str = "auto"
     complete: bool = True
     strict: bool = False
+    max_line: int = MAX_LINE
+    table_separator: str = "auto"  # of files with fields, if `separator` is auto
 
 
 class Documents:
@@ -72,12 +75,12 @@ class Documents:
     def __init__(self, file: BinaryIO, name: str, kind: str, options: Options) -> None:
         self.name, self.kind = name, kind
         unit = "row" if kind in ("json", "parquet") else "line"
-        self.problems = Problems(name, options.strict, unit)
+        self.problems = Problems(name, options.strict, unit, options.max_line)
         self._complete = options.complete
         self._close = contextlib.ExitStack()
         records = READERS[kind](file, self.problems)
         self.problems.hold()
-        head = list(islice(records, _SAMPLE))
+        head = list(_first(records))
         self._early = deque(self.problems.release())
         self._records: Iterable[Record] = chain(head, records)
         sample = [record for _, record in head if record is not None]
@@ -86,10 +89,18 @@ class Documents:
         self.separator = _fields.LIST
         if kind not in PLAIN:
             self._choose_fields(sample, options)
+        elif kind == "annif":
+            self.separator = _fields.ANNIF if options.separator == "auto" else options.separator
+        elif options.separator != "auto":
+            raise ValueError(
+                f"{name} is a file of {kind}, a format that says how labels are separated, so "
+                "label_separator (--label-separator) must not be given"
+            )
         self._id = next((field for field in _fields.IDS if any(field in record for record in sample)), None)
 
     def _choose_fields(self, sample: _fields.Sample, options: Options) -> None:
-        text, labels, separator = options.text, options.labels, options.separator
+        text, labels = options.text, options.labels
+        separator = options.table_separator if options.separator == "auto" else options.separator
         if not sample:
             self.fields, self.label_field = text, labels
             return
@@ -131,10 +142,15 @@ class Documents:
         """None where the row is left out; without `complete`, all rows are there, if need be without text."""
         if record is None:
             return None if self._complete else Document(line, None, "", [])
-        identifier = None if self._id is None or record.get(self._id) is None else str(record[self._id])
+        identifier = _identifier(record.get(self._id)) if self._id is not None else None
+        self._tell_missing(line, record)
         try:
-            text = self._text(line, record)
-            labels = self._labels(line, record)
+            text = self._text(record)
+            labels = self._labels(record)
+        except _fields.OtherSeparator as error:
+            what = f"with labels that {error.mark!r} separates, not blanks: left out, see --label-separator"
+            self.problems.add(line, what, str(error))
+            return None if self._complete else Document(line, identifier, text, [])
         except ValueError as error:
             self.problems.add(line, "with values that are neither text nor labels: left out", str(error))
             return None if self._complete else Document(line, identifier, "", [])
@@ -148,22 +164,26 @@ class Documents:
             return None
         return Document(line, identifier, text, labels)
 
-    def _text(self, line: int, record: dict[str, Any]) -> str | dict[str, str]:
-        if not self.fields:
-            return _fields.text_of(record["text"])
+    def _tell_missing(self, line: int, record: dict[str, Any]) -> None:
         for field in self.fields:
             if field not in record:
                 self.problems.add(line, f"without the field {field!r}: it is taken for empty")
-        return {field: _fields.text_of(record.get(field)) for field in self.fields}
+        if self._complete and self.label_field is not None and self.label_field not in record:
+            self.problems.add(line, f"without the field {self.label_field!r}")
 
-    def _labels(self, line: int, record: dict[str, Any]) -> list[str]:
+    def _labels(self, record: dict[str, Any]) -> list[str]:
         if self.label_field is None:
             return []
-        if self.label_field not in record:
-            if self._complete:
-                self.problems.add(line, f"without the field {self.label_field!r}")
-            return []
-        return _fields.split_labels(record[self.label_field], self.separator)
+        return _fields.split_labels(record.get(self.label_field), self.separator)
+
+    def _text(self, record: dict[str, Any]) -> str | dict[str, str]:
+        if not self.fields:
+            return _fields.text_of(record["text"])
+        return {field: _fields.text_of(record.get(field)) for field in self.fields}
+
+
+def _identifier(value: Any) -> str | None:
+    return None if value is None or isinstance(value, dict | list) else str(value)
 
 
 def read_documents(
@@ -175,6 +195,7 @@ def read_documents(
     label_separator: str = "auto",
     complete: bool = True,
     strict: bool = False,
+    max_line: int = MAX_LINE,
 ) -> Documents:
     """Documents with their labels, as a stream.
 
@@ -195,11 +216,15 @@ def read_documents(
         "auto" detects it by content and name. "lines": a text on each line, no labels.
     label_separator : str, default="auto"
         The separator of labels in a string that holds several, "space" for any white space, or "none" for a
-        single label. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does.
+        single label. "auto": the first of ``| ; tab ,`` that occurs in the first rows, if any does; in
+        Annif's TSV blanks.
     complete : bool, default=True
         Leave out rows without text or labels. False: keep all rows; labels are not needed.
     strict : bool, default=False
         Raise ValueError at the first faulty row. Otherwise faults are counted in `problems`.
+    max_line : int, default=67,108,864
+        Bytes of the longest line, or of the longest row of a CSV file. A longer one, such as one without end
+        because a quote is not closed, is a ValueError. Neither JSON arrays nor Parquet files have lines.
 
     Examples
     --------
@@ -214,8 +239,13 @@ def read_documents(
     >>> len(documents.problems)
     1
     """
+    options = Options(_names(text), labels, label_separator, complete, strict, max_line)
+    return open_file(path, format, options)
+
+
+def open_file(path: str | os.PathLike[str], format: str, options: Options) -> Documents:
+    """The documents of a file; "-" is standard input."""
     name = "standard input" if path == "-" else os.fspath(path)
-    options = Options(_names(text), labels, label_separator, complete, strict)
     with contextlib.ExitStack() as stack:
         if path == "-":
             raw = cast(io.BufferedReader, sys.stdin.buffer)
@@ -227,6 +257,16 @@ def read_documents(
         return documents
 
 
+def _first(records: Iterator[Record]) -> Iterator[Record]:
+    """The records that decide which fields hold what: fewer where they have very many fields."""
+    values = 0
+    for record in islice(records, _SAMPLE):
+        yield record
+        values += len(record[1] or ())
+        if values >= _SAMPLE_VALUES:
+            return
+
+
 def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(text, str):
         text = text.split(",")
@@ -235,6 +275,8 @@ def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> Documents:
     """The documents of an open file, decompressed already."""
+    if options.max_line < 1:
+        raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
     kind = format

@@ -2,9 +2,11 @@
 
 import ast
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bonsai_xmc._data.rows import check_encodable
 from bonsai_xmc._text.blocks import is_title
 
 _LABELS = (
@@ -15,10 +17,12 @@ IDS = ("id", "ID", "_id", "doc_id", "uid", "identifier")
 
 # A field is a text if its values are strings that are mostly as long, and have blanks between words.
 _LONG = 15
+_NAMED = 50  # fields that a message lists
 _SEPARATORS = ("|", ";", "\t", ",")
 
 #: A label that stands for the way of splitting: see `split_labels`.
-LIST, URIS, NONE = "list", "uris", "none"
+LIST, URIS, NONE, ANNIF = "list", "uris", "none", "annif"
+_MARKS = ";,|"  # what people separate labels by where Annif has blanks
 
 Sample = Sequence[Mapping[str, Any]]
 
@@ -47,7 +51,9 @@ def guess_label_field(sample: Sample, name: str) -> str:
 
 
 def _name_them(sample: Sample) -> str:
-    return f"There are {', '.join(map(repr, _all_fields(sample)))}"
+    fields = _all_fields(sample)
+    more = f" and {len(fields) - _NAMED:,} more" if len(fields) > _NAMED else ""
+    return f"There are {', '.join(map(repr, fields[:_NAMED]))}{more}"
 
 
 def check_fields(fields: Sequence[str], sample: Sample, name: str) -> None:
@@ -92,7 +98,8 @@ def split_labels(value: Any, separator: str) -> list[str]:
     """The labels of a row: items of a list, or the parts of a string; ValueError for anything else.
 
     `separator` "list": a string is a list in JSON or Python notation; "uris": ``<uri> <uri>``; "none": it is
-    one label; "space": it is split at blanks.
+    one label; "space": it is split at blanks; "annif": as Annif does, at blanks, but a label that ends with
+    another separator is an error.
     """
     if value is None:
         return []
@@ -101,8 +108,8 @@ def split_labels(value: Any, separator: str) -> list[str]:
     elif isinstance(value, int) and not isinstance(value, bool):
         value = [value]
     if not isinstance(value, list):
-        raise ValueError(f"labels are a list or a string, not {value!r:.40}")
-    labels = [_label(item) for item in value]
+        raise ValueError(f"labels are a list or a string, not {reprlib.repr(value)}")
+    labels = [label_of(item) for item in value]
     return list(dict.fromkeys(label for label in labels if label))
 
 
@@ -111,9 +118,31 @@ def _parts(text: str, separator: str) -> list[Any]:
         return []
     if separator == LIST:
         return _listed(text)
+    if separator == ANNIF:
+        _check_blanks(text)
+        separator = URIS
     if separator in (URIS, "space"):
         return [part.strip("<>") if separator == URIS else part for part in text.split()]
     return [text] if separator == NONE else text.split(separator)
+
+
+class OtherSeparator(ValueError):
+    """Labels that should be separated by blanks are separated by a mark."""
+
+    def __init__(self, mark: str, label: str) -> None:
+        super().__init__(
+            f"labels are separated by blanks here, but there is {label!r}; if {mark!r} separates them, pass "
+            f"--label-separator {mark!r} (label_separator=), and if it is part of the label, space"
+        )
+        self.mark = mark
+
+
+def _check_blanks(text: str) -> None:
+    for word in text.split():
+        uri = "://" in word or (word[0] == "<" and word[-1] == ">")
+        mark = next((m for m in _MARKS if word.endswith(m) or (m != "," and m in word and not uri)), None)
+        if mark is not None:
+            raise OtherSeparator(mark, word)
 
 
 def _listed(text: str) -> list[Any]:
@@ -127,22 +156,29 @@ def _listed(text: str) -> list[Any]:
     return [text]
 
 
-def _label(item: Any) -> str:
+def label_of(item: Any) -> str:
+    """A label as a string; ValueError for what no model can store."""
     if isinstance(item, str):
-        return " ".join(item.split())
+        label = " ".join(item.split())
+        check_encodable(label, "a label is")
+        return label
     if isinstance(item, int) and not isinstance(item, bool):
         return str(item)
-    raise ValueError(f"a label is a string or an integer, not {item!r:.40}")
+    raise ValueError(f"a label is a string or an integer, not {reprlib.repr(item)}")
 
 
 def text_of(value: Any) -> str:
     """The text of a field: a string, a number, or a list of these; ValueError for anything else."""
+    if isinstance(value, list):
+        return " ".join(map(_part_of_text, value))
+    return _part_of_text(value)
+
+
+def _part_of_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None or value != value:  # NaN is a missing value
         return ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, list):
-        return " ".join(map(text_of, value))
-    raise ValueError(f"a text is a string, not {value!r:.40}")
+    raise ValueError(f"a text is a string, not {reprlib.repr(value)}")

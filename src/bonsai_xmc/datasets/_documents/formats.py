@@ -2,7 +2,10 @@
 
 import csv
 import json
+import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, BinaryIO
 
 from .problems import Problems
@@ -18,7 +21,10 @@ _BATCH = 1024  # rows of a Parquet file at a time
 
 def lines_of(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends; bytes that are not UTF-8 become U+FFFD."""
-    for number, line in enumerate(file, 1):
+    most = problems.max_line
+    for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
+        if len(line) > most:
+            raise problems.too_long(number, "it")
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
@@ -57,30 +63,39 @@ def read_json(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 def _object(value: Any, number: int, problems: Problems) -> dict[str, Any] | None:
     if isinstance(value, dict):
         return value
-    problems.add(number, "with JSON that is not an object: left out", f"{value!r:.40} is not a JSON object")
+    detail = f"{reprlib.repr(value)} is not a JSON object"
+    problems.add(number, "with JSON that is not an object: left out", detail)
     return None
 
 
 def read_csv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
     csv.field_size_limit(_LONGEST_CELL)  # of the whole process; the default ends at 128 KiB
-    lines = (line + "\n" for _, line in lines_of(file, problems))
-    first = next(lines, "")
-    delimiter = max(",;\t|", key=first.count)
+    lines = lines_of(file, problems)
+    first = next(lines, (1, ""))
+    delimiter = max(",;\t|", key=first[1].count)
+    size = 0  # of the lines that belong to a row
+
+    def counted() -> Iterator[str]:
+        nonlocal size
+        begin = 1
+        for number, line in chain([first], lines):
+            begin = number if size == 0 else begin
+            size += len(line) + 1
+            if size > problems.max_line:
+                raise problems.too_long(begin, "the row that begins there (is a quote not closed?)")
+            yield line + "\n"
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        reader = csv.reader(_chained(first, lines), delimiter=delimiter)
+        nonlocal size
+        reader = csv.reader(counted(), delimiter=delimiter)
         try:
             for row in reader:
+                size = 0
                 yield reader.line_num, row
         except csv.Error as error:
             raise ValueError(f"{problems.name}, line {reader.line_num}: {error}") from error
 
     return _table(rows(), problems)
-
-
-def _chained(first: str, lines: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from lines
 
 
 def read_tsv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
@@ -96,9 +111,9 @@ def _unquoted(cell: str) -> str:
 
 def _table(rows: Iterator[tuple[int, list[str]]], problems: Problems) -> Iterator[Record]:
     header = [name.strip() for name in next(rows, (0, []))[1]]
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{problems.name}: two columns are called {twice!r}")
+    name, n = next(iter(Counter(header).most_common(1)), ("", 0))
+    if n > 1:
+        raise ValueError(f"{problems.name}: {n} columns are called {name!r}")
     for number, row in rows:
         if not any(cell.strip() for cell in row):
             continue
@@ -117,8 +132,7 @@ def read_annif(file: BinaryIO, problems: Problems) -> Iterator[Record]:
     for number, line in lines_of(file, problems):
         if line.strip():
             text, tab, uris = line.rpartition("\t")
-            labels = [uri.strip("<>") for uri in uris.split()]
-            yield number, {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+            yield number, {"text": text, "labels": uris} if tab else {"text": line, "labels": []}
 
 
 def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:

@@ -2,13 +2,15 @@
 
 import json
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
 from bonsai_xmc._base.files import opened
 from bonsai_xmc._base.sniff import BEGINNING, sniff
+from bonsai_xmc._data.rows import check_encodable
 
-from .fields import IDS
+from .fields import IDS, label_of, text_of
 from .formats import lines_of
 from .problems import Problems
 
@@ -98,21 +100,32 @@ def _from_json(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            problems.add(number, "not JSON", f"not valid JSON: {error}")
-            continue
-        yield _from_record(record, number, problems)
+            row = _from_record(_parsed(line))
+        except ValueError as error:
+            raise ValueError(f"{problems.name}, line {number}: {error}") from error
+        yield row
 
 
-def _from_record(record: Any, number: int, problems: Problems) -> tuple[str, list[str]]:
+def _parsed(line: str) -> dict[str, Any]:
+    """The object of a line, without what is null."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not valid JSON: {error}") from error
     if not isinstance(record, dict):
-        problems.add(number, "no object", f"{record!r:.40} is not a JSON object")
+        raise ValueError(f"{reprlib.repr(record)} is not a JSON object")
+    return {key: value for key, value in record.items() if value is not None}
+
+
+def _from_record(record: dict[str, Any]) -> tuple[str, list[str]]:
     label = next((key for key in _IDS if key in record), None)
     name = next((key for key in _NAMES if key in record and key != label), None)
     if label is None or name is None:
-        problems.add(number, "no id or name", f"{record!r:.60} has no id or no name")
-        return "", []
+        raise ValueError(f"{reprlib.repr(record)} has no id or no name")
     others = [record[key] for key in _TEXTS if key in record]
     further = [text for value in others for text in (value if isinstance(value, list) else [value])]
-    return str(record[label]), [str(record[name]), *(text for text in further if isinstance(text, str))]
+    key = label_of(record[label])
+    texts = [text_of(record[name]), *(text for text in further if isinstance(text, str))]
+    for text in texts:
+        check_encodable(text, f"the label {key!r} has the text")
+    return key, texts

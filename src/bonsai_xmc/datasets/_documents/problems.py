@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+#: Bytes of the longest line, unless another number is given: documents in full are shorter.
+MAX_LINE = 64 << 20
 _SHOWN = 5  # lines that are named for each kind of fault
 
 
@@ -14,8 +16,12 @@ class _Fault:
 class Problems:
     """The faults that were found while a file was read; with `strict`, the first one is a ValueError."""
 
-    def __init__(self, name: str, strict: bool = False, unit: str = "line") -> None:
+    def __init__(
+        self, name: str, strict: bool = False, unit: str = "line", max_line: int | None = None
+    ) -> None:
         self.name, self.strict, self._unit = name, strict, unit
+        self.max_line = max_line or MAX_LINE
+        self._adjustable = max_line is not None
         self._faults: dict[str, _Fault] = {}
         self._held: list[tuple[int, str, str]] | None = None
 
@@ -39,6 +45,11 @@ class Problems:
         fault.count += 1
         if len(fault.lines) < _SHOWN:
             fault.lines.append(line)
+
+    def too_long(self, line: int, what: str) -> ValueError:
+        """The error for a line without end: the whole of it would have to be in memory."""
+        more = "; if this is meant, allow more by --max-line (max_line=)" if self._adjustable else ""
+        return ValueError(f"{self.name}, line {line}: {what} is longer than {self.max_line:,} bytes{more}")
 
     def __len__(self) -> int:
         return sum(fault.count for fault in self._faults.values())
