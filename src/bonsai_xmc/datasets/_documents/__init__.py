@@ -222,7 +222,7 @@ def read_documents(
         Leave out rows without text or labels. False: keep all rows; labels are not needed.
     strict : bool, default=False
         Raise ValueError at the first faulty row. Otherwise faults are counted in `problems`.
-    max_line : int, default=67,108,864
+    max_line : int, default=67108864
         Bytes of the longest line, or of the longest row of a CSV file. A longer one, such as one without end
         because a quote is not closed, is a ValueError. Neither JSON arrays nor Parquet files have lines.
 
