@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 import sys
 
 import numpy as np
@@ -80,6 +81,9 @@ def test_training_tells_what_it_read(bonsai, tmp_path):
     out = bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m")
     assert out.splitlines()[0] == "texts from title, abstract; labels from subjects"
     assert "title+abstract word 1" in out and "title char_wb 5" in out
+    assert re.search(
+        r"\n +n-grams of title: three of four have up to \d+ characters \(first 120 rows\)\n", out
+    )
     report = json.loads(bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m", "--json"))
     assert report["rows"] == 120
     assert report["problems"] == {}

@@ -22,6 +22,7 @@ from bonsai_xmc._params import PREDICTION, PRESETS, check, check_params, seed_of
 from bonsai_xmc._progress import LOG, Phases, Progress, ProgressBar, memory_for
 from bonsai_xmc._store import format as _format
 from bonsai_xmc._strategy import Strategy, beam_size, is_auto, n_probe, resolve, search_space
+from bonsai_xmc._text.blocks import for_choices
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._thresholds import FALLBACK
 from bonsai_xmc._training import Problem, Report, make_problem, train, warn
@@ -344,7 +345,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 kept = stack.enter_context(Checkpoint(checkpoint, facts_of(problem, params, seed)))
             plan = self._plan(problem, params, threads, max_memory)
             work = Work(threads, phases, runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
-            strategy, core, report, threshold = self._train(problem, params, seed, work)
+            usual = {} if text is None else for_choices(text.plan)
+            strategy, core, report, threshold = self._train(problem, params | usual, seed, work)
             fitted = FittedModel(
                 core=core,
                 classes=problem.labels.classes,

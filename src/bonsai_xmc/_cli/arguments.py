@@ -153,6 +153,8 @@ def _ngrams(text: str) -> Any:
     """``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
     if text == "none":
         return None
+    if text == "auto":
+        return text
     if text.isdigit():
         return int(text)
     orders: dict[Any, float] = {}
@@ -173,9 +175,18 @@ _fields.__name__, _ngrams.__name__, _share.__name__ = "list of fields", "list of
 # The parameters of the texts, in the order of the signature of `TextBonsai`; its first one is --text.
 TEXT_PARAMETERS: dict[str, _Parameter] = {
     "word_ngrams": _Parameter(
-        _TEXTS, _ngrams, "word n-grams: the longest, or orders and weights as 1=1,2=0.5", "N|N=W,…"
+        _TEXTS,
+        _ngrams,
+        "word n-grams: the longest, or orders and weights as 1=1,2=0.5; auto: words, and n-grams of the only "
+        "text if it is short",
+        "N|N=W,…|auto",
     ),
-    "char_ngrams": _Parameter(_TEXTS, _ngrams, "likewise character n-grams, as 5=0.6", "N|N=W,…|none"),
+    "char_ngrams": _Parameter(
+        _TEXTS,
+        _ngrams,
+        "likewise character n-grams, as 5=0.6",
+        "N|N=W,…|none|auto",
+    ),
     "char_boundaries": _Parameter(_TEXTS, bool, "character n-grams lie within words"),
     "min_df": _Parameter(_TEXTS, _share, "leave out terms in fewer documents (a number or a share)", "N|X"),
     "max_df": _Parameter(_TEXTS, _share, "leave out terms in more documents (a number or a share)", "N|X"),

@@ -7,16 +7,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from bonsai_xmc import _core
 from bonsai_xmc._estimator import Bonsai
 from bonsai_xmc._fitted import FittedModel
 from bonsai_xmc._inputs import CoreRows, TrainingRows, by_density
 from bonsai_xmc._params import check_params, threads_of
 from bonsai_xmc._progress import Phases, Progress, ProgressBar
 from bonsai_xmc._store import container
-from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._targets import labels_of
-from bonsai_xmc._text import blocks, tuning
+from bonsai_xmc._text import tuning
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.label_prior import add_labels
 from bonsai_xmc._text.label_texts import texts_of
@@ -24,7 +22,8 @@ from bonsai_xmc._text.pipelines import model_of
 from bonsai_xmc._text.prior_search import with_label_texts
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
-from bonsai_xmc._training import Problem, Report
+from bonsai_xmc._text.title import planned
+from bonsai_xmc._training import Problem
 from bonsai_xmc._work.work import Runner, Work
 
 # The parameters of the texts; all others are those of `Bonsai`.
@@ -57,20 +56,22 @@ class TextBonsai(Bonsai):
 
     Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
     texts are those of `TextVectorizer`; all others, from `representation` to `verbose`, are those of
-    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where rows have several blocks.
+    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where blocks are of several
+    texts (a title's, beside those of all fields).
     The methods are those of `Bonsai`, with texts instead of matrices.
 
     Parameters
     ----------
     fields : None, list of str, dict or "auto", default=None
-        None: each row is a string. A list names the text fields of the records; the title (the field of that
-        name, otherwise the first) also has blocks of its own. A dict gives weights. See `TextVectorizer`.
+        None: each row is a string. A list names the text fields of the records; the title (the first short
+        field, of those with a title's name if there is one) also has blocks of its own. A dict gives
+        weights. See `TextVectorizer`.
         "auto" takes the fields that hold texts, and searches for their weights, those of word bigrams and
         character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
-    word_ngrams : dict, int or None, default=1
+    word_ngrams : "auto", dict, int or None, default="auto"
         This and the next ten: see `TextVectorizer`.
-    char_ngrams : dict, int or None, default=None
+    char_ngrams : "auto", dict, int or None, default="auto"
     char_boundaries : bool, default=True
     min_df : int or float, default=2
     max_df : int or float, default=1.0
@@ -107,8 +108,8 @@ class TextBonsai(Bonsai):
         self,
         fields: Any = None,
         *,
-        word_ngrams: Any = 1,
-        char_ngrams: Any = None,
+        word_ngrams: Any = "auto",
+        char_ngrams: Any = "auto",
         char_boundaries: bool = True,
         min_df: float = 2,
         max_df: float = 1.0,
@@ -195,15 +196,17 @@ class TextBonsai(Bonsai):
 
     def _read(self, X: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         params = self.get_params(deep=False)
-        plan, options = self._blocks(), text_options(params)
+        options = text_options(params)
         X, y = X if isinstance(X, _Labelled) else (X, None)
         if self.label_texts is not None:
             texts_of(self.label_texts)  # what is wrong with them is told before the training
         most = most_ngrams(self.max_ngrams, 0)
-        chunks = columns_of(X, plan.fields, complete=True)
         with phases.together("texts"):
+            plan, lengths, chunks = planned(X, params)
             threads, given = threads_of(self.n_jobs), {name: params[name] for name in TEXT_PARAMS}
-            text, matrix = FittedText.fit(chunks, plan, options, threads, rows=True, given=given)
+            text, matrix = FittedText.fit(
+                chunks, plan, options, threads, rows=True, given=given, lengths=lengths
+            )
             assert matrix is not None
             if y is not None and most is not None and any(map(is_selected, plan.blocks)):
                 most = most_ngrams(self.max_ngrams, matrix.shape[0])
@@ -214,14 +217,6 @@ class TextBonsai(Bonsai):
             (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
         )
         return TrainingRows(rows, n_rows, n_features, n_entries, None), text
-
-    def _train(
-        self, problem: Problem, params: dict[str, Any], seed: int, work: Work
-    ) -> tuple[Strategy, _core.Model, Report, float]:
-        return super()._train(problem, params | blocks.for_choices(self._blocks()), seed, work)
-
-    def _blocks(self) -> blocks.Plan:
-        return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, bool(self.char_boundaries))
 
     def _finished(self, fitted: FittedModel, problem: Problem, work: Work) -> FittedModel:
         if self.label_texts is None:

@@ -60,6 +60,8 @@ def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.c
     flat: list[str | None] = [part for parts in texts for part in parts]
     fields = text.plan.fields
     title = next(filter(is_title, fields), fields[0] if fields else None)
+    if fields and text.lengths.get("title") is not None:
+        title = fields[text.lengths["title"]]
     nothing: list[str | None] = [None] * len(flat)
     columns = [flat if field == title else nothing for field in fields or (None,)]
     rows = text.transform([columns], threads)
