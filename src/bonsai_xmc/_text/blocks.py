@@ -194,8 +194,8 @@ def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 # What C = "auto" stands for in one-vs-rest classifiers of blocks of several texts. Rows have unit length, so
-# that each block is shorter the more there are; C makes up for that (chosen on the same rows). The blocks of one
-# text say the same in other words, and together they are as long as a row.
+# that each block is shorter the more there are; C makes up for that (chosen on the same rows). Blocks of one
+# text say much the same, so that nothing has to be made up for (chosen on titles of yso-sv and TIBKAT).
 _C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better there: on all rows the best one is smaller than on
 # the part of them that the choice is made on.

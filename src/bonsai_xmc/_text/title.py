@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc._text.blocks import Plan, chooses_title, field_names, is_title, make_plan
+from bonsai_xmc._text.blocks import Plan, chooses_title, is_title, make_plan
 from bonsai_xmc._text.records import Columns, columns_of
 
 ROWS = 4096  # the first ones, whose texts are measured: a stream is read once
@@ -47,14 +47,13 @@ class Measured:
 def planned(X: Any, params: dict[str, Any]) -> tuple[Plan, dict[str, Any], Iterator[Columns]]:
     """The blocks for X, why they were chosen (empty if they were given), and X as `columns_of` reads it."""
     fields = params["fields"]
-    names = field_names(fields)
     settings = (fields, params["word_ngrams"], params["char_ngrams"], bool(params["char_boundaries"]))
-    make_plan(*settings)  # what is wrong with the parameters is told before X is read
-    chunks = columns_of(X, names, complete=True)
+    plan = make_plan(*settings)  # what is wrong with the parameters is told before X is read
+    chunks = columns_of(X, plan.fields, complete=True)
     if not chooses_title(*settings[:3]):
-        return make_plan(*settings), {}, chunks
+        return plan, {}, chunks
     first, chunks = _first_rows(chunks)
-    measured = measure(names, first)
+    measured = measure(plan.fields, first)
     return make_plan(*settings, measured.title), measured.to_json(), chunks
 
 
