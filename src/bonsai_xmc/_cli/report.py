@@ -161,7 +161,7 @@ def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
     """Why a text has n-grams of its own, or none has."""
-    what, measured = "texts are long", fields
+    what, measured = "no short field" if len(fields) > 1 else "long texts", fields
     if title is not None:
         name, measured = fields[title]["field"], [fields[title]]
         what = f"n-grams of {name}" if name else "n-grams"
