@@ -40,15 +40,15 @@ Change = Callable[[str, str], str]  # of a text and its language
 
 # Blocks: of which text, with which options of the vectorizer.
 BLOCKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "words": ("joined", {}),
-    "title-words": ("title", {}),
+    "words": ("joined", {"word_ngrams": 1}),
+    "title-words": ("title", {"word_ngrams": 1}),
     "pairs": ("title", {"word_ngrams": {2: 1.0}}),
     "triples": ("title", {"word_ngrams": {3: 1.0}}),
     "characters": ("title", {"word_ngrams": None, "char_ngrams": 5}),
     "characters-4": ("title", {"word_ngrams": None, "char_ngrams": 4}),
     "characters-6": ("title", {"word_ngrams": None, "char_ngrams": 6}),
-    "beginning": ("beginning", {}),
-    "rest": ("rest", {}),
+    "beginning": ("beginning", {"word_ngrams": 1}),
+    "rest": ("rest", {"word_ngrams": 1}),
     "bigrams": ("joined", {"word_ngrams": {2: 1.0}}),
     "joined-characters": ("joined", {"word_ngrams": None, "char_ngrams": 5}),
 }

@@ -8,7 +8,7 @@ these, too. R@10 is given apart for true labels without a training row that have
 1 to 4 rows.
 
 --one-vs-rest trains one-vs-rest classifiers at C = 1, without choosing on held-out rows: for the time that
-features take.
+features take. --titles leaves all fields but the title out. --rows trains on so many rows, drawn at random.
 """
 
 import argparse
@@ -29,12 +29,13 @@ SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, 
     "tibkat-core": (["title", "abstract"], "subjects", "dev"),
     "eurlex57k": (["title", "header", "recitals", "main_body"], "labels", "test"),
     "tate": (_TATE, "labels", "test"),
+    "yso-sv": (["title"], "labels", "test"),
+    "acl-authors": (["title", "abstract"], "authors", "test"),
 }
 
 
-def variants(name: str) -> dict[str, dict[str, Any]]:
+def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
     """Settings by name: from words alone to all that there is."""
-    fields = SETS[name][0]
     none = dict.fromkeys(fields, 0)
     words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
     bigrams = {"word_ngrams": {1: 1.0, 2: 0.5}}
@@ -52,8 +53,8 @@ def variants(name: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _label_file(name: str) -> pathlib.Path:
-    return next(iter(known.find(name).glob("label_names.tsv*")))
+def _label_file(name: str) -> pathlib.Path | None:
+    return next(iter(known.find(name).glob("label_names.tsv*")), None)
 
 
 def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
@@ -100,10 +101,13 @@ def recall_at_10(
 
 
 def measure(
-    name: str, settings: dict[str, Any], seed: int, threads: int
+    name: str, settings: dict[str, Any], seed: int, threads: int, n_rows: int | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """(language or "all", figures)."""
     texts, labels, _ = read(name, "train")
+    if n_rows is not None:
+        chosen = np.sort(np.random.default_rng(5).permutation(len(texts))[:n_rows])
+        texts, labels = [texts[i] for i in chosen], [labels[i] for i in chosen]
     begin, cpu = time.perf_counter(), time.process_time()
     model = TextBonsai(**settings, random_state=seed, n_jobs=threads, threshold=0.5).fit(texts, labels)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
@@ -115,7 +119,9 @@ def measure(
     ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
     figures = {key: result[key] for key in ("P@1", "P@3", "P@5", "PSP@5", "R@5")}
     figures |= as_annif(ranked, truth)
-    figures |= recall_at_10(ranked, truth, rows_of, set(datasets.read_label_names(_label_file(name))))
+    names = _label_file(name)
+    named = set() if names is None else set(datasets.read_label_names(names))
+    figures |= recall_at_10(ranked, truth, rows_of, named)
     yield "all", {**figures, "seconds": seconds, "cpu": cpu, "features": model.n_features_in_}
     for language in sorted(set(languages) - {""}):
         rows = [i for i, other in enumerate(languages) if other == language]
@@ -131,13 +137,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--one-vs-rest", action="store_true")
+    parser.add_argument("--titles", action="store_true")
+    parser.add_argument("--rows", type=int)
     args = parser.parse_args()
-    available = variants(args.name)
+    fields = SETS[args.name][0]
+    available = variants(args.name, fields[:1] if args.titles else fields)
     fixed = {"classifiers": "one_vs_rest", "C": 1.0} if args.one_vs_rest else {}
     for variant in args.variants or available:
         found: dict[str, list[dict[str, Any]]] = {}
         for seed in range(args.seeds):
-            for language, figures in measure(args.name, available[variant] | fixed, seed, args.threads):
+            settings = available[variant] | fixed
+            for language, figures in measure(args.name, settings, seed, args.threads, args.rows):
                 found.setdefault(language, []).append(figures)
         for language, runs in found.items():
             mean = {key: round(float(np.mean([run[key] for run in runs])), 2) for key in runs[0]}

@@ -143,8 +143,28 @@ def test_the_title_is_known_by_its_name(bonsai, tmp_path):
     assert blocks == ["abstract+title word 1", "title word 2", "title word 3", "title char_wb 5"]
 
 
+@pytest.mark.parametrize(
+    ("title", "abstract", "fields", "expected"),
+    [
+        (1, 1, "title", "n-grams of title"),
+        (1, 90, "abstract,title", "n-grams of title"),
+        (90, 1, "title,abstract", "n-grams of abstract"),
+        (90, 1, "title", "long texts"),
+        (90, 90, "title,abstract", "no short field"),
+    ],
+)
+def test_training_tells_why_texts_have_ngrams(bonsai, tmp_path, records, title, abstract, fields, expected):
+    longer = lambda r: {**r, "title": f"{r['title']} " * title, "abstract": f"{r['abstract']} " * abstract}
+    (tmp_path / "docs.jsonl").write_text(lines_of(map(longer, records)))
+    options = ["--text", fields, "--threshold", "0.5", "-o", tmp_path / "m"]
+    out = bonsai("train", tmp_path / "docs.jsonl", *options)
+    assert re.search(rf"\n +{expected}: three of four have up to .* characters \(first 120 rows\)\n", out)
+    assert ("char_wb 5" in out) == ("n-grams" in expected)
+
+
 def test_formats_without_fields(bonsai, tmp_path):
-    bonsai("train", "fasttext.txt", "-o", tmp_path / "m", "-q")
+    out = bonsai("train", "fasttext.txt", "-o", tmp_path / "m")
+    assert re.search(r"\n +n-grams: three of four have up to \d+ characters \(first 120 rows\)\n", out)
     assert TextBonsai.load(tmp_path / "m").fields is None
     assert "  t:1" in bonsai("predict", tmp_path / "m", "boiler", "-k", 1)
     rows = bonsai("predict", tmp_path / "m", "dev.jsonl", "--text", "title,abstract", "-k", 1)  # joined

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from bonsai_xmc import Bonsai, TextBonsai, datasets
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
-from bonsai_xmc._model.label_texts import texts_of
+from bonsai_xmc._model.label_texts import text_vectors, texts_of
 from bonsai_xmc._selection import prior as prior_search
 from bonsai_xmc._selection.prior import Candidates, search
 from helpers import random_csr
@@ -266,3 +266,15 @@ def test_files_of_label_texts(tmp_path):
     (tmp_path / "empty.tsv").write_text("1\t\n")
     with pytest.raises(ValueError, match=r"empty.tsv holds no texts of labels"):
         datasets.read_label_texts(tmp_path / "empty.tsv")
+
+
+def test_texts_of_labels_are_read_as_the_field_with_own_blocks():
+    """Whatever that field is called, and wherever it stands."""
+    long = "of the old house in the town " * 20
+    rows = [{"text": long, "about": f"{word}ing"} for word in ("brick", "heat", "wall", "pump") * 5]
+    model = TextBonsai(["text", "about"], threshold=0.5).fit(rows, [[row["about"]] for row in rows])
+    text = model.fitted_.text
+    names = [block.name for block in text.plan.blocks]
+    vector = text_vectors(text, [["brick"]], 1)
+    own = text.block_slices()[names.index("about char_wb 5")]
+    assert vector[:, own].nnz > 0

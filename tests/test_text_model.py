@@ -145,6 +145,100 @@ def test_plain_strings(records, tmp_path):
         model.top_k(records[0])
 
 
+# Blocks that the lengths of texts decide
+
+OWN = ["word 2", "word 3", "char_wb 5"]
+LONG = " of the old house in Bremen" * 20
+
+
+def own(field):
+    return [f"{field} {name}" for name in OWN]
+
+
+@pytest.mark.parametrize(
+    ("fields", "row", "expected"),
+    [
+        (None, lambda r: r["title"], ["word 1", *OWN]),
+        (None, lambda r: r["title"] + LONG, ["word 1"]),
+        (["subject"], lambda r: {"subject": r["title"]}, ["subject word 1", *own("subject")]),
+        (["subject"], lambda r: {"subject": r["title"] + LONG}, ["subject word 1"]),
+        (["title"], lambda r: {"title": r["title"] + LONG}, ["title word 1"]),
+        (["title", "text"], lambda r: {"text": LONG, **r}, ["title+text word 1", *own("title")]),
+        (["x", "of"], lambda r: {"x": LONG, "of": r["title"]}, ["x+of word 1", *own("of")]),
+        (["a", "b"], lambda r: {"a": r["title"], "b": r["abstract"]}, ["a+b word 1", *own("a")]),
+        (["a", "name"], lambda r: {"a": r["title"], "name": "x"}, ["a+name word 1", *own("name")]),
+        (["a", "b"], lambda r: {"a": r["title"] + LONG, "b": LONG}, ["a+b word 1"]),
+        # A field that few rows have is no title.
+        (["a", "b"], lambda r: {"a": "aa" * (r["year"] < 2000), "b": r["title"]}, ["a+b word 1", *own("b")]),
+        # Some texts are empty or long, most are neither.
+        (None, lambda r: ["", LONG, *[r["title"]] * 8][r["year"] % 10], ["word 1", *OWN]),
+        (["a"], lambda r: {"a": None if r["year"] % 4 else r["title"]}, ["a word 1", *own("a")]),
+    ],
+)
+def test_short_texts_have_ngrams(records, fields, row, expected, tmp_path):
+    rows = [row(record) for record in records[0]]
+    model = TextBonsai(fields, threshold=0.5).fit(rows, records[1])
+    assert [name for name, _, _ in model.blocks_] == expected
+    C = 1.5 if "+" in expected[0] and len(expected) > 1 else 1.0  # blocks of several texts
+    assert model.strategy_.C == C
+    model.save(tmp_path / "list.bonsai")
+    TextBonsai(fields, threshold=0.5).fit(iter(rows), records[1]).save(tmp_path / "stream.bonsai")
+    assert (tmp_path / "stream.bonsai").read_bytes() == (tmp_path / "list.bonsai").read_bytes()
+    vectorizer = TextVectorizer(fields).fit(iter(rows))
+    assert [name for name, _, _ in vectorizer.blocks_] == expected
+    assert TextBonsai.load(tmp_path / "list.bonsai").fitted_.text.lengths == vectorizer.fitted_.lengths
+
+
+def test_characters_of_the_only_text():
+    """Words of one field occur once each: only parts of words tell something."""
+    rng = np.random.default_rng(0)
+    stems = ["".join(rng.choice(list("abcdefghijklmnop"), 6)) for _ in range(8)]
+    ends = ["".join(rng.choice(list("qrstuvwxyz"), 3)) for _ in range(400)]
+    texts = [stems[i % 8] + ends[i] for i in range(400)]
+    labels = [[f"label {i % 8}"] for i in range(400)]
+    given = TextBonsai(word_ngrams=1, min_df=1).fit(texts[:300], labels[:300])
+    assert [name for name, _, _ in given.blocks_] == ["word 1"]
+    assert given.score(texts[300:], labels[300:]) < 0.5
+    for fields, rows in ((None, texts), (["text"], [{"text": text} for text in texts])):
+        assert TextBonsai(fields).fit(rows[:300], labels[:300]).score(rows[300:], labels[300:]) > 0.9
+
+
+def test_given_ngrams_are_all_that_the_only_text_has(records):
+    texts = [row["title"] for row in records[0]]
+    for given, expected in (
+        ({"word_ngrams": 1}, ["word 1"]),
+        ({"word_ngrams": 2}, ["word 1", "word 2"]),
+        ({"char_ngrams": None}, ["word 1"]),
+        ({"char_ngrams": {4: 0.5}}, ["word 1", "char_wb 4"]),
+        ({"word_ngrams": None, "char_ngrams": {4: 0.5}}, ["char_wb 4"]),
+    ):
+        assert [name for name, _, _ in TextVectorizer(**given).fit(texts).blocks_] == expected
+    rows = [{"title": text} for text in texts]
+    assert [name for name, _, _ in TextVectorizer({"title": 0}).fit(rows).blocks_] == ["title word 1"]
+
+
+def test_the_first_rows_of_a_stream_are_measured(records, monkeypatch):
+    """Chunks may be shorter or longer than what is measured; each row is read once."""
+    monkeypatch.setattr("bonsai_xmc._text.title.ROWS", 50)
+    short = [row["title"] for row in records[0]]
+    texts = [*short[:50], *(text + LONG for text in short[50:])]
+    found = []
+    for chunk in (7, 4096):
+        monkeypatch.setattr("bonsai_xmc._text.records.CHUNK", chunk)
+        for rows in (texts, texts[::-1]):
+            read = []
+            vectorizer = TextVectorizer().fit(read.append(text) or text for text in rows)
+            assert read == rows
+            assert vectorizer.fitted_.lengths["rows"] == 50
+            assert vectorizer.fitted_.core.n_documents == len(rows)
+            found.append(len(vectorizer.blocks_))
+    assert found == [4, 1, 4, 1]
+    with pytest.raises(ValueError, match="0 documents"):
+        TextVectorizer().fit(iter([]))
+    with pytest.raises(ValueError, match="no term is left of 60 documents"):
+        TextVectorizer().fit([""] * 60)
+
+
 def test_very_few_terms():
     """Rows of which most entries are not 0 are dense, as those of a matrix are."""
     texts = ["heat pump of the", "old wall of the"] * 30
@@ -246,7 +340,7 @@ def change_array(name, value):
         (change_array("text.blocks.0.df.0", np.zeros(0, np.uint32)), "one document frequency for each term"),
         (
             lambda arrays, text: text.update(source=[1]),
-            "their tuning, or their prior is not an object",
+            "the source of its texts is not an object",
         ),
         (change_array("text.label_names_ptr", np.array([0, 5, 3, 9, 9])), "do not fit their places"),
         (change_array("text.label_names_ptr", np.zeros((0,), np.int64)), "malformed"),
@@ -329,6 +423,22 @@ def test_strings_and_small_data(records):
     assert few.blocks_[0][0] == "title+abstract word 1"
 
 
+@pytest.mark.parametrize("fields", [None, ["title"], ["title", "abstract"]])
+@pytest.mark.parametrize("longer", ["", LONG])
+def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer):
+    monkeypatch.setattr("bonsai_xmc._selection.fields.MOST_CANDIDATES", 1)
+    rows = [{**row, "title": row["title"] + longer} for row in records[0]]
+    rows = rows if fields else [row["title"] for row in rows]
+    tuned = TextBonsai(fields=dict.fromkeys(fields, "auto") if fields else "auto", threshold=0.5)
+    default = TextBonsai(fields, threshold=0.5).fit(rows, records[1])
+    tuned.fit(rows, records[1])
+    assert len(tuned.tuning_["tried"]) == 1
+    assert [(name, n) for name, n, _ in tuned.blocks_] == [(name, n) for name, n, _ in default.blocks_]
+    np.testing.assert_allclose(
+        [weight for *_, weight in tuned.blocks_], [weight for *_, weight in default.blocks_]
+    )
+
+
 def test_labels_that_tell_nothing(records, tmp_path):
     """Where held-out rows have no label that training has, there is nothing to judge by."""
     labels = [[f"label {i}"] for i in range(len(records[0]))]
@@ -370,7 +480,7 @@ def test_searches_that_cannot_be(records):
         TextBonsai(fields={"title": "auto", "abstract": 1}).fit(*records)
     with pytest.raises(ValueError, match=r"X has 120 rows, but Y has 119"):
         TextBonsai(fields="auto").fit(records[0], records[1][:-1])
-    with pytest.raises(ValueError, match=r"word_ngrams is 2, but .* searches for it; leave it at 1"):
+    with pytest.raises(ValueError, match=r"word_ngrams is 2, but .* searches for it; leave it at .auto."):
         TextBonsai(fields="auto", word_ngrams=2).fit(*records)
     with pytest.raises(ValueError, match=r"fields is 'auto', but must be"):
         TextVectorizer(fields="auto").fit(records[0])

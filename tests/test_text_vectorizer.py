@@ -96,12 +96,12 @@ def test_equals_scikit_learn(analyzer, ngram_range, options):
 
 def test_power():
     """Values of a block to a power, then unit rows again; blocks keep their weights."""
-    X = TextVectorizer(min_df=1).fit_transform(TEXTS)
+    X = TextVectorizer(min_df=1, word_ngrams=1).fit_transform(TEXTS)
     raised = X.copy()
     raised.data = raised.data.astype(np.float64) ** 1.25
     norms = np.sqrt(np.asarray(raised.multiply(raised).sum(axis=1)).ravel())
     raised.data /= np.repeat(norms, np.diff(raised.indptr))
-    found = TextVectorizer(min_df=1, power=1.25).fit_transform(TEXTS)
+    found = TextVectorizer(min_df=1, word_ngrams=1, power=1.25).fit_transform(TEXTS)
     np.testing.assert_allclose(found.toarray(), raised.toarray(), atol=1e-6)
     two = TextVectorizer(min_df=1, power=2, word_ngrams={1: 1.0, 2: 0.5}).fit(TEXTS)
     words = slice(0, two.blocks_[0][1])
@@ -251,7 +251,7 @@ def blocks_of(*arguments, **options):
 
 def test_fields_and_their_blocks():
     joined = ("title+abstract word 1", 1.0)
-    # A list: the first field is taken for the title. A number: the standard blocks times that weight.
+    # A list: the first short field is taken for the title. A number: the standard blocks times that weight.
     title = [("title word 2", 0.3), ("title word 3", 0.2), ("title char_wb 5", 0.7)]
     assert blocks_of(["title", "abstract"]) == [joined, *title]
     assert blocks_of({"title": 1.0, "abstract": 0}) == [joined, *title]
@@ -262,7 +262,8 @@ def test_fields_and_their_blocks():
     apart = blocks_of({"title": {"word_ngrams": 1}, "abstract": {"word_ngrams": 2}}, word_ngrams=None)
     assert apart == [("title word 1", 1.0), ("abstract word 1", 1.0), ("abstract word 2", 1.0)]
     # The only field, joined and by itself, is one block.
-    assert blocks_of(["title"]) == [("title word 1", 1.0)]
+    assert blocks_of(["title"]) == [("title word 1", 1.0), *title]
+    assert blocks_of(["title"], word_ngrams=1) == [("title word 1", 1.0)]
     assert blocks_of({"title": {"word_ngrams": {1: 0.5}}}) == [("title word 1", 1.5)]
 
 
@@ -328,13 +329,14 @@ def test_clone_pickle_and_arrays():
     description, arrays = vectorizer.fitted_.to_arrays()
     again = FittedText.from_arrays(description, arrays)
     assert again.plan == vectorizer.fitted_.plan
-    assert (TextVectorizer(min_df=1).fit(["aa"]).transform(["aa"]).toarray() == 1).all()
+    words = TextVectorizer(min_df=1, word_ngrams=1)
+    assert (words.fit(["aa"]).transform(["aa"]).toarray() == 1).all()
     vectorizer.fitted_ = again
     assert (vectorizer.transform(RECORDS) != X).nnz == 0
 
 
 def test_a_failed_fit_leaves_the_vectorizer_as_it_was():
-    vectorizer = TextVectorizer(min_df=1).fit(["aa bb"])
+    vectorizer = TextVectorizer(min_df=1, word_ngrams=1).fit(["aa bb"])
     for bad in ([1], [], ["!"]):
         with pytest.raises((TypeError, ValueError)):
             vectorizer.fit(bad)

@@ -219,13 +219,14 @@ _share = _text(_number_or_share, "N|X")
 # The parameters of texts, in the order of the signature of `TextBonsai`, after the fields.
 TEXT_PARAMETERS: Mapping[str, Parameter] = {
     "word_ngrams": Parameter(
-        1,
-        _text(_ngram_orders, "N|N=W,…", None),
+        "auto",
+        _text(_ngram_orders, "N|N=W,…", "auto", None),
         TEXTS,
-        "word n-grams: the longest, or orders and weights as 1=1,2=0.5",
+        "word n-grams: the longest, or orders and weights as 1=1,2=0.5; auto: words, and n-grams of the only "
+        "text if it is short",
     ),
     "char_ngrams": Parameter(
-        None, _text(_ngram_orders, "N|N=W,…", None), TEXTS, "likewise character n-grams, as 5=0.6"
+        "auto", _text(_ngram_orders, "N|N=W,…", "auto", None), TEXTS, "likewise character n-grams, as 5=0.6"
     ),
     "char_boundaries": Parameter(True, flag(), TEXTS, "character n-grams lie within words"),
     "min_df": Parameter(2, _share, TEXTS, "leave out terms in fewer documents (a number or a share)"),

@@ -69,6 +69,7 @@ def _texts(model: TextBonsai) -> dict[str, Any]:
         "blocks": blocks,
         "label_names": sum(map(bool, text.label_names)),
         "source": dict(text.source),
+        "lengths": dict(text.lengths),
         "tuning": dict(text.tuning),
         "prior": dict(text.prior),
         "unicode_version": text.unicode_version,
@@ -151,10 +152,24 @@ def tuning_of(report: dict[str, Any]) -> list[tuple[str, str]]:
 def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
     blocks = [] if texts is None else texts["blocks"]
     width = max((len(block["name"]) for block in blocks), default=0)
-    return [
+    rows = [
         ("texts" if i == 0 else "", f"{b['name']:<{width}}  {b['features']:>9,} features × {b['weight']:g}")
         for i, b in enumerate(blocks)
     ]
+    return rows if texts is None or not texts["lengths"] else [*rows, ("", _why(**texts["lengths"]))]
+
+
+def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
+    """Why a text has n-grams of its own, or none has."""
+    what, measured = "no short field" if len(fields) > 1 else "long texts", fields
+    if title is not None:
+        name, measured = fields[title]["field"], [fields[title]]
+        what = f"n-grams of {name}" if name else "n-grams"
+    lengths = [
+        f"{field['characters']:,}" + (f" ({field['field']})" if len(measured) > 1 else "")
+        for field in measured
+    ]
+    return f"{what}: three of four have up to {', '.join(lengths)} characters (first {rows:,} rows)"
 
 
 def _size(tree: dict[str, int]) -> str:

@@ -33,6 +33,7 @@ from bonsai_xmc._modelfile import format as _format
 from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.strategy import resolve, search_space
 from bonsai_xmc._selection.threshold import choose_threshold
+from bonsai_xmc._text.blocks import for_choices
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import learn as _learning
 from bonsai_xmc._training import memory as _memory
@@ -361,7 +362,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
                 kept = stack.enter_context(Checkpoint(checkpoint, facts_of(problem, params, seed)))
             plan = self._plan(problem, params, threads, max_memory)
             work = Work(threads, phases, runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
-            strategy, core, report, threshold = self._train(problem, params, seed, work)
+            usual = {} if text is None else for_choices(text.plan)
+            strategy, core, report, threshold = self._train(problem, params | usual, seed, work)
             fitted = FittedModel(
                 core=core,
                 classes=problem.labels.classes,

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
@@ -17,16 +16,15 @@ from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import texts_of
-from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
-from bonsai_xmc._text import blocks
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
-from bonsai_xmc._training.train import Problem, Report
-from bonsai_xmc._training.work import Runner, Work
+from bonsai_xmc._text.title import planned
+from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.work import Runner
 
 # The parameters of the texts; all others are those of `Bonsai`.
 TEXT_PARAMS = (
@@ -51,20 +49,22 @@ class TextBonsai(Bonsai):
 
     Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
     texts are those of `TextVectorizer`; all others, from `representation` to `verbose`, are those of
-    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where rows have several blocks.
+    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where blocks are of several
+    texts (a title's, beside those of all fields).
     The methods are those of `Bonsai`, with texts instead of matrices.
 
     Parameters
     ----------
     fields : None, list of str, dict or "auto", default=None
-        None: each row is a string. A list names the text fields of the records; the title (the field of that
-        name, otherwise the first) also has blocks of its own. A dict gives weights. See `TextVectorizer`.
+        None: each row is a string. A list names the text fields of the records; the title (the first short
+        field, of those with a title's name if there is one) also has blocks of its own. A dict gives
+        weights. See `TextVectorizer`.
         "auto" takes the fields that hold texts, and searches for their weights, those of word bigrams and
         character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
-    word_ngrams : dict, int or None, default=1
+    word_ngrams : "auto", dict, int or None, default="auto"
         This and the next ten: see `TextVectorizer`.
-    char_ngrams : dict, int or None, default=None
+    char_ngrams : "auto", dict, int or None, default="auto"
     char_boundaries : bool, default=True
     min_df : int or float, default=2
     max_df : int or float, default=1.0
@@ -101,8 +101,8 @@ class TextBonsai(Bonsai):
         self,
         fields: Any = None,
         *,
-        word_ngrams: Any = 1,
-        char_ngrams: Any = None,
+        word_ngrams: Any = "auto",
+        char_ngrams: Any = "auto",
         char_boundaries: bool = True,
         min_df: float = 2,
         max_df: float = 1.0,
@@ -208,12 +208,14 @@ class TextBonsai(Bonsai):
 
     def _read(self, X: Any, y: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
         params = self.get_params(deep=False)
-        plan, options = self._blocks(), text_options(params)
+        options = text_options(params)
         most = most_ngrams(self.max_ngrams, 0)
-        chunks = columns_of(X, plan.fields, complete=True)
         with phases.together("texts"):
+            plan, lengths, chunks = planned(X, params)
             threads, given = threads_of(self.n_jobs), {name: params[name] for name in TEXT_PARAMS}
-            text, matrix = FittedText.fit(chunks, plan, options, threads, rows=True, given=given)
+            text, matrix = FittedText.fit(
+                chunks, plan, options, threads, rows=True, given=given, lengths=lengths
+            )
             assert matrix is not None
             if most is not None and any(map(is_selected, plan.blocks)):
                 most = most_ngrams(self.max_ngrams, matrix.shape[0])
@@ -224,14 +226,6 @@ class TextBonsai(Bonsai):
             (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
         )
         return TrainingRows(rows, n_rows, n_features, n_entries, None), text
-
-    def _train(
-        self, problem: Problem, params: dict[str, Any], seed: int, work: Work
-    ) -> tuple[Strategy, _core.Model, Report, float]:
-        return super()._train(problem, params | blocks.for_choices(self._blocks()), seed, work)
-
-    def _blocks(self) -> blocks.Plan:
-        return blocks.make_plan(self.fields, self.word_ngrams, self.char_ngrams, self.char_boundaries)
 
     def _finishing(self, problem: Problem, text: FittedText | None, params: dict[str, Any]) -> Finish:
         if params["label_texts"] is None:

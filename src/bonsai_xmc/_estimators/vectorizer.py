@@ -8,9 +8,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.threads import threads_of
-from bonsai_xmc._text.blocks import Plan, make_plan
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
+from bonsai_xmc._text.title import planned
 
 
 class TextVectorizer(TransformerMixin, BaseEstimator):
@@ -30,15 +30,17 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         addition, each may have blocks of its own. A dict gives their weight, 0 for none:
         ``{"title": 1.0, "abstract": 0}``. That weight is shared by word bigrams (× 0.3) and
         trigrams (× 0.2) and character 5-grams (× 0.7); a dict instead of the weight sets the n-grams:
-        ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title (the field of that name,
-        otherwise the first) has the weight 1, others 0.
-    word_ngrams : dict, int or None, default=1
+        ``{"title": {"word_ngrams": {1: 0.5}}, "abstract": 0}``. In a list, the title has the weight 1, others
+        0: the first field whose texts are short (three of four have at most 400 characters, measured on the
+        first 4,096 rows), of those with a title's name if there is one.
+    word_ngrams : "auto", dict, int or None, default="auto"
         Word n-grams of the joined text: orders and their weights, each order a block of its own, as
         ``{1: 1.0, 2: 0.5}``. A pair as key is a range of orders in one block: ``{(1, 2): 1.0}``. An integer
-        n stands for orders 1 to n with weight 1.
-    char_ngrams : dict, int or None, default=None
+        n stands for orders 1 to n with weight 1. "auto": 1.
+    char_ngrams : "auto", dict, int or None, default="auto"
         Likewise its character n-grams: ``{5: 0.6}``. There are many of them; for long texts, words are enough
-        on most data.
+        on most data. "auto": None. But where both are "auto", and the only text (rows are strings, or
+        `fields` lists one field) is short, it has the blocks of a title.
     char_boundaries : bool, default=True
         Character n-grams lie within words, padded by spaces (scikit-learn's "char_wb"); False: anywhere
         ("char").
@@ -87,8 +89,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self,
         fields: Any = None,
         *,
-        word_ngrams: Any = 1,
-        char_ngrams: Any = None,
+        word_ngrams: Any = "auto",
+        char_ngrams: Any = "auto",
         char_boundaries: bool = True,
         min_df: float = 2,
         max_df: float = 1.0,
@@ -114,14 +116,11 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         self.power = power
         self.n_jobs = n_jobs
 
-    def _plan(self) -> Plan:
-        return make_plan(self.fields, self.word_ngrams, self.char_ngrams, self.char_boundaries)
-
     def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
-        plan, options, threads = self._plan(), text_options(self.get_params()), threads_of(self.n_jobs)
-        fitted, matrix = FittedText.fit(
-            columns_of(X, plan.fields, complete=True), plan, options, threads, rows=rows
-        )
+        params = self.get_params()
+        options, threads = text_options(params), threads_of(self.n_jobs)
+        plan, lengths, chunks = planned(X, params)
+        fitted, matrix = FittedText.fit(chunks, plan, options, threads, rows=rows, lengths=lengths)
         check_terms(fitted)
         self.fitted_ = fitted
         return matrix

@@ -23,17 +23,16 @@ from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import Labels, labels_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.strategy import resolve
-from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
+from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
+from bonsai_xmc._text.title import ROWS, SHORT, measure
 from bonsai_xmc._training.train import make_problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
 
 Array = npt.NDArray[Any]
-
-AUTO = "auto"
 
 # The budget: candidates, rows of a sample, and labels × entries of X of one candidate.
 MOST_CANDIDATES = 32
@@ -48,10 +47,9 @@ _DEPTH = 5  # nDCG at this
 _SURE = 1.0
 
 # Parameters that the search sets itself.
-_SEARCHED = {"word_ngrams": 1, "char_ngrams": None}
+_SEARCHED = ("word_ngrams", "char_ngrams")
 _SAMPLE = 200  # rows that tell which fields hold texts
 _FEW_FIELDS = 6  # fields that may have words of their own
-_SHORT = 400  # characters: joined texts of this mean length may have character n-grams
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ class Settings:
     pairs: Mapping[str, float]  # of its word bigrams; trigrams go with them
     chars: Mapping[str, float]  # and of its character 5-grams
     bigrams: float  # of the joined text
+    trigrams: float  # of the joined text, for each 1 of the bigrams: of a title that is the only text
     joined_chars: float
     power: float
 
@@ -75,8 +74,8 @@ class Settings:
             own[field] = {name: orders for name, orders in blocks.items() if any(orders.values())} or 0.0
         return {
             "fields": own or None,
-            "word_ngrams": {1: 1.0} | ({2: self.bigrams} if self.bigrams else {}),
-            "char_ngrams": {5: self.joined_chars} if self.joined_chars else None,
+            "word_ngrams": {1: 1.0, 2: self.bigrams, 3: self.trigrams * self.bigrams},
+            "char_ngrams": {5: self.joined_chars},
             "power": self.power,
         }
 
@@ -140,14 +139,16 @@ def tune(
     labels = labels_of(y)
     if labels.n_rows != len(rows):
         raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
-    for name, usual in _SEARCHED.items():
-        if params[name] != usual:
+    for name in _SEARCHED:
+        if params[name] != AUTO:
             raise ValueError(
-                f"{name} is {params[name]!r}, but fields='auto' searches for it; leave it at {usual!r}"
+                f"{name} is {params[name]!r}, but fields='auto' searches for it; leave it at 'auto'"
             )
     seed = seed_of(params["random_state"])
     order = shuffled(len(rows), seed)
-    search = _Search({**params, "random_state": seed}, tuple(names), progress)
+    measured = next(columns_of(list(rows[:ROWS]), tuple(names), complete=False), [])
+    title = measure(names, measured).title
+    search = _Search({**params, "random_state": seed}, tuple(names), title, progress)
     first = search.sample(rows, labels, order)
     if first is None:
         return None
@@ -193,8 +194,14 @@ def _changed(settings: Settings, name: str, value: Any) -> Settings:
 
 
 class _Search:
-    def __init__(self, params: Mapping[str, Any], fields: tuple[str, ...], progress: Progress | None) -> None:
-        self._params, self._fields, self._progress = params, fields, progress
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        fields: tuple[str, ...],
+        title: int | None,
+        progress: Progress | None,
+    ) -> None:
+        self._params, self._fields, self._title, self._progress = params, fields, title, progress
         self._options = text_options(params)
         self._threads = threads_of(params["n_jobs"])
         self._short = False
@@ -202,13 +209,15 @@ class _Search:
 
     def default(self) -> Settings:
         """What `fields` as a list stands for."""
-        plan = make_plan(list(self._fields) or None, 1, None, True)
-        title = next((b.text[0] for b in plan.blocks if len(b.text) == 1 and len(self._fields) > 1), None)
         nothing = dict.fromkeys(self._fields, 0.0)
-        pairs, chars = (
-            nothing if title is None else nothing | {title: w} for w in (OWN_WORDS[2], OWN_CHARS[5])
-        )
-        return Settings(nothing, pairs, chars, 0.0, 0.0, float(self._params["power"]))
+        power = float(self._params["power"])
+        if self._title is None:
+            return Settings(nothing, nothing, nothing, 0.0, 0.0, 0.0, power)
+        pairs, chars = OWN_WORDS[2], OWN_CHARS[5]
+        if len(self._fields) < 2:
+            return Settings(nothing, nothing, nothing, pairs, OWN_WORDS[3] / pairs, chars, power)
+        title = self._fields[self._title]
+        return Settings(nothing, nothing | {title: pairs}, nothing | {title: chars}, 0.0, 0.0, 0.0, power)
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
         """A sample from the beginning of `order`; None if there are too few rows or labels."""
@@ -219,7 +228,7 @@ class _Search:
         n_training = n_rows - min(_JUDGING_ROWS, n_rows // 4)
         [columns] = columns_of([rows[i] for i in chosen], self._fields, complete=False)
         joined = sum(len(text) for column in columns for text in column if text) / n_rows
-        self._short = joined <= _SHORT
+        self._short = joined <= SHORT
         taken = labels.take(chosen)
         matrix = sp.csr_array(
             (np.ones(len(taken.indices), np.float32), taken.indices, taken.indptr),
@@ -265,12 +274,14 @@ class _Search:
         def value(name: str, values: Sequence[float]) -> _Step:
             return lambda s: [_changed(s, name, w) for w in values]
 
-        default = self.default()
-        title = next((f for f, w in default.chars.items() if w), None)
+        chars, pairs = (0.0, 0.4, 1.0), (0.0, 0.15, 0.5)
+        if self._title is not None and len(self._fields) < 2:
+            return [value("joined_chars", chars), value("bigrams", pairs), value("power", (0.85, 1.25))]
+        title = None if self._title is None else self._fields[self._title]
         steps = []
         if title is not None:
-            steps.append(field_weight("chars", title, (0.0, 0.4, 1.0)))
-            steps.append(field_weight("pairs", title, (0.0, 0.15, 0.5)))
+            steps.append(field_weight("chars", title, chars))
+            steps.append(field_weight("pairs", title, pairs))
             steps.append(field_weight("words", title, (0.3,)))
         steps.append(value("bigrams", (0.3, 0.6)))
         steps.append(value("power", (0.85, 1.25)))

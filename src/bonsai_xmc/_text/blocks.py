@@ -10,6 +10,7 @@ import numpy as np
 from bonsai_xmc._base.params import plain
 
 ANALYZERS = ("word", "char", "char_wb")
+AUTO = "auto"
 
 # Names of fields that hold a title.
 TITLES = ("title", "titel", "titre", "titolo", "título", "headline", "heading", "name")
@@ -100,19 +101,38 @@ def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
 OWN_WORDS: Mapping[Any, float] = {2: 0.3, 3: 0.2}
 OWN_CHARS: Mapping[Any, float] = {5: 0.7}
 _SETTINGS = ("word_ngrams", "char_ngrams")
+# The blocks that a text has at least, where "auto" is given.
+_USUAL: Mapping[str, Mapping[Any, float]] = {"word_ngrams": {1: 1.0}, "char_ngrams": {}}
+
+
+def field_names(fields: Any) -> tuple[str, ...]:
+    """The fields that the parameter of this name stands for; none where rows are plain strings."""
+    return () if fields is None else tuple(_named_fields(fields))
+
+
+def chooses_title(fields: Any, word_ngrams: Any, char_ngrams: Any) -> bool:
+    """Whether the data say which text has the blocks of a title.
+
+    They do so unless weights of fields are given, or n-grams of the only text, which are its own, then.
+    """
+    if isinstance(fields, Mapping):
+        return False
+    return len(field_names(fields)) > 1 or (_is_auto(word_ngrams) and _is_auto(char_ngrams))
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == AUTO
 
 
 def _named_fields(fields: Any) -> dict[str, Any]:
-    """Field names with what was said of each. In a list, the title is called so, or the first."""
+    """Field names with what was said of each; None in a list, which says nothing."""
     if isinstance(fields, str):
         raise ValueError(f"fields is {fields!r}, but must be a list of names, or map names to weights")
     if isinstance(fields, Mapping):
         named = dict(fields)
     else:
         names = list(fields)
-        titles = [name for name in names if isinstance(name, str) and is_title(name)]
-        title = next(iter([*titles, *names]), None)
-        named = {name: 1.0 if name == title and len(names) > 1 else 0.0 for name in names}
+        named = dict.fromkeys(names)
         if len(named) < len(names):
             raise ValueError(f"fields has a name twice: {names!r}")
     if not named:
@@ -137,8 +157,13 @@ def _own_settings(value: Any, name: str) -> dict[str, Any]:
     return {key: value.get(key) for key in _SETTINGS}
 
 
-def make_plan(fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: Any) -> Plan:
-    """The blocks that the parameters of a vectorizer stand for; ValueError if they make no sense."""
+def make_plan(
+    fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: Any, title: int | None = None
+) -> Plan:
+    """The blocks that the parameters of a vectorizer stand for; ValueError if they make no sense.
+
+    `title`: the number of the field that has the blocks of a title, where the data say so (`chooses_title`).
+    """
     char = "char_wb" if flag(char_boundaries, "char_boundaries") else "char"
 
     def blocks(text: tuple[str, ...], settings: Mapping[str, Any], prefix: str) -> list[Block]:
@@ -148,20 +173,22 @@ def make_plan(fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: 
                 found.append(Block(text, analyzer, min_n, max_n, weight))
         return found
 
+    named = {} if fields is None else _named_fields(fields)
+    names = tuple(named)
+    chosen = title is not None and chooses_title(fields, word_ngrams, char_ngrams)
+    of_title = _own_settings(1.0 if chosen else 0.0, "title")
     joined = {"word_ngrams": word_ngrams, "char_ngrams": char_ngrams}
-    if fields is None:
-        plan = Plan((), tuple(blocks((), joined, "")))
-    else:
-        named = _named_fields(fields)
-        names = tuple(named)
-        found = blocks(names, joined, "")
-        for name, value in named.items():
-            own = _own_settings(value, f"fields[{name!r}]")
-            found += blocks((name,), own, f"fields[{name!r}].")
-        plan = Plan(names, _merged(found))
-    if not plan.blocks:
+    for key in (key for key, value in joined.items() if _is_auto(value)):
+        joined[key] = {**_USUAL[key], **(of_title[key] if len(names) < 2 else {})}
+    found = blocks(names, joined, "")
+    for i, (name, value) in enumerate(named.items()):
+        if value is not None:
+            found += blocks((name,), _own_settings(value, f"fields[{name!r}]"), f"fields[{name!r}].")
+        elif i == title and len(names) > 1:
+            found += blocks((name,), of_title, "")
+    if not found:
         raise ValueError("there is no block with a weight above 0: give word_ngrams, char_ngrams or fields")
-    return plan
+    return Plan(names, _merged(found))
 
 
 def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -175,16 +202,17 @@ def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(sorted(merged, key=lambda block: texts.index(block.text)))
 
 
-# What C = "auto" stands for in one-vs-rest classifiers of several blocks. Rows have unit length, so that each
-# block is shorter the more there are; C makes up for that (chosen on the same rows).
-_C_OF_BLOCKS = 1.5
+# What C = "auto" stands for in one-vs-rest classifiers of blocks of several texts. Rows have unit length, so
+# that each block is shorter the more there are; C makes up for that (chosen on the same rows). Blocks of one
+# text say much the same, so that nothing has to be made up for (chosen on titles of yso-sv and TIBKAT).
+_C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better there: on all rows the best one is smaller than on
 # the part of them that the choice is made on.
 _CLEAR_GAIN = 0.05
 
 
 def usual_C(plan: Plan) -> float:
-    return 1.0 if len(plan.blocks) == 1 else _C_OF_BLOCKS
+    return 1.0 if len(plan.texts) == 1 else _C_OF_TEXTS
 
 
 def for_choices(plan: Plan) -> dict[str, float]:

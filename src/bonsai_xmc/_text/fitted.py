@@ -118,6 +118,7 @@ class FittedText:
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
     tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
     prior: Mapping[str, Any] = field(default_factory=dict)  # how labels lean on their texts, if they do
+    lengths: Mapping[str, Any] = field(default_factory=dict)  # of the texts, if they have chosen the title
 
     @classmethod
     def fit(
@@ -129,12 +130,13 @@ class FittedText:
         *,
         rows: bool,
         given: Mapping[str, Any] | None = None,
+        lengths: Mapping[str, Any] | None = None,
     ) -> tuple["FittedText", sp.csr_array | None]:
         reader = _core.TextFit(core_spec(plan, options))
         for columns in chunks:
             reader.add(columns, threads)
         core, matrix = reader.finish(rows, threads)
-        fitted = cls(core, plan, options, _core.unicode_version(), given or {})
+        fitted = cls(core, plan, options, _core.unicode_version(), given or {}, lengths=lengths or {})
         return fitted, csr(matrix, core.n_features) if rows else None
 
     def transform(self, chunks: Iterable[Columns], threads: int) -> sp.csr_array:
@@ -182,6 +184,7 @@ class FittedText:
             "source": dict(self.source),
             "tuning": dict(self.tuning),
             "prior": dict(self.prior),
+            "lengths": dict(self.lengths),
         }
         return description, self.core.arrays() | pack_names(self.label_names)
 
@@ -199,9 +202,10 @@ class FittedText:
         terms = dict(arrays)
         label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
         core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
-        source, tuning, prior = (description.get(name, {}) for name in ("source", "tuning", "prior"))
-        if not all(isinstance(value, dict) for value in (source, tuning, prior)):
-            raise ValueError("the source of its texts, their tuning, or their prior is not an object")
+        told = {name: description.get(name, {}) for name in ("source", "tuning", "prior", "lengths")}
+        wrong = next((name for name, value in told.items() if not isinstance(value, dict)), None)
+        if wrong is not None:
+            raise ValueError(f"the {wrong} of its texts is not an object")
         return cls(
             core,
             plan,
@@ -209,9 +213,7 @@ class FittedText:
             version,
             params_from_json(description["given"]) if description["given"] else {},
             label_names,
-            source,
-            tuning,
-            prior,
+            **told,
         )
 
 
