@@ -53,14 +53,18 @@ def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _folder(name: str) -> pathlib.Path:
+    return known.find("eurlex57k").parent / name  # `find` does not know all of the sets
+
+
 def _label_file(name: str) -> pathlib.Path | None:
-    return next(iter(known.find(name).glob("label_names.tsv*")), None)
+    return next(iter(_folder(name).glob("label_names.tsv*")), None)
 
 
 def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
     """Texts, labels, and the language of each row ("" if the set does not say)."""
     fields, labels, _ = SETS[name]
-    path = known.find(name) / f"{part}.jsonl.gz"
+    path = _folder(name) / f"{part}.jsonl.gz"
     texts, rows, languages = [], [], []
     for document in datasets.read_documents(path, text=[*fields, *_language(name)], labels=labels):
         assert isinstance(document.text, dict)

@@ -358,7 +358,7 @@ def test_fields_that_are_joined_are_told_apart(of_texts):
     both = {place[0] for place in title.places} & {place[0] for place in abstract.places}
     assert [n.name for n in feature_names(of_texts.fitted_, sorted(both))] == ["brick houses"]
     assert [abstract.text[b:e] for f, b, e in abstract.places if f in both] == ["houses"]
-    plain = TextBonsai(min_df=1, threshold=0.5).fit(["brick wall", "heat"], [["b"], ["h"]])
+    plain = TextBonsai(min_df=1, threshold=0.5, word_ngrams=1).fit(["brick wall", "heat"], [["b"], ["h"]])
     why = plain.explain("Brick", "b")
     assert [(t.field, t.text, len(t.segments)) for t in why.texts] == [("", "Brick", 1)]
 
