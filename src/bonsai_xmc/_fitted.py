@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bonsai_xmc import _core
 from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._kept_rows import KeptRows
+from bonsai_xmc._probes import Probes
 from bonsai_xmc._strategy import Strategy
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._tree import LabelTree, trees_of
@@ -72,6 +73,7 @@ class FittedModel:
     slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
     calibration: Calibration | None = None  # of its scores, if they are calibrated
     rows: KeptRows | None = None  # training rows, for learning from further ones
+    probes: Probes | None = None  # of the search by an index, if they were measured
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
     _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)  # what the others tell
 

@@ -126,7 +126,7 @@ PARAMETERS: dict[str, _Parameter] = {
     "n_probe": _Parameter(
         _PREDICTION,
         _Number(int, auto="auto", none=None),
-        "blocks of 128 classifiers that a search by index scores; none: all; auto: 16 + 4 k",
+        "blocks of 128 classifiers that a search by index scores; none: all; auto: as `fit` has measured",
     ),
     "max_labels": _Parameter(_PREDICTION, int, "maximum number of labels of a row in predict_proba"),
     "threshold": _Parameter(

@@ -17,6 +17,7 @@ from bonsai_xmc._calibration import Calibration
 from bonsai_xmc._fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._kept_rows import KeptRows
 from bonsai_xmc._params import PREDICTION, RULES, TRAINING, check
+from bonsai_xmc._probes import Probes
 from bonsai_xmc._strategy import STRATEGIES, Strategy
 from bonsai_xmc._text.fitted import FittedText
 
@@ -124,6 +125,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "logit_adjustment": strategy.logit_adjustment,
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
+        "probes": None if fitted.probes is None else asdict(fitted.probes),
         "weights": weights,
         "prediction": {name: _plain(prediction[name]) for name in PREDICTION},
     }
@@ -196,6 +198,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         provenance=_typed(Provenance, provenance),
         text=_text(file, n_features, n_labels),
         calibration=_calibration(file),
+        probes=_probes(model),
         rows=KeptRows.from_arrays(rows, n_features, n_labels) if (rows := _section(file, "rows")) else None,
         slots=slots,
         slot_counts=slot_counts,
@@ -221,6 +224,17 @@ def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
     if len(text.label_names) not in (0, n_labels):
         raise ValueError(f"it has {len(text.label_names)} names of labels, but {n_labels} labels")
     return text
+
+
+def _probes(model: dict[str, Any]) -> Probes | None:
+    if model.get("probes") is None:
+        return None
+    probes = _typed(Probes, model["probes"])
+    for name in ("n_rows", "n_probe_5", "n_probe_10"):
+        _integer(vars(probes), name, 0, _INT32_MAX)
+    for name in ("recall_5", "recall_10"):
+        _number(vars(probes), name, 0.0, 1.0)
+    return probes
 
 
 def _calibration(file: ModelFile) -> Calibration | None:
