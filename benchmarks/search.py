@@ -20,8 +20,12 @@ from reproduce import known
 
 from benchmarks._runs import generated, markdown
 from bonsai_xmc import Bonsai, _core, metrics
-from bonsai_xmc._data.rows import prediction_rows
+from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._data.labels import labels_of
+from bonsai_xmc._data.rows import prediction_rows, training_rows
 from bonsai_xmc._model.strategy import n_probe
+from bonsai_xmc._selection.probes import measure as measure_probes
+from bonsai_xmc._training.work import Work
 
 DATA = ("eurlex57k", "tibkat-core", "amazon-670k*0.1", "amazon-670k*0.2")
 REPEATS = 3
@@ -45,6 +49,8 @@ class Searches:
         self.beam = core
         self.index = _core.Model(None, core.one_vs_rest, core.loss, core.normalize, index=index)
         self.estimator = fitted
+        rows, labels = training_rows(data.X_train, "Bonsai"), labels_of(data.Y_train)
+        self.probes = measure_probes(self.index, rows, labels, 10, 0, Work(threads, Phases(None)))
 
 
 def top_k(model: Any, rows: Any, k: int, probes: int, exact: bool = False) -> np.ndarray:
@@ -58,7 +64,7 @@ def measure(data: Any, n_rows: int, n_single: int, k: int, probes: list[int], th
     to_core = lambda X: prediction_rows(X, searches.estimator, X.shape[1], False)
     rows, singles = to_core(X), [to_core(X[[i]]) for i in range(min(n_single, X.shape[0]))]
     n_labels = data.Y_train.shape[1]
-    automatic = n_probe("auto", "index", k, n_labels)
+    automatic = n_probe("auto", "index", k, n_labels, measured=searches.probes)
     cases: list[tuple[str, Any, int, bool]] = [("exact", searches.index, 0, True)]
     for number in sorted({*probes, *([automatic] if automatic else [])}):
         name = f"index, n_probe {number}" + (" (auto)" if number == automatic else "")

@@ -1,5 +1,6 @@
 """Search by an index over one-vs-rest classifiers: against the reference, from exact to fast, in files."""
 
+import json
 import re
 
 import numpy as np
@@ -8,6 +9,8 @@ from scipy.sparse import csr_array
 
 import reference_index
 from bonsai_xmc import Bonsai, FormatError, _core, datasets
+from bonsai_xmc._cli.report import describe, rows_of
+from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.strategy import Facts, n_probe
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._selection.strategy import resolve
@@ -130,11 +133,9 @@ def model(data):
 
 
 def test_a_trained_model_finds_nearly_all(model, data):
-    """With a third of the blocks; "auto" would score all, as they are few."""
+    """With a third of the blocks."""
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "index")
     exact, _ = model.top_k(data.X_test, 5, exact=True)
-    auto, _ = model.top_k(data.X_test, 5)
-    assert np.array_equal(auto, exact)
     fast = model.set_params(n_probe=23).top_k(data.X_test, 5)[0]
     everything = model.set_params(n_probe=None).top_k(data.X_test, 5)[0]
     model.set_params(n_probe="auto")
@@ -240,6 +241,91 @@ def test_blends_and_adjusted_scores(data, params, tmp_path):
     loaded = Bonsai.load(tmp_path / "m.bonsai").set_params(n_jobs=1, n_probe=12)
     alone = np.vstack([loaded.top_k(X[i : i + 1], 10)[0] for i in range(20)])
     assert np.array_equal(alone, ids[:20])
+
+
+# --- the number of probes ---
+
+
+def recall(model, X, k):
+    """Of the k best labels of exact search; equal scores are equally good."""
+    exact, found = (model.top_k(X, k, exact=exact)[1] for exact in (True, False))
+    return np.mean(found >= exact[:, -1:])
+
+
+@pytest.fixture(scope="module")
+def long_rows():
+    """Labels that share many features: 16 + 4 k blocks find too few of the best ones."""
+    rng = np.random.default_rng(0)
+    n_rows, n_features, n_labels, length = 12_500, 2000, 12_000, 60
+    word = lambda n: np.minimum(n_features - 1, (n_features ** rng.random(n) - 1).astype(int))
+    X = csr_array(
+        (
+            rng.uniform(0.5, 1.5, n_rows * length).astype(np.float32),
+            (np.repeat(np.arange(n_rows), length), word(n_rows * length)),
+        ),
+        (n_rows, n_features),
+    )
+    Y = csr_array((np.ones(n_rows), (np.arange(n_rows), np.arange(n_rows) % n_labels)), (n_rows, n_labels))
+    return X[:12_000], Y[:12_000], X[12_000:]
+
+
+@pytest.fixture(scope="module")
+def measured(long_rows):
+    return Bonsai(search="index", threshold=0.5).fit(*long_rows[:2])
+
+
+def test_probes_are_measured(measured, long_rows):
+    X = long_rows[2]
+    probes = measured.fitted_.probes
+    for k in (5, 10):
+        usual = Bonsai(**measured.get_params()).set_params(n_probe=16 + 4 * k)
+        usual.fitted_ = measured.fitted_
+        assert recall(usual, X, k) < 0.99
+        assert probes.n_probe(k) == 0 or probes.n_probe(k) > 16 + 4 * k
+        assert recall(measured, X, k) > 0.99
+    assert min(probes.recall_5, probes.recall_10) >= 0.995 and probes.n_rows == 200
+
+
+def test_what_was_measured_is_kept(model, data, tmp_path):
+    probes = model.fitted_.probes
+    model.save(tmp_path / "m.bonsai")
+    loaded = Bonsai.load(tmp_path / "m.bonsai")
+    assert loaded.fitted_.probes == probes
+    assert loaded.drop([0, 1]).fitted_.probes == probes
+    one, many = (
+        Bonsai(search="index", threshold=0.5, n_jobs=n).fit(data.X_train, data.Y_train) for n in (1, 3)
+    )
+    assert one.fitted_.probes == many.fitted_.probes == probes
+    shown = dict(rows_of(describe("m", 1, loaded)))["n_probe"]
+    assert f"{100 * probes.recall_5:.2f} % of the 5 best" in shown and f"({probes.n_rows:,} rows)" in shown
+
+
+def test_a_file_without_a_measure(model, data, tmp_path):
+    """It is searched by 16 + 4 k blocks, and what is out of range is refused."""
+    path = tmp_path / "m.bonsai"
+    model.save(path)
+    file = container.read(path, mmap=False)
+    told = json.loads(file.metadata["model"])
+    write = lambda told: container.write(
+        path, file.arrays, file.metadata | {"model": json.dumps(told)}, file.requires
+    )
+    write({name: value for name, value in told.items() if name != "probes"})
+    old = Bonsai.load(path)
+    assert old.fitted_.probes is None and "n_probe" not in dict(rows_of(describe("m", 1, old)))
+    assert np.array_equal(old.top_k(data.X_test, 1)[0], old.set_params(n_probe=20).top_k(data.X_test, 1)[0])
+    write(told | {"probes": told["probes"] | {"n_probe_5": -1}})
+    with pytest.raises(FormatError, match="n_probe_5 is -1"):
+        Bonsai.load(path)
+
+
+def test_probes_of_any_k():
+    probes = Probes(1000, 40, 60, 0.995, 0.996)
+    assert [probes.n_probe(k) for k in (1, 5, 7, 10, 20)] == [40, 40, 48, 60, 100]
+    assert [Probes(1000, 40, 0, 0.995, 1.0).n_probe(k) for k in (5, 6)] == [40, 0]
+    assert Probes(1000, 0, 0, 1.0, 1.0).n_probe(3) == 0
+    assert n_probe("auto", "index", 5, 700_000, measured=probes) == 40
+    assert n_probe(7, "index", 5, 700_000, measured=probes) == 7
+    assert n_probe(None, "index", 5, 700_000, measured=probes) == 0
 
 
 # --- parameters ---

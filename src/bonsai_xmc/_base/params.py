@@ -168,7 +168,7 @@ PARAMETERS: Mapping[str, Parameter] = {
         "auto",
         integer(1, "auto", None),
         PREDICTION,
-        "blocks of 128 classifiers that a search by index scores; none: all; auto: 16 + 4 k",
+        "blocks of 128 classifiers that a search by index scores; none: all; auto: as `fit` has measured",
     ),
     "max_labels": Parameter(
         100, integer(1), PREDICTION, "maximum number of labels of a row in predict_proba"

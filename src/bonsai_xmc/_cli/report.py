@@ -41,6 +41,7 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
         "named": model.fitted_.named,
         "classifiers": model.classifiers_,
         "search": model.search_,
+        "probes": None if (probes := model.fitted_.probes) is None else asdict(probes),
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
         "calibration": model.calibration_,
@@ -112,10 +113,22 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("labels", labels),
         *_label_texts(texts),
         ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
+        *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
         *_kept_rows(report["kept_rows"]),
     ]
+
+
+def _probes(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What a search by an index finds, as `fit` has measured it; nothing if it has not."""
+    if found is None:
+        return []
+    said = [
+        f"{found[f'n_probe_{k}'] or 'all'} blocks find {100 * found[f'recall_{k}']:.2f} % of the {k} best"
+        for k in (5, 10)
+    ]
+    return [("n_probe", f"{', '.join(said)} labels ({found['n_rows']:,} rows)")]
 
 
 def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:

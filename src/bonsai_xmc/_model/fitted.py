@@ -12,6 +12,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._text.fitted import FittedText
 
@@ -72,6 +73,7 @@ class FittedModel:
     slot_counts: Array | None = None  # int64: training rows of each slot; None: `label_counts`
     calibration: Calibration | None = None  # of its scores, if they are calibrated
     rows: KeptRows | None = None  # training rows, for learning from further ones
+    probes: Probes | None = None  # of the search by an index, if they were measured
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
     _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)  # what the others tell
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bonsai_xmc._base.params import check
+from bonsai_xmc._model.probes import Probes
 
 # Labels whose classifiers are stored, and scored, together.
 _BLOCK_LABELS = 128
@@ -91,7 +92,9 @@ def beam_size(given: Any, n_trees: int, search: str) -> int:
     return int(given or 0)
 
 
-def n_probe(given: Any, search: str, k: int, n_labels: int, adjusted: bool = False) -> int:
+def n_probe(
+    given: Any, search: str, k: int, n_labels: int, adjusted: bool = False, measured: Probes | None = None
+) -> int:
     """Blocks of classifiers that are scored for a row's k best labels; 0 for all."""
     if not is_auto(given):
         check("n_probe", given)
@@ -101,10 +104,10 @@ def n_probe(given: Any, search: str, k: int, n_labels: int, adjusted: bool = Fal
                 'train with classifiers="one_vs_rest" and search="index"'
             )
         return int(given or 0)
-    # 99 % of the labels that scoring all of them finds, for any k (docs/performance.md). Where half of the
-    # blocks would be scored, scoring all takes no longer.
-    # Adjusted scores prefer rare labels, which the index does not know.
-    chosen = (16 + 4 * k) * (4 if adjusted else 1)
+    # Without a measure, 99 % of the labels of generated data (docs/performance.md); adjusted scores prefer
+    # rare labels, which the index does not know. Where half of the blocks would be scored, scoring all takes
+    # no longer.
+    chosen = measured.n_probe(k) if measured is not None else (16 + 4 * k) * (4 if adjusted else 1)
     return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
 
 

@@ -18,6 +18,7 @@ from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, chec
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
@@ -123,6 +124,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         "logit_adjustment": strategy.logit_adjustment,
         "threshold": fitted.threshold,
         "id_base": fitted.id_base,
+        "probes": None if fitted.probes is None else asdict(fitted.probes),
         "weights": weights,
         "prediction": {name: plain(prediction[name]) for name in OF_PREDICTION},
     }
@@ -191,6 +193,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         provenance=_typed(Provenance, provenance),
         text=_text(file, n_features, n_labels),
         calibration=_calibration(file),
+        probes=_probes(model),
         rows=KeptRows.from_arrays(rows, n_features, n_labels) if (rows := _section(file, "rows")) else None,
         slots=slots,
         slot_counts=slot_counts,
@@ -216,6 +219,17 @@ def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
     if len(text.label_names) not in (0, n_labels):
         raise ValueError(f"it has {len(text.label_names)} names of labels, but {n_labels} labels")
     return text
+
+
+def _probes(model: dict[str, Any]) -> Probes | None:
+    if model.get("probes") is None:
+        return None
+    probes = _typed(Probes, model["probes"])
+    for name in ("n_rows", "n_probe_5", "n_probe_10"):
+        _integer(vars(probes), name, 0, _INT32_MAX)
+    for name in ("recall_5", "recall_10"):
+        _number(vars(probes), name, 0.0, 1.0)
+    return probes
 
 
 def _calibration(file: ModelFile) -> Calibration | None:

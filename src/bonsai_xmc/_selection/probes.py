@@ -1,0 +1,107 @@
+"""Choose how many blocks of classifiers a search by an index scores for a row."""
+
+import bisect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.progress import LOG
+from bonsai_xmc._base.random import shuffled
+from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.rows import CoreRows, TrainingRows
+from bonsai_xmc._model.probes import Probes
+from bonsai_xmc._training.work import Work
+
+Array = npt.NDArray[Any]
+
+_TARGET = 0.995  # of the best labels among all
+# Rows that are searched: so few that this takes no more than 2 % of training.
+_SHARE = 1 / 60
+_FEWEST_ROWS, _MOST_ROWS = 200, 1000
+# Share of the entries of these rows that is left out.
+_LEFT_OUT = 0.3
+# Labels of a row that can be passed over.
+_MOST_OWN = 20
+# Numbers of blocks that are tried: from the fewest on, this many to an octave.
+_FEWEST_BLOCKS, _PER_OCTAVE = 4, 4
+
+
+def measure(
+    core: _core.Model, rows: TrainingRows, labels: Labels, beam_size: int, seed: int, work: Work
+) -> Probes:
+    """The fewest blocks that find 99.5 % of the best labels of rows like unseen ones.
+
+    Training rows are not like these: their own labels are found easily, and all others are pushed away from
+    them. So a random part of the entries is left out, and for every second row its own labels do not count
+    (docs/performance.md).
+    """
+    assert core.one_vs_rest is not None
+    most = len(core.one_vs_rest.arrays()["shift"]) // 2
+    with work.phases.together("probes"):
+        n_rows = min(rows.n_rows, max(_FEWEST_ROWS, min(_MOST_ROWS, int(_SHARE * rows.n_rows))))
+        some = shuffled(rows.n_rows, seed)[:n_rows]
+        search = _search(core, _thinned(rows.take(some).rows, seed), labels.take(some), beam_size, work)
+        best = search(0)
+
+        def recall(n_probe: int, k: int) -> float:
+            """Of what all blocks have; equal scores are equally good."""
+            there = np.isfinite(best[:, k - 1 : k])
+            found = search(n_probe)[:, :k] >= best[:, k - 1 : k]
+            return float(np.mean(found[there[:, 0]])) if there.any() else 1.0
+
+        few = _fewest(most, lambda n: recall(n, 5) >= _TARGET)
+        many = few and _fewest(most, lambda n: n >= few and recall(n, 10) >= _TARGET)
+        probes = Probes(n_rows, few, many, recall(few, 5), recall(many, 10))
+    LOG.info(
+        "%d probes find %.2f %% of the 5 best labels, %d find %.2f %% of the 10 best (0: all blocks)",
+        *(probes.n_probe_5, 100 * probes.recall_5, probes.n_probe_10, 100 * probes.recall_10),
+    )
+    return probes
+
+
+def _search(
+    core: _core.Model, rows: CoreRows, own: Labels, beam_size: int, work: Work
+) -> Callable[[int], Array]:
+    """A function of the number of blocks: log scores of the ten best labels of each row, descending.
+
+    Of every second row, the best labels that are not its own.
+    """
+    n_own = np.diff(own.indptr)
+    n_own[1::2] = 0
+    depth = min(core.n_labels, 10 + min(_MOST_OWN, int(n_own.max(initial=0))))
+    row = np.arange(len(n_own))[:, None] * np.int64(core.n_labels)
+    keys = np.repeat(row[:, 0], np.diff(own.indptr)) + own.indices
+    keys = keys[np.repeat(n_own > 0, np.diff(own.indptr))]
+
+    @cache
+    def search(n_probe: int) -> Array:
+        options = {"beam_size": beam_size, "exact": False, "n_probe": n_probe, "path_weight": 0.0}
+        ids, scores = work.predict(core, rows, depth, **options)
+        scores[np.isin(row + ids, keys)] = -np.inf
+        return np.sort(scores, axis=1)[:, ::-1][:, :10]
+
+    return search
+
+
+def _fewest(most: int, enough: Callable[[int], bool]) -> int:
+    """The first number of blocks that is enough, if those above it are, too; 0 if `most` is not."""
+    n_steps = max(0, int(_PER_OCTAVE * np.log2(max(1, most) / _FEWEST_BLOCKS)))
+    tried = sorted({round(_FEWEST_BLOCKS * 2 ** (step / _PER_OCTAVE)) for step in range(n_steps + 1)})
+    tried = [n for n in tried if n < most] + [most]
+    place = bisect.bisect_left(tried, True, key=enough)
+    return tried[place] if most and place < len(tried) else 0
+
+
+def _thinned(rows: CoreRows, seed: int) -> CoreRows:
+    """Rows without a random part of their entries."""
+    n_entries = len(rows[1]) if isinstance(rows, tuple) else rows.size
+    left_out = shuffled(n_entries, seed) < _LEFT_OUT * n_entries
+    if not isinstance(rows, tuple):
+        return np.where(left_out.reshape(rows.shape), np.float32(0), rows)
+    indptr, indices, values, n_features = rows
+    ends = np.concatenate([[0], np.cumsum(~left_out)])[indptr].astype(np.int64)
+    return ends, indices[~left_out], values[~left_out], n_features
