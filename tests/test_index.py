@@ -318,6 +318,11 @@ def test_a_file_without_a_measure(model, data, tmp_path):
         Bonsai.load(path)
 
 
+def test_fewer_labels_than_are_measured():
+    model = Bonsai(search="index", threshold=0.5).fit(csr_array(np.eye(6)), csr_array(np.eye(6)))
+    assert model.fitted_.probes.n_probe(5) == 0 and model.top_k(np.eye(6), 1)[0][:, 0].tolist() == [*range(6)]
+
+
 def test_probes_of_any_k():
     probes = Probes(1000, 40, 60, 0.995, 0.996)
     assert [probes.n_probe(k) for k in (1, 5, 7, 10, 20)] == [40, 40, 48, 60, 100]

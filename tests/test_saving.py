@@ -359,8 +359,8 @@ def no_training(monkeypatch):
     def fail(*_args, **_options):
         pytest.fail("training has begun")
 
-    monkeypatch.setattr("bonsai_xmc._estimator.train", fail)
-    monkeypatch.setattr("bonsai_xmc._text.tuning.tune", fail)
+    monkeypatch.setattr("bonsai_xmc._estimators.bonsai.train", fail)
+    monkeypatch.setattr("bonsai_xmc._selection.fields.tune", fail)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from bonsai_xmc._model.fitted import FittedModel
 Array = npt.NDArray[Any]
 
 _SHORT = 5  # characters of a label that may have no pair in common with what it should be
+_PARTS = 12  # about so many characters or pairs of it are searched for
 _COMPARED = 200  # candidates that a misspelt label is compared with, letter by letter
 
 
@@ -93,7 +94,8 @@ def did_you_mean(fitted: FittedModel, label: Any) -> str:
         return ""
     wanted = label.lower()
     size = 2 if len(wanted) > _SHORT else 1
-    parts = {wanted[i : i + size] for i in range(len(wanted) - size + 1)}
+    step = 1 + len(wanted) // _PARTS
+    parts = {wanted[i : i + size] for i in range(0, len(wanted) - size + 1, step)}
     names = () if fitted.text is None else fitted.text.label_names
     found: list[tuple[int, int, str, int]] = []
     for texts in (fitted.classes.tolist() if fitted.named else (), names):

@@ -82,7 +82,9 @@ def _search(
         options = {"beam_size": beam_size, "exact": False, "n_probe": n_probe, "path_weight": 0.0}
         ids, scores = work.predict(core, rows, depth, **options)
         scores[np.isin(row + ids, keys)] = -np.inf
-        return np.sort(scores, axis=1)[:, ::-1][:, :10]
+        best = np.full((len(ids), 10), -np.inf, np.float32)  # there may be fewer labels
+        best[:, : min(10, depth)] = np.sort(scores, axis=1)[:, ::-1][:, :10]
+        return best
 
     return search
 
