@@ -62,7 +62,7 @@ def calibrations(name: str, model: TextBonsai, fit: Rows, test: Rows) -> dict[st
     found = {"raw scores": errors(model, test)}
     for method in ("platt", "isotonic"):
         for groups in (None, "frequency"):
-            model.calibrate(fit.texts, fit.labels, method=method, groups=groups)
+            model = model.calibrate(fit.texts, fit.labels, method=method, groups=groups)
             found[f"{method}{', by frequency' if groups else ''}"] = errors(model, test)
     for what, bins in found.items():
         cells = " | ".join(f"{100 * bins[k].error:.2f}" for k in (1, 5, 10))
@@ -72,7 +72,7 @@ def calibrations(name: str, model: TextBonsai, fit: Rows, test: Rows) -> dict[st
 
 def thresholds(name: str, model: TextBonsai, fit: Rows, test: Rows) -> None:
     """Prints a row for each objective: what the threshold gives on the rows that did not choose it."""
-    model.calibrate(fit.texts, fit.labels)
+    model = model.calibrate(fit.texts, fit.labels)
     ids, scores = model.top_k(test.texts, 100)
     for what, objective in OBJECTIVES.items():
         threshold = model.choose_threshold(fit.texts, fit.labels, objective)

@@ -63,11 +63,11 @@ def main() -> None:
 
 
 def train() -> None:
-    from bonsai_xmc import TextBonsai
+    from bonsai_xmc import Bonsai, TextBonsai
 
     rows = [record for record in records("train") if record["subjects"]]
     texts = [f"{record['title']} {record['abstract']}" for record in rows]
-    model = TextBonsai(threshold=0.5).fit(texts, [record["subjects"] for record in rows])
+    model = TextBonsai(classifier=Bonsai(threshold=0.5)).fit(texts, [record["subjects"] for record in rows])
     model.save(WORK / "bonsai.bonsai")
 
 

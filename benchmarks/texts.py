@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from reproduce import known
 
-from bonsai_xmc import TextBonsai, datasets, metrics
+from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
+from bonsai_xmc._base.params import DEFAULTS
 
 _TATE = ["title", "medium", "artists", "dateText", "classification", "groupTitle", "inscription"]
 SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, part to report on
@@ -113,7 +114,10 @@ def measure(
         chosen = np.sort(np.random.default_rng(5).permutation(len(texts))[:n_rows])
         texts, labels = [texts[i] for i in chosen], [labels[i] for i in chosen]
     begin, cpu = time.perf_counter(), time.process_time()
-    model = TextBonsai(**settings, random_state=seed, n_jobs=threads, threshold=0.5).fit(texts, labels)
+    own = {key: settings[key] for key in settings if key in DEFAULTS}
+    classifier = Bonsai(**own, random_state=seed, n_jobs=threads, threshold=0.5)
+    of_texts = {key: settings[key] for key in settings if key not in own}
+    model = TextBonsai(**of_texts, classifier=classifier).fit(texts, labels)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     test, truth, languages = read(name, SETS[name][2])
     ids, _ = model.top_k(test, 10)

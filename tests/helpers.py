@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc._base.params import TEXT_PARAMETERS
+
 # Six labels whose names are hard to write and to read.
 NAMES = ["Ahorn", "Bäume 🌳", "", "línea\nnueva", "木", "a" * 300]
 
@@ -56,3 +59,14 @@ def error_of(bonsai, *args):
 def says(message, error=ValueError):
     """The error must contain the message."""
     return pytest.raises(error, match=re.escape(message))
+
+
+def text_bonsai(**params):
+    """A `TextBonsai` whose parameters, and those of its classifier, are given side by side."""
+    texts = {name: params.pop(name) for name in ("fields", *TEXT_PARAMETERS, "label_texts") if name in params}
+    return TextBonsai(**texts, classifier=Bonsai(**params))
+
+
+def params_of(model):
+    """The parameters of an estimator and of its classifier, in a form that can be compared."""
+    return {name: value for name, value in model.get_params().items() if name != "classifier"}

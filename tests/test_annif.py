@@ -245,8 +245,8 @@ def server(site):
     lines = [line.split("\t") for line in (site.folder / "train.tsv").read_text().splitlines()]
     texts, labels = [text for text, _ in lines], [re.findall("<(.*?)>", uris) for _, uris in lines]
     names = dict(line.split("\t") for line in (site.folder / "vocab.tsv").read_text().splitlines())
-    model = TextBonsai(threshold=0.5).fit(texts, labels)
-    model.set_label_names({uri.strip("<>"): name for uri, name in names.items()})
+    model = TextBonsai(classifier=Bonsai(threshold=0.5)).fit(texts, labels)
+    model = model.name_labels({uri.strip("<>"): name for uri, name in names.items()})
     model.save(site.folder / "served.bonsai")
     command = [sys.executable, "-m", "bonsai_xmc", "serve", str(site.folder / "served.bonsai"), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

@@ -127,7 +127,7 @@ def test_scores_tell_how_often_labels_are_right():
 
     before = error()
     for method in ("isotonic", "platt"):
-        model.calibrate(data.X_test[learn_on], data.Y_test[learn_on], method=method)
+        model = model.calibrate(data.X_test[learn_on], data.Y_test[learn_on], method=method)
         assert error() < 0.5 * before
         found = model.calibration_
         assert found["error_before"] == pytest.approx(before, abs=0.03)
@@ -267,14 +267,17 @@ def folder(tmp_path_factory, texts):
         for text, labels in zip(texts.texts_test, texts.labels_test, strict=True)
     )
     (path / "dev.jsonl").write_text("\n".join(lines))
-    TextBonsai(classifiers="one_vs_rest").fit(texts.texts_train, texts.labels_train).save(path / "raw.bonsai")
+    TextBonsai(classifier=Bonsai(classifiers="one_vs_rest")).fit(texts.texts_train, texts.labels_train).save(
+        path / "raw.bonsai"
+    )
     return path
 
 
 def test_of_texts_from_python_the_command_line_and_the_server(texts, folder, bonsai):
     model = TextBonsai.load(folder / "raw.bonsai")
     raw = model.suggest(texts.texts_test, 5)
-    ours = model.calibrate(texts.texts_test, texts.labels_test).suggest(texts.texts_test, 5)
+    model = model.calibrate(texts.texts_test, texts.labels_test)
+    ours = model.suggest(texts.texts_test, 5)
     assert [[label for label, _ in row] for row in raw] == [[label for label, _ in row] for row in ours]
     out = bonsai("calibrate", "raw.bonsai", "dev.jsonl", "-o", "out.bonsai")
     assert "calibrated  isotonic, one map for all labels, learnt from 120 rows" in out
@@ -300,12 +303,14 @@ def test_options_of_the_command(texts, folder, bonsai):
     model = TextBonsai.load(folder / "g.bonsai")
     X, Y = texts.texts_test, texts.labels_test
     assert found["calibration"]["groups"] == "frequency"
-    assert found["threshold"] == model.threshold == model.choose_threshold(X, Y, ("precision", 0.6))
+    assert (
+        found["threshold"] == model.classifier_.threshold == model.choose_threshold(X, Y, ("precision", 0.6))
+    )
     out = bonsai("calibrate", "g.bonsai", "dev.jsonl", "-o", "t.bonsai", "--method", "none",
                  "--threshold", "f1_at_5")  # fmt: skip
     again = TextBonsai.load(folder / "t.bonsai")
     assert again.calibration_ == model.calibration_
-    assert again.threshold == model.choose_threshold(X, Y, "f1_at_5")
+    assert again.classifier_.threshold == model.choose_threshold(X, Y, "f1_at_5")
     assert "for f1_at_5" in out
     assert "--groups needs" in error_of(
         bonsai, "calibrate", "raw.bonsai", "dev.jsonl", "-o", "x", "--method", "none", "--groups", "frequency"
@@ -325,7 +330,7 @@ def test_predict_with_a_threshold(folder, bonsai, texts, groups):
             "predict", f"{groups}.bonsai", "dev.jsonl", "--json", "-k", "40", "--threshold", threshold
         )
         told = [{e["label"] for e in json.loads(line)["labels"]} for line in lines.splitlines()]
-        model.set_params(threshold=least)
+        model.classifier_.threshold = least
         assert told == [{model.classes_[i] for i in row.indices} for row in model.predict(texts.texts_test)]
     assert "no score reaches the threshold" in bonsai(
         "predict", f"{groups}.bonsai", texts.texts_test[0], "--threshold", "1"
@@ -428,7 +433,7 @@ def test_labels_that_change_and_explanations(generated, groups):
     names = np.array([f"label {i}" for i in range(60)], dtype=object)
     lists = lambda Y: [names[row.nonzero()[0]].tolist() for row in Y.toarray()]
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(generated.X_train, lists(generated.Y_train))
-    model.calibrate(generated.X_test, lists(generated.Y_test), groups=groups)
+    model = model.calibrate(generated.X_test, lists(generated.Y_test), groups=groups)
     X = generated.X_test[:20]
     ranked = model.top_k_labels(X, 60)
     gone = {ranked[0][0][0], ranked[1][1][0]}

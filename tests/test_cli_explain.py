@@ -21,9 +21,9 @@ def records():
 def folder(tmp_path_factory, records, cli_folder):
     path = tmp_path_factory.mktemp("explain")
     rows, labels = records
-    model = TextBonsai(fields=["title", "abstract"], threshold=0.5, classifiers="one_vs_rest").fit(
-        rows, labels
-    )
+    model = TextBonsai(
+        fields=["title", "abstract"], classifier=Bonsai(threshold=0.5, classifiers="one_vs_rest")
+    ).fit(rows, labels)
     model.save(path / "m.bonsai")
     lines = "".join(
         json.dumps({**row, "labels": label}) + "\n" for row, label in zip(rows, labels, strict=True)

@@ -19,8 +19,8 @@ LABELS = [["bricks"], ["heat"], ["heat", "homes"], ["bricks"], ["pumps"]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labels")
-    model = TextBonsai(min_df=1, threshold=0.5, n_jobs=1).fit(TEXTS, LABELS)
-    model.set_label_names({"bricks": "Brick construction"}).save(folder / "texts.bonsai")
+    model = TextBonsai(min_df=1, classifier=Bonsai(threshold=0.5, n_jobs=1)).fit(TEXTS, LABELS)
+    model.name_labels({"bricks": "Brick construction"}).save(folder / "texts.bonsai")
     Bonsai(threshold=0.5, n_jobs=1).fit(np.eye(3), np.eye(3, dtype=int)).save(folder / "matrix.bonsai")
     (folder / "some.txt").write_text("heat\tHeat\n\nhomes\nnot there\r\n")
     (folder / "names.tsv").write_text("heat\theating\nbricks\tbrick\n")

@@ -16,6 +16,7 @@ from bonsai_xmc._base.params import TEXT_PARAMETERS
 from bonsai_xmc._cli.report import in_bytes
 from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc.datasets import read_documents
+from helpers import params_of
 from test_text_model import TOPICS, make_records
 
 NAMES = {f"t:{i}": name for i, name in enumerate(TOPICS)}
@@ -45,7 +46,7 @@ def folder(tmp_path_factory, records):
         "".join(f"{' '.join('__label__' + s for s in r['subjects'])} {r['abstract']}\n" for r in records)
     )
     model = TextBonsai(fields=["title", "abstract"]).fit(records, [r["subjects"] for r in records])
-    model.set_label_names(NAMES).save(path / "python.bonsai")
+    model.name_labels(NAMES).save(path / "python.bonsai")
     return path
 
 
@@ -76,7 +77,7 @@ def test_training_is_what_python_does(bonsai, folder, model):
     mine, pythons = TextBonsai.load(model), TextBonsai.load(folder / "python.bonsai")
     texts = ["A boiler", "old hedge", {"abstract": "Ziegelbau"}]
     np.testing.assert_array_equal(mine.top_k(texts, 4)[1], pythons.top_k(texts, 4)[1])
-    assert mine.get_params() == pythons.get_params()
+    assert params_of(mine) == params_of(pythons)
     assert mine.label_names_ == pythons.label_names_ == [NAMES[key] for key in mine.classes_]
 
 
@@ -124,7 +125,7 @@ def test_options_of_texts_become_parameters(bonsai, tmp_path):
         "max_df": 0.9,
         "max_features": 1000,
         "lowercase": False,
-        "C": 2.0,
+        "classifier__C": 2.0,
     }
     assert {name: params[name] for name in expected} == expected
 
@@ -318,7 +319,7 @@ HARD = {"t:0": 'bricks, "old"', "t:1": "two\nlines\u2028of text", "t:2": '"quote
 
 
 def test_csv(bonsai, folder, faulty, tmp_path):
-    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named = TextBonsai.load(folder / "python.bonsai").name_labels(HARD)
     named.save(tmp_path / "m")
     bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", tmp_path / "out.csv")
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
@@ -333,7 +334,7 @@ def test_csv(bonsai, folder, faulty, tmp_path):
 
 
 def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
-    named = TextBonsai.load(folder / "python.bonsai").set_label_names(HARD)
+    named = TextBonsai.load(folder / "python.bonsai").name_labels(HARD)
     named = named.rename({"t:2": '"t:2"'})
     named.save(tmp_path / "m")
     truth = tmp_path / "truth.jsonl"

@@ -286,8 +286,8 @@ def test_the_model_file_is_documented(named, tmp_path):
     texts = TextBonsai(word_ngrams=2, char_ngrams={3: 1.0}, min_df=1).fit(
         ["red brick", "old wall"], [["a"], ["b"]]
     )
-    texts.calibrate(["red brick", "old wall"], [["a"], ["b"]])
-    texts.set_label_names({"a": "bricks"}).save(tmp_path / "model.bonsai")
+    texts = texts.calibrate(["red brick", "old wall"], [["a"], ["b"]])
+    texts.name_labels({"a": "bricks"}).save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
     texts.merge(["a", "b"], into="a").save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")

@@ -11,7 +11,7 @@ import pytest
 from bonsai_xmc import Bonsai, Explanation, TextBonsai, WhyNot, datasets
 from bonsai_xmc._explain.names import feature_names
 from bonsai_xmc._explain.texts import places_of
-from helpers import says
+from helpers import says, text_bonsai
 from test_reasons import KINDS
 
 RECORDS = [
@@ -38,7 +38,7 @@ def explained(request, data):
 
 
 def texts(**options):
-    return TextBonsai(fields=["title", "abstract"], min_df=1, threshold=0.5, n_jobs=1, **options)
+    return text_bonsai(fields=["title", "abstract"], min_df=1, threshold=0.5, n_jobs=1, **options)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_reasons(data):
 def test_calibration_is_the_last_step(data, groups):
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(data.X_train, data.Y_train)
     raw = model.explain(data.X_test[[0]], 3)
-    model.calibrate(data.X_test, data.Y_test, groups=groups)
+    model = model.calibrate(data.X_test, data.Y_test, groups=groups)
     ids, scores = model.top_k(data.X_test[[0]], 20)
     for label, score in zip(ids[0].tolist(), scores[0].tolist(), strict=True):
         why = model.explain(data.X_test[[0]], label)
@@ -253,7 +253,7 @@ def test_names(of_texts):
     with says("the model has no label 'brick'; did you mean 'bricks'?"):
         of_texts.explain("bricks", "brick")
     named = texts(classifiers="one_vs_rest").fit(RECORDS, [["b", "h"], ["h"], ["t"], ["s"]])
-    named.set_label_names({"b": "Bricks & walls", "h": "Houses", "t": "Houses"})
+    named = named.name_labels({"b": "Bricks & walls", "h": "Houses", "t": "Houses"})
     why = named.explain("Brick walls", "Bricks & walls")
     assert (why.label, why.name) == ("b", "Bricks & walls")
     with says("2 labels have the name 'Houses': 'h', 't'; give the label itself"):
@@ -327,7 +327,9 @@ def test_places_equal_those_of_a_plain_reference(analyzer, n):
     documents = ["".join(rng.choice(alphabet, 60)) for _ in range(30)] + ["", " ", "ab", "ΑΣ ΣΑΣ σας"]
     orders = {n: 1.0}
     options = {"word_ngrams": orders} if analyzer == "word" else {"word_ngrams": None, "char_ngrams": orders}
-    model = TextBonsai(min_df=1, **options, threshold=0.5, classifiers="one_vs_rest", max_ngrams=None)
+    model = TextBonsai(
+        min_df=1, **options, max_ngrams=None, classifier=Bonsai(threshold=0.5, classifiers="one_vs_rest")
+    )
     model.fit(documents, [[f"l{i % 3}"] for i in range(len(documents))])
     text = model.fitted_.text
     names = {name: i for i, name in enumerate(text.block_names(0))}
@@ -342,7 +344,13 @@ def test_places_equal_those_of_a_plain_reference(analyzer, n):
 
 def test_places_of_characters_across_words():
     """Runs of spaces are one, and İ becomes two characters: places are those of the text as it was given."""
-    model = TextBonsai(word_ngrams=None, char_ngrams={3: 1.0}, char_boundaries=False, min_df=1, threshold=0.5)
+    model = TextBonsai(
+        word_ngrams=None,
+        char_ngrams={3: 1.0},
+        char_boundaries=False,
+        min_df=1,
+        classifier=Bonsai(threshold=0.5),
+    )
     model.fit(["a  b c", "İstan x"], [["a"], ["b"]])
     text = model.fitted_.text
     names = text.block_names(0)
@@ -358,7 +366,9 @@ def test_fields_that_are_joined_are_told_apart(of_texts):
     both = {place[0] for place in title.places} & {place[0] for place in abstract.places}
     assert [n.name for n in feature_names(of_texts.fitted_, sorted(both))] == ["brick houses"]
     assert [abstract.text[b:e] for f, b, e in abstract.places if f in both] == ["houses"]
-    plain = TextBonsai(min_df=1, threshold=0.5, word_ngrams=1).fit(["brick wall", "heat"], [["b"], ["h"]])
+    plain = TextBonsai(min_df=1, word_ngrams=1, classifier=Bonsai(threshold=0.5)).fit(
+        ["brick wall", "heat"], [["b"], ["h"]]
+    )
     why = plain.explain("Brick", "b")
     assert [(t.field, t.text, len(t.segments)) for t in why.texts] == [("", "Brick", 1)]
 
@@ -380,7 +390,7 @@ def test_tables(of_texts):
 
 def test_html_is_escaped():
     evil = "<script>alert('x')</script>"
-    model = TextBonsai(min_df=1, threshold=0.5, char_ngrams=3).fit(
+    model = TextBonsai(min_df=1, char_ngrams=3, classifier=Bonsai(threshold=0.5)).fit(
         [f"{evil} brick", "heat & pump"], [[evil], ["h<b>&\"'"]]
     )
     for label in model.classes_:

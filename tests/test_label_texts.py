@@ -7,12 +7,12 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, TextBonsai, datasets
-from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._model.label_texts import text_vectors, texts_of
 from bonsai_xmc._selection import prior as prior_search
 from bonsai_xmc._selection.prior import Candidates, search
-from helpers import random_csr
+from helpers import random_csr, text_bonsai
 
 WORDS = [f"{a}{b}" for a in ("brick", "heat", "garden", "timber", "music") for b in "abcdefghijklmnopqrst"]
 
@@ -51,7 +51,7 @@ def corpus():
 
 @pytest.fixture(scope="module")
 def plain(corpus):
-    return TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5).fit(*corpus[:2])
+    return TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5)).fit(*corpus[:2])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,9 @@ def model(corpus):
     # words of labels without rows must occur in some document: the vectorizer knows no others
     texts, labels, unseen = corpus
     more = [" ".join(label[2:] for label in unseen)] * 2
-    estimator = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5, label_texts=TEXTS)
+    estimator = TextBonsai(
+        min_df=1, label_texts=TEXTS, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5)
+    )
     return estimator.fit([*texts, *more], [*labels, [], []])
 
 
@@ -89,7 +91,9 @@ def test_the_others_keep_their_precision(model, plain):
 def test_the_same_for_any_number_of_threads(model, corpus, tmp_path):
     texts, labels, unseen = corpus
     more = [" ".join(label[2:] for label in unseen)] * 2
-    again = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5, label_texts=TEXTS, n_jobs=1)
+    again = TextBonsai(
+        min_df=1, label_texts=TEXTS, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5, n_jobs=1)
+    )
     again.fit([*texts, *more], [*labels, [], []])
     for name, estimator in (("a", model), ("b", again)):
         estimator.save(tmp_path / name)
@@ -110,8 +114,8 @@ def test_weights_are_those_of_the_rows_and_of_the_text(corpus):
     """w + β v and b + δ, but for the rounding to 8 bits; the prior of few rows is the usual one."""
     texts, labels = corpus[0][:300], corpus[1][:300]
     options = {"min_df": 1, "classifiers": "one_vs_rest", "threshold": 0.5, "bias": -1.0}
-    before = TextBonsai(**options).fit(texts, labels)
-    after = TextBonsai(**options, label_texts={"l:bricka": ["bricka", "noise1 noise2"]}).fit(texts, labels)
+    before = text_bonsai(**options).fit(texts, labels)
+    after = text_bonsai(**options, label_texts={"l:bricka": ["bricka", "noise1 noise2"]}).fit(texts, labels)
     assert after.label_prior_["weights"] == list(USUAL.weights)
     i = list(before.classes_).index("l:bricka")
     (old, old_bias), (new, new_bias) = (weights_of(m.fitted_.core.one_vs_rest) for m in (before, after))
@@ -129,10 +133,10 @@ def test_weights_are_those_of_the_rows_and_of_the_text(corpus):
 
 
 def test_add_labels(plain, corpus):
-    model = TextBonsai(min_df=1, classifiers="one_vs_rest", threshold=0.5).fit(*corpus[:2])
+    model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5)).fit(*corpus[:2])
     before = model.suggest(["bricka", "noise4 noise5"], k=3)
     n = len(model.classes_)
-    assert model.add_labels({"new": "noise4 noise5", "l:bricka": "noise4"}) is model
+    model = model.add_labels({"new": "noise4 noise5", "l:bricka": "noise4"})
     assert list(model.classes_[n:]) == ["new"] and model.label_names_[-1] == "noise4 noise5"
     assert model.suggest("noise4 noise5", k=1)[0][0] == "new"
     assert model.suggest("bricka", k=1) == before[0][:1]  # what it had stays
@@ -140,7 +144,9 @@ def test_add_labels(plain, corpus):
 
 
 def test_integers_and_matrices():
-    numbers = TextBonsai(min_df=1, classifiers="one_vs_rest", label_texts={"7": "three", 3: ["one"]})
+    numbers = TextBonsai(
+        min_df=1, label_texts={"7": "three", 3: ["one"]}, classifier=Bonsai(classifiers="one_vs_rest")
+    )
     numbers.fit(["one", "two three", "two"], [[1], [2], [2]])
     assert numbers.classes_.tolist() == [1, 2, 3, 7]
     assert numbers.label_names_ == ["1", "2", "one", "three"]
@@ -155,7 +161,9 @@ def test_integers_and_matrices():
 
 
 def test_blends_lean_on_texts_too(corpus):
-    model = TextBonsai(min_df=1, classifiers="blend", threshold=0.5, label_texts={"new": "noise4 noise5"})
+    model = TextBonsai(
+        min_df=1, label_texts={"new": "noise4 noise5"}, classifier=Bonsai(classifiers="blend", threshold=0.5)
+    )
     model.fit(corpus[0][:300], corpus[1][:300])
     assert "new" in [label for label, _ in model.suggest("noise4 noise5", k=3)]
 
@@ -175,7 +183,7 @@ def test_errors(given, error, message):
 
 
 def test_leaf_classifiers_cannot_lean_on_texts():
-    model = TextBonsai(min_df=1, classifiers="leaf", label_texts={"a": "one"})
+    model = TextBonsai(min_df=1, label_texts={"a": "one"}, classifier=Bonsai(classifiers="leaf"))
     with pytest.raises(ValueError, match=r"label_texts needs one-vs-rest classifiers, but .*: train with"):
         model.fit(["one", "two"], [["a"], ["b"]])
     model.set_params(label_texts=None).fit(["one", "two"], [["a"], ["b"]])
@@ -218,7 +226,7 @@ def test_candidates_are_the_best_of_each_kind(monkeypatch):
     X = random_csr((30, 40), density=0.3, rng=rng, dtype=np.float32)
     Y = sp.csr_array((rng.random((30, 200)) < 0.02).astype(np.float32))
     monkeypatch.setattr(prior_search, "_CANDIDATES", 12)
-    problem = Bonsai()._problem(Bonsai()._read(X, Y, Phases(None))[0], Y)
+    problem = Bonsai()._problem(training_rows(X, "Bonsai"), Y)
     weights = random_csr((200, 40), density=0.2, rng=rng, dtype=np.float32)
     vectors = random_csr((260, 40), density=0.2, rng=rng, dtype=np.float32)
     bias = np.full(200, -1, np.float32)
@@ -272,7 +280,9 @@ def test_texts_of_labels_are_read_as_the_field_with_own_blocks():
     """Whatever that field is called, and wherever it stands."""
     long = "of the old house in the town " * 20
     rows = [{"text": long, "about": f"{word}ing"} for word in ("brick", "heat", "wall", "pump") * 5]
-    model = TextBonsai(["text", "about"], threshold=0.5).fit(rows, [[row["about"]] for row in rows])
+    model = TextBonsai(["text", "about"], classifier=Bonsai(threshold=0.5)).fit(
+        rows, [[row["about"]] for row in rows]
+    )
     text = model.fitted_.text
     names = [block.name for block in text.plan.blocks]
     vector = text_vectors(text, [["brick"]], 1)

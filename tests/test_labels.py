@@ -189,8 +189,10 @@ def test_integers_get_names():
 
 def test_texts_and_names_of_labels(tmp_path):
     texts = ["old brick houses", "heat pumps", "heating of houses", "brick walls"]
-    model = TextBonsai(min_df=1, threshold=0.5).fit(texts, [["1"], ["2"], ["2", "3"], ["1"]])
-    model.set_label_names({"1": "bricks", "2": "heat", "3": "homes"})
+    model = TextBonsai(min_df=1, classifier=Bonsai(threshold=0.5)).fit(
+        texts, [["1"], ["2"], ["2", "3"], ["1"]]
+    )
+    model = model.name_labels({"1": "bricks", "2": "heat", "3": "homes"})
     assert model.suggest("brick", 1)[0][0] == "1"
     assert model.suggest("brick", 1, exclude=["1"])[0][0] != "1"
     other = model.merge(["1", "3"], into="3").drop(["2"])

@@ -184,9 +184,9 @@ def test_dense_rows_and_weights(tmp_path):
 
 def test_texts(tmp_path):
     texts = ["old brick houses", "heat pumps", "brick walls", "pumps"]
-    model = TextBonsai(min_df=1, classifiers="one_vs_rest", keep_rows=True, threshold=0.5)
+    model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5))
     model.fit(texts, [["bricks"], ["heat"], ["bricks"], ["heat"]])
-    model.set_label_names({"heat": "Heat"})
+    model = model.name_labels({"heat": "Heat"})
     after = model.learn(["old pumps", "walls of houses"], [["antiques"], ["bricks", "walls"]])
     assert "antiques" in dict(after.suggest("old pumps", 2))  # "heat" was not touched
     assert after.label_names_ == ["bricks", "Heat", "antiques", "walls"]

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from benchmarks import memory
 
 from bonsai_xmc import Bonsai, TextBonsai
-from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._training.memory import limit, phases, sizes
@@ -58,7 +57,7 @@ def test_the_estimate_is_close_to_the_peak(medium, params):
 
 def problem_of(data):
     model = Bonsai()
-    return model._problem(model._read(data.X_train, data.Y_train, Phases(None))[0], data.Y_train)
+    return model._problem(training_rows(data.X_train, "Bonsai"), data.Y_train)
 
 
 def test_label_vectors_are_counted(generated):
@@ -82,7 +81,7 @@ def test_texts_are_estimated_with_the_features_that_are_selected():
     words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
     texts = [" ".join(rng.choice(words, 12)) for _ in range(400)]
     labels = [[int(label)] for label in rng.integers(0, 20, 400)]
-    model = TextBonsai(word_ngrams={1: 1, 2: 1}, min_df=1, max_ngrams=100, n_jobs=1)
+    model = TextBonsai(word_ngrams={1: 1, 2: 1}, min_df=1, max_ngrams=100, classifier=Bonsai(n_jobs=1))
     told = []
     model.fit(iter(texts), labels, on_estimate=told.append)
     assert {name: n for name, n, _ in model.blocks_}["word 2"] == 100

@@ -61,7 +61,12 @@ def test_one_file_predicts_what_the_pipeline_predicts(texts, tmp_path, options):
 def test_it_can_be_trained_again(texts):
     pipeline = fitted(texts, TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), Bonsai(C=2.0))
     model = TextBonsai.from_pipeline(pipeline)
-    assert (model.C, model.word_ngrams, model.min_df, model.sublinear_tf) == (2.0, {(1, 2): 1.0}, 1, True)
+    assert (model.classifier.C, model.word_ngrams, model.min_df, model.sublinear_tf) == (
+        2.0,
+        {(1, 2): 1.0},
+        1,
+        True,
+    )
     again = clone(model).fit(*texts)
     np.testing.assert_allclose(again.top_k(texts[0], 4)[1], model.top_k(texts[0], 4)[1], rtol=2e-4, atol=1e-6)
 
@@ -71,7 +76,9 @@ def test_our_own_vectorizer(texts, tmp_path):
     pipeline = fitted((rows, labels), TextVectorizer(["title", "abstract"]), Bonsai(C=1.0))
     model = TextBonsai.from_pipeline(pipeline)
     model.save(tmp_path / "m.bonsai")
-    same = TextBonsai(fields=["title", "abstract"], max_ngrams=None, C=1.0).fit(rows, labels)
+    same = TextBonsai(fields=["title", "abstract"], max_ngrams=None, classifier=Bonsai(C=1.0)).fit(
+        rows, labels
+    )
     same.save(tmp_path / "same.bonsai")
     assert (tmp_path / "m.bonsai").read_bytes() == (tmp_path / "same.bonsai").read_bytes()
 

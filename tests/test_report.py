@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bonsai_xmc import Bonsai, TextBonsai, metrics
+from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc.metrics._definitions import judge
 from bonsai_xmc.metrics._report import charts, measure
 from bonsai_xmc.metrics._truth import align
-from helpers import error_of, says
+from helpers import error_of, says, text_bonsai
 from rankings import ids_of, indicator_of, problems
 
 NASTY = "<script>alert('x')</script><img src=x onerror=alert(1)>\"&'"
@@ -314,10 +314,10 @@ def folder(tmp_path_factory):
         "\n".join(f"{row['title']}\t<{of[0]}>" for row, of in zip(rows, labels, strict=True))
     )
     options = {"classifiers": "one_vs_rest", "threshold": 0.5}
-    TextBonsai(fields=["title", "abstract"], **options).fit(rows, labels).save(path / "a.bonsai")
+    text_bonsai(fields=["title", "abstract"], **options).fit(rows, labels).save(path / "a.bonsai")
     few = [i for i, of in enumerate(labels) if of[0] != labels[0][0]]  # without one of the labels
     part = [rows[i] for i in few], [[*labels[i], "of b alone"] for i in few]
-    TextBonsai(fields=["title"], **options).fit(*part).save(path / "b.bonsai")
+    text_bonsai(fields=["title"], **options).fit(*part).save(path / "b.bonsai")
     return path
 
 

@@ -17,6 +17,7 @@ import pytest
 from bonsai_xmc import Bonsai, FormatError, TextBonsai
 from bonsai_xmc._base import files
 from bonsai_xmc._modelfile import container
+from helpers import text_bonsai
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -375,7 +376,7 @@ def no_training(monkeypatch):
     ],
 )
 def test_label_texts_are_checked_before_training(no_training, label_texts, labels, message):
-    model = TextBonsai(min_df=1, label_texts=label_texts, classifiers="one_vs_rest")
+    model = TextBonsai(min_df=1, label_texts=label_texts, classifier=Bonsai(classifiers="one_vs_rest"))
     with pytest.raises(ValueError, match=message):
         model.fit(TEXTS, labels)
     if "not valid" in message:  # where weights are searched for, which needs models, before that, too
@@ -384,7 +385,7 @@ def test_label_texts_are_checked_before_training(no_training, label_texts, label
 
 
 def test_label_texts_that_leaf_classifiers_cannot_use_are_refused_before_training(no_training):
-    model = TextBonsai(min_df=1, label_texts={"a": "brick"}, classifiers="leaf")
+    model = TextBonsai(min_df=1, label_texts={"a": "brick"}, classifier=Bonsai(classifiers="leaf"))
     with pytest.raises(ValueError, match="label_texts needs one-vs-rest classifiers"):
         model.fit(TEXTS, LABELS)
 
@@ -409,16 +410,16 @@ def test_names_of_features_are_checked_before_training(no_training):
 
 
 def test_labels_and_names_that_are_added_later():
-    model = TextBonsai(min_df=1, classifiers="one_vs_rest").fit(TEXTS, LABELS)
+    model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest")).fit(TEXTS, LABELS)
     for give, message in (
-        (lambda: model.set_label_names({"a": HALF}), r"names\['a'\] holds 'x\\ud800', which is not valid"),
+        (lambda: model.name_labels({"a": HALF}), r"names\['a'\] holds 'x\\ud800', which is not valid"),
         (lambda: model.add_labels({"c": f"brick {HALF}"}), r"texts\['c'\] holds 'brick x\\ud800', which is"),
         (lambda: model.add_labels({HALF: "brick"}), r"texts holds the label 'x\\ud800', which is not valid"),
     ):
         with pytest.raises(ValueError, match=message):
             give()
     with pytest.raises(TypeError, match=r"names\['b'\] is None, but names are strings"):
-        model.set_label_names({"a": "bricks", "b": None})
+        model.name_labels({"a": "bricks", "b": None})
     assert model.label_names_ == ["a", "b"]
 
 
@@ -426,8 +427,8 @@ def test_labels_and_names_that_are_added_later():
 def test_numbers_of_any_type_are_parameters(tmp_path, number):
     """They are real numbers, which is all that the rules of parameters ask for."""
     numbers = dict.fromkeys(("C", "tol", "prune", "tail_exponent", "threshold", "power"), number)
-    model = TextBonsai({"title": number}, min_df=1, classifiers="one_vs_rest", **numbers)
+    model = text_bonsai(fields={"title": number}, min_df=1, **numbers, classifiers="one_vs_rest")
     model.fit([{"title": text} for text in TEXTS], LABELS).save(tmp_path / "m")
     again = TextBonsai.load(tmp_path / "m").get_params()
-    assert {again[name] for name in numbers} == {0.5}
+    assert {again[name if name in again else f"classifier__{name}"] for name in numbers} == {0.5}
     assert again["fields"] == {"title": 0.5}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import TextBonsai, TextVectorizer
+from bonsai_xmc import Bonsai, TextBonsai, TextVectorizer
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._text import selection
 from bonsai_xmc._text.blocks import make_plan
@@ -91,7 +91,9 @@ def test_models_with_selected_ngrams(records, tmp_path):
     settings = {"fields": FIELDS, "word_ngrams": {1: 1.0, 2: 0.6}, "char_ngrams": {5: 0.4}}
     files = set()
     for n_jobs in (1, 2):
-        model = TextBonsai(**settings, max_ngrams=25, n_jobs=n_jobs).fit(iter(records[0]), records[1])
+        model = TextBonsai(**settings, max_ngrams=25, classifier=Bonsai(n_jobs=n_jobs)).fit(
+            iter(records[0]), records[1]
+        )
         model.save(tmp_path / "m.bonsai")
         files.add((tmp_path / "m.bonsai").read_bytes())
     assert len(files) == 1

@@ -18,7 +18,7 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from bonsai_xmc import TextBonsai, _cli, datasets
+from bonsai_xmc import Bonsai, TextBonsai, _cli, datasets
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
@@ -29,7 +29,9 @@ HTML = '<img src=x onerror=alert(1)> & "quotes"'
 def make_model(path, seed=0, **options):
     data = datasets.make_texts(400, n_test=60, random_state=seed)
     labels = [[*row, HTML] if i % 7 == 0 else row for i, row in enumerate(data.labels_train)]
-    TextBonsai(n_jobs=1, threshold=0.5, min_df=1, **options).fit(data.texts_train, labels).save(path)
+    TextBonsai(min_df=1, **options, classifier=Bonsai(n_jobs=1, threshold=0.5)).fit(
+        data.texts_train, labels
+    ).save(path)
     return data
 
 

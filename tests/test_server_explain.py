@@ -6,6 +6,7 @@ import json
 import pytest
 
 from bonsai_xmc import TextBonsai, datasets
+from helpers import text_bonsai
 from test_server import HTML, Server
 
 RECORDS = [
@@ -21,9 +22,9 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explain")
     data = datasets.make_texts(400, n_test=30, random_state=0)
     options = {"threshold": 0.5, "n_jobs": 1, "min_df": 1}
-    blend = TextBonsai(classifiers="blend", blend_weight=0.4, branching_factor=4, beam_size=2, **options)
+    blend = text_bonsai(**options, classifiers="blend", blend_weight=0.4, branching_factor=4, beam_size=2)
     blend.fit(data.texts_train, data.labels_train).save(folder / "themes.bonsai")
-    records = TextBonsai(fields=["title", "abstract"], classifiers="one_vs_rest", **options)
+    records = text_bonsai(fields=["title", "abstract"], classifiers="one_vs_rest", **options)
     records.fit(RECORDS, LABELS).save(folder / "records.bonsai")
     return folder, data.texts_test
 

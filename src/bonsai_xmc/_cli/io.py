@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bonsai_xmc import Bonsai, FormatError
+from bonsai_xmc import FormatError
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._estimators.text import load_any
 from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
@@ -79,7 +80,7 @@ class Inputs:
         if not _is_regular(path):
             self.source(path)
 
-    def model(self, path: str, **options: Any) -> Bonsai:
+    def model(self, path: str, **options: Any) -> LabelRanker:
         """A model; one that comes through a pipe lies in a file while it is read."""
         if _is_regular(path):
             return load_any(path, **options)
@@ -205,7 +206,7 @@ def writing(path: str | None) -> Iterator[BinaryIO]:
             yield file
 
 
-def save_model(model: Bonsai, path: str) -> int:
+def save_model(model: LabelRanker, path: str) -> int:
     """Write a model to a file or a stream; its size in bytes."""
     if path != STANDARD and not _is_stream(path):
         model.save(path)

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import Bonsai
 from bonsai_xmc._base.files import opened
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.labels import marked_words
 
 
@@ -31,7 +31,7 @@ def words_of(values: Iterable[str]) -> list[str]:
     return found
 
 
-def marked(model: Bonsai, values: Sequence[str] | None, option: str) -> Any:
+def marked(model: LabelRanker, values: Sequence[str] | None, option: str) -> Any:
     """Labels for `restrict` or `exclude`, as booleans: they are used for every part of the input."""
     if not values:
         return None
@@ -47,7 +47,7 @@ def marked(model: Bonsai, values: Sequence[str] | None, option: str) -> Any:
     return result
 
 
-def filters(args: argparse.Namespace, model: Bonsai) -> dict[str, Any]:
+def filters(args: argparse.Namespace, model: LabelRanker) -> dict[str, Any]:
     """``--restrict`` and ``--exclude``, as arguments of a prediction; read once."""
     if not hasattr(args, "label_filters"):
         args.label_filters = {

@@ -5,7 +5,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc import TextBonsai
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.labels import keys_of
 
 from .io import Inputs, check_output, save_model, writing
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> None:
     check_output(args.output, inputs.files())
     model = inputs.model(args.model)
     if hasattr(args, "n_jobs"):
-        model.set_params(n_jobs=args.n_jobs)
+        model.classifier_.set_params(n_jobs=args.n_jobs)
     if not edits:
         with writing(None) as file:
             file.writelines(line.encode() + b"\n" for line in _listed(model, args.json))
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.output}: {count(report['labels'], 'label')} instead of {before:,}, {in_bytes(size)}")
 
 
-def _edited(args: argparse.Namespace, model: Bonsai) -> Bonsai:
+def _edited(args: argparse.Namespace, model: LabelRanker) -> LabelRanker:
     """In the order of _EDITS."""
     if args.restrict:
         model = model.restrict(marked(model, args.restrict, "--restrict"))
@@ -63,11 +64,11 @@ def _edited(args: argparse.Namespace, model: Bonsai) -> Bonsai:
     if args.add:
         if not isinstance(model, TextBonsai):
             raise ValueError(f"--add needs a model of texts, but {args.model} is a model of matrices")
-        model.add_labels(args.add)
+        model = model.add_labels(args.add)
     return model
 
 
-def _new_keys(model: Bonsai, pairs: Sequence[Sequence[str]]) -> list[Any]:
+def _new_keys(model: LabelRanker, pairs: Sequence[Sequence[str]]) -> list[Any]:
     """New labels; all labels of a model of integers may get names."""
     new = [pair[1] for pair in pairs]
     if not model.fitted_.named and len(pairs) == len(model.classes_) and not all(map(str.isdigit, new)):
@@ -86,7 +87,7 @@ def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[st
             yield group
 
 
-def _listed(model: Bonsai, as_json: bool) -> Iterator[str]:
+def _listed(model: LabelRanker, as_json: bool) -> Iterator[str]:
     """label<TAB>training rows<TAB>name"""
     clean = str.maketrans("\t\r\n", "   ")
     text = model.fitted_.text

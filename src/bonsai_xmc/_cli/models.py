@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import Bonsai
 from bonsai_xmc._base.params import check
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets._reading import Expected
 
@@ -15,21 +15,23 @@ from .io import Inputs
 from .label_lists import filters
 
 
-def load(args: argparse.Namespace, inputs: Inputs) -> Bonsai:
+def load(args: argparse.Namespace, inputs: Inputs) -> LabelRanker:
     """The model, with the prediction parameters that were given as options."""
     model = inputs.model(args.model)
     for name in sorted(vars(args).keys() & {"beam_size", "n_probe", "n_jobs"}):
         check(name, getattr(args, name))
-        model.set_params(**{name: getattr(args, name)})
+        model.classifier_.set_params(**{name: getattr(args, name)})
     return model
 
 
-def expected(args: argparse.Namespace, model: Bonsai) -> Expected:
+def expected(args: argparse.Namespace, model: LabelRanker) -> Expected:
     """What data for this model must be like."""
     return Expected(model.n_features_in_, len(model.classes_), model.fitted_.id_base, args.model)
 
 
-def top_k(args: argparse.Namespace, model: Bonsai, X: Any, k: int, exact: bool = False) -> tuple[Any, Any]:
+def top_k(
+    args: argparse.Namespace, model: LabelRanker, X: Any, k: int, exact: bool = False
+) -> tuple[Any, Any]:
     """The best labels; with ``--threshold`` those of at least this score."""
     ids, scores = model.top_k(X, k, exact=exact, progress=args.progress, **filters(args, model))
     least = getattr(args, "threshold", None)

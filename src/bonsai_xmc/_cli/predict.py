@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc import TextBonsai
 from bonsai_xmc._base.sniff import extension
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc.metrics._files import format_lines
 
 from . import models, predict_texts
@@ -48,7 +49,7 @@ def _check_extension(path: str | None, written: str) -> None:
         )
 
 
-def _label_names(args: argparse.Namespace, model: Bonsai, inputs: Inputs) -> Sequence[str] | None:
+def _label_names(args: argparse.Namespace, model: LabelRanker, inputs: Inputs) -> Sequence[str] | None:
     if args.label_names is None and (model.fitted_.named or model.fitted_.keyed):
         return [str(label) for label in model.classes_]
     if args.label_names is None and args.names:

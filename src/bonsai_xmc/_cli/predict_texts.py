@@ -36,7 +36,7 @@ class Predicted(NamedTuple):
 
 def run(args: argparse.Namespace, model: TextBonsai, inputs: Inputs) -> None:
     if args.label_names is not None:
-        model.set_label_names(read_label_names(args.label_names))
+        model = model.name_labels(read_label_names(args.label_names))
     if args.names:
         raise ValueError("--names is for models of matrices; labels of texts come with their names")
     one = [Document(1, None, args.data, [])]

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc import Bonsai, LabelTree, TextBonsai
+from bonsai_xmc import LabelTree, TextBonsai
 from bonsai_xmc._base.params import OF_PREDICTION
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
@@ -28,7 +29,7 @@ _RANKED_BY = {
 }
 
 
-def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
+def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
     """Facts about a model, as JSON can hold them."""
     return {
         "model": path,
@@ -51,7 +52,7 @@ def describe(path: str, size: int, model: Bonsai) -> dict[str, Any]:
     }
 
 
-def _kept(model: Bonsai) -> dict[str, int] | None:
+def _kept(model: LabelRanker) -> dict[str, int] | None:
     rows = model.fitted_.rows
     return None if rows is None else {"rows": rows.n_rows, "bytes": rows.n_bytes}
 
@@ -81,16 +82,16 @@ def _facts(tree: LabelTree) -> dict[str, int]:
     return {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
 
 
-def strategy_of(model: Bonsai) -> dict[str, Any]:
+def strategy_of(model: LabelRanker) -> dict[str, Any]:
     """The values that training used, without those that played no part."""
     values = asdict(model.strategy_)
     has_trees = model.strategy_.n_trees > 0
     return {name: value for name, value in values.items() if has_trees or name not in _OF_TREES}
 
 
-def _given(model: Bonsai) -> dict[str, Any]:
+def _given(model: LabelRanker) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
-    prediction = {name: getattr(model, name) for name in OF_PREDICTION}
+    prediction = {name: getattr(model.classifier_, name) for name in OF_PREDICTION}
     text = model.fitted_.text
     texts = {} if text is None or not text.given else params_to_json(text.given)
     return texts | dict(model.fitted_.given) | prediction

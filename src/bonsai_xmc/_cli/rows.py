@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc import TextBonsai
+from bonsai_xmc._estimators.ranker import LabelRanker
 
 from . import models
 from .io import Inputs
@@ -12,7 +13,7 @@ from .texts import of_model, texts_of
 
 
 def labelled_rows(
-    args: argparse.Namespace, model: Bonsai, inputs: Inputs, *, new_labels: bool = False
+    args: argparse.Namespace, model: LabelRanker, inputs: Inputs, *, new_labels: bool = False
 ) -> tuple[Any, Any]:
     """Rows and labels of the argument DATA; texts are read when the model asks for them, labels with them."""
     if not isinstance(model, TextBonsai):

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from bonsai_xmc import Bonsai, LabelTree, TextBonsai
 from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import ProgressBar
+from bonsai_xmc._estimators.text import TEXT_PARAMS
 from bonsai_xmc._text.blocks import params_from_json
 from bonsai_xmc.datasets import read_label_names, read_label_texts
 from bonsai_xmc.datasets._npz import read_npy
@@ -70,8 +71,10 @@ def _on_features(
     options = _options(args, model, estimate, out)
     with runner_of(args) as runner:
         model.fit(rows.X, rows.Y, runner=runner, **options)
-    model.fitted_ = replace(model.fitted_, id_base=rows.id_base)
-    return model, {"reading": reading, "estimate": estimate}
+    return model._with(replace(model.fitted_, id_base=rows.id_base)), {
+        "reading": reading,
+        "estimate": estimate,
+    }
 
 
 def _on_documents(
@@ -83,15 +86,16 @@ def _on_documents(
         given = given | {"fields": train_texts.fields_of(args, documents)}
     if args.label_texts is not None:
         given = given | {"label_texts": read_label_texts(args.label_texts)}
-    model = estimator(args.preset, given, inputs, TextBonsai)
-    assert isinstance(model, TextBonsai)
+    texts = {name: given.pop(name) for name in (*TEXT_PARAMS, "label_texts") if name in given}
+    model = TextBonsai(**texts, classifier=estimator(args.preset, given, inputs))
     if not args.quiet and not args.json and documents.fields:
         said = f"texts from {', '.join(documents.fields)}; labels from {documents.label_field}"
         print(said, flush=True, file=out)
     estimate: dict[str, Any] = {}
-    reading = train_texts.fit(args, model, documents, **_options(args, model, estimate, out))
+    options = _options(args, model.classifier, estimate, out)
+    model, reading = train_texts.fit(args, model, documents, **options)
     if names is not None:
-        model.set_label_names(names)
+        model = model.name_labels(names)
     return model, {"reading": reading, "estimate": estimate, "problems": documents.problems.counts}
 
 
@@ -123,15 +127,13 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     return given | {name: value for name, value in vars(args).items() if name in known}
 
 
-def estimator(
-    preset: str | None, given: dict[str, Any], inputs: Inputs, kind: type[Bonsai] = Bonsai
-) -> Bonsai:
+def estimator(preset: str | None, given: dict[str, Any], inputs: Inputs) -> Bonsai:
     """The estimator that a preset and parameters describe; trees and label vectors are read from files."""
     if isinstance(given.get("tree"), str):
         given = given | {"tree": LabelTree.from_json(Path(given["tree"]))}
     for path in _vector_files(given):
         given = given | {"representation": _label_vectors(path, inputs)}
-    model = kind(**given) if preset is None else kind.preset(preset, **given)
+    model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
     check_params(model.get_params(deep=False))
     return model
 

@@ -45,8 +45,10 @@ def fields_of(args: argparse.Namespace, documents: Documents) -> Any:
     return list(documents.fields)
 
 
-def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents, **options: Any) -> float:
-    """Fit a model to documents, which are read once; the seconds that reading them took."""
+def fit(
+    args: argparse.Namespace, model: TextBonsai, documents: Documents, **options: Any
+) -> tuple[TextBonsai, float]:
+    """The model, fitted to documents, which are read once, and the seconds that reading them took."""
     labels: list[list[str]] = []
     seconds, ended = 0.0, False
 
@@ -74,6 +76,6 @@ def fit(args: argparse.Namespace, model: TextBonsai, documents: Documents, **opt
     text = model.fitted_.text
     assert text is not None
     source = {"labels": documents.label_field, "separator": documents.separator}
-    model.fitted_ = replace(model.fitted_, text=replace(text, source=source if documents.fields else {}))
     report(documents)
-    return seconds
+    text = replace(text, source=source if documents.fields else {})
+    return model._with(replace(model.fitted_, text=text)), seconds

@@ -1,4 +1,4 @@
-"""`TextBonsai`: a `Bonsai` whose rows are texts, and whose file holds the vocabulary, too."""
+"""`TextBonsai`: a reader of texts in front of a classifier, and one file for both."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -6,17 +6,21 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
+from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
+from bonsai_xmc._base.progress import Phases, Progress
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density, check_encodable
-from bonsai_xmc._estimators.bonsai import Bonsai, Finish
+from bonsai_xmc._estimators.bonsai import Bonsai, Finish, FitOptions
 from bonsai_xmc._estimators.pipelines import model_of
+from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
-from bonsai_xmc._model.label_texts import texts_of
+from bonsai_xmc._model.label_texts import Texts, texts_of
 from bonsai_xmc._modelfile import container
+from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
@@ -26,32 +30,16 @@ from bonsai_xmc._text.title import planned
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Runner
 
-# The parameters of the texts; all others are those of `Bonsai`.
-TEXT_PARAMS = (
-    "fields",
-    "word_ngrams",
-    "char_ngrams",
-    "char_boundaries",
-    "min_df",
-    "max_df",
-    "max_features",
-    "lowercase",
-    "min_word_length",
-    "sublinear_tf",
-    "smooth_idf",
-    "power",
-    "max_ngrams",
-)
+# What a model file holds of the parameters beside those of the classifier.
+TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 
 
-class TextBonsai(Bonsai):
+class TextBonsai(LabelRanker):
     """Extreme multi-label classifier of texts: `TextVectorizer` and `Bonsai` in one estimator and one file.
 
-    Rows are strings, or records with named fields (dicts, or the rows of a data frame). The parameters for
-    texts are those of `TextVectorizer`; all others, from `representation` to `verbose`, are those of
-    `Bonsai`, with the same defaults, except that C="auto" is 1.5 instead of 1 where blocks are of several
-    texts (a title's, beside those of all fields).
-    The methods are those of `Bonsai`, with texts instead of matrices.
+    Rows are strings, or records with named fields (dicts, or the rows of a data frame). They become TF-IDF
+    features as by `TextVectorizer`, and `classifier` learns from these. The methods are those of `Bonsai`,
+    with texts instead of matrices.
 
     Parameters
     ----------
@@ -85,6 +73,24 @@ class TextBonsai(Bonsai):
         it has; how much is chosen on held-out rows (`label_prior_`). Labels that no row has can be suggested,
         too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first text of a label
         becomes its name. Not kept by `save`.
+    classifier : Bonsai, optional
+        What learns from the features; default: ``Bonsai()``. Its ``C="auto"`` is 1.5 instead of 1 where
+        features are those of several texts (a title's, beside those of all fields). `fit` trains a copy,
+        `classifier_`, whose parameters `threshold`, `beam_size`, `n_probe` and `n_jobs` may be changed
+        afterwards. ``classifier__C`` and the like are parameters of this estimator, too, as scikit-learn's
+        `GridSearchCV` needs them, if a classifier is given.
+
+    Attributes
+    ----------
+    classifier_ : Bonsai
+        The trained classifier, which takes matrices of features.
+    blocks_ : list of (name, number of features, weight)
+    label_names_ : list of str
+        Names of the labels, in the order of `classes_`; the label itself where it has no name.
+    tuning_, label_prior_ : dict
+        What ``fields="auto"`` has tried, and how `label_texts` are weighted; empty if they were not given.
+    classes_, strategy_, threshold_, …
+        As in `Bonsai`.
 
     Examples
     --------
@@ -114,44 +120,23 @@ class TextBonsai(Bonsai):
         power: float = 1.0,
         max_ngrams: int | str | None = "auto",
         label_texts: Any = None,
-        representation: Any = "input",
-        n_trees: int | str = "auto",
-        branching_factor: int = 100,
-        max_leaf_size: int | None = None,
-        max_depth: int | str | None = "auto",
-        balanced: bool | str = "auto",
-        tree: Any = None,
-        kmeans_tol: float = 1e-4,
-        kmeans_max_iter: int = 10,
-        kmeans_init: str = "random",
-        C: float | str = "auto",
-        loss: str = "squared_hinge",
-        solver: str = "dual",
-        tol: float = 0.1,
-        max_iter: int = 20,
-        prune: float | str = "auto",
-        bias: str | float = "auto",
-        classifiers: str = "auto",
-        search: str = "auto",
-        path_weight: float | str = "auto",
-        tail_exponent: float | str = "auto",
-        blend_weight: float | str = "auto",
-        logit_adjustment: float | str = "auto",
-        normalize: bool = True,
-        keep_rows: bool = False,
-        beam_size: int | str | None = "auto",
-        n_probe: int | str | None = "auto",
-        max_labels: int = 100,
-        threshold: float | str = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+        classifier: Any = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        for name in TEXT_PARAMS:
-            setattr(self, name, given.pop(name))
-        self.label_texts = given.pop("label_texts")
-        super().__init__(**given)
+        self.fields = fields
+        self.word_ngrams = word_ngrams
+        self.char_ngrams = char_ngrams
+        self.char_boundaries = char_boundaries
+        self.min_df = min_df
+        self.max_df = max_df
+        self.max_features = max_features
+        self.lowercase = lowercase
+        self.min_word_length = min_word_length
+        self.sublinear_tf = sublinear_tf
+        self.smooth_idf = smooth_idf
+        self.power = power
+        self.max_ngrams = max_ngrams
+        self.label_texts = label_texts
+        self.classifier = classifier
 
     def fit(
         self,
@@ -169,22 +154,21 @@ class TextBonsai(Bonsai):
 
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
-        options: dict[str, Any] = {"checkpoint": checkpoint, "runner": runner}
-        options |= {"max_memory": max_memory, "progress": progress, "on_estimate": on_estimate}
-        if not tuning.is_auto(self.fields):
-            return super().fit(X, y, sample_weight, **options)
-        own = self._checked_params()
-        rows, names = tuning.rows_and_fields(X, self.fields)
-        watch = ProgressBar() if progress is None and self.verbose else progress
-        tuned = tuning.tune(own, names, rows, y, watch)
-        chosen = {"fields": names or None} if tuned is None else tuned.settings.params()
-        tuned_model = type(self)(**own | chosen)
-        tuned_model.fit(rows, y, sample_weight, **options)
-        fitted = tuned_model.fitted_
-        assert fitted.text is not None
-        given = {name: own[name] for name in TEXT_PARAMS}
-        text = replace(fitted.text, given=given, tuning={} if tuned is None else tuned.to_json())
-        self.fitted_ = replace(fitted, text=text)
+        options = FitOptions(checkpoint, runner, max_memory, on_estimate)
+        classifier, params = self._new_classifier(), self._checked_params()
+        phases = classifier._phases(progress)
+        chosen: dict[str, Any] = {}
+        tuned: dict[str, Any] = {}
+        if tuning.is_auto(self.fields):
+            X, names = tuning.rows_and_fields(X, self.fields)
+            found = tuning.tune(params, names, X, y, phases.progress)
+            chosen = {"fields": names or None} if found is None else found.settings.params()
+            tuned = {} if found is None else found.to_json()
+        rows, text = self._read(X, y, params | chosen, phases, tuned)
+        problem = classifier._problem(rows, y, sample_weight)
+        finish = self._finishing(classifier, problem, text, params)
+        classifier.fitted_ = classifier._fit(problem, params, options, phases, (X, y), text, finish)
+        self.classifier_ = classifier
         return self
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
@@ -198,21 +182,36 @@ class TextBonsai(Bonsai):
                 "fields='auto' chooses the blocks of features by training, so that there is no estimate "
                 "before; name the fields, or pass on_estimate to fit"
             )
-        return super().memory_estimate(X, Y)
+        classifier, params = self._new_classifier(), self._checked_params()
+        rows, _ = self._read(X, Y, params, Phases(None), {})
+        return classifier._estimate(classifier._problem(rows, Y), params, X, Y)
+
+    def _new_classifier(self) -> Bonsai:
+        """What `fit` trains: a copy, so that a call that fails leaves everything as it was."""
+        given = self.classifier
+        if given is None:
+            return Bonsai()
+        if not isinstance(given, Bonsai):
+            raise TypeError(f"classifier is a {type(given).__name__}, but must be a Bonsai")
+        return type(given)(**given.get_params(deep=False))
 
     def _checked_params(self) -> dict[str, Any]:
-        params = super()._checked_params()
+        """The parameters of the classifier and of the texts; ValueError if one of them makes no sense."""
+        params = check_params(self._new_classifier().get_params(deep=False))
+        params |= {name: getattr(self, name) for name in (*TEXT_PARAMS, "label_texts")}
         if self.label_texts is not None:  # before anything that takes longer
             params["label_texts"] = texts_of(self.label_texts)
         return params
 
-    def _read(self, X: Any, y: Any, phases: Phases) -> tuple[TrainingRows, FittedText | None]:
-        params = self.get_params(deep=False)
+    def _read(
+        self, X: Any, y: Any, params: dict[str, Any], phases: Phases, tuned: dict[str, Any]
+    ) -> tuple[TrainingRows, FittedText]:
+        """X of `fit` as rows, and the fitted vectorizer, whose n-grams y helps to select."""
         options = text_options(params)
         most = most_ngrams(self.max_ngrams, 0)
         with phases.together("texts"):
             plan, lengths, chunks = planned(X, params)
-            threads, given = threads_of(self.n_jobs), {name: params[name] for name in TEXT_PARAMS}
+            threads, given = threads_of(params["n_jobs"]), {name: getattr(self, name) for name in TEXT_PARAMS}
             text, matrix = FittedText.fit(
                 chunks, plan, options, threads, rows=True, given=given, lengths=lengths
             )
@@ -225,21 +224,58 @@ class TextBonsai(Bonsai):
         rows, n_entries = by_density(
             (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
         )
-        return TrainingRows(rows, n_rows, n_features, n_entries, None), text
+        return TrainingRows(rows, n_rows, n_features, n_entries, None), replace(text, tuning=tuned)
 
-    def _finishing(self, problem: Problem, text: FittedText | None, params: dict[str, Any]) -> Finish:
-        if params["label_texts"] is None:
-            return super()._finishing(problem, text, params)
-        require_one_vs_rest(self._largest(problem, params)[0], "label_texts")
-        assert text is not None
-        labels = all_labels(text, problem.labels.classes, params["label_texts"], threads_of(self.n_jobs))
+    def _finishing(
+        self, classifier: Bonsai, problem: Problem, text: FittedText, params: dict[str, Any]
+    ) -> Finish:
+        """What adds label texts to the trained model; what it needs is checked before training."""
+        texts: Texts | None = params["label_texts"]
+        if texts is None:
+            return lambda fitted, work: fitted
+        require_one_vs_rest(classifier._largest(problem, params)[0], "label_texts")
+        labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
         return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
 
     def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
         text = fitted.text
         assert text is not None
-        matrix = text.transform(columns_of(X, text.plan.fields, complete=False), threads_of(self.n_jobs))
+        threads = threads_of(self.classifier_.n_jobs)
+        matrix = text.transform(columns_of(X, text.plan.fields, complete=False), threads)
         return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1]
+
+    @property
+    def fitted_(self) -> FittedModel:
+        """The trained model, an immutable object; the same as that of `classifier_`."""
+        return self._require_fitted()
+
+    def _require_fitted(self) -> FittedModel:
+        classifier: Any = self.__dict__.get("classifier_")
+        if classifier is None:
+            check_is_fitted(self)  # a NotFittedError is an AttributeError, as properties need it
+        fitted: FittedModel = classifier.fitted_
+        return fitted
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "classifier_" in self.__dict__
+
+    def _with(self, fitted: FittedModel) -> Self:
+        other = type(self)(**self.get_params(deep=False))
+        other.classifier_ = self.classifier_._with(fitted)
+        return other
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
+        """A model from a file that `save` wrote; see `Bonsai.load`."""
+        fitted, prediction = model_file.load(path, mmap, verify)
+        text = fitted.text
+        if text is None:
+            raise ValueError(f"{os.fspath(path)} is a model of matrices; use Bonsai.load")
+        classifier = Bonsai._restored(fitted, prediction)
+        given = {name: text.given[name] for name in TEXT_PARAMS if name in text.given}
+        model = cls(**given, classifier=Bonsai(**classifier.get_params(deep=False)))
+        model.classifier_ = classifier
+        return model
 
     @classmethod
     def from_pipeline(cls, pipeline: Any) -> Self:
@@ -261,8 +297,8 @@ class TextBonsai(Bonsai):
         """
         fitted, texts = model_of(pipeline)
         bonsai = pipeline.steps[-1][1]
-        model = cls(**texts, **bonsai.get_params(deep=False))
-        model.fitted_ = fitted
+        model = cls(**texts, classifier=Bonsai(**bonsai.get_params(deep=False)))
+        model.classifier_ = bonsai._with(fitted)
         return model
 
     def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
@@ -297,8 +333,8 @@ class TextBonsai(Bonsai):
         names = self._text().label_names or [""] * len(self.classes_)
         return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
 
-    def set_label_names(self, names: Mapping[Any, str]) -> Self:
-        """Give names to labels of the fitted model; `save` writes them with it. `classes_` does not change.
+    def name_labels(self, names: Mapping[Any, str]) -> Self:
+        """A model whose labels have names; `save` writes them with it. `classes_` does not change.
 
         Parameters
         ----------
@@ -311,11 +347,10 @@ class TextBonsai(Bonsai):
             check_encodable(name, f"names[{label!r}] holds")
         found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
         text = replace(self._text(), label_names=found if any(found) else ())
-        self.fitted_ = replace(self._require_fitted(), text=text)
-        return self
+        return self._with(replace(self._require_fitted(), text=text))
 
     def add_labels(self, texts: Any) -> Self:
-        """Add labels to the fitted model that are known by their texts alone, without training again.
+        """A model with further labels that are known by their texts alone; nothing is trained again.
 
         Each gets the classifier that `label_texts` gives to a label without rows. Labels that the model has
         stay as they are.
@@ -327,34 +362,24 @@ class TextBonsai(Bonsai):
 
         Examples
         --------
-        >>> from bonsai_xmc import TextBonsai
+        >>> from bonsai_xmc import Bonsai, TextBonsai
         >>> documents = ["brick chimneys", "walls of brick", "chimneys of boilers", "heat pumps"]
         >>> labels = [["bricks"], ["bricks"], ["heating"], ["heating"]]
-        >>> model = TextBonsai(min_df=1, classifiers="one_vs_rest").fit(documents, labels)
-        >>> _ = model.add_labels({"chimneys": "Chimneys"})
+        >>> model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest"))
+        >>> model = model.fit(documents, labels).add_labels({"chimneys": "Chimneys"})
         >>> model.suggest("On chimneys", k=1)[0][0]
         'chimneys'
         """
-        self.fitted_ = add_labels(self._require_fitted(), texts, threads_of(self.n_jobs))
-        return self
+        threads = threads_of(self.classifier_.n_jobs)
+        return self._with(add_labels(self._require_fitted(), texts, threads))
 
     def _text(self) -> FittedText:
         text = self._require_fitted().text
         assert text is not None
         return text
 
-    @classmethod
-    def _check_kind(cls, path: str | os.PathLike[str], fitted: FittedModel) -> None:
-        if fitted.text is None:
-            raise ValueError(f"{os.fspath(path)} is a model of matrices: load it by Bonsai.load")
 
-    @classmethod
-    def _text_params(cls, fitted: FittedModel) -> dict[str, Any]:
-        assert fitted.text is not None
-        return {name: fitted.text.given[name] for name in TEXT_PARAMS if name in fitted.text.given}
-
-
-def load_any(path: str | os.PathLike[str], **options: Any) -> Bonsai:
+def load_any(path: str | os.PathLike[str], **options: Any) -> Bonsai | TextBonsai:
     """The model of a file: a `TextBonsai` or a `Bonsai`, whatever it is. Options are those of `load`."""
     of_texts = "text" in container.read(path, mmap=True).metadata
     return (TextBonsai if of_texts else Bonsai).load(path, **options)

@@ -17,7 +17,7 @@ from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._text.records import columns_of
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimators.bonsai import Bonsai
+    from bonsai_xmc._estimators.ranker import LabelRanker
 
 Array = Any
 
@@ -29,7 +29,7 @@ class NoClassifier(ValueError):
 class ExplainedRow:
     """What a model says about one row. Labels are places in `classes_`; slots are labels of the core."""
 
-    def __init__(self, model: "Bonsai", X: Any) -> None:
+    def __init__(self, model: "LabelRanker", X: Any) -> None:
         self.model, self.X = model, X
         self.fitted = model._require_fitted()
         self.core = self.fitted.core
@@ -37,7 +37,7 @@ class ExplainedRow:
         self.reasons = _core.Reasons(self.core, self.rows)
         self.weights: Weights = weights_of(self.fitted)
         strategy = self.fitted.strategy
-        self.beam = beam_size(model.beam_size, strategy.n_trees, strategy.search)
+        self.beam = beam_size(model.classifier_.beam_size, strategy.n_trees, strategy.search)
         self.forest = None if self.core.trees is None else Forest(self.core.trees)
 
     @cached_property

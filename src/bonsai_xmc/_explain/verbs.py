@@ -12,20 +12,20 @@ from bonsai_xmc._explain.row import ExplainedRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimators.bonsai import Bonsai
+    from bonsai_xmc._estimators.ranker import LabelRanker
 
 
-def explained_row(model: "Bonsai", x: Any) -> ExplainedRow:
+def explained_row(model: "LabelRanker", x: Any) -> ExplainedRow:
     """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
     return ExplainedRow(model, _one_row(x, model._require_fitted().text is not None))
 
 
-def explain(model: "Bonsai", x: Any, label: Any) -> Explanation:
+def explain(model: "LabelRanker", x: Any, label: Any) -> Explanation:
     row = explained_row(model, x)
     return row.explain(label_id(row.fitted, label))
 
 
-def why_not(model: "Bonsai", x: Any, label: Any, n_ahead: int) -> WhyNot:
+def why_not(model: "LabelRanker", x: Any, label: Any, n_ahead: int) -> WhyNot:
     if not isinstance(n_ahead, int | np.integer) or isinstance(n_ahead, bool) or n_ahead < 0:
         raise ValueError(f"n_ahead is {n_ahead!r}, but must be an integer of at least 0")
     row = explained_row(model, x)

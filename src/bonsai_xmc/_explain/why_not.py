@@ -65,8 +65,8 @@ def _differences(explanation: Explanation, other: Explanation) -> tuple[Differen
 
 
 def threshold_of(row: ExplainedRow) -> float:
-    model = row.model
-    return float(row.fitted.threshold if is_auto(model.threshold) else model.threshold)
+    threshold = row.model.classifier_.threshold
+    return float(row.fitted.threshold if is_auto(threshold) else threshold)
 
 
 def _reason(row: ExplainedRow, explanation: Explanation) -> str:

@@ -124,7 +124,7 @@ def _between(low: float, high: float, room: float = 0.0) -> float:
 
 def resolve(threshold: Any, model: Any) -> float:
     """A threshold as a number; "auto" is the one of the model's `predict`."""
-    for value in (threshold, model.threshold, model.threshold_):
+    for value in (threshold, model.classifier_.threshold, model.threshold_):
         check("threshold", value)
         if not is_auto(value):
             return float(value)

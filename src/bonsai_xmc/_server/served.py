@@ -35,7 +35,7 @@ class Served:
         """Read the whole file into sealed memory and check all of it."""
         before = signature(path)
         model = TextBonsai.load(path, mmap="sealed", verify=True)
-        model.n_jobs = n_jobs
+        model.classifier_.n_jobs = n_jobs
         name = os.path.splitext(os.path.basename(path))[0]
         return cls(name, path, model, before, [str(key) for key in model.classes_], model.label_names_)
 

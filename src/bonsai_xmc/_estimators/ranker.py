@@ -1,0 +1,523 @@
+"""What every fitted estimator of this package does: rank labels, explain, calibrate, edit labels, save."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from bonsai_xmc._base.params import OF_PREDICTION, check
+from bonsai_xmc._base.progress import Phases, Progress, ProgressBar, memory_for
+from bonsai_xmc._base.threads import threads_of
+from bonsai_xmc._data import labels as label_sets
+from bonsai_xmc._data.rows import CoreRows
+from bonsai_xmc._data.tree import LabelTree
+from bonsai_xmc._model import calibration, thresholds
+from bonsai_xmc._model import labels as edits
+from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._model.strategy import Strategy, beam_size, n_probe
+from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._training import learn as further_rows
+from bonsai_xmc._training.work import Work
+
+if TYPE_CHECKING:
+    from bonsai_xmc._explain.objects import Explanation, WhyNot
+
+Array = npt.NDArray[Any]
+
+
+class LabelRanker(ClassifierMixin, BaseEstimator):
+    """A fitted model that ranks labels; `fit` and the form of X are up to its subclasses."""
+
+    #: The estimator whose parameters predictions use: `threshold`, `beam_size`, `n_probe`, `n_jobs`.
+    classifier_: Any
+
+    def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
+        """X of a prediction as rows."""
+        raise NotImplementedError
+
+    def _require_fitted(self) -> FittedModel:
+        """The fitted model; NotFittedError if there is none."""
+        raise NotImplementedError
+
+    def _with(self, fitted: FittedModel) -> Self:
+        """An estimator with the same parameters and another model."""
+        raise NotImplementedError
+
+    def top_k(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        exact: bool = False,
+        restrict: Any = None,
+        exclude: Any = None,
+        progress: Progress | None = None,
+    ) -> tuple[Array, Array]:
+        """The k best labels of each row, best first.
+
+        Parameters
+        ----------
+        X : as in `fit`, with the same features
+        k : int ≥ 1, default=5
+        exact : bool, default=False
+            Score all labels, independent of `search_`, `beam_size` and `n_probe`.
+        restrict, exclude : iterable of labels, or array of bool of shape (n_labels,), optional
+            Find only these labels (a language, a department, what is in stock), and not those. Labels that
+            the model does not have are ignored. The search has no other candidates: a beam, say, is spent on
+            nodes with such labels. With ``exact=True``, and wherever all labels are scored, this equals
+            filtering a ranking of all labels.
+        progress : callable, optional
+            As in `fit`; the phase is "predict".
+
+        Returns
+        -------
+        ids : int32 array of shape (n_rows, k)
+            Indices into `classes_`, which are columns of Y if that was a matrix; −1 where there are fewer
+            candidates, as for a row without features, or fewer labels than k.
+        scores : float32 array of shape (n_rows, k)
+            As in `predict_proba`; 0 where there are fewer candidates.
+        """
+        ids, scores = self._ranked(X, k, exact, restrict, exclude, progress)
+        return ids, self._require_fitted().scores(ids, scores)
+
+    def _ranked(
+        self,
+        X: Any,
+        k: int,
+        exact: bool = False,
+        restrict: Any = None,
+        exclude: Any = None,
+        progress: Progress | None = None,
+    ) -> tuple[Array, Array]:
+        """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
+        fitted = self._require_fitted()
+        if not isinstance(k, int | np.integer) or isinstance(k, bool):
+            raise ValueError(f"k is {k!r}, but must be an integer")
+        if k < 1:
+            raise ValueError(f"k is {k}, but must be at least 1")
+        if k >= 2**31:
+            raise ValueError(f"k is {k}, but must be at most 2³¹ − 1")
+        beam = beam_size(self.classifier_.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
+        adjusted = fitted.strategy.logit_adjustment > 0
+        measured = (adjusted, fitted.probes)
+        probes = n_probe(self.classifier_.n_probe, fitted.strategy.search, int(k), fitted.n_labels, *measured)
+        threads = threads_of(self.classifier_.n_jobs)
+        rows = self._rows(X, fitted)
+        watch = None if progress is None else lambda done, total: progress("predict", done, total)
+        n_labels = fitted.n_labels
+        doing = f"to predict the {int(k):,} best labels of these rows"
+        with memory_for(doing, "predict fewer rows at a time"):
+            ids, scores = fitted.top_k(
+                rows,
+                min(int(k), n_labels),
+                allowed=edits.allowed_labels(fitted, restrict, exclude),
+                beam_size=0 if exact else beam,
+                exact=bool(exact),
+                n_probe=probes,
+                path_weight=fitted.strategy.path_weight,
+                threads=threads,
+                progress=watch,
+            )
+        if k > n_labels:
+            more = ((0, 0), (0, int(k) - n_labels))
+            ids = np.pad(ids, more, constant_values=-1)
+            scores = np.pad(scores, more, constant_values=-np.inf)
+        return ids, scores
+
+    def top_k_labels(
+        self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None
+    ) -> list[list[tuple[Any, float]]]:
+        """The k best labels of each row as (label, score), best first; labels as in `classes_`.
+
+        `restrict` and `exclude` as in `top_k`.
+        """
+        ids, scores = self.top_k(X, k, restrict=restrict, exclude=exclude)
+        labels = self.classes_[ids].tolist()  # of these alone: there may be a million others
+        return [
+            [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
+            for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
+        ]
+
+    def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+        """Ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
+
+        1 / (1 − log score), from just above 0 to 1, in the order of `top_k`: higher is better, absent is
+        worst, and labels of equal score, which `top_k` ranks by their margins, differ in the last digit.
+        `restrict` and `exclude` as in `top_k`.
+        """
+        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
+        values = 1.0 / (1.0 - scores.astype(np.float64))
+        for rank in range(1, values.shape[1]):
+            np.minimum(values[:, rank], np.nextafter(values[:, rank - 1], 0), out=values[:, rank])
+        return self._sparse(ids, values)
+
+    def predict_proba(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+        """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
+
+        Before `calibrate` they are not probabilities, in spite of the method's name, but exp(−loss) of a
+        label's classifier; with trees, the mean over the trees of the product along the path; with a blend,
+        the weighted mean of both. The logit adjustment comes last. After `calibrate`, each estimates the
+        probability that the label is right. `restrict` and `exclude` as in `top_k`.
+        """
+        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
+        return self._sparse(ids, self._require_fitted().scores(ids, scores))
+
+    def predict(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+        """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row.
+
+        `restrict` and `exclude` as in `top_k`.
+        """
+        self._require_fitted()
+        threshold = thresholds.resolve(self.classifier_.threshold, self)
+        ranking = self.top_k(X, self._max_labels(), restrict=restrict, exclude=exclude)
+        ids, _ = thresholds.select(*ranking, threshold)
+        return self._sparse(ids, np.ones(ids.shape, np.int8))
+
+    def calibrate(self, X: Any, Y: Any, *, method: str = "isotonic", groups: str | None = None) -> Self:
+        """Make scores say how often labels with such a score are right; rankings do not change.
+
+        On rows that the model was not trained on. Of the ten best labels of each, those that are right are
+        learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated scores: a
+        threshold that was given as a number is compared with these, and `threshold_` is chosen again for
+        micro-F1. Calling it again starts from the raw scores; `fit` forgets it. `calibration_` says what
+        it brought.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`
+            Rows and their labels; labels that the model does not have are ignored. Some thousand rows are
+            better than some hundred.
+        method : {"isotonic", "platt"}, default="isotonic"
+            scikit-learn's isotonic regression, or its logistic regression on the log score, which needs fewer
+            rows, but fits less well.
+        groups : None or "frequency", default=None
+            One map for all labels, or one for each of head, torso and tail labels, as
+            ``metrics.evaluate(by_frequency=True)`` defines them. Rare labels are often right more seldom than
+            their score says. Labels are still ranked by their raw scores, so that a label of one group may
+            have a lower score than a label of another group that is ranked below it.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import Bonsai, datasets
+        >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+        >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+        >>> before = model.top_k(data.X_test, 5)[0]
+        >>> found = model.calibrate(data.X_test, data.Y_test).calibration_
+        >>> found["error_after"] < found["error_before"]
+        True
+        >>> bool((model.top_k(data.X_test, 5)[0] == before).all())
+        True
+        """
+        calibration.check_options(method, groups)
+        fitted = self._require_fitted()
+        ids, log_scores, right, sizes = self._judged(X, Y)
+        learnt = calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
+        scores = learnt.scores(ids, log_scores, fitted.label_counts, apart=False)
+        threshold = thresholds.choose(ids, scores, right, sizes, ("micro_f1", 0))
+        return self._with(replace(fitted, calibration=learnt, threshold=threshold))
+
+    def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
+        """The best threshold of `predict` for an objective, on rows that the model was not trained on.
+
+        Changes nothing: ``model.set_params(threshold=model.choose_threshold(X, Y))`` uses it.
+
+        Parameters
+        ----------
+        X, Y : as in `fit`
+            Rows and their labels; labels that the model does not have count as missed.
+        objective : "micro_f1", "f1_at_5" or ("precision", p), default="micro_f1"
+            "micro_f1": F1 of all predictions of `predict`. "f1_at_5", and the like for other numbers: mean
+            over rows of F1, of at most five labels a row, as Annif computes it. ("precision", 0.8): the
+            lowest threshold with which at least 80 % of all predictions are right.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import Bonsai, datasets
+        >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+        >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
+        >>> careful = model.choose_threshold(data.X_test, data.Y_test, ("precision", 0.9))
+        >>> careful > model.choose_threshold(data.X_test, data.Y_test, "micro_f1")
+        True
+        """
+        wanted = thresholds.objective_of(objective)
+        ids, log_scores, right, sizes = self._judged(X, Y)
+        scores = self._require_fitted().scores(ids, log_scores, apart=False)
+        return thresholds.choose(ids, scores, right, sizes, wanted)
+
+    def _judged(self, X: Any, Y: Any) -> tuple[Array, Array, Array, Array]:
+        """The `max_labels` best labels of each row: ids, log scores, whether each is right; and the number of
+        true labels of each row, whether the model has them or not."""
+        fitted = self._require_fitted()
+        Y = list(Y) if isinstance(Y, Iterator) else Y
+        ids, log_scores = self._ranked(X, self._max_labels())
+        truth = label_sets.over_classes(Y, fitted.classes)
+        label_sets.check_rows(len(ids), truth.shape[0])
+        right = label_sets.is_true(truth, ids)
+        return ids, log_scores, right, np.diff(label_sets.labels_of(Y).indptr)
+
+    def _max_labels(self) -> int:
+        check("max_labels", self.classifier_.max_labels)
+        return min(int(self.classifier_.max_labels), self._require_fitted().n_labels)
+
+    def _sparse(self, ids: Array, values: Array) -> sp.csr_array:
+        found = ids >= 0
+        indptr = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        result = sp.csr_array((values[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
+        result.sort_indices()
+        return result
+
+    def explain(self, x: Any, label: Any) -> "Explanation":
+        """Why a row has its score for a label: the features that push it up or down, by name.
+
+        Parameters
+        ----------
+        x : one row, as a vector or a matrix of one row (`TextBonsai`: a text or a record)
+        label : str or int
+            As in `classes_`; of a `TextBonsai` also the label's name.
+
+        Returns
+        -------
+        Explanation
+            ``print`` shows a table, notebooks show HTML; `to_dict`, `to_html`. The integer products of its
+            decisions add up to each classifier's integer margin, exactly.
+
+        Examples
+        --------
+        >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+        >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
+        >>> why = Bonsai().fit(X, Y).explain([0, 0, 2], "blue")
+        >>> why.rank, [(effect.name, effect.effect > 0) for effect in why.effects]
+        (1, [('feature 2', True)])
+        >>> own = why.one_vs_rest
+        >>> own.integer_margin == sum(contribution.product for contribution in own.contributions)
+        True
+        """
+        from bonsai_xmc._explain.verbs import explain
+
+        return explain(self, x, label)
+
+    def why_not(self, x: Any, label: Any, *, n_ahead: int = 3) -> "WhyNot":
+        """Why a row does not get a label: its rank among all labels, and who is ahead by which features.
+
+        For a label that beam search loses, also the node where it falls out, its score there and the lowest
+        score that was kept.
+
+        Parameters
+        ----------
+        x, label : as in `explain`
+        n_ahead : int ≥ 0, default=3
+            Labels ahead of it to compare with, the best ones.
+
+        Examples
+        --------
+        >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
+        >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
+        >>> answer = Bonsai().fit(X, Y).why_not([0, 0, 2], "red")
+        >>> answer.rank, answer.ahead[0].label
+        (2, 'blue')
+        """
+        from bonsai_xmc._explain.verbs import why_not
+
+        return why_not(self, x, label, n_ahead)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """P@1: the share of rows whose best label is right."""
+        ids, _ = self.top_k(X, 1)
+        truth = label_sets.over_classes(y, self.classes_)
+        label_sets.check_rows(len(ids), truth.shape[0])
+        rows, _ = np.nonzero(ids >= 0)
+        best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
+        return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
+
+    # --- labels that change ---
+
+    def drop(self, labels: Any) -> Self:
+        """A model without these labels.
+
+        This model does not change; nothing is trained again, and the scores of all other labels stay as they
+        are. Names keep their order in `classes_`; integers ascend.
+
+        Parameters
+        ----------
+        labels : iterable of labels as in `classes_`
+
+        Returns
+        -------
+        A fitted estimator with the parameters of this one.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["red", "blue"]])
+        >>> model.drop(["blue"]).classes_.tolist()
+        ['green', 'red']
+        """
+        return self._with(edits.drop(self._require_fitted(), labels, threads_of(self.classifier_.n_jobs)))
+
+    def restrict(self, labels: Any) -> Self:
+        """A model of these labels alone: smaller and faster; see `drop`.
+
+        Labels that the model does not have are ignored. For a single prediction,
+        ``top_k(X, restrict=labels)`` finds the same, and copies no weights.
+        """
+        return self._with(edits.restrict(self._require_fitted(), labels, threads_of(self.classifier_.n_jobs)))
+
+    def rename(self, names: Any) -> Self:
+        """A model whose labels have other names, or other integers; see `drop`.
+
+        Parameters
+        ----------
+        names : mapping of old to new labels
+            All labels are names, or all are integers, before and after.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]])
+        >>> model.rename({"red": "crimson"}).classes_.tolist()
+        ['green', 'crimson']
+        """
+        return self._with(edits.rename(self._require_fitted(), names, threads_of(self.classifier_.n_jobs)))
+
+    def merge(self, labels: Any, into: Any) -> Self:
+        """A model in which several labels are one; see `drop`.
+
+        All of their classifiers stay, and the highest of their scores is the score of the new label. So
+        `predict` gives it to a row exactly if it would give it one of the old ones. Its number of training
+        rows is the sum of theirs, as rows with several of them are not known any more.
+
+        Parameters
+        ----------
+        labels : iterable of labels
+        into : label
+            One of them, another label, which is merged with them, or a new one.
+
+        Examples
+        --------
+        >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["crimson"]])
+        >>> model.merge(["red", "crimson"], into="red").classes_.tolist()
+        ['red', 'green']
+        """
+        threads = threads_of(self.classifier_.n_jobs)
+        return self._with(edits.merge(self._require_fitted(), labels, into, threads))
+
+    def learn(self, X: Any, Y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+        """A model that has learnt from further rows, too. This one, trained with `keep_rows`, stays as it is.
+
+        Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
+        they are: new rows join with their loss, old positives with what a change of their margins costs.
+        New labels are trained on all rows, old and new. Label trees, the threshold and the calibration stay
+        as they are; the vocabulary of a model of texts does, too: words that it does not have are ignored. In
+        trees, a new label goes to the leaf that its weights lead to.
+
+        Parameters
+        ----------
+        X : as in `fit`, with the same features
+        Y : as in `fit`
+            Lists may hold new labels. A matrix has a column for each label, or, if the model was trained on
+            one, for new ones, too.
+        sample_weight, progress
+            As in `fit`.
+
+        Examples
+        --------
+        >>> model = Bonsai(classifiers="one_vs_rest", keep_rows=True)
+        >>> model = model.fit([[1, 0, 0], [0, 1, 0]], [["red"], ["green"]])
+        >>> model = model.learn([[0, 0, 1], [1, 0, 1]], [["blue"], ["red", "blue"]])
+        >>> model.top_k_labels([[0, 0, 1]], k=1)[0][0][0]
+        'blue'
+        """
+        fitted = self._require_fitted()
+        further_rows.check_can_learn(fitted)
+        rows = self._rows(X, fitted)
+        labels = further_rows.new_labels_of(Y, fitted)
+        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
+        if labels.n_rows != n_rows:
+            raise ValueError(f"X has {n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many")
+        weights = label_sets.row_weights(sample_weight, n_rows)
+        if weights is not None and not weights.all():
+            raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
+        phases = Phases(ProgressBar() if progress is None and self.classifier_.verbose else progress)
+        work = Work(threads_of(self.classifier_.n_jobs), phases)
+        return self._with(further_rows.learn(fitted, rows, labels, weights, fitted.provenance.seed, work))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one file: a safetensors container, replaced atomically.
+
+        Training parameters are those that `fit` used; `beam_size`, `n_probe`, `max_labels` and `threshold`
+        are saved as they are now. A file that is replaced keeps its mode, and its owner where possible.
+        """
+        fitted = self._require_fitted()
+        prediction = {name: getattr(self.classifier_, name) for name in OF_PREDICTION}
+        for name, value in prediction.items():
+            check(name, value)
+        beam_size(self.classifier_.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
+        n_probe(self.classifier_.n_probe, fitted.strategy.search, 1, fitted.n_labels)
+        model_file.save(path, fitted, prediction)
+
+    # --- attributes of the fitted model ---
+
+    @property
+    def classes_(self) -> Array:
+        return self._require_fitted().classes
+
+    @property
+    def trees_(self) -> list[LabelTree]:
+        return self._require_fitted().trees()
+
+    @property
+    def strategy_(self) -> Strategy:
+        return self._require_fitted().strategy
+
+    @property
+    def classifiers_(self) -> str:
+        return self._require_fitted().strategy.classifiers
+
+    @property
+    def search_(self) -> str:
+        return self._require_fitted().strategy.search
+
+    @property
+    def threshold_(self) -> float:
+        return self._require_fitted().threshold
+
+    @property
+    def calibration_(self) -> dict[str, Any] | None:
+        fitted = self._require_fitted()
+        return None if fitted.calibration is None else fitted.calibration.to_arrays()[0]
+
+    @property
+    def n_iter_(self) -> int:
+        return self._require_fitted().provenance.n_iter
+
+    @property
+    def label_counts_(self) -> Array:
+        return self._require_fitted().label_counts
+
+    @property
+    def n_rows_fit_(self) -> int:
+        return self._require_fitted().n_rows
+
+    @property
+    def n_features_in_(self) -> int:
+        return self._require_fitted().n_features
+
+    @property
+    def seed_(self) -> int:
+        return self._require_fitted().provenance.seed
+
+    @property
+    def timings_(self) -> dict[str, float]:
+        return dict(self._require_fitted().timings)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_class = False
+        return tags
