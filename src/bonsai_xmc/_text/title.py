@@ -1,7 +1,7 @@
 """Which text has n-grams of its own: a short one, in the role of a title.
 
 A short text has few words, so that its bigrams, trigrams and parts of words tell what the words alone do not,
-and they are few enough to be cheap. In a long text, words are enough (docs/text.md).
+and they are few enough to be cheap. In a long text they take more time for less (docs/text.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
