@@ -193,6 +193,45 @@ def test_a_larger_adjustment_must_be_clearly_better(gains, chosen):
     assert search.evidence(200).setting == Setting(1.0, 0.0, chosen)
 
 
+class ByWeight:
+    """Candidates whose measures are given: the same gain in all of them for each weight."""
+
+    def __init__(self, gains):
+        self.gains = gains
+
+    def grid(self, weights, adjustments):
+        values = [self.gains.get(weight, 0.0) for weight in weights]
+        return np.tile(np.array(values)[:, None, None], (1, len(adjustments), 4)) + 10.0
+
+
+def test_a_gain_grows_with_what_it_is_a_share_of():
+    """A fiftieth of 10 points is too little for a blend, a fiftieth of 20 points is not."""
+    _, labels, rows = problem(np.random.default_rng(0))
+
+    def weight(growth):
+        search = Trials(HeldOut(labels, rows, None), (0.0, 0.3), (0.0,), price=0.35, growth=growth)
+        assert search.add(1.0, ByWeight({0.3: 0.2})) and search.accept()
+        return search.evidence(200).setting.blend_weight
+
+    assert weight(1.0) == 0.0 and weight(np.full(4, 2.0)) == 0.3
+    assert weight(np.array([2.0, 2.0, 1.0, 2.0])) == 0.0  # of the measures, the worst counts
+
+
+def test_growth_by_hand():
+    half, part = np.array([10.0, 20.0, 60.0, 30.0, 0.0]), np.array([15.0, 30.0, 80.0, 29.0, 0.0])
+    assert _model_selection.extrapolated(half, part, 3.0).tolist() == [30, 60, 140, 26, 0]
+    assert _model_selection.growth(half, part, 3.0).tolist() == [2, 2, 1.25, 1, 1]  # 100 % are all there is
+
+
+def test_the_table_shows_what_was_measured():
+    """Not what follows for more rows."""
+    _, labels, rows = problem(np.random.default_rng(0))
+    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0,), growth=3.0)
+    assert search.add(1.0, ByWeight({})) and search.accept()
+    assert search.add(0.3, ByWeight({0.0: 0.5})) and search.accept(np.full(4, 7.0))
+    assert search.evidence(200).table.splitlines()[-1].split() == ["chosen", *["10.50"] * 4]
+
+
 def test_a_trend_can_speak_against_a_C():
     rng = np.random.default_rng(3)
     _, labels, rows = problem(rng, n_rows=600, held_out=300)

@@ -20,7 +20,8 @@ def gather(
     """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
-    is better on few rows may not be on many: a C other than the first must be better by extrapolation, too.
+    matters is the gain of models of all rows. Gains grow as the measures do, which a model of half the rows
+    tells. The effect of C does not: it is extrapolated by itself, from two more models.
     """
     with work.phases.together("held-out rows"):
         return _gather(problem, params, space, seed, work)
@@ -53,21 +54,23 @@ def _gather(
 
     usual = space.costs[0]
     model, _ = train(part, strategy, seed, work)
-    of_trees, found = ranked(model.trees, None), {usual: ranked(None, model.one_vs_rest)}
+    of_trees, of_usual = ranked(model.trees, None), ranked(None, model.one_vs_rest)
     price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
-    search = _model_selection.Trials(
-        held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0)
-    )
-    search.add(usual, Candidates(held_out, found[usual], of_trees))
-    search.accept()
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
+    level = _model_selection.alone(held_out, of_usual)
+    growth = _model_selection.growth(of_half(usual), level, doublings)
+    search = _model_selection.Trials(
+        held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0), growth
+    )
+    search.add(usual, Candidates(held_out, of_usual, of_trees))
+    search.accept()
     for C in space.costs[1:]:
         model, _ = train(part, replace(one_vs_rest, C=C), seed, work)
-        found[C] = ranked(None, model.one_vs_rest)
-        if not search.add(C, Candidates(held_out, found[C], of_trees)):
+        found = ranked(None, model.one_vs_rest)
+        if not search.add(C, Candidates(held_out, found, of_trees)):
             break
-        # The effect of C depends on the number of rows, about linearly in its logarithm.
-        effect = _model_selection.alone(held_out, found[C]) - _model_selection.alone(held_out, found[usual])
-        if not search.accept(doublings * (effect - (of_half(C) - of_half(usual)))):
+        effect = _model_selection.alone(held_out, found) - level
+        of_all = _model_selection.extrapolated(of_half(C) - of_half(usual), effect, doublings)
+        if not search.accept(of_all - growth * effect):
             break
     return search.evidence(len(split.training))
