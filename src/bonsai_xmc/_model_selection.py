@@ -211,9 +211,9 @@ class Trials:
     """Blends of one-vs-rest classifiers, at one C after the other, with the same trees.
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
-    the first C: one-vs-rest alone, trees alone, and both with equal weights. Gains are multiplied by `growth`,
-    how much larger each measure is for models of all rows. A blend must be better than either alone by
-    `price`, and a larger adjustment than smaller ones by `clear_gain`.
+    the first C: one-vs-rest alone, trees alone, and both with equal weights. Gains are multiplied by
+    `growth`, how much larger each measure is for models of all rows. A blend must be better than either
+    alone by `price`, and a larger adjustment than smaller ones by `clear_gain`.
     """
 
     def __init__(
