@@ -99,6 +99,17 @@ def test_what_was_chosen_and_why(data):
     assert np.array_equal(again.top_k(data.X_test, 5)[0], model.top_k(data.X_test, 5)[0])
 
 
+def test_more_rows_raise_the_measures(data, monkeypatch):
+    """Models of a part of the rows, and of half of that, tell how much."""
+    found = []
+    price = _model_selection.price_of_blend
+    monkeypatch.setattr(_model_selection, "price_of_blend", lambda *args: found.append(args) or price(*args))
+    Bonsai(random_state=0, threshold=0.5).fit(data.X_train, data.Y_train)
+    ((n_labels, n_entries, growth),) = found
+    assert (n_labels, n_entries) == (80, data.X_train.nnz)
+    assert growth.shape == (4,) and (growth > 1).all() and (growth < 3).all()
+
+
 def test_held_out_rows_decide_for_dense_rows_too(data):
     projection = np.random.default_rng(0).normal(size=(data.X_train.shape[1], 60)).astype(np.float32)
     model = Bonsai(random_state=0, threshold=0.5).fit(data.X_train @ projection, data.Y_train)

@@ -158,12 +158,8 @@ def test_a_blend_must_be_worth_its_price():
         return search.evidence(200).setting.blend_weight
 
     assert 0 < weight(0.0) < 1 and weight(100.0) in (0, 1)
-    assert (
-        _model_selection.price_of_blend(1000, 1000)
-        < 1e-4
-        < _model_selection.price_of_blend(10**6, 10**9)
-        <= 0.1
-    )
+    price = lambda *size: _model_selection.price_of_blend(*size, np.ones(4)).max()
+    assert price(1000, 1000) < 1e-4 < price(10**6, 10**9) <= 0.1
 
 
 class Grid:
@@ -204,17 +200,19 @@ class ByWeight:
         return np.tile(np.array(values)[:, None, None], (1, len(adjustments), 4)) + 10.0
 
 
-def test_a_gain_grows_with_what_it_is_a_share_of():
-    """A fiftieth of 10 points is too little for a blend, a fiftieth of 20 points is not."""
+def test_the_price_of_a_blend_is_one_of_all_rows():
+    """Where measures double, half the gain is enough."""
     _, labels, rows = problem(np.random.default_rng(0))
 
-    def weight(growth):
-        search = Trials(HeldOut(labels, rows, None), (0.0, 0.3), (0.0,), price=0.35, growth=growth)
-        assert search.add(1.0, ByWeight({0.3: 0.2})) and search.accept()
+    def weight(growth, gain):
+        price = _model_selection.price_of_blend(10**6, 10**9, growth)
+        search = Trials(HeldOut(labels, rows, None), (0.0, 0.3), (0.0,), price)
+        assert search.add(1.0, ByWeight({0.3: gain})) and search.accept()
         return search.evidence(200).setting.blend_weight
 
-    assert weight(1.0) == 0.0 and weight(np.full(4, 2.0)) == 0.3
-    assert weight(np.array([2.0, 2.0, 1.0, 2.0])) == 0.0  # of the measures, the worst counts
+    assert weight(np.full(4, 1.0), 0.08) == 0.0 and weight(np.full(4, 1.0), 0.12) == 0.3
+    assert weight(np.full(4, 2.0), 0.04) == 0.0 and weight(np.full(4, 2.0), 0.08) == 0.3
+    assert weight(np.array([9.0, 9.0, 0.1, 9.0]), 0.08) == 0.0  # of the measures, the worst counts
 
 
 def test_growth_by_hand():
@@ -226,7 +224,7 @@ def test_growth_by_hand():
 def test_the_table_shows_what_was_measured():
     """Not what follows for more rows."""
     _, labels, rows = problem(np.random.default_rng(0))
-    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0,), growth=3.0)
+    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0,))
     assert search.add(1.0, ByWeight({})) and search.accept()
     assert search.add(0.3, ByWeight({0.0: 0.5})) and search.accept(np.full(4, 7.0))
     assert search.evidence(200).table.splitlines()[-1].split() == ["chosen", *["10.50"] * 4]

@@ -68,9 +68,13 @@ def split(n_rows: int, seed: int) -> Split:
     return Split(np.sort(order[:n_training]), half, np.sort(order[n_rows - n_held_out :]))
 
 
-def price_of_blend(n_labels: int, n_entries: int) -> float:
-    """Points by which a blend must be better than either model alone, given the size of the data."""
-    return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL)
+def price_of_blend(n_labels: int, n_entries: int, growth: Array) -> Array:
+    """Points by which a blend must be better than either model alone, given the size of the data.
+
+    They count for models of all rows. The gain of a blend grows as the measures do: on a part of the rows,
+    whose measures are `growth` times smaller, it need not be as large.
+    """
+    return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL) / growth
 
 
 def remaining_counts(labels: Labels, held_out: Array) -> Array:
@@ -211,9 +215,8 @@ class Trials:
     """Blends of one-vs-rest classifiers, at one C after the other, with the same trees.
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
-    the first C: one-vs-rest alone, trees alone, and both with equal weights. Gains are multiplied by
-    `growth`, how much larger each measure is for models of all rows. A blend must be better than either
-    alone by `price`, and a larger adjustment than smaller ones by `clear_gain`.
+    the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
+    either alone by `price`, of each measure, and a larger adjustment than smaller ones by `clear_gain`.
     """
 
     def __init__(
@@ -221,13 +224,12 @@ class Trials:
         held_out: HeldOut,
         weights: Sequence[float],
         adjustments: Sequence[float],
-        price: float = 0.0,
+        price: Array | float = 0.0,
         clear_gain: float = 0.0,
-        growth: Array | float = 1.0,
     ) -> None:
         self._held_out = held_out
         self._weights, self._adjustments, self._price = weights, adjustments, price
-        self._clear_gain, self._growth = clear_gain, growth
+        self._clear_gain = clear_gain
         self._simple = np.empty((0, len(MEASURES)))
         self._best: _Best | None = None
         self._next: _Next | None = None
@@ -254,11 +256,10 @@ class Trials:
         return True
 
     def _best_of(self, measures: Array, trend: Array | float = 0.0) -> tuple[float, tuple[int, int]]:
-        gains = self._growth * (measures - self._simple.max(0))
-        gains += (1 - np.array(self._weights))[:, None, None] * trend
-        objective = soft_minimum(gains)
         weights = np.array(self._weights)
-        objective[(weights > 0) & (weights < 1)] -= self._price
+        gains = measures - self._simple.max(0) + (1 - weights)[:, None, None] * trend
+        gains[(weights > 0) & (weights < 1)] -= self._price
+        objective = soft_minimum(gains)
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
         w, a = np.unravel_index(objective.argmax(), objective.shape)
         best = objective[w, a]

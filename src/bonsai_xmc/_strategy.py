@@ -12,10 +12,10 @@ from bonsai_xmc._params import check
 from bonsai_xmc._user_trees import tree_list
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
-# label. Dense rows, which take 0.8 to 1.4 seconds of a core for each 10⁹ of these, have a limit of their own:
-# two minutes (docs/default.md). Labels from which on rows are searched by an index instead, and the rows that
-# it can hold; pairs of a row and a label up to which that takes an hour or two of a core. Labels up to which
-# scoring all of them is fast enough, and those that an index over classifiers can hold (docs/performance.md).
+# label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own
+# (docs/default.md). Labels from which on rows are searched by an index instead, and the rows that it can
+# hold; pairs of a row and a label up to which that takes an hour or two of a core. Labels up to which scoring
+# all of them is fast enough, and those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
 MAX_DENSE_PAIRS = 1e11
 MIN_SEARCHED_LABELS = 50_000

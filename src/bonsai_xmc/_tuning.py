@@ -20,8 +20,8 @@ def gather(
     """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
-    matters is the gain of models of all rows. Gains grow as the measures do, which a model of half the rows
-    tells. The effect of C does not: it is extrapolated by itself, from two more models.
+    matters is the gain of models of all rows. That of a blend grows as the measures do, by what models of
+    half the rows tell. The effect of C does not, and is extrapolated by itself.
     """
     with work.phases.together("held-out rows"):
         return _gather(problem, params, space, seed, work)
@@ -55,12 +55,12 @@ def _gather(
     usual = space.costs[0]
     model, _ = train(part, strategy, seed, work)
     of_trees, of_usual = ranked(model.trees, None), ranked(None, model.one_vs_rest)
-    price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
     level = _model_selection.alone(held_out, of_usual)
     growth = _model_selection.growth(of_half(usual), level, doublings)
+    price = _model_selection.price_of_blend(problem.facts.n_labels, problem.facts.n_entries, growth)
     search = _model_selection.Trials(
-        held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0), growth
+        held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0)
     )
     search.add(usual, Candidates(held_out, of_usual, of_trees))
     search.accept()
@@ -71,6 +71,6 @@ def _gather(
             break
         effect = _model_selection.alone(held_out, found) - level
         of_all = _model_selection.extrapolated(of_half(C) - of_half(usual), effect, doublings)
-        if not search.accept(of_all - growth * effect):
+        if not search.accept(of_all / growth - effect):
             break
     return search.evidence(len(split.training))
