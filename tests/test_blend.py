@@ -1,10 +1,13 @@
 """Models whose classifiers are chosen on held-out rows, blends of trees and one-vs-rest, adjusted scores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._model.strategy import Facts
+from bonsai_xmc._selection import default
 from bonsai_xmc._selection import held_out as selection
 from bonsai_xmc._selection.strategy import search_space
 from helpers import says
@@ -99,6 +102,25 @@ def test_what_was_chosen_and_why(data):
     assert np.array_equal(again.top_k(data.X_test, 5)[0], model.top_k(data.X_test, 5)[0])
 
 
+def test_more_rows_raise_the_measures(data, monkeypatch):
+    """Models of a part of the rows, and of half of that, tell how much."""
+    found = []
+    price = selection.price_of_blend
+    monkeypatch.setattr(default, "price_of_blend", lambda *args: found.append(args) or price(*args))
+    Bonsai(random_state=0, threshold=0.5).fit(data.X_train, data.Y_train)
+    ((n_labels, n_entries, growth),) = found
+    assert (n_labels, n_entries) == (80, data.X_train.nnz)
+    assert growth.shape == (4,) and (growth > 1).all() and (growth < 3).all()
+
+
+def test_held_out_rows_decide_for_dense_rows_too(data):
+    projection = np.random.default_rng(0).normal(size=(data.X_train.shape[1], 60)).astype(np.float32)
+    model = Bonsai(random_state=0, threshold=0.5).fit(data.X_train @ projection, data.Y_train)
+    assert model.strategy_.reason.startswith("most accurate on held-out rows")
+    tried = [line.split()[0] for line in model.strategy_.evidence.splitlines()[2:]]
+    assert tried == ["one-vs-rest", "trees", "equal", "chosen"]
+
+
 MANY = Facts(n_rows=5000, n_features=500, n_entries=50_000, n_labels=300, dense=False)
 
 
@@ -120,6 +142,7 @@ def test_what_is_tried():
     weights = tried(classifiers="blend").weights
     assert 0.0 not in weights and 1.0 not in weights and len(weights) > 2
     assert tried(blend_weight=0.4).weights == (0.4,)
+    assert tried(replace(MANY, dense=True)) == tried()
 
 
 def test_where_nothing_is_tried():
@@ -128,8 +151,9 @@ def test_where_nothing_is_tried():
     assert tried(search="beam") is None
     assert tried(search="index") is None
     assert tried(C=1.0, blend_weight=0.4, logit_adjustment=0.0) is None
-    for changed in ({"n_rows": 999}, {"dense": True}, {"n_labels": 60_000}, {"n_entries": 10**11}):
-        assert tried(Facts(**{**vars(MANY), **changed})) is None
+    for changed in ({"n_rows": 999}, {"n_labels": 60_000}, {"n_entries": 10**11}):
+        assert tried(replace(MANY, **changed)) is None
+    assert tried(replace(MANY, dense=True, n_entries=10**9)) is None
 
 
 def test_what_does_not_fit(data):

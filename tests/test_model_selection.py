@@ -158,7 +158,8 @@ def test_a_blend_must_be_worth_its_price():
         return search.evidence(200).setting.blend_weight
 
     assert 0 < weight(0.0) < 1 and weight(100.0) in (0, 1)
-    assert selection.price_of_blend(1000, 1000) < 1e-4 < selection.price_of_blend(10**6, 10**9) <= 0.1
+    price = lambda *size: selection.price_of_blend(*size, np.ones(4)).max()
+    assert price(1000, 1000) < 1e-4 < price(10**6, 10**9) <= 0.1
 
 
 class Grid:
@@ -186,6 +187,47 @@ def test_a_larger_adjustment_must_be_clearly_better(gains, chosen):
     search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0, 0.025, 0.05), clear_gain=0.05)
     assert search.add(1.0, Grid(gains)) and search.accept()
     assert search.evidence(200).setting == Setting(1.0, 0.0, chosen)
+
+
+class ByWeight:
+    """Candidates whose measures are given: the same gain in all of them for each weight."""
+
+    def __init__(self, gains):
+        self.gains = gains
+
+    def grid(self, weights, adjustments):
+        values = [self.gains.get(weight, 0.0) for weight in weights]
+        return np.tile(np.array(values)[:, None, None], (1, len(adjustments), 4)) + 10.0
+
+
+def test_the_price_of_a_blend_is_one_of_all_rows():
+    """Where measures double, half the gain is enough."""
+    _, labels, rows = problem(np.random.default_rng(0))
+
+    def weight(growth, gain):
+        price = selection.price_of_blend(10**6, 10**9, growth)
+        search = Trials(HeldOut(labels, rows, None), (0.0, 0.3), (0.0,), price)
+        assert search.add(1.0, ByWeight({0.3: gain})) and search.accept()
+        return search.evidence(200).setting.blend_weight
+
+    assert weight(np.full(4, 1.0), 0.08) == 0.0 and weight(np.full(4, 1.0), 0.12) == 0.3
+    assert weight(np.full(4, 2.0), 0.04) == 0.0 and weight(np.full(4, 2.0), 0.08) == 0.3
+    assert weight(np.array([9.0, 9.0, 0.1, 9.0]), 0.08) == 0.0  # of the measures, the worst counts
+
+
+def test_growth_by_hand():
+    half, part = np.array([10.0, 20.0, 60.0, 30.0, 0.0]), np.array([15.0, 30.0, 80.0, 29.0, 0.0])
+    assert selection.extrapolated(half, part, 3.0).tolist() == [30, 60, 140, 26, 0]
+    assert selection.growth(half, part, 3.0).tolist() == [2, 2, 1.25, 1, 1]  # 100 % are all there is
+
+
+def test_the_table_shows_what_was_measured():
+    """Not what follows for more rows."""
+    _, labels, rows = problem(np.random.default_rng(0))
+    search = Trials(HeldOut(labels, rows, None), (0.0,), (0.0,))
+    assert search.add(1.0, ByWeight({})) and search.accept()
+    assert search.add(0.3, ByWeight({0.0: 0.5})) and search.accept(np.full(4, 7.0))
+    assert search.evidence(200).table.splitlines()[-1].split() == ["chosen", *["10.50"] * 4]
 
 
 def test_a_trend_can_speak_against_a_C():

@@ -15,6 +15,9 @@ from helpers import random_csr, same_model, says
 
 SPARSE = Facts(n_rows=1000, n_features=500, n_entries=20_000, n_labels=300, dense=False)
 DENSE = SPARSE.__class__(n_rows=1000, n_features=500, n_entries=500_000, n_labels=300, dense=True)
+# 45,000 embeddings of 384 numbers with 4,108 labels, and 41,902 with 24,473: one and nine minutes of a core.
+EMBEDDINGS = replace(DENSE, n_rows=45_000, n_features=384, n_entries=45_000 * 384, n_labels=4108)
+MANY_EMBEDDINGS = replace(DENSE, n_rows=41_902, n_features=384, n_entries=41_902 * 384, n_labels=24_473)
 FEW = SPARSE.__class__(n_rows=999, n_features=500, n_entries=20_000, n_labels=300, dense=False)
 HUGE = SPARSE.__class__(n_rows=10**6, n_features=10**5, n_entries=10**8, n_labels=10**6, dense=False)
 NEGATIVE = replace(HUGE, negative=True)
@@ -40,7 +43,11 @@ def strategy(facts=SPARSE, **params):
         (SPARSE, {"classifiers": "leaf", "max_depth": None}, {"max_depth": None, "split_oversized": False}),
         (SPARSE, {"classifiers": "leaf", "branching_factor": 7}, {"max_leaf_size": 7}),
         (SPARSE, {"search": "beam"}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.0}),
-        (DENSE, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
+        (DENSE, {}, {"classifiers": "one_vs_rest", "search": "exact", "tail_exponent": 0.0}),
+        (EMBEDDINGS, {}, {"classifiers": "one_vs_rest", "search": "exact", "bias": "learn"}),
+        (MANY_EMBEDDINGS, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
+        (replace(DENSE, n_labels=50_001), {}, {"classifiers": "leaf", "search": "beam"}),
+        (replace(DENSE, n_labels=50_001), {"search": "beam"}, {"classifiers": "one_vs_rest"}),
         (DENSE, {"search": "exact"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (HUGE, {}, {"classifiers": "one_vs_rest", "search": "index"}),
         # Where rows cannot be searched, such a training would scan them for too long.
@@ -76,7 +83,8 @@ def test_the_reason_names_the_numbers():
     assert "300 labels × 20,000 entries of X" in strategy(FEW).reason
     assert "999 rows are too few to choose by" in strategy(FEW).reason
     assert "300 labels are no more than 50,000" in strategy().reason
-    assert "dense" in strategy(DENSE).reason
+    assert "24,473 labels × 16,090,368 entries of dense X are too many" in strategy(MANY_EMBEDDINGS).reason
+    assert "50,001 labels are too many to score" in strategy(replace(DENSE, n_labels=50_001)).reason
     assert "too many" in strategy(NEGATIVE).reason
     many = strategy(replace(HUGE, n_positives=10**8)).reason
     assert "100,000,000 pairs of a row and a label are too many" in many

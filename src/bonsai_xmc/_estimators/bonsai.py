@@ -111,10 +111,10 @@ class Bonsai(LabelRanker):
         "one_vs_rest", one for each label, trained on all rows (better where rows are informative and label
         sets complete, and for rare labels); or "blend", both. "auto" trains both on a part of the rows, and
         takes what is most accurate on others (``strategy_.evidence``). Without this comparison it takes
-        "leaf" where one-vs-rest would take long: if X is dense, or if labels × entries of X are more than
-        10¹², unless an index finds the rows that a label needs (50,000 labels or more, no values below 0, the
-        default loss, solver and bias) and there are no more than 2 · 10⁷ pairs of a row and a label. It takes
-        "one_vs_rest" below 1,000 rows and above 50,000 labels.
+        "leaf" where one-vs-rest would take long: if labels × entries of X are more than 10¹² (dense X: 10¹¹,
+        or more than 50,000 labels), unless an index finds the rows that a label needs (50,000 labels or more,
+        no values below 0, the default loss, solver and bias) and there are no more than 2 · 10⁷ pairs of a
+        row and a label. It takes "one_vs_rest" below 1,000 rows and above 50,000 labels.
     search : {"auto", "exact", "index", "beam"}, default="auto"
         With one-vs-rest, the labels that are scored: all ("exact"), the candidates of an inverted index over
         the classifiers ("index"), or the labels of the leaves that a beam search in trees reaches ("beam").

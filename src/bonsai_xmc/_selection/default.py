@@ -16,6 +16,8 @@ from bonsai_xmc._selection.held_out import (
     Ranked,
     Trials,
     alone,
+    extrapolated,
+    growth,
     price_of_blend,
 )
 from bonsai_xmc._selection.strategy import SearchSpace, resolve
@@ -30,7 +32,8 @@ def gather(
     """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
-    is better on few rows may not be on many: a C other than the first must be better by extrapolation, too.
+    matters is the gain of models of all rows. That of a blend grows as the measures do, by what models of
+    half the rows tell. The effect of C does not, and is extrapolated by itself.
     """
     with work.phases.together("held-out rows"):
         return _gather(problem, params, space, seed, work)
@@ -63,19 +66,21 @@ def _gather(
 
     usual = space.costs[0]
     model, _ = train(part, strategy, seed, work)
-    of_trees, found = ranked(model.trees, None), {usual: ranked(None, model.one_vs_rest)}
-    price = price_of_blend(problem.facts.n_labels, problem.facts.n_entries)
-    search = Trials(held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0))
-    search.add(usual, Candidates(held_out, found[usual], of_trees))
-    search.accept()
+    of_trees, of_usual = ranked(model.trees, None), ranked(None, model.one_vs_rest)
     doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
+    level = alone(held_out, of_usual)
+    more = growth(of_half(usual), level, doublings)
+    price = price_of_blend(problem.facts.n_labels, problem.facts.n_entries, more)
+    search = Trials(held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0))
+    search.add(usual, Candidates(held_out, of_usual, of_trees))
+    search.accept()
     for C in space.costs[1:]:
         model, _ = train(part, replace(one_vs_rest, C=C), seed, work)
-        found[C] = ranked(None, model.one_vs_rest)
-        if not search.add(C, Candidates(held_out, found[C], of_trees)):
+        found = ranked(None, model.one_vs_rest)
+        if not search.add(C, Candidates(held_out, found, of_trees)):
             break
-        # The effect of C depends on the number of rows, about linearly in its logarithm.
-        effect = alone(held_out, found[C]) - alone(held_out, found[usual])
-        if not search.accept(doublings * (effect - (of_half(C) - of_half(usual)))):
+        effect = alone(held_out, found) - level
+        of_all = extrapolated(of_half(C) - of_half(usual), effect, doublings)
+        if not search.accept(of_all / more - effect):
             break
     return search.evidence(len(split.training))

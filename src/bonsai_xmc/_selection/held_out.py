@@ -49,9 +49,13 @@ class Evidence:
     table: str
 
 
-def price_of_blend(n_labels: int, n_entries: int) -> float:
-    """Points by which a blend must be better than either model alone, given the size of the data."""
-    return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL)
+def price_of_blend(n_labels: int, n_entries: int, growth: Array) -> Array:
+    """Points by which a blend must be better than either model alone, given the size of the data.
+
+    They count for models of all rows. The gain of a blend grows as the measures do: on a part of the rows,
+    whose measures are `growth` times smaller, it need not be as large.
+    """
+    return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL) / growth
 
 
 def remaining_counts(labels: Labels, held_out: Array) -> Array:
@@ -166,6 +170,17 @@ def soft_minimum(gains: Array) -> Array:
     return low[..., 0] - np.log(mean) / _SHARPNESS
 
 
+def extrapolated(half: Array, part: Array, doublings: float) -> Array:
+    """Measures, or their differences, for all rows: about linear in the logarithm of the number of rows."""
+    return part + doublings * (part - half)
+
+
+def growth(half: Array, part: Array, doublings: float) -> Array:
+    """How many times larger measures are for all rows than for a part of them; at least 1."""
+    of_all = np.minimum(extrapolated(half, part, doublings), 100.0)
+    return np.maximum(of_all / np.maximum(part, 1e-9), 1.0)
+
+
 class _Next(NamedTuple):
     C: float
     measures: Array  # (weights, adjustments, 4)
@@ -182,7 +197,7 @@ class Trials:
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
     the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
-    either alone by `price`, and a larger adjustment than smaller ones by `clear_gain`.
+    either alone by `price`, of each measure, and a larger adjustment than smaller ones by `clear_gain`.
     """
 
     def __init__(
@@ -190,7 +205,7 @@ class Trials:
         held_out: HeldOut,
         weights: Sequence[float],
         adjustments: Sequence[float],
-        price: float = 0.0,
+        price: Array | float = 0.0,
         clear_gain: float = 0.0,
     ) -> None:
         self._held_out = held_out
@@ -207,26 +222,25 @@ class Trials:
         self._next = _Next(C, candidates.grid(self._weights, self._adjustments))
         return self._best is None or self._best_of(self._next.measures)[0] > self._best.objective
 
-    def accept(self, trend: Array | None = None) -> bool:
-        """Whether the settings that were added last are better even if this is added to their measures.
+    def accept(self, trend: Array | float = 0.0) -> bool:
+        """Whether the settings that were added last are better even if this is added to their gains.
 
         `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
         """
         assert self._next is not None
         C, measures = self._next
-        if trend is not None:
-            measures = measures + np.multiply.outer(1 - np.array(self._weights), trend)[:, None]
-        objective, (w, a) = self._best_of(measures)
+        objective, (w, a) = self._best_of(measures, trend)
         if self._best is not None and objective <= self._best.objective:
             return False
         setting = Setting(C, self._weights[w], self._adjustments[a])
         self._best = _Best(objective, setting, measures[w, a])
         return True
 
-    def _best_of(self, measures: Array) -> tuple[float, tuple[int, int]]:
-        objective = soft_minimum(measures - self._simple.max(0))
+    def _best_of(self, measures: Array, trend: Array | float = 0.0) -> tuple[float, tuple[int, int]]:
         weights = np.array(self._weights)
-        objective[(weights > 0) & (weights < 1)] -= self._price
+        gains = measures - self._simple.max(0) + (1 - weights)[:, None, None] * trend
+        gains[(weights > 0) & (weights < 1)] -= self._price
+        objective = soft_minimum(gains)
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
         w, a = np.unravel_index(objective.argmax(), objective.shape)
         best = objective[w, a]

@@ -12,10 +12,12 @@ from bonsai_xmc._selection import held_out
 from bonsai_xmc._selection.held_out import Evidence
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
-# label; labels from which on rows are searched by an index instead, and the rows that it can hold; pairs of a
+# label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own
+# (docs/default.md). The rows that an index can hold, which finds the rows of many labels instead; pairs of a
 # row and a label up to which that takes an hour or two of a core. Labels up to which scoring all of them is
 # fast enough, and those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
+MAX_DENSE_PAIRS = 1e11
 MAX_SEARCHED_ROWS = 2**24 - 1
 MAX_POSITIVES = 2e7
 MAX_EXACT_LABELS = 50_000
@@ -172,16 +174,17 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
         return "blend", "blend_weight was given"
     if params["search"] == "index":
         return "one_vs_rest", 'search="index" needs one-vs-rest classifiers'
-    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of X"
+    cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of {'dense ' if facts.dense else ''}X"
+    limit = MAX_DENSE_PAIRS if facts.dense else MAX_PAIRS
     if params["search"] != "exact" and not _has_label_texts(params):
-        if facts.dense:
-            return "leaf", "X is dense, which makes one-vs-rest slow"
-        if facts.n_labels * facts.n_entries > MAX_PAIRS and not _rows_are_searched(params, facts):
-            return "leaf", f"{cost} are too many for one-vs-rest (limit {MAX_PAIRS:.0e})"
-        if facts.n_labels * facts.n_entries > MAX_PAIRS and facts.n_positives > MAX_POSITIVES:
+        if facts.dense and params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS:
+            return "leaf", f"X is dense, and {facts.n_labels:,} labels are too many to score all of them"
+        if facts.n_labels * facts.n_entries > limit and not _rows_are_searched(params, facts):
+            return "leaf", f"{cost} are too many for one-vs-rest (limit {limit:.0e})"
+        if facts.n_labels * facts.n_entries > limit and facts.n_positives > MAX_POSITIVES:
             pairs = f"{facts.n_positives:,} pairs of a row and a label"
             return "leaf", f"{pairs} are too many for one-vs-rest (limit {MAX_POSITIVES:.0e})"
-    affordable = f"one-vs-rest is affordable: {cost} (limit {MAX_PAIRS:.0e})"
+    affordable = f"one-vs-rest is affordable: {cost} (limit {limit:.0e})"
     if _rows_are_searched(params, facts):
         affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"
     if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
