@@ -23,8 +23,9 @@ from bonsai_xmc._estimator import Bonsai
 from bonsai_xmc._params import seed_of, threads_of
 from bonsai_xmc._progress import LOG, Progress
 from bonsai_xmc._random import shuffled
+from bonsai_xmc._strategy import usual_C
 from bonsai_xmc._targets import Labels
-from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
+from bonsai_xmc._text.blocks import OWN_CHARS, OWN_WORDS, Block, Plan, for_choices, make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
@@ -285,7 +286,7 @@ class _Search:
         n = sample.n_training
         given = {name: self._params[name] for name in _TRAINING_PARAMS}
         if given["C"] == AUTO:
-            given["C"] = usual_C(self._plan(settings))
+            given["C"] = usual_C(given | for_choices(self._plan(settings)))
         model = Bonsai(**given, **_CANDIDATE, n_jobs=self._params["n_jobs"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is a comparison, not the model
