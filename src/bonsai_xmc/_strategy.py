@@ -25,8 +25,8 @@ MAX_INDEX_LABELS = 2**24
 _BLOCK_LABELS = 128
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
-# C, where nothing else is chosen, for each loss. The logistic loss is flatter: at C = 1 its classifiers of unit
-# rows are regularised too much (docs/algorithm.md).
+# C, where nothing else is chosen, for each loss. The logistic loss is flatter: at C = 1 its classifiers of
+# unit rows are regularised too much (docs/algorithm.md).
 _USUAL_C: Mapping[str, float] = {"squared_hinge": 1.0, "logistic": 10.0}
 # Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
 USUAL_BLEND_WEIGHT = 0.3

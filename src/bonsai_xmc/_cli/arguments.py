@@ -67,7 +67,9 @@ PARAMETERS: dict[str, _Parameter] = {
     "kmeans_max_iter": _Parameter(_TREES, int, "maximum number of k-means iterations"),
     "kmeans_init": _Parameter(_TREES, ("random", "k-means++"), "initial centroids"),
     "C": _Parameter(
-        _SOLVER, _Number(float, auto="auto"), "inverse regularisation strength; auto: 1, or set by training"
+        _SOLVER,
+        _Number(float, auto="auto"),
+        "inverse regularisation strength; auto: 1, 10 with the logistic loss, or set by training",
     ),
     "loss": _Parameter(_SOLVER, ("squared_hinge", "logistic"), "loss function"),
     "solver": _Parameter(_SOLVER, ("dual", "newton"), "dual coordinate descent, or primal Newton method"),

@@ -166,8 +166,8 @@ def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(sorted(merged, key=lambda block: texts.index(block.text)))
 
 
-# What C = "auto" is multiplied by in one-vs-rest classifiers of several blocks. Rows have unit length, so that each
-# block is shorter the more there are; C makes up for that (chosen on the same rows).
+# What C = "auto" is multiplied by in one-vs-rest classifiers of several blocks. Rows have unit length, so
+# that each block is shorter the more there are; C makes up for that (chosen on the same rows).
 _C_OF_BLOCKS = 1.5
 # Points by which a larger logit adjustment must be better there: on all rows the best one is smaller than on
 # the part of them that the choice is made on.
