@@ -345,7 +345,8 @@ struct PassState {
 // One pass by the kernel, which must agree with the plain one; returns what the plain one gives.
 PassState run_both(const Kernels& k, const RowsView& view, PassState& state, size_t width) {
     PassState expected = state;
-    expected.high = expected.low = expected.residual = expected.alpha_sum = expected.support = std::vector<float>(width);
+    expected.high = expected.low = expected.residual = expected.alpha_sum = expected.support =
+        std::vector<float>(width);
     expected.run_plainly();
     state.run(k, view);
     CHECK(all_close(state.alpha, expected.alpha, 3e-4));

@@ -99,12 +99,12 @@ Vec sigmoid(Vec x) {
     return one / (one + exp_of(-x));
 }
 
-// The dual variable of a row is C sigmoid(-y margin) at the optimum. The minimiser of one variable, the others
-// being constant, is C sigmoid(u) with f(u) = u + Q C sigmoid(u) - (Q alpha - y margin) = 0: the problem of
-// Yu, Huang and Lin, "Dual coordinate descent methods for logistic regression and maximum entropy models"
-// (Machine Learning 2011), in a variable without bounds and without logarithms. f increases, is convex below
-// 0 and concave above: from any point on the side of 0 where its zero is, Newton steps that do not leave that
-// side converge.
+// The dual variable of a row is C sigmoid(-y margin) at the optimum. The minimiser of one variable, the
+// others being constant, is C sigmoid(u) with f(u) = u + Q C sigmoid(u) - (Q alpha - y margin) = 0: the
+// problem of Yu, Huang and Lin, "Dual coordinate descent methods for logistic regression and maximum entropy
+// models" (Machine Learning 2011), in a variable without bounds and without logarithms. f increases, is
+// convex below 0 and concave above: from any point on the side of 0 where its zero is, Newton steps that do
+// not leave that side converge.
 template <size_t NV>
 void dual_logistic(const DualPass& pass) {
     constexpr size_t B = NV * kVector;

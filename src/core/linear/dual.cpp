@@ -138,9 +138,8 @@ class DualPanel {
             float move = 0;
             if (params_.learn_bias && hinge && active_ >> l & 1)
                 bias_[l] += move = bias_step(bias_[l], alpha_sum[l], support[l]);
-            const bool settled = hinge
-                                     ? high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol
-                                     : residual[l] <= params_.tol * double{alpha_sum[l]};
+            const bool settled = hinge ? high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol
+                                       : residual[l] <= params_.tol * double{alpha_sum[l]};
             if (settled) converged |= uint64_t{1} << l;
         }
         return converged;
