@@ -305,6 +305,31 @@ def solve_dual_squared_hinge(
     return w, float(b), n_iter
 
 
+def solve_dual_logistic(X, y, C, sample_weight, tol, max_iter, bias, rng) -> tuple[np.ndarray, float, int]:
+    """Dual coordinate descent, a learnt bias being the weight of a constant feature: (w, b, passes)."""
+    learn, costs = bias == "learn", C * weights_of(X, sample_weight)
+    w, b, alpha = np.zeros(X.shape[1]), 0.0 if learn else float(bias), np.zeros(len(X))
+    Q = (X * X).sum(axis=1) + (1 if learn else 0)
+    order, n_iter, residual = list(range(len(X))), 0, np.inf
+    while residual > tol * alpha.sum() and n_iter < max_iter:
+        n_iter, residual = n_iter + 1, 0.0
+        rng.shuffle(order)
+        for i in order:
+            margin = y[i] * (X[i] @ w + b)
+            residual += abs(costs[i] / (1 + np.exp(margin)) - alpha[i])
+            low, high = 0.0, costs[i]  # of the minimiser: the value that fits the margin after the step
+            for _ in range(60):
+                z = (low + high) / 2
+                moved = margin + Q[i] * (z - alpha[i])
+                low, high = (z, high) if z < costs[i] / (1 + np.exp(moved)) else (low, z)
+            w, b = w + y[i] * (z - alpha[i]) * X[i], b + (y[i] * (z - alpha[i]) if learn else 0.0)
+            alpha[i] = z
+    return w, b, n_iter
+
+
+DUAL_SOLVERS = {"squared_hinge": solve_dual_squared_hinge, "logistic": solve_dual_logistic}
+
+
 def solve_exact(
     X, y, C=1.0, sample_weight=None, bias="learn", loss="squared_hinge"
 ) -> tuple[np.ndarray, float, int]:
@@ -365,11 +390,9 @@ def train(
 ) -> list[Node]:  # fmt: skip
     """The roots of the forest. trees: (child_ptr, children, is_leaf) of each tree, in place of clustering.
 
-    solver="dual" follows the coordinate descent pass by pass and knows the squared hinge only; "exact" gives
-    the optimum of either loss. tree_params: those of build_tree.
+    solver="dual" follows the coordinate descent pass by pass; "exact" gives the optimum. tree_params: those
+    of build_tree.
     """
-    if (solver, loss) not in {("dual", "squared_hinge"), ("exact", "squared_hinge"), ("exact", "logistic")}:
-        raise ValueError(f"no solver {solver!r} for loss {loss!r}: use 'exact' for the logistic loss")
     features, has = unit_rows(dense(X)) if normalize else dense(X), dense(Y) > 0
     s = weights_of(features, sample_weight)
     kept = np.flatnonzero(s > 0)
@@ -388,7 +411,7 @@ def train(
             if solver == "dual":
                 rng = Rng(derive(node.key, SOLVER))  # started anew: all classifiers of a node see one order
                 args = (features[rows], y, C, s[rows], tol, max_iter, bias, rng)
-                found.append(solve_dual_squared_hinge(*args))
+                found.append(DUAL_SOLVERS[loss](*args))
             else:
                 found.append(solve_exact(features[rows], y, C, s[rows], bias, loss))
         W = np.array([w for w, _, _ in found]).reshape(len(found), features.shape[1])

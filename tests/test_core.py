@@ -316,7 +316,7 @@ def check_dual(X, Y, weights=None, normalize=True, dense=False, C=1.0, key=5, **
     for label in range(Y.shape[1]):
         rng = Rng(derive(key, reference.SOLVER))
         args = (features, signs(Y, label), C, s, tol, max_iter, bias, rng)
-        w, expected_bias, passes = reference.solve_dual_squared_hinge(*args)
+        w, expected_bias, passes = reference.DUAL_SOLVERS[params.get("loss", "squared_hinge")](*args)
         np.testing.assert_allclose(W[label], w, atol=3e-5)
         assert b[label] == pytest.approx(expected_bias, abs=3e-5)
         assert n_iter[label] == passes
@@ -324,10 +324,11 @@ def check_dual(X, Y, weights=None, normalize=True, dense=False, C=1.0, key=5, **
 
 
 @on_each_isa
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 8])
-def test_dual_pass_by_pass(max_iter):
+def test_dual_pass_by_pass(max_iter, loss):
     X, Y = make_data(11)
-    n_iter = check_dual(X, Y, tol=1e-9, max_iter=max_iter)
+    n_iter = check_dual(X, Y, tol=1e-9, max_iter=max_iter, loss=loss)
     assert (n_iter == max_iter).all()
 
 
@@ -335,18 +336,20 @@ def test_dual_pass_by_pass(max_iter):
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("bias", ["learn", 0.0, -0.75])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_dual_until_it_converges(weighted, bias, dense):
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_dual_until_it_converges(loss, weighted, bias, dense):
     X, Y = make_data(12)
     weights = make_weights(len(X)) if weighted else None
-    n_iter = check_dual(X, Y, weights, dense=dense, bias=bias, tol=0.02, max_iter=200)
+    n_iter = check_dual(X, Y, weights, dense=dense, bias=bias, tol=0.02, max_iter=200, loss=loss)
     assert n_iter.max() < 200
 
 
 @on_each_isa
 @pytest.mark.parametrize(("C", "normalize"), [(0.01, True), (8.0, True), (0.5, False)])
-def test_dual_with_other_costs_and_lengths(C, normalize):
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_dual_with_other_costs_and_lengths(loss, C, normalize):
     X, Y = make_data(13, values="positive")
-    check_dual(X, Y, normalize=normalize, C=C, tol=0.05, max_iter=30)
+    check_dual(X, Y, normalize=normalize, C=C, tol=0.05, max_iter=30, loss=loss)
 
 
 @on_each_isa
@@ -363,7 +366,7 @@ def test_dual_with_two_panels():
 def test_companions_in_the_panel_change_nothing(solver, loss, dense):
     """Lanes leave the panel at different times, and the rest is packed together."""
     X, Y = make_data(15, n=50, labels=70)
-    params = linear_params(loss, solver, tol=1e-5, max_iter=60)
+    params = linear_params(loss, solver, C=10.0, tol=1e-5, max_iter=200)
     W, b, n_iter = _core_testing.solve(make_dataset(X, Y, dense=dense), params, 3)
     counts = np.bincount(n_iter[:64])
     assert np.count_nonzero(counts) >= 3

@@ -145,7 +145,7 @@ def test_biases(generated):
 @pytest.mark.parametrize(
     "options",
     [
-        {"loss": "logistic", "prune": 0.01},
+        {"loss": "logistic", "bias": "learn", "prune": 0.01},
         {"solver": "newton"},
         {"bias": "learn"},
         {"bias": -0.5},

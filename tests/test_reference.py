@@ -21,6 +21,7 @@ from reference import (
     objective,
     predict,
     shorten,
+    solve_dual_logistic,
     solve_dual_squared_hinge,
     solve_exact,
     train,
@@ -343,6 +344,9 @@ def test_optimum_is_scikit_learns(C, weighted):
     logistic.fit(with_constant, y, s)
     w, b, _ = solve_exact(X, y, C, s, loss="logistic")
     np.testing.assert_allclose([*w, b], logistic.coef_[0], atol=1e-7)
+    w, b, n_iter = solve_dual_logistic(X, y, C, s, 1e-10, 10_000, "learn", Rng(0))
+    np.testing.assert_allclose([*w, b], logistic.coef_[0], atol=1e-7)
+    assert n_iter < 10_000
 
 
 @pytest.mark.parametrize("bias", [-1.0, 0.5])
@@ -531,8 +535,3 @@ def test_trained_forest_finds_the_labels(loss):
     labelled = np.flatnonzero(Y.any(axis=1) & X.any(axis=1))
     first = [ranked[0][0] for ranked in predict(forest, X[labelled], loss=loss)]
     assert np.mean(Y[labelled, first]) > 0.9
-
-
-def test_dual_has_no_logistic_loss():
-    with pytest.raises(ValueError, match="exact"):
-        train(*made_data(), loss="logistic")

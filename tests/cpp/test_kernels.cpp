@@ -250,8 +250,6 @@ struct PassState {
             const double cost = 0.5 + rng.uniform();
             diagonal.push_back(static_cast<float>(logistic ? cost : 0.5 / cost));
             inv_q.push_back(static_cast<float>(1 / (logistic ? q : q + 0.5 / cost)));
-            if (!logistic) continue;
-            for (size_t l = 0; l < width; ++l) move(i, l, 0.01 * cost);
         }
     }
 
@@ -266,7 +264,7 @@ struct PassState {
 
     // In parts of so many rows.
     void run(const Kernels& k, const RowsView& view, size_t part = 1000) {
-        for (auto* sums : {&high, &low, &alpha_sum, &support}) sums->assign(width, 0.0f);
+        for (auto* sums : {&high, &low, &residual, &alpha_sum, &support}) sums->assign(width, 0.0f);
         for (size_t begin = 0; begin < n; begin += part) run_part(k, view, begin, std::min(part, n - begin));
     }
 
@@ -286,6 +284,7 @@ struct PassState {
                             .alpha = alpha.data(),
                             .gradient_max = high.data(),
                             .gradient_min = low.data(),
+                            .residual = residual.data(),
                             .alpha_sum = alpha_sum.data(),
                             .support = support.data()};
         (logistic ? k.dual_logistic : k.dual_squared_hinge)(pass);
@@ -303,14 +302,14 @@ struct PassState {
 
     void run_plainly() {
         for (size_t l = 0; l < width; ++l) {
-            double most = 0, least = 0;
+            double most = 0, least = 0, misfit = 0;
             for (const uint32_t i : order) {
                 double margin = bias[l];
                 for (size_t f = 0; f < d; ++f) margin += rows.at(i, f) * w[f * width + l];
                 const double a = alpha[i * width + l], z = sign(i, l) * margin;
                 if (logistic) {
+                    misfit += std::abs(diagonal[i] / (1 + std::exp(z)) - a);
                     if (!(active >> l & 1)) continue;
-                    most = std::max(most, std::abs(z + std::log(a / (diagonal[i] - a))));
                     move(i, l, logistic_optimum(a, diagonal[i], 1.0 / inv_q[i], z));
                     continue;
                 }
@@ -322,10 +321,11 @@ struct PassState {
             }
             high[l] = static_cast<float>(most);
             low[l] = static_cast<float>(least);
+            residual[l] = static_cast<float>(misfit);
             double sum = 0, weight = 0;
-            for (size_t i = 0; i < n && !logistic; ++i) {
-                sum += sign(i, l) * alpha[i * width + l];
-                weight += alpha[i * width + l] > 0 ? inv_q[i] : 0.0;
+            for (size_t i = 0; i < n; ++i) {
+                sum += (logistic ? 1 : sign(i, l)) * alpha[i * width + l];
+                weight += !logistic && alpha[i * width + l] > 0 ? inv_q[i] : 0.0;
             }
             alpha_sum[l] = static_cast<float>(sum);
             support[l] = static_cast<float>(weight);
@@ -339,13 +339,14 @@ struct PassState {
     uint64_t active = ~uint64_t{0};
     std::vector<uint32_t> order;
     std::vector<uint64_t> positive;
-    std::vector<float> inv_q, diagonal, w, bias, alpha, high, low, alpha_sum, support;
+    std::vector<float> inv_q, diagonal, w, bias, alpha, high, low, residual, alpha_sum, support;
 };
 
 // One pass by the kernel, which must agree with the plain one; returns what the plain one gives.
 PassState run_both(const Kernels& k, const RowsView& view, PassState& state, size_t width) {
     PassState expected = state;
-    expected.high = expected.low = expected.alpha_sum = expected.support = std::vector<float>(width);
+    expected.high = expected.low = expected.residual = expected.alpha_sum = expected.support =
+        std::vector<float>(width);
     expected.run_plainly();
     state.run(k, view);
     CHECK(all_close(state.alpha, expected.alpha, 3e-4));
@@ -353,6 +354,7 @@ PassState run_both(const Kernels& k, const RowsView& view, PassState& state, siz
     CHECK(all_close(state.bias, expected.bias, 3e-4));
     CHECK(all_close(state.high, expected.high, 2e-3));
     CHECK(all_close(state.low, expected.low, 2e-3));
+    CHECK(all_close(state.residual, expected.residual, 2e-3));
     CHECK(all_close(state.alpha_sum, expected.alpha_sum, 2e-3));
     CHECK(all_close(state.support, expected.support, 2e-3));
     return expected;
@@ -415,7 +417,7 @@ void test_pass_in_parts(const Kernels& k, bool logistic) {
             whole.run(k, view);
             parts.run(k, view, 7);
             CHECK(whole.w == parts.w && whole.alpha == parts.alpha && whole.bias == parts.bias);
-            CHECK(whole.high == parts.high && whole.low == parts.low);
+            CHECK(whole.high == parts.high && whole.low == parts.low && whole.residual == parts.residual);
             CHECK(whole.alpha_sum == parts.alpha_sum && whole.support == parts.support);
         }
     }
@@ -455,7 +457,7 @@ void test_wider_panel(const Kernels& k, bool logistic) {
                     same &= state.alpha[at] == wide.alpha[at / 16 * width + at % 16];
                 for (size_t l = 0; l < 16; ++l)
                     same &= state.bias[l] == wide.bias[l] && state.high[l] == wide.high[l] &&
-                            state.low[l] == wide.low[l];
+                            state.low[l] == wide.low[l] && state.residual[l] == wide.residual[l];
                 CHECK(same);
             }
         }

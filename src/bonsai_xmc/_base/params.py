@@ -90,7 +90,7 @@ PARAMETERS: Mapping[str, Parameter] = {
         "auto",
         number_between(_SMALL, _LARGE, "auto"),
         CLASSIFIERS,
-        "inverse regularisation strength; auto: 1, or set by training",
+        "inverse regularisation strength; auto: 1, 10 with the logistic loss, or set by training",
     ),
     "loss": Parameter("squared_hinge", one_of("squared_hinge", "logistic"), CLASSIFIERS, "loss function"),
     "solver": Parameter(

@@ -88,9 +88,12 @@ class Bonsai(LabelRanker):
         Initial centres: random labels, as in the paper, or k-means++ (its footnote finds no difference).
     C : "auto" or float > 0, default="auto"
         Weight of the losses in ½‖w‖² + C Σ loss. "auto": 1, as in the paper; where `classifiers` are chosen
-        on held-out rows, 1, 0.3 or 0.1 for one-vs-rest, whichever is most accurate there.
+        on held-out rows, 1, 0.3 or 0.1 for one-vs-rest, whichever is most accurate there. Ten times as much
+        with the logistic loss.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        max(0, 1 − m)², as in the paper, or log(1 + exp(−m)), of the margin m.
+        max(0, 1 − m)², as in the paper, or log(1 + exp(−m)), of the margin m. With "logistic", the score of a
+        classifier is 1 / (1 + exp(−m)), an estimate of a probability. It ranks about as well where labels are
+        few and frequent; where they are many and rare, the squared hinge is more accurate and trains faster.
     solver : {"dual", "newton"}, default="dual"
         Dual coordinate descent, or the primal trust-region Newton method that the paper names.
     tol : float > 0, default=0.1
@@ -105,7 +108,8 @@ class Bonsai(LabelRanker):
     bias : "auto", "learn" or float, default="auto"
         Learn each classifier's bias as the weight of a constant feature 1, or fix it at a number. "auto"
         learns it at the nodes of trees. For one-vs-rest, it is fixed at −1, which is as accurate and much
-        faster, but learnt for dense rows and for labels of more than 2 % of the rows. Never pruned.
+        faster, but learnt for dense rows, for labels of more than 2 % of the rows, and with the logistic
+        loss. Never pruned.
     classifiers : {"auto", "leaf", "one_vs_rest", "blend"}, default="auto"
         The classifiers that rank labels: "leaf", trained on the rows of a leaf, as in the paper;
         "one_vs_rest", one for each label, trained on all rows (better where rows are informative and label

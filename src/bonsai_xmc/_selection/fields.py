@@ -22,8 +22,8 @@ from bonsai_xmc._base.random import seed_of, shuffled
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import Labels, labels_of
 from bonsai_xmc._data.rows import training_rows
-from bonsai_xmc._selection.strategy import resolve
-from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, make_plan, usual_C
+from bonsai_xmc._selection.strategy import resolve, usual_C
+from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, for_choices, make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
@@ -297,7 +297,7 @@ class _Search:
         n = sample.n_training
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
         if given["C"] == AUTO:
-            given["C"] = usual_C(self._plan(settings))
+            given["C"] = usual_C(given | for_choices(self._plan(settings)))
         problem = make_problem(training_rows(X[:n], "X"), labels_of(sample.labels[:n]), None, "input", None)
         model, _ = train(problem, resolve(given, problem.facts), given["random_state"], Work(self._threads))
         held_out = training_rows(X[n:], "X").rows

@@ -24,6 +24,9 @@ MAX_EXACT_LABELS = 50_000
 MAX_INDEX_LABELS = 2**24
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
+# C, where nothing else is chosen, for each loss. The logistic loss is flatter: at C = 1 its classifiers of
+# unit rows are regularised too much (docs/algorithm.md).
+_USUAL_C: Mapping[str, float] = {"squared_hinge": 1.0, "logistic": 10.0}
 # Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
 USUAL_BLEND_WEIGHT = 0.3
 
@@ -66,7 +69,8 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         for weight in held_out.WEIGHTS
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
-    costs = (_usual_C(params), *held_out.SMALLER_COSTS)
+    smaller = (_USUAL_C[params["loss"]] * share for share in held_out.SMALLER_COSTS)
+    costs = (usual_C(params), *smaller)
     tried = SearchSpace(
         costs if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
@@ -85,8 +89,11 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
     n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
-    bias = _or(params["bias"], -1.0 if one_vs_rest and not facts.dense else "learn")
-    C = _usual_C(params) if one_vs_rest else 1.0
+    # Only the squared hinge is 0 from a margin of 1 on, which a bias of −1 gives rows without evidence.
+    holds_bias = one_vs_rest and not facts.dense and params["loss"] == "squared_hinge"
+    bias = _or(params["bias"], -1.0 if holds_bias else "learn")
+    node_C = _USUAL_C[params["loss"]]
+    C = usual_C(params) if one_vs_rest else node_C
     found = evidence.setting if evidence is not None and one_vs_rest else held_out.Setting(C, 0.0, 0.0)
     blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
@@ -108,7 +115,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
         kmeans_tol=float(params["kmeans_tol"]),
         kmeans_max_iter=int(params["kmeans_max_iter"]),
         kmeans_init=params["kmeans_init"],
-        node_C=float(_or(params["C"], 1.0)),
+        node_C=float(_or(params["C"], node_C)),
         C=float(_or(params["C"], found.C)),
         loss=params["loss"],
         solver=params["solver"],
@@ -201,9 +208,9 @@ def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
     return facts.n_labels >= MIN_SEARCHED_LABELS and can_index and _active_set_problem(params) is None
 
 
-def _usual_C(params: Mapping[str, Any]) -> float:
-    """C of one-vs-rest where nothing else is chosen: 1, unless rows are made of blocks of texts."""
-    return float(params.get("usual_C", 1.0))
+def usual_C(params: Mapping[str, Any]) -> float:
+    """C of one-vs-rest where nothing else is chosen: larger where rows are made of blocks of texts."""
+    return _USUAL_C[params["loss"]] * float(params.get("usual_C", 1.0))
 
 
 def _has_label_texts(params: Mapping[str, Any]) -> bool:

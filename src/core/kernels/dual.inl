@@ -78,58 +78,82 @@ void dual_squared_hinge(const DualPass& pass) {
     }
 }
 
-// One variable of the logistic dual: min over 0 < z < C of z log z + (C - z) log(C - z) + a/2 (z - z0)^2 + b
-// (z - z0), by Newton steps on z or on C - z, whichever is further from its bound (Yu, Huang and Lin, "Dual
-// coordinate descent methods for logistic regression and maximum entropy models", Machine Learning 2011,
-// Algorithm 4). Returns the new z; *gradient is the derivative at z0.
-inline double logistic_step(double z0, double c, double a, double b, double* gradient) {
-    // On the side of the nearer bound, so that logarithms keep their precision.
-    const bool upper = 0.5 * a * (c - 2 * z0) + b < 0;
-    double z = upper ? c - z0 : z0;
-    const double start = z, sign = upper ? -1.0 : 1.0;
-    if (c - z < 0.5 * c) z *= 0.1;
-    double derivative = a * (z - start) + sign * b + std::log(z / (c - z));
-    *gradient = sign * b + std::log(start / (c - start));
-    for (int inner = 0; inner < 100 && std::abs(derivative) >= 1e-12; ++inner) {
-        const double curvature = a + c / ((c - z) * z);
-        const double next = z - derivative / curvature;
-        z = next <= 0 ? z * 0.1 : next;
-        if (z >= c) z = c * (1 - 1e-15);
-        derivative = a * (z - start) + sign * b + std::log(z / (c - z));
-    }
-    return upper ? c - z : z;
+// exp(x), with |x| limited to 87, where the result is neither 0 nor infinite: a relative error of 2e-7.
+Vec exp_of(Vec x) {
+    const Vec limit = broadcast(87.0f);
+    x = x > limit ? limit : x;
+    x = x < -limit ? -limit : x;
+    // x = n log 2 + r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds to an integer, in the lower bits.
+    const Vec rounder = broadcast(12582912.0f), shifted = x * broadcast(1.44269504f) + rounder;
+    const Vec n = shifted - rounder, r = x - n * broadcast(0.693359375f) - n * broadcast(-2.12194440e-4f);
+    Vec p = broadcast(1.0f / 720);
+    for (const float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+        p = p * r + broadcast(coefficient);
+    const Mask exponent = (reinterpret_cast<Mask>(shifted) - reinterpret_cast<Mask>(rounder) + 127) << 23;
+    return p * reinterpret_cast<Vec>(exponent);
 }
 
+// 1 / (1 + exp(-x))
+Vec sigmoid(Vec x) {
+    const Vec one = broadcast(1.0f);
+    return one / (one + exp_of(-x));
+}
+
+// The dual variable of a row is C sigmoid(-y margin) at the optimum. The minimiser of one variable, the
+// others being constant, is C sigmoid(u) with f(u) = u + Q C sigmoid(u) - (Q alpha - y margin) = 0: the
+// problem of Yu, Huang and Lin, "Dual coordinate descent methods for logistic regression and maximum entropy
+// models" (Machine Learning 2011), in a variable without bounds and without logarithms. f increases, is
+// convex below 0 and concave above: from any point on the side of 0 where its zero is, Newton steps that do
+// not leave that side converge.
 template <size_t NV>
 void dual_logistic(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
+    constexpr int max_steps = 50;
+    const Vec zero = {}, one = broadcast(1.0f), half = broadcast(0.5f);
+    const Vec last_step = broadcast(0.01f);  // what it leaves is of the order of its square
+    Vec bias[NV], residual[NV], alpha_sum[NV];
+    Mask active[NV];
+    for (size_t j = 0; j < NV; ++j) {
+        bias[j] = load(pass.bias + j * kVector);
+        residual[j] = load(pass.residual + j * kVector);
+        alpha_sum[j] = load(pass.alpha_sum + j * kVector);
+        active[j] = lanes_of(pass.active >> (j * kVector));
+    }
     for (size_t t = 0; t < pass.n; ++t) {
         const size_t i = pass.order[t], next = pass.order[std::min(t + 1, pass.n - 1)];
         prefetch_row(pass, next);
-        Vec acc[NV];
-        for (size_t j = 0; j < NV; ++j) acc[j] = load(pass.bias + j * kVector);
-        dot<NV>(pass.rows, i, pass.w, acc);
-        const double c = pass.diagonal[i], q = 1.0 / pass.inv_q[i];
-        alignas(64) float margin[B], delta[B];
-        for (size_t j = 0; j < NV; ++j) store(margin + j * kVector, acc[j]);
-        for (size_t l = 0; l < B; ++l) {
-            delta[l] = 0;
-            if (!(pass.active >> l & 1)) continue;
-            const float sign = pass.positive[i] >> l & 1 ? 1.0f : -1.0f;
-            float& alpha = pass.alpha[i * B + l];
-            double gradient;
-            const double optimum = logistic_step(alpha, c, q, double{sign} * margin[l], &gradient);
-            pass.gradient_max[l] = std::max(pass.gradient_max[l], static_cast<float>(std::abs(gradient)));
-            // alpha stays strictly inside (0, C) in float, too: the logarithms of the next pass need it.
-            const float inside = std::clamp(static_cast<float>(optimum), static_cast<float>(c * 1e-30),
-                                            std::nextafter(static_cast<float>(c), 0.0f));
-            delta[l] = (inside - alpha) * sign;
-            alpha = inside;
-        }
         Vec step[NV];
-        for (size_t j = 0; j < NV; ++j) step[j] = load(delta + j * kVector);
+        for (size_t j = 0; j < NV; ++j) step[j] = bias[j];
+        dot<NV>(pass.rows, i, pass.w, step);
+        float* alpha = pass.alpha + i * B;
+        const Vec c = broadcast(pass.diagonal[i]), q = one / broadcast(pass.inv_q[i]), qc = q * c;
+        for (size_t j = 0; j < NV; ++j) {
+            const Vec sign = lanes_of(pass.positive[i] >> (j * kVector)) ? one : -one;
+            const Vec a = load(alpha + j * kVector);
+            Vec u = -sign * step[j], p = sigmoid(u);
+            const Vec target = q * a + u, gap = c * p - a;
+            residual[j] += gap < zero ? -gap : gap;
+            const Mask below = target < half * qc;
+            Mask open = active[j];
+            for (int s = 0; s < max_steps && any(open); ++s) {
+                const Vec by = (u + qc * p - target) / (one + qc * p * (one - p));
+                Vec to = u - by;
+                to = below == (to < zero) ? to : zero;
+                u = open ? to : u;
+                p = sigmoid(u);
+                open &= (by > last_step) | (by < -last_step);
+            }
+            const Vec next_alpha = active[j] ? c * p : a;
+            store(alpha + j * kVector, next_alpha);
+            alpha_sum[j] += next_alpha;
+            step[j] = (next_alpha - a) * sign;
+            if (pass.learn_bias) bias[j] += step[j];
+        }
         add_row<NV>(pass.rows, i, step, kGroups, pass.w, B, next);
-        if (pass.learn_bias)
-            for (size_t l = 0; l < B; ++l) pass.bias[l] += delta[l];
+    }
+    for (size_t j = 0; j < NV; ++j) {
+        store(pass.bias + j * kVector, bias[j]);
+        store(pass.residual + j * kVector, residual[j]);
+        store(pass.alpha_sum + j * kVector, alpha_sum[j]);
     }
 }

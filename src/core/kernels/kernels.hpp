@@ -44,9 +44,10 @@ struct DualPass {
     float* bias;         // B
     float* alpha;        // n_rows x B
     // B each. Accumulated over the parts of a pass: the caller sets them to 0 before it.
-    float* gradient_max;  // largest and smallest projected gradient, 0 included
+    float* gradient_max;  // squared hinge only: largest and smallest projected gradient, 0 included
     float* gradient_min;
-    float* alpha_sum;  // squared hinge only: sum of y_i alpha_i
+    float* residual;   // logistic only: sum of |C_i sigmoid(-y_i margin_i) - alpha_i|, 0 at the optimum
+    float* alpha_sum;  // sum of y_i alpha_i for the squared hinge, of alpha_i for the logistic loss
     float* support;    // squared hinge only: sum of 1 / Q_ii over rows with alpha_i > 0
 };
 

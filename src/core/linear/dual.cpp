@@ -37,10 +37,7 @@ class DualPanel {
         alpha_.assign(rows * width_, 0.0f);
         bias_.assign(width_, params.learn_bias ? 0.0f : params.fixed_bias);
         set_diagonals();
-        if (params.loss == Loss::logistic)
-            start_inside();
-        else if (params.learn_bias)
-            start_bias();
+        if (params.learn_bias && params.loss == Loss::squared_hinge) start_bias();
         solution_.bias.resize(n);
         solution_.n_iter.resize(n);
         solution_.converged.assign(n, 0);
@@ -84,20 +81,6 @@ class DualPanel {
         }
     }
 
-    // The variables of the logistic dual are strictly inside (0, C).
-    void start_inside() {
-        Panel coef(alpha_.size(), 0.0f);
-        for (size_t i = 0; i < problem_.rows.n_rows; ++i) {
-            const float start = static_cast<float>(std::min(1e-3 * diagonal_[i], 1e-8));
-            for (size_t l = 0; l < lane_.size(); ++l) {
-                alpha_[i * width_ + l] = start;
-                coef[i * width_ + l] = positive_[i] >> l & 1 ? start : -start;
-                if (params_.learn_bias) bias_[l] += coef[i * width_ + l];
-            }
-        }
-        kernels_.scatter(problem_.rows, 0, problem_.rows.n_rows, coef.data(), width_, w_.data());
-    }
-
     // The optimal bias of a classifier without weights.
     void start_bias() {
         double all = 0;
@@ -122,7 +105,8 @@ class DualPanel {
 
     // One pass over all rows; returns the lanes that have converged.
     uint64_t pass(const std::vector<uint32_t>& order) {
-        float high[kMaxLanes] = {}, low[kMaxLanes] = {}, alpha_sum[kMaxLanes] = {}, support[kMaxLanes] = {};
+        float high[kMaxLanes] = {}, low[kMaxLanes] = {}, residual[kMaxLanes] = {};
+        float alpha_sum[kMaxLanes] = {}, support[kMaxLanes] = {};
         DualPass part{.rows = problem_.rows,
                       .order = nullptr,
                       .n = 0,
@@ -138,6 +122,7 @@ class DualPanel {
                       .alpha = alpha_.data(),
                       .gradient_max = high,
                       .gradient_min = low,
+                      .residual = residual,
                       .alpha_sum = alpha_sum,
                       .support = support};
         const bool hinge = params_.loss == Loss::squared_hinge;
@@ -153,8 +138,9 @@ class DualPanel {
             float move = 0;
             if (params_.learn_bias && hinge && active_ >> l & 1)
                 bias_[l] += move = bias_step(bias_[l], alpha_sum[l], support[l]);
-            if (high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol)
-                converged |= uint64_t{1} << l;
+            const bool settled = hinge ? high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol
+                                       : residual[l] <= params_.tol * double{alpha_sum[l]};
+            if (settled) converged |= uint64_t{1} << l;
         }
         return converged;
     }
