@@ -202,9 +202,9 @@ def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(sorted(merged, key=lambda block: texts.index(block.text)))
 
 
-# What C = "auto" is multiplied by in one-vs-rest classifiers of blocks of several texts. Rows have unit length,
-# so that each block is shorter the more there are; C makes up for that (chosen on the same rows). Blocks of one
-# text say much the same, so that nothing has to be made up for (chosen on titles of yso-sv and TIBKAT).
+# What C = "auto" is multiplied by in one-vs-rest classifiers of blocks of several texts. Rows have unit
+# length, so that each block is shorter the more there are; C makes up for that (chosen on the same rows).
+# Blocks of one text say much the same: nothing has to be made up for (chosen on titles of yso-sv and TIBKAT).
 _C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better there: on all rows the best one is smaller than on
 # the part of them that the choice is made on.
