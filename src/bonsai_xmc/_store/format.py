@@ -31,7 +31,7 @@ _ALWAYS_NEEDED = (
     *("labels", "merged", "text", "calibration"),
 )
 SECTIONS = (*_ALWAYS_NEEDED, "features")
-_STRICT_BEAM = "strict_beam"  # no section, but what a reader must know as well
+_STRICT_BEAM, _SPARSE_INDEX = "strict_beam", "sparse_index"  # no sections, but what a reader must know as well
 # The arrays of a residual; it has the trees and the biases of the forest that it belongs to.
 _RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
 
@@ -52,6 +52,8 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
     requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
     if fitted.strategy.strict_beam:
         requires.append(_STRICT_BEAM)
+    if "index.features" in arrays:
+        requires.append(_SPARSE_INDEX)
     container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
 
 
@@ -167,7 +169,7 @@ def _packed(name: str, texts: Array) -> dict[str, Array]:
 
 def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     """The model and the parameters of prediction; a ValueError or the like if they are not consistent."""
-    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM})
+    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:
         raise FormatError(
             f"{file.source} was made by a newer bonsai-xmc: it needs {unknown[0]!r}, which this version "
