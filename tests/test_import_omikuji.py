@@ -204,6 +204,49 @@ def test_the_file_that_is_written(tmp_path, capsys):
     assert small.stat().st_size < 0.7 * out.stat().st_size
 
 
+def test_what_omikuji_does_not_store_is_unknown(tmp_path, capsys):
+    """Once each label counted as one row of one: PSP was P, and `info` showed parameters of a toy model."""
+    rng = np.random.default_rng(4)
+    tree, _ = random_tree(rng, sparse)
+    load_omikuji(str(write_model(tmp_path / "m", [tree], N))).save(tmp_path / "out")
+    model = Bonsai.load(tmp_path / "out")
+    assert model.label_counts_ is None and model.n_rows_fit_ is None
+    merged = model.merge([0, 1], 1).drop([2]).rename({3: 1000})
+    assert merged.label_counts_ is None
+    merged.save(tmp_path / "merged")
+    assert Bonsai.load(tmp_path / "merged").n_rows_fit_ is None
+
+    def told(*command):
+        assert _cli.main([*command[:1], str(tmp_path / "out"), *command[1:]]) == 0
+        return capsys.readouterr()
+
+    info = told("info").out
+    assert "unknown" in info and "reason" in info and "squared_hinge" in info
+    assert not {"tol", "max_iter", "branching_factor", "kmeans_tol", "prune"} & set(info.split())
+    shown = json.loads(told("info", "--json").out)
+    assert shown["rows"] is None and shown["labels_with_rows"] is None
+    assert shown["params"].keys() <= {"beam_size", "n_probe", "threshold", "max_labels", "n_jobs", "verbose"}
+    assert told("labels", "--list").out.splitlines()[0] == "0\t–"
+
+    data = tmp_path / "data.txt"
+    rows = [f"{i},{i + 1} " + " ".join(f"{f}:1" for f in range(i, i + 9)) for i in range(40)]
+    data.write_text("\n".join([f"40 {N} 400", *rows]) + "\n")
+    plain = told("evaluate", str(data))
+    assert "--train" in plain.err
+    lines = {line.split()[0]: line.split()[1:] for line in plain.out.splitlines()[1:]}
+    assert lines["PSP"] == lines["PSnDCG"] == ["–"] * 3 and "–" not in lines["P"]
+    found = json.loads(told("evaluate", str(data), "--json").out)
+    assert found["PSP@1"] is None and found["P@1"] is not None
+    trained = told("evaluate", str(data), "--train", str(data), "--json")
+    assert json.loads(trained.out)["PSP@1"] is not None and "--train" not in trained.err
+    report = ["--report", str(tmp_path / "page.html"), "--json"]
+    assert json.loads(told("evaluate", str(data), *report).out)["results"]["out"]["PSP@1"] is None
+    with_train = told("evaluate", str(data), *report, "--train", str(data))
+    assert json.loads(with_train.out)["results"]["out"]["PSP@1"] is not None
+    assert _cli.main(["evaluate", str(tmp_path / "out"), str(data), "--by-frequency"]) == 1
+    assert "--train" in capsys.readouterr().err
+
+
 def test_files_whose_residual_or_beam_is_wrong_are_refused(tmp_path):
     folder = write_model(tmp_path / "m", [random_tree(np.random.default_rng(1), sparse)[0]], N)
     path = tmp_path / "m.bonsai"

@@ -172,9 +172,9 @@ class Bonsai(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
-        Number of training rows of each label.
+        Number of training rows of each label; None if they are not known, as of imported models.
     n_rows_fit_ : int
-        Number of training rows.
+        Number of training rows, or None likewise.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of shape (n_features,)
@@ -584,6 +584,8 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         """
         _calibration.check_options(method, groups)
         fitted = self._require_fitted()
+        if groups is not None and fitted.imported:
+            raise ValueError("groups need the frequencies of labels, which are unknown for imported models")
         ids, log_scores, right, sizes = self._judged(X, Y)
         learnt = _calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
         scores = learnt.scores(ids, log_scores, fitted.label_counts, apart=False)
@@ -946,11 +948,12 @@ class Bonsai(ClassifierMixin, BaseEstimator):
         return self._require_fitted().provenance.n_iter
 
     @property
-    def label_counts_(self) -> Array:
-        return self._require_fitted().label_counts
+    def label_counts_(self) -> Any:
+        fitted = self._require_fitted()
+        return None if fitted.imported else fitted.label_counts
 
     @property
-    def n_rows_fit_(self) -> int:
+    def n_rows_fit_(self) -> Any:
         return self._require_fitted().n_rows
 
     @property

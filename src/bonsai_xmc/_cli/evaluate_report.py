@@ -11,6 +11,7 @@ import numpy as np
 
 from bonsai_xmc import Bonsai, TextBonsai, metrics
 from bonsai_xmc.datasets import Document
+from bonsai_xmc.datasets._reading import Expected
 
 from . import evaluate_texts, models
 from .io import Inputs, writing
@@ -24,7 +25,7 @@ class _Rows(NamedTuple):
 
     keys: list[int]  # by which rows of two models belong together
     classes: Any  # what ids refer to
-    counts: Any  # training rows of these
+    counts: Any  # training rows of these; None: unknown
     ids: Any
     scores: Any
     truth: Any = None  # lists of labels, or a matrix
@@ -41,10 +42,17 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
     found = {args.model: _ranked(args, model, inputs, depth)}
     if args.against is not None:
         found[args.against] = _other(args, inputs, depth)
-    report = _report(args, model, list(found.values()), _names(list(found)), cutoffs)
+    Y_train = None
+    if args.train is not None:
+        known = Expected(n_labels=len(model.classes_), owner=args.model)
+        Y_train = inputs.labels(args, args.train, "trn", known)
+    report = _report(args, model, list(found.values()), _names(list(found)), cutoffs, Y_train)
     with writing(args.report) as file:
         file.write(report.to_html().encode())
-    _show(args, report)
+    unknown = report.label_counts is None
+    _show(args, report, unknown)
+    if unknown:
+        print(f"bonsai: {models.UNKNOWN}", file=sys.stderr)
 
 
 def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> _Rows:
@@ -129,10 +137,17 @@ def _shown(document: Document, by: dict[str, list[str]], added: list[str], name:
 
 
 def _report(
-    args: argparse.Namespace, model: Bonsai, found: list[_Rows], names: list[str], cutoffs: list[int]
+    args: argparse.Namespace,
+    model: Bonsai,
+    found: list[_Rows],
+    names: list[str],
+    cutoffs: list[int],
+    Y_train: Any,
 ) -> metrics.Report:
     rows = found[0]
     classes, counts = _classes(args, found)
+    if Y_train is None and counts is not None:
+        Y_train = models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max())))
     common = sorted(set.intersection(*(set(part.keys) for part in found)))
     if not common:
         raise ValueError(f"{args.against} has no predictions for the lines of {args.data}")
@@ -151,7 +166,7 @@ def _report(
     return metrics.Report(
         [rows.truth[i] for i in chosen] if isinstance(rows.truth, list) else rows.truth,
         predictions,
-        models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max()))),
+        Y_train,
         k=[*cutoffs, _DEPTH],
         classes=classes,
         label_names=label_names,
@@ -179,11 +194,19 @@ def _classes(args: argparse.Namespace, found: list[_Rows]) -> tuple[Any, Any]:
         known = set(classes.tolist())
         new = [i for i, label in enumerate(other.classes.tolist()) if label not in known]
         classes = np.concatenate([classes, other.classes[new]])
-        counts = np.concatenate([counts, other.counts[new]])
+        counts = None if counts is None else np.concatenate([counts, _known(other)[new]])
     return classes, counts
 
 
-def _show(args: argparse.Namespace, report: metrics.Report) -> None:
+def _known(rows: _Rows) -> Any:
+    """Training rows of labels, 0 where they are not known."""
+    return np.zeros(len(rows.classes), np.int64) if rows.counts is None else rows.counts
+
+
+def _show(args: argparse.Namespace, report: metrics.Report, unknown: bool) -> None:
+    results: dict[str, Any] = dict(report.results)
+    if unknown:
+        results = {name: models.with_unknown(found, report.cutoffs) for name, found in results.items()}
     out = sys.stderr if args.report == "-" else sys.stdout
     if args.json:
         differences = {name: asdict(found) for name, found in report.differences.items()}
@@ -192,10 +215,9 @@ def _show(args: argparse.Namespace, report: metrics.Report) -> None:
             for name, found in report.by.items()
         }
         errors = {name: bins.error for name, bins in report.reliability.items()}
-        content = {"results": report.results, "differences": differences, "by": by}
+        content = {"results": results, "differences": differences, "by": by}
         print(json.dumps(content | {"calibration_error": errors}, indent=2), file=out)
         return
-    results = report.results
     print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))), file=out)
     for name, found in report.differences.items():
         print(f"{name:<9} {found.value:+6.2f}  ({found.low:+.2f} to {found.high:+.2f})", file=out)

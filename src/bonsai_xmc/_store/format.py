@@ -188,7 +188,7 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         core=_core_model(file, strategy, model, counts if slot_counts is None else slot_counts),
         classes=classes,
         label_counts=counts,
-        n_rows=_integer(model, "n_rows", 1, _EXACT_INTEGERS),
+        n_rows=None if model["n_rows"] is None else _integer(model, "n_rows", 1, _EXACT_INTEGERS),
         n_features=n_features,
         feature_names=_feature_names(file.arrays, n_features),
         id_base=None if model["id_base"] is None else _integer(model, "id_base", 0, _INT32_MAX),

@@ -41,7 +41,7 @@ def load_omikuji(
     With `quantise`, only the largest weights of a classifier, one in a hundred, have a second one.
 
     Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. What omikuji does not
-    store is not known: the frequency of labels counts as 1.
+    store is not known: training rows, the frequencies of labels, and most parameters.
     """
     n_features, loss = _settings(path)
     trees = [_read_tree(file) for file in _tree_files(path)]
@@ -109,9 +109,10 @@ def _estimator(
         core=core,
         classes=classes,
         label_counts=counts,
-        n_rows=1,
+        n_rows=None,
         n_features=n_features,
         strategy=replace(fitted.strategy, reason="trained by omikuji", strict_beam=True),
+        given={},
         timings={},
     )
     model.n_jobs = None
