@@ -204,6 +204,49 @@ def test_the_file_that_is_written(tmp_path, capsys):
     assert small.stat().st_size < 0.7 * out.stat().st_size
 
 
+def test_what_omikuji_does_not_store_is_unknown(tmp_path, capsys):
+    """Once each label counted as one row of one: PSP was P, and `info` showed parameters of a toy model."""
+    rng = np.random.default_rng(4)
+    tree, _ = random_tree(rng, sparse)
+    load_omikuji(str(write_model(tmp_path / "m", [tree], N))).save(tmp_path / "out")
+    model = Bonsai.load(tmp_path / "out")
+    assert model.label_counts_ is None and model.n_rows_fit_ is None
+    merged = model.merge([0, 1], 1).drop([2]).rename({3: 1000})
+    assert merged.label_counts_ is None
+    merged.save(tmp_path / "merged")
+    assert Bonsai.load(tmp_path / "merged").n_rows_fit_ is None
+
+    def told(*command):
+        assert _cli.main([*command[:1], str(tmp_path / "out"), *command[1:]]) == 0
+        return capsys.readouterr()
+
+    info = told("info").out
+    assert "unknown" in info and "reason" in info and "squared_hinge" in info
+    assert not {"tol", "max_iter", "branching_factor", "kmeans_tol", "prune"} & set(info.split())
+    shown = json.loads(told("info", "--json").out)
+    assert shown["rows"] is None and shown["labels_with_rows"] is None
+    assert shown["params"].keys() <= {"beam_size", "n_probe", "threshold", "max_labels", "n_jobs", "verbose"}
+    assert told("labels", "--list").out.splitlines()[0] == "0\t–"
+
+    data = tmp_path / "data.txt"
+    rows = [f"{i},{i + 1} " + " ".join(f"{f}:1" for f in range(i, i + 9)) for i in range(40)]
+    data.write_text("\n".join([f"40 {N} 400", *rows]) + "\n")
+    plain = told("evaluate", str(data))
+    assert "--train" in plain.err
+    lines = {line.split()[0]: line.split()[1:] for line in plain.out.splitlines()[1:]}
+    assert lines["PSP"] == lines["PSnDCG"] == ["–"] * 3 and "–" not in lines["P"]
+    found = json.loads(told("evaluate", str(data), "--json").out)
+    assert found["PSP@1"] is None and found["P@1"] is not None
+    trained = told("evaluate", str(data), "--train", str(data), "--json")
+    assert json.loads(trained.out)["PSP@1"] is not None and "--train" not in trained.err
+    report = ["--report", str(tmp_path / "page.html"), "--json"]
+    assert json.loads(told("evaluate", str(data), *report).out)["results"]["out"]["PSP@1"] is None
+    with_train = told("evaluate", str(data), *report, "--train", str(data))
+    assert json.loads(with_train.out)["results"]["out"]["PSP@1"] is not None
+    assert _cli.main(["evaluate", str(tmp_path / "out"), str(data), "--by-frequency"]) == 1
+    assert "--train" in capsys.readouterr().err
+
+
 def test_files_whose_residual_or_beam_is_wrong_are_refused(tmp_path):
     folder = write_model(tmp_path / "m", [random_tree(np.random.default_rng(1), sparse)[0]], N)
     path = tmp_path / "m.bonsai"
@@ -295,6 +338,72 @@ def test_wrong_usage(tmp_path, capsys, make, options, message):
     make(tmp_path / "m")
     assert _cli.main(["import", str(tmp_path / "m"), "-o", str(tmp_path / "out"), *options]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_ids_far_beyond_the_labels_of_the_leaves_need_n_labels(tmp_path, capsys):
+    """161 bytes once took 3.2 GB: arrays of labels have an entry for each id up to the largest."""
+    leaf = {"Leaf": {"weights": sparse(np.eye(N + 1, 2)), "labels": [0, 2**26 - 1]}}
+    folder = str(write_model(tmp_path / "m", [leaf], N))
+    with pytest.raises(FormatError, match=r"label 67,108,863, but its leaves hold 2 labels: .*--n-labels"):
+        load_omikuji(folder)
+    with pytest.raises(RuntimeError, match="Failed to load model"):
+        omikuji.Model.load(folder)
+    leaf["Leaf"]["labels"] = [0, 200_000]
+    folder = str(write_model(tmp_path / "m", [leaf], N))
+    command = ["import", folder, "-o", str(tmp_path / "out")]
+    assert _cli.main(command) == 1
+    assert "--n-labels 200001" in capsys.readouterr().err
+    assert _cli.main([*command, "--n-labels", "200001"]) == 0
+    assert len(load_omikuji(folder, n_labels=300_000).classes_) == 300_000
+    leaf["Leaf"]["labels"] = [0, 20_000]
+    assert len(load_omikuji(str(write_model(tmp_path / "m", [leaf], N))).classes_) == 20_001
+
+
+def mutated(data, rng):
+    """Some bytes changed, put in, cut out or copied to another place."""
+    data = bytearray(data)
+    for _ in range(rng.integers(1, 3)):
+        at = int(rng.integers(len(data) + 1))
+        kind = rng.choice(4, p=[0.55, 0.15, 0.15, 0.15])
+        if kind == 0 and at < len(data):
+            data[at] = rng.integers(256)
+        elif kind == 1:
+            data[at:at] = rng.integers(256, size=rng.integers(1, 9), dtype=np.uint8).tobytes()
+        elif kind == 2:
+            del data[at : at + int(rng.integers(1, 9))]
+        else:
+            begin = int(rng.integers(len(data) + 1))
+            data[at:at] = bytes(data[begin : begin + int(rng.integers(1, 40))]) * int(rng.integers(1, 4))
+    return bytes(data)
+
+
+NUMBERS = [b"Infinity", b"NaN", b"1e400", b"-1", b"2147483647", b"4294967296", b"1" * 5000, b"[" * 100_000]
+
+
+def test_any_damage_is_a_format_error(tmp_path):
+    """Whatever the bytes are: a model, or a FormatError that names the file."""
+    rng = np.random.default_rng(5)
+    n = 6
+    matrix = sparse(np.eye(n + 1, 2))
+    leaves = [{"Leaf": {"weights": matrix, "labels": labels}} for labels in ([0, 3], [1, 2])]
+    tree = {"Branch": {"weights": dense(np.ones((n + 1, 2))), "children": leaves}}
+    folder = write_model(tmp_path / "m", [tree], n)
+    files = {name: (folder / name).read_bytes() for name in ("settings.json", "tree0.cbor")}
+    outcomes = {"loaded": 0, "refused": 0}
+    for _ in range(400):
+        name = str(rng.choice(list(files), p=[0.2, 0.8]))
+        data = mutated(files[name], rng)
+        if name == "settings.json" and rng.random() < 0.5:
+            data = files[name].replace(b"6", NUMBERS[rng.integers(len(NUMBERS))])
+        (folder / name).write_bytes(data)
+        try:
+            load_omikuji(str(folder))
+            outcomes["loaded"] += 1
+        except FormatError as error:
+            assert str(folder) in str(error)
+            outcomes["refused"] += 1
+        (folder / name).write_bytes(files[name])
+    assert min(outcomes.values()) > 5, outcomes
 
 
 def test_packing_checks_what_it_gets():

@@ -174,10 +174,10 @@ def test_saved_and_loaded(model, data, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("list_ptr", lambda a: a[:-1], "a list_ptr of a wrong length"),
+        ("list_ptr", lambda a: a[:-1], "the tensor index.list_ptr has the shape"),
         ("postings", lambda a: a[:-1], "a list_ptr that does not span the postings"),
         ("levels", lambda a: a[::-1].copy(), "levels that are not descending magnitudes"),
-        ("levels", lambda a: None, "it lacks levels"),
+        ("levels", lambda a: None, "the tensor index.levels is missing"),
     ],
 )
 def test_an_index_that_does_not_fit(model, tmp_path, name, change, message):

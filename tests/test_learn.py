@@ -12,6 +12,7 @@ import reference
 from bonsai_xmc import Bonsai, TextBonsai
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._modelfile.schema import check_tensors
 from helpers import error_of, says
 from test_labels_edit import ranked, rows_and_labels
 
@@ -153,7 +154,7 @@ def test_kept_rows_are_read_back(seed, n, width):
     ptr = np.concatenate([[0], np.cumsum([len(f) for f, _ in X])])
     rows = (ptr, np.concatenate([f for f, _ in X]), np.concatenate([v for _, v in X]), width)
     kept = KeptRows.make(rows, labels_of([[0]] * n), None)
-    again = KeptRows.from_arrays(kept.to_arrays(), width, 1)
+    again = KeptRows.from_arrays(kept.to_arrays(), width)
     got = again.rows()
     for i, (features, values) in enumerate(X):
         part = slice(got[0][i], got[0][i + 1])
@@ -219,6 +220,12 @@ def test_damaged_rows_are_refused():
     kept = KeptRows.make((np.array([0, 2]), np.array([1, 3], np.int32), np.ones(2, np.float32), 5),
                          labels_of([[0]]), None)  # fmt: skip
     good = kept.to_arrays()
+
+    def check(arrays):
+        check_tensors({f"rows.{name}": array for name, array in arrays.items()}, {"D": 5, "L": 1})
+        return KeptRows.from_arrays(arrays, 5)
+
+    check(good)
     wrong = {
         "values": np.ones(3, np.int8),
         "scale": np.ones(2, np.float32),
@@ -229,8 +236,8 @@ def test_damaged_rows_are_refused():
         "weights": np.zeros(1, np.float32),
     }
     for name, array in wrong.items():
-        with says("its training rows do not fit together"):
-            KeptRows.from_arrays({**good, name: array}, 5, 1)
+        with says("the tensor rows."):
+            check({**good, name: array})
 
 
 @pytest.fixture(scope="module")

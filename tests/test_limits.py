@@ -1,5 +1,6 @@
 """Real limits of memory and of threads: an answer or a MemoryError, never the end of the process."""
 
+import json
 import os
 import subprocess
 import sys
@@ -102,3 +103,70 @@ def test_little_memory(outcomes):
 def test_no_threads_left(outcomes):
     """Fewer threads, or the calling one alone, do the same work. Once there was an error."""
     assert outcomes[0][5:] == [[0] * 4] * 3, outcomes[1]
+
+
+HASHED = """
+import json, os, resource, sys, tempfile, warnings
+import numpy as np
+import scipy.sparse as sp
+from bonsai_xmc import Bonsai
+
+warnings.simplefilter("ignore")
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+rng = np.random.default_rng(0)
+n, n_labels, D = 200, 20, 2**31 - 1
+words = np.sort(rng.choice(D, 2000, replace=False))
+words[-1] = D - 1
+y = rng.integers(n_labels, size=n)
+columns = np.concatenate([np.sort(rng.choice(100, 10, replace=False)) + 100 * label for label in y])
+Y = [[int(label), n_labels + int(i % 3)] for i, label in enumerate(y)]
+def rows(columns, width):
+    ones, ptr = np.ones(10 * n, np.float32), np.arange(0, 10 * n + 1, 10)
+    return sp.csr_array((ones, columns, ptr), shape=(n, width))
+hashed, numbered = rows(words[columns], D), rows(columns, 2000)
+path = os.path.join(tempfile.mkdtemp(), "m")
+
+def same(a, b):
+    return all(map(np.array_equal, a, b))
+def results(X, kind):
+    model = Bonsai(keep_rows=True, threshold=0.5, n_jobs=2, **kind).fit(X, Y)
+    yield model.top_k(X, 5)
+    yield model.top_k(X[:1], 5)
+    yield model.top_k(X, 5, restrict=[1, 2, 3, 4, 5])
+    model.save(path)
+    model = Bonsai.load(path, verify=True)
+    yield model.top_k(X, 5)
+    for label in (2, 3):
+        assert model.explain(X[0], label).score >= 0
+    edited = [model.drop([1]), model.restrict([1, 2, 3]), model.merge([1, 2], 3), model.rename({1: 100})]
+    if kind["classifiers"] != "leaf":
+        edited.append(model.learn(X[:5], [[1, 7]] * 5))
+    for other in edited:
+        other.save(path)
+        yield Bonsai.load(path, verify=True).top_k(X, 3)
+
+assert numbered.nnz >= numbered.shape[1] and hashed.nnz < hashed.shape[1]
+for kind in json.loads(sys.argv[1]):
+    for a, b in zip(results(hashed, kind), results(numbered, kind), strict=True):
+        assert same(a, b), kind
+print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+KINDS = [
+    {"classifiers": "leaf"},
+    {"classifiers": "leaf", "representation": "joint"},
+    {"classifiers": "one_vs_rest", "search": "exact"},
+    {"classifiers": "one_vs_rest", "search": "index"},
+    {"classifiers": "one_vs_rest", "search": "beam"},
+    {"classifiers": "blend", "search": "exact"},
+    {"classifiers": "blend", "search": "index"},
+]
+
+
+def test_memory_depends_on_the_features_that_occur():
+    """Hashed features have numbers up to 2³¹ − 2. Once each of these calls took arrays of 8.6 GB or more."""
+    command = [sys.executable, "-c", HASHED, json.dumps(KINDS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 400

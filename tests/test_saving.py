@@ -258,6 +258,33 @@ def test_sealed_memory_cannot_be_changed_and_is_shared_by_forks(model, generated
     assert os.read(reader, 1) == b"1"
 
 
+def bytes_read():
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("mmap", [False, "sealed"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda blob: b"", "it does not begin like one"),
+        (lambda blob: blob, "bytes follow the last tensor"),
+        (
+            lambda blob: blob.replace(b'"format_version":"3"', b'"format_version":"4"', 1),
+            "checksum of its header",
+        ),
+    ],
+)
+def test_header_and_length_are_checked_before_a_copy_is_made(model, tmp_path, mmap, change, message):
+    """A server is told to load a file of zeros, or one that is still being written."""
+    model.save(tmp_path / "m")
+    (tmp_path / "m").write_bytes(change((tmp_path / "m").read_bytes()))
+    os.truncate(tmp_path / "m", 200_000_000)
+    before = bytes_read()
+    with pytest.raises(FormatError, match=message):
+        Bonsai.load(tmp_path / "m", mmap=mmap)
+    assert bytes_read() - before < 20_000_000
+
+
 def test_an_archive_that_shrinks_while_it_is_read(tmp_path, model, monkeypatch):
     model.save(tmp_path / "m")
     blob = (tmp_path / "m").read_bytes()

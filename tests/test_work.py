@@ -5,10 +5,12 @@ import os
 import pickle
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -362,6 +364,22 @@ def test_torn_and_damaged_logs_are_computed_again(data, tmp_path):
         shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize("claimed", [2**62, 2**64 - 1, 2**40])
+def test_entries_that_claim_more_than_there_is_are_computed_again(data, tmp_path, claimed):
+    """Their checksums hold, as those of a file that somebody made."""
+    X, Y = data
+    params = KINDS["leaf"]
+    expected = saved(Bonsai(**params).fit(X, Y, checkpoint=tmp_path / "c"), tmp_path)
+    log = min((tmp_path / "c").glob("*.units"))
+    content = bytearray(log.read_bytes())
+    checks = _ENTRY.pack(0, 0, claimed, 0)[4:]
+    content[_HEADER.size : _HEADER.size + _ENTRY.size] = struct.pack("<I", zlib.crc32(checks)) + checks
+    log.write_bytes(content)
+    solved = Counting()
+    assert saved(Bonsai(**params).fit(X, Y, checkpoint=tmp_path / "c", runner=solved), tmp_path) == expected
+    assert solved.solved > 0
+
+
 def test_every_prefix_of_a_small_log(data, tmp_path):
     X, Y = data
     params = {"classifiers": "leaf", "branching_factor": 2, "max_depth": 2, "n_trees": 1, "threshold": 0.5}
@@ -421,9 +439,10 @@ def test_folders_that_are_no_checkpoint(data, tmp_path):
     with pytest.raises(CheckpointError, match=r"other files, such as thesis\.tex"):
         Bonsai().fit(X, Y, checkpoint=tmp_path / "home")
     Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
-    (tmp_path / "c" / "checkpoint.json").write_text("{")
-    with pytest.raises(CheckpointError, match="is damaged"):
-        Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
+    for text in ("{", "[" * 100_000, '{"a":' * 100_000):
+        (tmp_path / "c" / "checkpoint.json").write_text(text)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
 
 
 def test_one_process_at_a_time(data, tmp_path):

@@ -54,7 +54,11 @@ std::shared_ptr<LabelIndex> index_from_arrays(const nb::dict& arrays, size_t n_f
                                               size_t n_classifiers) {
     LabelIndexArrays views;
     nb::list kept;
-    for_each_index_array([&](const char* name, auto& view) { borrow(arrays, name, view, kept); }, views);
+    for_each_index_array(
+        [&](const char* name, auto& view) {
+            if (name != kListedFeatures || arrays.contains(name)) borrow(arrays, name, view, kept);
+        },
+        views);
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
     return std::make_shared<LabelIndex>(views, n_features, n_classifiers, owner);
@@ -64,13 +68,17 @@ std::shared_ptr<LabelIndex> index_of(const Forest& one_vs_rest, unsigned threads
                                      const nb::object& progress) {
     OwnedLabelIndex made;
     run_watched(threads, progress, [&](Pool& pool) { made = build_label_index(one_vs_rest, pool); });
-    return std::make_shared<LabelIndex>(std::move(made), one_vs_rest.arrays().children.size());
+    return std::make_shared<LabelIndex>(std::move(made), one_vs_rest.n_features(),
+                                        one_vs_rest.arrays().children.size());
 }
 
 nb::dict arrays_of_index(nb::handle self) {
     nb::dict arrays;
-    for_each_index_array([&](const char* name, auto view) { arrays[name] = view_numpy(view, self); },
-                         LabelIndexArrays(nb::cast<const LabelIndex&>(self).arrays()));
+    for_each_index_array(
+        [&](const char* name, auto view) {
+            if (name != kListedFeatures || !view.empty()) arrays[name] = view_numpy(view, self);
+        },
+        LabelIndexArrays(nb::cast<const LabelIndex&>(self).arrays()));
     return arrays;
 }
 

@@ -51,13 +51,13 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
     Pool pool(1, control);
     const Slice slice(data.x(), ids, data.factors(), scratch, pool, eliminates_singletons(linear));
     const Problem problem = build_problem(data, ids, slice, labels, labels.size(), key);
+    const std::vector<uint32_t> features = data.features_of(slice.features());
     std::vector<float> w(data.n_labels() * data.n_features(), 0.0f), bias;
     std::vector<int32_t> n_iter;
     for (size_t first = 0; first < data.n_labels(); first += kMaxLanes) {
         const size_t n = std::min(kMaxLanes, data.n_labels() - first);
         const Solution s = solve_panel(problem, first, n, linear, kernels(), control);
-        for (const Weight& e : s.weights)
-            w[e.cls * data.n_features() + slice.features()[e.feature]] = e.value;
+        for (const Weight& e : s.weights) w[e.cls * data.n_features() + features[e.feature]] = e.value;
         bias.insert(bias.end(), s.bias.begin(), s.bias.end());
         n_iter.insert(n_iter.end(), s.n_iter.begin(), s.n_iter.end());
     }

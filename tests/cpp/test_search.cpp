@@ -281,6 +281,57 @@ void test_rows_that_meet_nothing() {
               .size() == 1);
 }
 
+// The index of hashed features: lists of those that occur, and the same blocks.
+void test_lists_of_the_features_that_occur() {
+    constexpr uint32_t n_features = (uint32_t{1} << 31) - 1, step = n_features / 50;
+    const Plain plain = random_labels(1000, 50, 3, true);
+    Plain hashed{n_features, {}, plain.scale, plain.bias};
+    for (const auto& label : plain.weights) {
+        hashed.weights.emplace_back();
+        for (const auto& [feature, w] : label) hashed.weights.back()[feature * step] = w;
+    }
+    const OwnedForest f = plain.forest(), g = hashed.forest();
+    const OwnedLabelIndex one = build(f, 50), other = build(g, n_features);
+    CHECK(one.features.empty() && other.features.size() <= 50 && !other.features.empty());
+    CHECK(one.postings == other.postings && one.levels == other.levels);
+    const LabelIndex index(one.arrays(), 50, 1000), sparse(other.arrays(), n_features, 1000);
+    sparse.verify();
+    CHECK(sparse.list(1).size() == 0 && sparse.list(n_features - 1).size() == 0);
+    CandidateSearch search(index), in_sparse(sparse);
+    Rng rng(4);
+    for (size_t r = 0; r < 20; ++r) {
+        Row row = random_row(50, 12, rng);
+        const auto blocks = search.find_blocks(row.features, row.values, row.unit, 3);
+        const std::vector<uint32_t> expected(blocks.begin(), blocks.end());
+        for (uint32_t& feature : row.features) feature *= step;
+        CHECK(std::ranges::equal(in_sparse.find_blocks(row.features, row.values, row.unit, 3), expected));
+    }
+    const auto with = [&](auto&& change) {
+        OwnedLabelIndex bad = other;
+        change(bad);
+        LabelIndex(bad.arrays(), n_features, 1000);
+    };
+    CHECK_THROWS(with([](auto& i) { i.features.back() = n_features; }), "features that do not ascend");
+    CHECK_THROWS(with([](auto& i) { i.features[1] = i.features[0]; }), "features that do not ascend");
+    CHECK_THROWS(with([](auto& i) { i.features.clear(); }), "a list_ptr of a wrong length");
+}
+
+// Finite scales times weights can exceed the largest float; levels stay finite, and no product is lost.
+void test_scales_near_the_largest_float() {
+    Plain plain{4, {}, {}, {}};
+    plain.add({{0, 100}, {2, -20}}, 3e38f, -1.0f);
+    plain.add({{0, -60}, {2, 60}}, 3e38f, 3e38f);
+    plain.add({{1, 60}}, 1.0f, -3e38f);
+    const OwnedForest f = plain.forest();
+    const OwnedLabelIndex owned = build(f, 4);
+    for (const float level : owned.levels) CHECK(std::isfinite(level));
+    const LabelIndex index(owned.arrays(), 4, 3);
+    index.verify();
+    CandidateSearch search(index);
+    const Row row{{0, 1, 2}, {32767, 32767, -32767}};
+    CHECK(search.find_blocks(row.features, row.values, 1e34f, 2).size() == 1);
+}
+
 // --- What does not fit ---
 
 void test_errors() {
@@ -348,6 +399,8 @@ int main() {
     test_blocks_are_those_of_the_largest_sums();
     test_the_budget_goes_to_the_largest_products();
     test_rows_that_meet_nothing();
+    test_lists_of_the_features_that_occur();
+    test_scales_near_the_largest_float();
     test_errors();
     test_damaged_words();
     return check::report("search");

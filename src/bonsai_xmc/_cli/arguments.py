@@ -311,7 +311,12 @@ def _add_import(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("model", metavar="FOLDER", help="folder that omikuji wrote, with settings.json and tree0.cbor")
     add("-o", "--output", metavar="MODEL", required=True, help="model file to write; -: standard output")
-    add("--n-labels", type=int, metavar="N", help="number of labels (default: the largest label + 1)")
+    add(
+        "--n-labels",
+        type=int,
+        metavar="N",
+        help="number of labels (default: the largest label + 1, if the trees have enough of them)",
+    )
     add("--label-names", metavar="FILE", help="names of the labels, one on each line")
     add("--quantise", action="store_true", help="weights of 8 bits instead of 16: half the size")
 

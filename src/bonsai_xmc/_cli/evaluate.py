@@ -33,21 +33,28 @@ def run(args: argparse.Namespace) -> None:
     if args.report is not None:
         return evaluate_report.run(args, inputs, args.k or list(CUTOFFS))
     found: dict[str, float] = {}
+    unknown = False
     if _holds_predictions(args, inputs):
         predictions, Y, Y_train = _with_predictions(args, inputs)
     else:
         model = models.load(args, inputs)
         evaluated = _with_texts if isinstance(model, TextBonsai) else _with_model
         predictions, Y, Y_train, found = evaluated(args, model, inputs)
+        unknown = model.fitted_.imported and args.train is None
+    if unknown and args.by_frequency:
+        raise ValueError(f"--by-frequency: {models.UNKNOWN}")
     if args.train is not None:
         Y_train = inputs.labels(args, args.train, "trn", Expected(n_labels=Y.shape[1], owner=args.model))
     propensity = {} if args.propensity is None else dict(zip("AB", args.propensity, strict=True))
     options = {"dataset": args.dataset, "by_frequency": args.by_frequency, **propensity}
-    result = metrics.evaluate(Y, predictions, Y_train, cutoffs_of(args, Y.shape[1]), **options) | found
-    _show(args, result)
+    cutoffs = cutoffs_of(args, Y.shape[1])
+    result = metrics.evaluate(Y, predictions, Y_train, cutoffs, **options) | found
+    _show(args, models.with_unknown(result, cutoffs) if unknown else result)
+    if unknown:
+        print(f"bonsai: {models.UNKNOWN}", file=sys.stderr)
 
 
-def _show(args: argparse.Namespace, result: dict[str, float]) -> None:
+def _show(args: argparse.Namespace, result: dict[str, Any]) -> None:
     print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
 
 
@@ -100,7 +107,8 @@ def _with_texts(
         raise ValueError(f"{args.data} holds no document with text and labels")
     Y = over_classes(truth, model.classes_)
     evaluate_texts.tell_left_out(inputs.name(args.data), sum(map(len, truth)), Y.nnz, model)
-    _tell_recall_without_rows(ids, Y, model.label_counts_)
+    if not model.fitted_.imported:
+        _tell_recall_without_rows(ids, Y, model.label_counts_)
     return ids, Y, models.same_frequencies(model.label_counts_, model.n_rows_fit_), found
 
 

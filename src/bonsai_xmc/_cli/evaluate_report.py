@@ -12,6 +12,7 @@ import numpy as np
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc.datasets import Document
+from bonsai_xmc.datasets._reading import Expected
 
 from . import evaluate_texts, models
 from .io import Inputs, writing
@@ -25,7 +26,7 @@ class _Rows(NamedTuple):
 
     keys: list[int]  # by which rows of two models belong together
     classes: Any  # what ids refer to
-    counts: Any  # training rows of these
+    counts: Any  # training rows of these; None: unknown
     ids: Any
     scores: Any
     truth: Any = None  # lists of labels, or a matrix
@@ -42,12 +43,19 @@ def run(args: argparse.Namespace, inputs: Inputs, cutoffs: list[int]) -> None:
     found = {args.model: _ranked(args, model, inputs, depth)}
     if args.against is not None:
         found[args.against] = _other(args, inputs, depth)
-    report = _report(args, model, list(found.values()), _names(list(found)), cutoffs)
+    Y_train = None
+    if args.train is not None:
+        known = Expected(n_labels=len(model.classes_), owner=args.model)
+        Y_train = inputs.labels(args, args.train, "trn", known)
+    report = _report(args, model, list(found.values()), _names(list(found)), cutoffs, Y_train)
     with writing(args.report) as file:
         file.write(report.to_html().encode())
     total = report.n_true + report.left_out
     evaluate_texts.tell_left_out(inputs.name(args.data), total, report.n_true, model)
-    _show(args, report)
+    unknown = report.label_counts is None
+    _show(args, report, unknown)
+    if unknown:
+        print(f"bonsai: {models.UNKNOWN}", file=sys.stderr)
 
 
 def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> _Rows:
@@ -131,10 +139,17 @@ def _shown(document: Document, by: dict[str, list[str]], added: list[str], name:
 
 
 def _report(
-    args: argparse.Namespace, model: LabelRanker, found: list[_Rows], names: list[str], cutoffs: list[int]
+    args: argparse.Namespace,
+    model: LabelRanker,
+    found: list[_Rows],
+    names: list[str],
+    cutoffs: list[int],
+    Y_train: Any,
 ) -> metrics.Report:
     rows = found[0]
     classes, counts = _classes(args, found)
+    if Y_train is None and counts is not None:
+        Y_train = models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max())))
     common = sorted(set.intersection(*(set(part.keys) for part in found)))
     if not common:
         raise ValueError(f"{args.against} has no predictions for the lines of {args.data}")
@@ -153,7 +168,7 @@ def _report(
     return metrics.Report(
         [rows.truth[i] for i in chosen] if isinstance(rows.truth, list) else rows.truth,
         predictions,
-        models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max()))),
+        Y_train,
         k=[*cutoffs, _DEPTH],
         classes=classes,
         label_names=label_names,
@@ -181,11 +196,19 @@ def _classes(args: argparse.Namespace, found: list[_Rows]) -> tuple[Any, Any]:
         known = set(classes.tolist())
         new = [i for i, label in enumerate(other.classes.tolist()) if label not in known]
         classes = np.concatenate([classes, other.classes[new]])
-        counts = np.concatenate([counts, other.counts[new]])
+        counts = None if counts is None else np.concatenate([counts, _known(other)[new]])
     return classes, counts
 
 
-def _show(args: argparse.Namespace, report: metrics.Report) -> None:
+def _known(rows: _Rows) -> Any:
+    """Training rows of labels, 0 where they are not known."""
+    return np.zeros(len(rows.classes), np.int64) if rows.counts is None else rows.counts
+
+
+def _show(args: argparse.Namespace, report: metrics.Report, unknown: bool) -> None:
+    results: dict[str, Any] = dict(report.results)
+    if unknown:
+        results = {name: models.with_unknown(found, report.cutoffs) for name, found in results.items()}
     out = sys.stderr if args.report == "-" else sys.stdout
     if args.json:
         differences = {name: asdict(found) for name, found in report.differences.items()}
@@ -197,14 +220,13 @@ def _show(args: argparse.Namespace, report: metrics.Report) -> None:
         content = {
             "true_labels": report.n_true,
             "left_out_labels": report.left_out,
-            "results": report.results,
+            "results": results,
             "differences": differences,
             "by": by,
             "calibration_error": errors,
         }
         print(json.dumps(content, indent=2), file=out)
         return
-    results = report.results
     print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))), file=out)
     for name, found in report.differences.items():
         print(f"{name:<9} {found.value:+6.2f}  ({found.low:+.2f} to {found.high:+.2f})", file=out)

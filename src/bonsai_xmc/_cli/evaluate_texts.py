@@ -55,7 +55,7 @@ def evaluate(args: argparse.Namespace, inputs: Inputs) -> dict[str, float]:
 def tell_left_out(name: str, total: int, known: int, model: LabelRanker) -> None:
     """Warn of true labels that the model does not have: the figures would be lower with them."""
     if total > known:
-        only_rows = bool(model.label_counts_.all())
+        only_rows = bool(model.fitted_.label_counts.all())
         why = "do not occur in training" if only_rows else "have neither training rows nor texts"
         print(
             f"bonsai: warning: {name}: {total - known:,} of {total:,} true labels "

@@ -88,15 +88,16 @@ def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[st
 
 
 def _listed(model: LabelRanker, as_json: bool) -> Iterator[str]:
-    """label<TAB>training rows<TAB>name"""
+    """label<TAB>training rows, or – if they are not known<TAB>name"""
     clean = str.maketrans("\t\r\n", "   ")
     text = model.fitted_.text
     names = text.label_names if text is not None and text.label_names else [""] * len(model.classes_)
-    labels, counts = model.classes_.tolist(), model.label_counts_.tolist()
+    labels = model.classes_.tolist()
+    counts = [None] * len(labels) if model.fitted_.imported else model.label_counts_.tolist()
     for label, n_rows, name in zip(labels, counts, names, strict=True):
         if as_json:
             named = {"name": name} if name else {}
             yield json.dumps({"label": label, **named, "rows": n_rows}, ensure_ascii=False)
         else:
-            cells = [str(label), str(n_rows), *([name] if name else [])]
+            cells = [str(label), "–" if n_rows is None else str(n_rows), *([name] if name else [])]
             yield "\t".join(cell.translate(clean) for cell in cells)

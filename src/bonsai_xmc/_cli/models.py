@@ -10,6 +10,7 @@ from bonsai_xmc._base.params import check
 from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets._reading import Expected
+from bonsai_xmc.metrics._definitions import METRICS
 
 from .io import Inputs
 from .label_lists import filters
@@ -46,8 +47,26 @@ def check_no_document_options(args: argparse.Namespace) -> None:
             raise ValueError(f"--{option} is for documents, but {args.model} is a model of matrices")
 
 
-def same_frequencies(counts: Any, n_rows: int) -> sp.csc_array:
-    """Labels with the same frequencies as those that a model was trained on: all that propensities need."""
+UNKNOWN = (
+    "the model does not know how frequent labels are in training, as it was imported: PSP, PSnDCG and C need "
+    "--train, the training labels"
+)
+
+
+def with_unknown(result: dict[str, Any], cutoffs: list[int]) -> dict[str, Any]:
+    """A result without training labels, where the metrics that need them are None."""
+    every = [f"{name}@{k}" for name in METRICS for k in sorted(set(cutoffs))]
+    known = {name: result.get(name) for name in every}
+    return known | {name: value for name, value in result.items() if name not in known}
+
+
+def same_frequencies(counts: Any, n_rows: int | None) -> sp.csc_array | None:
+    """Labels with the same frequencies as those that a model was trained on: all that propensities need.
+
+    None if these are not known.
+    """
+    if counts is None or n_rows is None:
+        return None
     indptr = np.concatenate([[0], np.cumsum(counts)])
     rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
     return sp.csc_array((np.ones(len(rows), np.float32), rows, indptr), shape=(n_rows, len(counts)))

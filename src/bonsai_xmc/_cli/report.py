@@ -19,6 +19,9 @@ _OF_TREES = {
     "node_prune", "node_bias", "path_weight", "blend_weight",
 }  # fmt: skip
 
+# All that is known of a model that was trained elsewhere.
+_OF_IMPORTED = ("classifiers", "search", "n_trees", "loss", "normalize", "strict_beam", "reason", "evidence")
+
 _RANKED_BY = {
     ("leaf", "beam"): "leaf classifiers, found by beam search",
     ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
@@ -35,10 +38,10 @@ def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
         "model": path,
         "format_version": VERSION,
         "bytes": size,
-        "rows": int(model.n_rows_fit_),
+        "rows": model.n_rows_fit_,
         "features": int(model.n_features_in_),
         "labels": len(model.classes_),
-        "labels_with_rows": int(np.count_nonzero(model.label_counts_)),
+        "labels_with_rows": None if model.fitted_.imported else int(np.count_nonzero(model.label_counts_)),
         "named": model.fitted_.named,
         "classifiers": model.classifiers_,
         "search": model.search_,
@@ -83,8 +86,10 @@ def _facts(tree: LabelTree) -> dict[str, int]:
 
 
 def strategy_of(model: LabelRanker) -> dict[str, Any]:
-    """The values that training used, without those that played no part."""
+    """The values that training used, without those that played no part or are not known."""
     values = asdict(model.strategy_)
+    if model.fitted_.imported:
+        return {name: values[name] for name in _OF_IMPORTED}
     has_trees = model.strategy_.n_trees > 0
     return {name: value for name, value in values.items() if has_trees or name not in _OF_TREES}
 
@@ -100,7 +105,9 @@ def _given(model: LabelRanker) -> dict[str, Any]:
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
     """The same as rows of a table."""
     size = f"{report['model']}, {in_bytes(report['bytes'])}"
-    labels = f"{report['labels']:,}, {report['labels_with_rows']:,} of them with rows"
+    labels = f"{report['labels']:,}"
+    if report["labels_with_rows"] is not None:
+        labels += f", {report['labels_with_rows']:,} of them with rows"
     texts = report["texts"]
     if texts is not None and texts["label_names"]:
         labels += f", {texts['label_names']:,} with a name"
@@ -108,7 +115,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         labels += ", with names"
     return [
         ("model", size + f", format {report['format_version']}"),
-        ("rows", f"{report['rows']:,}"),
+        ("rows", "unknown" if report["rows"] is None else f"{report['rows']:,}"),
         ("features", f"{report['features']:,}"),
         *_blocks(texts),
         ("labels", labels),

@@ -188,9 +188,9 @@ class Bonsai(LabelRanker):
     n_iter_ : int
         Passes (or Newton steps) of the slowest classifier.
     label_counts_ : array of shape (n_labels,)
-        Number of training rows of each label.
+        Number of training rows of each label; None if they are not known, as of imported models.
     n_rows_fit_ : int
-        Number of training rows.
+        Number of training rows, or None likewise.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : array of shape (n_features,)

@@ -51,7 +51,7 @@ def model_of(pipeline: Any) -> tuple[FittedModel, dict[str, Any]]:
         text = vectorizer.fitted_
     elif type(vectorizer) is TfidfVectorizer:
         params = _params(vectorizer, fitted.strategy.normalize)
-        text = _text(vectorizer, params, fitted.n_rows)
+        text = _text(vectorizer, params, fitted.n_rows or _MANY)
         _compare(text, vectorizer)
     else:
         raise ValueError(

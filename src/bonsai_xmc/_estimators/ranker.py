@@ -215,6 +215,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """
         calibration.check_options(method, groups)
         fitted = self._require_fitted()
+        if groups is not None and fitted.imported:
+            raise ValueError("groups need the frequencies of labels, which are unknown for imported models")
         ids, log_scores, right, sizes = self._judged(X, Y)
         learnt = calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
         scores = learnt.scores(ids, log_scores, fitted.label_counts, apart=False)
@@ -494,11 +496,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._require_fitted().provenance.n_iter
 
     @property
-    def label_counts_(self) -> Array:
-        return self._require_fitted().label_counts
+    def label_counts_(self) -> Any:
+        fitted = self._require_fitted()
+        return None if fitted.imported else fitted.label_counts
 
     @property
-    def n_rows_fit_(self) -> int:
+    def n_rows_fit_(self) -> Any:
         return self._require_fitted().n_rows
 
     @property

@@ -94,7 +94,8 @@ class ExplainedRow:
     def _explain(self, label: int, slot: int) -> Explanation | None:
         """One classifier of a label: a merged label has several. None: it has none."""
         own, paths = self._own(slot), self._paths(slot)
-        if own is None and not any(path.decisions for path in paths):
+        by_leaves = self.forest is not None and not self.forest.core.routing_only
+        if own is None and not (by_leaves and any(path.decisions for path in paths)):
             return None
         rank = self.ids.index(label) + 1 if label in self.ids else None
         scored = self._is_found(own, paths)

@@ -89,36 +89,21 @@ class Calibration:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, Array]) -> "Calibration":
-        """Raises ValueError if they are not what `to_arrays` gives."""
+        """From a description and tensors as `_store.schema` describes them; raises ValueError if the maps do
+        not increase."""
         method, grouped = description["method"], description["groups"] is not None
-        if method not in METHODS or description["groups"] not in (None, "frequency"):
-            raise ValueError("its calibration has an unknown method, or unknown groups")
-        if description["tail_rows"] != TAIL_ROWS:
-            raise ValueError(f"its calibration has other tail labels: below {description['tail_rows']!r:.40}")
-        for name in ("head_rows", "n_rows"):
-            if type(description[name]) is not int or description[name] < 0:
-                raise ValueError(f"{name} of its calibration is {description[name]!r:.40}")
-        errors = [description["error_before"], description["error_after"]]
-        if not all(e is None or (type(e) in (int, float) and 0 <= e <= 1) for e in errors):
-            raise ValueError("the errors of its calibration are no numbers from 0 to 1")
-        maps = _parted(arrays["maps"], arrays["map_ptr"], len(GROUPS) if grouped else 1)
+        ptr = arrays["map_ptr"]
+        if len(ptr) != (len(GROUPS) if grouped else 1) + 1 or (np.diff(ptr) < 1).any():
+            raise ValueError("the tensor calibration.map_ptr does not have a part for each map")
+        maps = tuple(np.array(part) for part in np.split(arrays["maps"], ptr[1:-1]))
         for of_group in maps:
             _check_map(method, of_group)
-        return cls(method, maps, description["head_rows"], description["n_rows"], errors[0], errors[1])
-
-
-def _parted(maps: Array, ptr: Array, n: int) -> tuple[Array, ...]:
-    if maps.ndim != 2 or maps.shape[1] != 2 or maps.dtype != np.float64 or ptr.dtype != np.int64:
-        raise ValueError("the maps of its calibration are malformed")
-    if ptr.shape != (n + 1,) or ptr[0] != 0 or ptr[-1] != len(maps) or (np.diff(ptr) < 1).any():
-        raise ValueError("the maps of its calibration do not fit their places")
-    return tuple(np.array(part) for part in np.split(maps, ptr[1:-1]))
+        errors = description["error_before"], description["error_after"]
+        return cls(method, maps, description["head_rows"], description["n_rows"], *errors)
 
 
 def _check_map(method: str, of_group: Array) -> None:
     x, y = of_group.T
-    if not np.isfinite(of_group).all():
-        raise ValueError("a map of its calibration is not finite")
     if method == "platt" and (len(x) != 1 or x[0] <= 0):
         raise ValueError("a map of its calibration does not increase")
     rising = (np.diff(x) > 0).all() and (np.diff(y) >= 0).all() and y.min() >= 0 and y.max() <= 1

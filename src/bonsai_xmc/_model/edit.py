@@ -224,7 +224,7 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
         slot_counts[fitted.n_slots :] = own[appended]
     return _Plan(
         classes=_classes(ordered, named),
-        label_counts=np.minimum(counts, max(fitted.n_rows, int(counts.max(initial=0)) if new else 0)),
+        label_counts=np.minimum(counts, max(fitted.n_rows or 1, int(counts.max(initial=0)) if new else 0)),
         label_of_slot=owner[order_of_slots].astype(np.int32),
         slot_counts=slot_counts[order_of_slots],
         slot_of_old=place[: fitted.n_slots],

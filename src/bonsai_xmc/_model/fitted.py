@@ -58,8 +58,8 @@ class FittedModel:
 
     core: _core.Model
     classes: Array  # names (objects) or integers, one for each label
-    label_counts: Array  # int64: training rows of each label
-    n_rows: int  # that it was trained on
+    label_counts: Array  # int64: training rows of each label; 1 or 0 if `n_rows` is not known
+    n_rows: int | None  # that it was trained on; None: it was trained elsewhere, nobody knows by which rows
     n_features: int
     feature_names: Array | None  # objects
     id_base: int | None  # of the ids in the text file that it was trained on, if it was
@@ -80,6 +80,11 @@ class FittedModel:
     @property
     def n_labels(self) -> int:
         return len(self.classes)
+
+    @property
+    def imported(self) -> bool:
+        """Whether it was trained elsewhere: neither its rows nor its parameters of training are known."""
+        return self.n_rows is None
 
     @property
     def n_slots(self) -> int:

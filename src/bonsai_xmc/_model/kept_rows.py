@@ -108,32 +108,15 @@ class KeptRows:
         return arrays | ({"weights": self.weights} if len(self.weights) else {})
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], n_features: int, n_labels: int) -> "KeptRows":
-        """Raises ValueError if they do not fit together. Features are checked when they are used."""
-        values, scale, weights = arrays["values"], arrays["scale"], arrays.get("weights", np.empty(0, "f4"))
-        label_ptr, labels = arrays["label_ptr"], arrays["labels"]
-        ptr, features = arrays.get("ptr"), arrays.get("features")
-        n = len(scale)
-        kinds = [(values, np.int8), (scale, np.float32), (label_ptr, np.int64), (labels, np.int32)]
-        kinds += [(weights, np.float32)]
-        fits = all(array.dtype == kind for array, kind in kinds) and len(weights) in (0, n)
-        fits = fits and _spans(label_ptr, n, len(labels)) and bool((weights > 0).all())
-        fits = fits and (not len(labels) or (labels.min() >= 0 and labels.max() < n_labels))
-        if ptr is None or features is None:
-            fits = fits and values.shape == (n, n_features)
-        else:
-            fits = fits and ptr.dtype == np.int64 and features.dtype == np.uint8
-            fits = fits and _spans(ptr, n, len(values)) and values.ndim == 1
-            fits = fits and int(np.count_nonzero(features < 128)) == len(values)
-        if not fits or not np.isfinite(scale).all():
-            raise ValueError("its training rows do not fit together")
-        return cls(n_features, ptr, features, values, scale, label_ptr, labels, weights)
-
-
-def _spans(ptr: Array, n: int, end: int) -> bool:
-    if ptr.shape != (n + 1,) or ptr.dtype != np.int64:
-        return False
-    return bool(ptr[0] == 0 and ptr[-1] == end and (np.diff(ptr) >= 0).all())
+    def from_arrays(cls, arrays: Mapping[str, Array], n_features: int) -> "KeptRows":
+        """From tensors that are as `_store.schema` describes them; raises ValueError if they do not fit
+        together. Features are checked when they are used."""
+        values, features = arrays["values"], arrays.get("features")
+        if features is not None and int(np.count_nonzero(features < 128)) != len(values):
+            raise ValueError("the tensor rows.features does not hold one feature for each value")
+        scale, label_ptr, labels = (arrays[name] for name in ("scale", "label_ptr", "labels"))
+        weights = arrays.get("weights", np.empty(0, np.float32))
+        return cls(n_features, arrays.get("ptr"), features, values, scale, label_ptr, labels, weights)
 
 
 def _largest(values: Array, ptr: Array) -> Array:

@@ -131,19 +131,33 @@ def read(path: PathLike, *, mmap: bool | str = True, verify_below: int = 1 << 20
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "special file"
         raise FormatError(f"{source} is not a {FORMAT} model: it is a {kind}")
+    if not (isinstance(mmap, bool) or (isinstance(mmap, str) and mmap == "sealed")):
+        raise ValueError(f"mmap is {mmap!r}, but must be True, False or 'sealed'")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
+        if mmap is not True:
+            _check_before_copying(file, source)
         if size == 0:  # which mmap refuses
             buffer: Any = b""
         elif mmap is True:
             buffer = mapping.mmap(file.fileno(), 0, access=mapping.ACCESS_READ)
-        elif mmap is False:
-            buffer = _in_memory(file, size)
-        elif isinstance(mmap, str) and mmap == "sealed":
-            buffer = _in_sealed_memory(file)
         else:
-            raise ValueError(f"mmap is {mmap!r}, but must be True, False or 'sealed'")
+            buffer = _in_memory(file, size) if mmap is False else _in_sealed_memory(file)
     return _parse(memoryview(buffer).toreadonly(), source, verify_below)
+
+
+def _check_before_copying(file: Any, source: str) -> None:
+    """Raise what reading would raise for its header or its length, without the time and memory of a copy."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    start = file.read(8)
+    if len(start) == 8 and (length := struct.unpack("<Q", start)[0]) <= _MAX_HEADER:
+        start += file.read(length)
+    file.seek(0)
+    header = _read_header(memoryview(start), size, source)
+    entries, fields = _parse_header(header, source)
+    _read_version(fields["format_version"], source)
+    _read_extents(8 + len(header), entries, size, source)
 
 
 def _in_memory(file: Any, size: int) -> memoryview:
@@ -265,7 +279,7 @@ def _crc32(tensor: Array) -> str:
 
 def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
     # From here on every number in the file is a claim until it is checked.
-    header = _read_header(view, source)
+    header = _read_header(view, len(view), source)
     entries, fields = _parse_header(header, source)
     version = _read_version(fields["format_version"], source)
     arrays = _read_tensors(view, 8 + len(header), entries, source)
@@ -283,10 +297,12 @@ def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
     return file
 
 
-def _read_header(view: memoryview, source: str) -> bytes:
-    """The header's bytes, sure to be those that were written; not parsed yet."""
+def _read_header(view: memoryview, size: int, source: str) -> bytes:
+    """The header's bytes, sure to be those that were written; not parsed yet.
+
+    `view` holds the file, or at least its header; `size` is that of the file.
+    """
     stranger = f"{source} is not a {FORMAT} model: "
-    size = len(view)
     if size < 8:
         raise FormatError(f"{stranger}{size} bytes are too few" if size else f"{stranger}the file is empty")
     (length,) = struct.unpack_from("<Q", view)
@@ -354,9 +370,12 @@ def _read_version(text: str, source: str) -> int:
     return version
 
 
-def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:
-    """Views on all tensors but the padding, once it is proven that they fill the file without gaps."""
-    parts = {}
+_Extents = dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]
+
+
+def _read_extents(base: int, entries: dict[str, Any], size: int, source: str) -> _Extents:
+    """dtype, shape and begin of all tensors, once it is proven that they fill the file without gaps."""
+    parts: _Extents = {}
     end = 0
     for name, entry in entries.items():
         try:
@@ -369,13 +388,17 @@ def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: 
             raise FormatError(f"{source} is damaged: tensor {name!r} {error}") from error
         parts[name] = (dtype, shape, begin)
         end = stop
-    size = len(view)
     if base + end > size:
         raise FormatError(f"{source} is truncated at byte {size:,}: it should have {base + end:,} bytes")
     if base + end < size:
         raise FormatError(f"{source} is damaged: {size - base - end:,} bytes follow the last tensor")
+    return parts
+
+
+def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:
+    """Views on all tensors but the padding."""
     arrays = {}
-    for name, (dtype, shape, begin) in parts.items():
+    for name, (dtype, shape, begin) in _read_extents(base, entries, len(view), source).items():
         arrays[name] = np.ndarray(shape, dtype, view, base + begin)  # read-only, as the view is
         if name.startswith("pad.") and arrays.pop(name).any():
             raise FormatError(f"{source} is damaged: its padding {name!r} is not zero")

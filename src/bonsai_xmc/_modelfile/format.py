@@ -19,8 +19,8 @@ from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, Provenance, core_model
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.probes import Probes
-from bonsai_xmc._model.strategy import STRATEGIES, Strategy
-from bonsai_xmc._modelfile import container
+from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
+from bonsai_xmc._modelfile import container, schema
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
 from bonsai_xmc._text.fitted import FittedText
 
@@ -31,11 +31,10 @@ _ALWAYS_NEEDED = (
     *("labels", "merged", "text", "calibration"),
 )
 SECTIONS = (*_ALWAYS_NEEDED, "features")
-_STRICT_BEAM = "strict_beam"  # no section, but what a reader must know as well
-# The arrays of a residual; it has the trees and the biases of the forest that it belongs to.
-_RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
-
-_INT32_MAX = 2**31 - 1
+_STRICT_BEAM, _SPARSE_INDEX = (
+    "strict_beam",
+    "sparse_index",
+)  # no sections, but what a reader must know as well
 # What prediction depends on: `model` and `params` both have it, and agree.
 _OF_PREDICTION = (
     *("classifiers", "search", "loss", "normalize"),
@@ -43,7 +42,6 @@ _OF_PREDICTION = (
 )
 # Values of a strategy that the parameters of the estimator do not take.
 _UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0}
-_EXACT_INTEGERS = 2**53  # what every reader of JSON can hold
 
 
 def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
@@ -52,6 +50,8 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
     requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
     if fitted.strategy.strict_beam:
         requires.append(_STRICT_BEAM)
+    if "index.features" in arrays:
+        requires.append(_SPARSE_INDEX)
     container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
 
 
@@ -95,7 +95,7 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
             weights[section] = "int8"
     if fitted.core.trees is not None and fitted.core.trees.residual is not None:
         finer = fitted.core.trees.residual.arrays()
-        arrays |= {f"trees_residual.{name}": finer[name] for name in _RESIDUAL}
+        arrays |= {f"trees_residual.{name}": finer[name] for name in schema.RESIDUAL}
     if fitted.core.index is not None:
         arrays |= {f"index.{name}": array for name, array in fitted.core.index.arrays().items()}
     if fitted.named:
@@ -164,46 +164,49 @@ def _packed(name: str, texts: Array) -> dict[str, Array]:
 
 def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     """The model and the parameters of prediction; a ValueError or the like if they are not consistent."""
-    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM})
+    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:
         raise FormatError(
             f"{file.source} was made by a newer bonsai-xmc: it needs {unknown[0]!r}, which this version "
             "does not know. Upgrade bonsai-xmc to use it"
         )
     model, params, provenance = (_object(file, name) for name in ("model", "params", "provenance"))
-    n_features = _integer(model, "n_features", 1, _INT32_MAX)
-    n_labels = _integer(model, "n_labels", 1, _INT32_MAX)
-    classes, counts = _labels(file.arrays, n_labels)
+    n_features, n_labels = model["n_features"], model["n_labels"]
+    schema.check_tensors(file.arrays, {"D": n_features, "L": n_labels})
+    classes, counts = _classes(file.arrays, n_labels), np.array(file.arrays["labels.counts"])
     slots, slot_counts = _slots(file.arrays, n_labels)
     strategy = _strategy(params, model, file.requires)
     prediction = model["prediction"]
     for name in OF_PREDICTION:
         check(name, prediction[name])
+    beam_size(prediction["beam_size"], strategy.n_trees, strategy.search)
+    n_probe(prediction["n_probe"], strategy.search, 1, n_labels)
     fitted = FittedModel(
         core=_core_model(file, strategy, model, counts if slot_counts is None else slot_counts),
         classes=classes,
         label_counts=counts,
-        n_rows=_integer(model, "n_rows", 1, _EXACT_INTEGERS),
+        n_rows=model["n_rows"],
         n_features=n_features,
-        feature_names=_feature_names(file.arrays, n_features),
-        id_base=None if model["id_base"] is None else _integer(model, "id_base", 0, _INT32_MAX),
+        feature_names=_feature_names(file.arrays),
+        id_base=model["id_base"],
         strategy=strategy,
         given=_given(params["given"]),
-        threshold=_number(model, "threshold", 0.0, 1.0),
+        threshold=float(model["threshold"]),
         provenance=_typed(Provenance, provenance),
-        text=_text(file, n_features, n_labels),
+        text=_text(file, n_features),
         calibration=_calibration(file),
-        probes=_probes(model),
-        rows=KeptRows.from_arrays(rows, n_features, n_labels) if (rows := _section(file, "rows")) else None,
+        probes=_typed(Probes, model["probes"]) if model.get("probes") else None,
+        rows=KeptRows.from_arrays(rows, n_features) if (rows := _section(file, "rows")) else None,
         slots=slots,
         slot_counts=slot_counts,
     )
-    if not 0 <= fitted.provenance.seed < 2**64 or not 0 < fitted.provenance.n_iter <= _INT32_MAX:
-        raise ValueError("its seed or its number of iterations is out of range")
+    n_trees = 0 if fitted.core.trees is None else fitted.core.trees.n_trees
+    if strategy.n_trees != n_trees:
+        raise ValueError(f"n_trees is {strategy.n_trees} in params, but there are {n_trees} trees")
     return fitted, {name: prediction[name] for name in OF_PREDICTION}
 
 
-def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
+def _text(file: ModelFile, n_features: int) -> FittedText | None:
     terms = {
         name.removeprefix("text."): np.array(array)  # a copy: the vocabulary is not mapped
         for name, array in file.arrays.items()
@@ -216,20 +219,7 @@ def _text(file: ModelFile, n_features: int, n_labels: int) -> FittedText | None:
         raise ValueError(
             f"its texts give {text.core.n_features} features, but its classifiers have {n_features}"
         )
-    if len(text.label_names) not in (0, n_labels):
-        raise ValueError(f"it has {len(text.label_names)} names of labels, but {n_labels} labels")
     return text
-
-
-def _probes(model: dict[str, Any]) -> Probes | None:
-    if model.get("probes") is None:
-        return None
-    probes = _typed(Probes, model["probes"])
-    for name in ("n_rows", "n_probe_5", "n_probe_10"):
-        _integer(vars(probes), name, 0, _INT32_MAX)
-    for name in ("recall_5", "recall_10"):
-        _number(vars(probes), name, 0.0, 1.0)
-    return probes
 
 
 def _calibration(file: ModelFile) -> Calibration | None:
@@ -280,19 +270,10 @@ def _section(file: ModelFile, section: str) -> dict[str, Array]:
     }
 
 
-def _labels(arrays: dict[str, Array], n_labels: int) -> tuple[Array, Array]:
-    counts = arrays["labels.counts"]
-    if counts.shape != (n_labels,) or counts.dtype != np.int64 or counts.min() < 0:
-        raise ValueError("the label counts do not fit the labels")
+def _classes(arrays: dict[str, Array], n_labels: int) -> Array:
     if "labels.names" in arrays:
-        classes = _unpacked(arrays, "labels.names", n_labels)
-    elif "labels.keys" in arrays:
-        classes = np.array(arrays["labels.keys"])
-        if classes.shape != (n_labels,) or classes.dtype != np.int64 or (np.diff(classes) <= 0).any():
-            raise ValueError("the labels' keys do not fit the labels")
-    else:
-        classes = np.arange(n_labels)
-    return classes, np.array(counts)
+        return _unpacked(arrays, "labels.names")
+    return np.array(arrays["labels.keys"]) if "labels.keys" in arrays else np.arange(n_labels)
 
 
 def _slots(arrays: dict[str, Array], n_labels: int) -> tuple[Array | None, Array | None]:
@@ -300,29 +281,22 @@ def _slots(arrays: dict[str, Array], n_labels: int) -> tuple[Array | None, Array
     if "merged.labels" not in arrays:
         return None, None
     labels, counts = np.array(arrays["merged.labels"]), np.array(arrays["merged.counts"])
-    if labels.dtype != np.int32 or labels.ndim != 1 or not len(labels):
-        raise ValueError("the labels of its merged classifiers have a wrong type")
-    if labels[0] != 0 or labels[-1] != n_labels - 1 or not np.isin(np.diff(labels), (0, 1)).all():
-        raise ValueError("the labels of its merged classifiers are not all of its labels, in order")
-    if counts.shape != labels.shape or counts.dtype != np.int64 or counts.min() < 0:
-        raise ValueError("the counts of its merged classifiers do not fit them")
+    in_order = len(labels) and labels[0] == 0 and labels[-1] == n_labels - 1
+    if not in_order or not np.isin(np.diff(labels), (0, 1)).all():
+        raise ValueError("the tensor merged.labels does not hold all labels, in order")
     return labels, counts
 
 
-def _feature_names(arrays: dict[str, Array], n_features: int) -> Array | None:
-    return _unpacked(arrays, "features.names", n_features) if "features.names" in arrays else None
+def _feature_names(arrays: dict[str, Array]) -> Array | None:
+    return _unpacked(arrays, "features.names") if "features.names" in arrays else None
 
 
-def _unpacked(arrays: dict[str, Array], name: str, n: int) -> Array:
-    ptr, text = arrays[f"{name}_ptr"], arrays[name].tobytes()
-    if ptr.shape != (n + 1,) or ptr.dtype.kind != "i" or ptr[0] != 0 or ptr[-1] != len(text):
-        raise ValueError(f"{name} does not fit their number, {n}")
-    if (np.diff(ptr) < 0).any():
-        raise ValueError(f"{name}_ptr decreases")
-    texts = np.empty(n, dtype=object)
-    texts[:] = [text[a:b].decode() for a, b in pairwise(ptr.tolist())]
-    if len(set(texts)) < n:
-        raise ValueError(f"{name} holds a name twice")
+def _unpacked(arrays: dict[str, Array], name: str) -> Array:
+    ends, text = arrays[f"{name}_ptr"].tolist(), arrays[name].tobytes()
+    texts = np.empty(len(ends) - 1, dtype=object)
+    texts[:] = [text[a:b].decode() for a, b in pairwise(ends)]
+    if len(set(texts)) < len(texts):
+        raise ValueError(f"the tensor {name} holds a name twice")
     return texts
 
 
@@ -332,13 +306,8 @@ def _strategy(params: dict[str, Any], model: dict[str, Any], requires: tuple[str
     for name in PARAMETERS.keys() & vars(strategy).keys():
         if getattr(strategy, name) != _UNUSED.get(name):
             check(name, getattr(strategy, name))
-    _number(model, "path_weight", 0.0, 1e9)
-    _number(model, "blend_weight", 0.0, 1.0)
-    _number(model, "logit_adjustment", 0.0, 10.0)
     if strategy.strict_beam != (_STRICT_BEAM in requires):
         raise ValueError("a strict beam must be required, and nothing else may require it")
-    if not isinstance(model["normalize"], bool):
-        raise ValueError("normalize is neither true nor false")
     for name in _OF_PREDICTION:
         if getattr(strategy, name) != model[name]:
             raise ValueError(f"{name} is {model[name]!r} in model, but {getattr(strategy, name)!r} in params")
@@ -356,28 +325,15 @@ def _given(given: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-# --- numbers and objects of JSON ---
+# --- objects of JSON ---
 
 
 def _object(file: ModelFile, name: str) -> dict[str, Any]:
-    value = json.loads(file.metadata[name])
-    if not isinstance(value, dict):
-        raise ValueError(f"the metadata {name!r} are not an object")
+    if name not in file.metadata:
+        raise ValueError(f"the metadata key {name!r} is missing")
+    value: dict[str, Any] = json.loads(file.metadata[name])
+    schema.check_key(name, value)
     return value
-
-
-def _integer(values: dict[str, Any], name: str, least: int, most: int) -> int:
-    value = values[name]
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r:.40}, but must be an integer from {least} to {most}")
-    return value
-
-
-def _number(values: dict[str, Any], name: str, least: float, most: float) -> float:
-    value = values[name]
-    if type(value) not in (int, float) or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r:.40}, but must be a number from {least:g} to {most:g}")
-    return float(value)
 
 
 def _typed(kind: Any, values: Any) -> Any:

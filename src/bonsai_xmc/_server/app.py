@@ -118,14 +118,19 @@ class Service:
         limit = http.integer(http.number(query.get("limit")), "limit", 50, 1000)
         offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
         wanted = http.text(query.get("q", ""), "q").casefold()
-        counts = served.model.label_counts_
+        fitted = served.model.fitted_
+        counts = fitted.label_counts
         found = [
             i
             for i in (-counts).argsort(kind="stable").tolist()
             if wanted in served.titles[i].casefold() or wanted in served.keys[i].casefold()
         ]
         chosen = [
-            {"label": served.keys[i], "name": served.titles[i], "rows": int(counts[i])}
+            {
+                "label": served.keys[i],
+                "name": served.titles[i],
+                "rows": None if fitted.imported else int(counts[i]),
+            }
             for i in found[offset : offset + limit]
         ]
         return answer({"total": len(found), "labels": chosen})

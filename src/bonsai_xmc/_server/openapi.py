@@ -235,6 +235,7 @@ def _ref(name: str) -> dict[str, str]:
 
 
 _INTEGER = {"type": "integer"}
+_ROWS = {"type": ["integer", "null"]}  # null: unknown
 _NUMBER = {"type": "number"}
 _BOOLEAN = {"type": "boolean"}
 _OR_NONE = ["integer", "null"]
@@ -331,7 +332,7 @@ _SCHEMAS = {
             _object(name=_STRING, labels=_INTEGER, fields=_list(_STRING), trees=_INTEGER, modified=_STRING)
         )
     ),
-    "Labels": _object(total=_INTEGER, labels=_list(_object(label=_STRING, name=_STRING, rows=_INTEGER))),
+    "Labels": _object(total=_INTEGER, labels=_list(_object(label=_STRING, name=_STRING, rows=_ROWS))),
     "Status": _object(status=_STRING),
     "ApiInfo": _object(title=_STRING, version=_STRING),
     "Vocabulary": _object(

@@ -56,8 +56,19 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        blocks = [Block(**{**block, "text": tuple(block["text"])}) for block in value["blocks"]]
-        return cls(tuple(value["fields"]), tuple(blocks))
+        """Raises ValueError if no parameters could have made it."""
+        names = ("analyzer", "min_n", "max_n", "weight")
+        blocks = [Block(tuple(b["text"]), *(b[name] for name in names)) for b in value["blocks"]]
+        plan = cls(tuple(value["fields"]), tuple(blocks))
+        texts = [block.text for block in blocks]
+        together = sum(text != before for before, text in zip([None, *texts], texts, strict=False))
+        fits = blocks and len(set(plan.fields)) == len(plan.fields) and together == len(plan.texts)
+        for block in blocks:
+            fits = fits and block.min_n <= block.max_n and bool(block.text) == bool(plan.fields)
+            fits = fits and set(block.text) <= set(plan.fields) and len(set(block.text)) == len(block.text)
+        if not fits:
+            raise ValueError("text.plan does not fit together: its blocks, their texts and their fields")
+        return plan
 
 
 def _weight(value: Any, name: str) -> float:
@@ -217,6 +228,17 @@ def for_choices(plan: Plan) -> dict[str, float]:
         "usual_C": 1.0 if len(plan.texts) == 1 else _C_OF_TEXTS,
         "clear_gain": 0.0 if len(plan.blocks) == 1 else _CLEAR_GAIN,
     }
+
+
+def check_given(params: Mapping[str, Any]) -> None:
+    """Raise ValueError unless an estimator takes these parameters of texts."""
+    missing = {"fields", *_SETTINGS} - params.keys()
+    if missing:
+        raise ValueError(f"text.given has no key {min(missing)!r}")
+    fields = None if params["fields"] == "auto" else params["fields"]
+    if isinstance(fields, Mapping):  # weights that are searched for are as good as any
+        fields = {name: 1.0 if weight == "auto" else weight for name, weight in fields.items()}
+    make_plan(fields, params["word_ngrams"], params["char_ngrams"], bool(params.get("char_boundaries")))
 
 
 # Parameters as a file holds them: JSON has no integers or pairs as keys.

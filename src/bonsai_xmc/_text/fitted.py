@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._text.blocks import Plan, flag, params_from_json, params_to_json
+from bonsai_xmc._text.blocks import Plan, check_given, flag, params_from_json, params_to_json
 from bonsai_xmc._text.records import Columns
 
 
@@ -190,7 +190,7 @@ class FittedText:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
-        """Raises ValueError if the two do not fit together."""
+        """From what `_store.schema` describes; raises ValueError if the two do not fit together."""
         version = description["unicode_version"]
         if version != _core.unicode_version():
             raise ValueError(
@@ -198,23 +198,16 @@ class FittedText:
                 f"{_core.unicode_version()}"
             )
         plan = Plan.from_json(description["plan"])
-        options = TextOptions(**description["options"])
+        options = TextOptions(**description["options"])  # one that is not known might change what is read
+        given = params_from_json(description["given"]) if description["given"] else {}
+        if given:
+            check_given(given)
+        text_options({**vars(options), **given})
         terms = dict(arrays)
         label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
         core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
         told = {name: description.get(name, {}) for name in ("source", "tuning", "prior", "lengths")}
-        wrong = next((name for name, value in told.items() if not isinstance(value, dict)), None)
-        if wrong is not None:
-            raise ValueError(f"the {wrong} of its texts is not an object")
-        return cls(
-            core,
-            plan,
-            options,
-            version,
-            params_from_json(description["given"]) if description["given"] else {},
-            label_names,
-            **told,
-        )
+        return cls(core, plan, options, version, given, label_names, **told)
 
 
 def pack_names(names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -229,10 +222,6 @@ def pack_names(names: Sequence[str]) -> dict[str, np.ndarray]:
 def unpack_names(text: np.ndarray | None, ends: np.ndarray | None) -> tuple[str, ...]:
     if text is None or ends is None:
         return ()
-    if ends.ndim != 1 or ends.dtype != np.int64 or text.dtype != np.uint8 or not len(ends):
-        raise ValueError("the names of its labels are malformed")
-    if ends[0] != 0 or ends[-1] != len(text) or (np.diff(ends) < 0).any():
-        raise ValueError("the names of its labels do not fit their places")
     data = text.tobytes()
     return tuple(data[begin:end].decode() for begin, end in pairwise(ends.tolist()))
 

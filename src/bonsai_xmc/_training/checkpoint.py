@@ -93,7 +93,7 @@ class Checkpoint:
             found = json.loads(path.read_bytes())
             if not isinstance(found, dict):
                 raise ValueError("not an object")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(
                 f"{path} is damaged ({error}); delete {self._folder} to start anew"
             ) from None
@@ -143,6 +143,8 @@ class StageLog:
                 check, unit, size, check_of_result = _ENTRY.unpack(head)
                 if check != zlib.crc32(head[4:]) or unit >= self._n_units:
                     break  # where the next one begins is not known
+                if size > os.fstat(self._handle).st_size - file.tell():
+                    break  # a torn write, or damage: nothing is allocated for it
                 result = file.read(size)
                 if len(result) < size:
                     break

@@ -81,7 +81,7 @@ def learn(
     new = NewClassifiers.trained([classes[i] for i in touched.tolist()], forest, counts[touched])
     model = edit_labels(replace(fitted, rows=None), new=new, threads=work.threads)
     moved = np.array([model.place[label] for label in classes], np.int64)
-    return replace(model, n_rows=fitted.n_rows + more.n_rows, rows=everything.with_labels(moved))
+    return replace(model, n_rows=(fitted.n_rows or 0) + more.n_rows, rows=everything.with_labels(moved))
 
 
 def _as_kept(rows: CoreRows, kept: KeptRows) -> CoreRows:

@@ -5,11 +5,13 @@ with a row for each feature and one more, the bias, and a column for each child 
 dense after `densify_weights`.
 """
 
+import contextlib
 import json
 import os
 import re
 import struct
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +23,8 @@ from bonsai_xmc import Bonsai, FormatError, _core
 Array = npt.NDArray[Any]
 
 _LOSSES = {"Hinge": "squared_hinge", "Log": "logistic"}
+# Ids that no leaf has, for each label that one has, and in any case: more are rather damage than a data set.
+_GAPS, _GAPS_AT_LEAST = 50, 50_000
 
 
 def is_omikuji(path: str) -> bool:
@@ -37,16 +41,46 @@ def load_omikuji(
     With `quantise`, only the largest weights of a classifier, one in a hundred, have a second one.
 
     Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. What omikuji does not
-    store is not known: the frequency of labels counts as 1.
+    store is not known: training rows, the frequencies of labels, and most parameters.
     """
     n_features, loss = _settings(path)
     trees = [_read_tree(file) for file in _tree_files(path)]
-    found = 1 + max(int(labels.max()) for tree in trees for labels in tree.labels())
-    total = len(names) if names is not None else n_labels or found
-    if total < found:
-        raise ValueError(f"{path} has the label {found - 1:,}, but only {total:,} labels are given")
-    core = _core.Model(_forest(trees, n_features, total, quantise), None, loss, True, strict_beam=True)
+    total = _count_labels(path, trees, len(names) if names is not None else n_labels)
+    with _described_as(path, "holds trees that do not fit together"):
+        core = _core.Model(_forest(trees, n_features, total, quantise), None, loss, True, strict_beam=True)
     return _estimator(core, trees, n_features, total, loss, names)
+
+
+@contextlib.contextmanager
+def _described_as(source: str, what: str) -> Iterator[None]:
+    """Whatever damage to a file leads to is a FormatError, which begins with these words."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+        *(RecursionError, struct.error),
+    ) as error:
+        raise FormatError(f"{source} {what}: {error!r:.200}") from error
+
+
+def _count_labels(path: str, trees: list["_Tree"], given: int | None) -> int:
+    """The number that is given, or the largest id + 1 if leaves hold enough of the ids below it."""
+    of_leaves = [labels for tree in trees for labels in tree.labels()]
+    found = 1 + max(int(labels.max()) for labels in of_leaves)
+    if given is not None:
+        if given < found:
+            raise ValueError(f"{path} has the label {found - 1:,}, but only {given:,} labels are given")
+        return given
+    held = len(np.unique(np.concatenate(of_leaves)))
+    if found - held > max(_GAPS * held, _GAPS_AT_LEAST):
+        raise FormatError(
+            f"{path} has the label {found - 1:,}, but its leaves hold {held:,} labels: it is damaged, or "
+            f"most labels have no training rows. If there are so many, say so: --n-labels {found} "
+            f"(in Python: n_labels={found})"
+        )
+    return found
 
 
 def _estimator(
@@ -75,9 +109,10 @@ def _estimator(
         core=core,
         classes=classes,
         label_counts=counts,
-        n_rows=1,
+        n_rows=None,
         n_features=n_features,
         strategy=replace(fitted.strategy, reason="trained by omikuji", strict_beam=True),
+        given={},
         timings={},
     )
     model.n_jobs = None
@@ -86,14 +121,11 @@ def _estimator(
 
 def _settings(path: str) -> tuple[int, str]:
     source = os.path.join(path, "settings.json")
-    with open(source, encoding="utf-8") as file:
-        try:
-            settings = json.load(file)
-            n_features, loss = int(settings["n_features"]), _LOSSES[settings["classifier_loss_type"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{source} is not that of a model of omikuji 0.5: {error!r}") from error
-    if not 0 < n_features < 2**31:
-        raise FormatError(f"{source}: n_features is {n_features}")
+    with open(source, "rb") as file, _described_as(source, "is not that of a model of omikuji 0.5"):
+        settings = json.load(file)
+        n_features, loss = settings["n_features"], _LOSSES[settings["classifier_loss_type"]]
+        if type(n_features) is not int or not 0 < n_features < 2**31:
+            raise ValueError(f"n_features is {n_features!r:.40}")
     return n_features, loss
 
 
@@ -134,13 +166,11 @@ class _Tree:
 def _read_tree(source: str) -> _Tree:
     with open(source, "rb") as file:
         data = file.read()
-    try:
+    with _described_as(source, "is not a tree of omikuji 0.5, or damaged"):
         value, end = _decode(data, 0)
         if end != len(data):
             raise ValueError(f"{len(data) - end} bytes follow the tree")
         return _Tree(_node(value), source)
-    except (ValueError, LookupError, TypeError, AttributeError, struct.error, RecursionError) as error:
-        raise FormatError(f"{source} is not a tree of omikuji 0.5, or damaged: {error!r:.200}") from error
 
 
 def _node(value: Any) -> _Node:
@@ -196,12 +226,8 @@ def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) 
             else:
                 order = np.argsort(node.labels, kind="stable")
                 children.append(node.labels[order])
-            try:
+            with _described_as(tree.source, "has wrong weights of a node"):
                 packed, rest = _packed(node.weights, len(children[-1]), n_features, order, quantise)
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                raise FormatError(
-                    f"{tree.source}: the weights of a node are wrong: {error!r:.200}"
-                ) from error
             is_leaf.append(node.labels is not None)
             child_ptr.append(child_ptr[-1] + len(children[-1]))
             block_ptr.append(block_ptr[-1] + len(packed["shift"]))

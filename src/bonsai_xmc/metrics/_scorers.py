@@ -51,6 +51,8 @@ class Scorer:
         if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
             raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
         counts = ranker.label_counts_
+        if counts is None:
+            raise ValueError("PSP needs the frequencies of labels, which are unknown for imported models")
         if classes is not None and not is_matrix(Y):  # labels that were not fitted on have no rows
             known = set(np.asarray(classes).tolist())
             unseen = {label for row in label_rows(Y) for label in row} - known

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """An aligned text table of one result of `evaluate`, or of several given by name.
+    """An aligned text table of one result of `evaluate`, or of several given by name; None is unknown.
 
     >>> print(format_table({"P@1": 92.1, "P@3": 80.0, "R@1": 9.876}))
           @1     @3
@@ -21,7 +21,8 @@ def format_table(results: Mapping[str, Any]) -> str:
             match = re.fullmatch(r"(\S+)@(\d+)( \S+)?", key)
             if match is None:
                 raise ValueError(f"{key!r} is not the name of a metric at k, such as 'P@1' or 'R@5 tail'")
-            cells[name][match[1] + (match[3] or ""), int(match[2])] = f"{value:.2f}"
+            shown = "–" if value is None else f"{value:.2f}"
+            cells[name][match[1] + (match[3] or ""), int(match[2])] = shown
     keys = dict.fromkeys(key for column in cells.values() for key in column)
     metrics, cutoffs = list(dict.fromkeys(metric for metric, _ in keys)), sorted({k for _, k in keys})
     left = [""] * several + ["", *metrics]

@@ -149,7 +149,7 @@ class SparseBlocks final : public Blocks {
             if (slab) close(slab);
         Rows out{
             .n_rows = data_.n_labels(),
-            .n_features = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0)};
+            .n_features = (has_input() ? data_.x().n_features : 0) + (has_output() ? data_.n_labels() : 0)};
         out.ptr.reserve(out.n_rows + 1);
         out.ptr.push_back(0);
         for (const std::vector<uint32_t>& of_unit : sizes_)
@@ -178,7 +178,7 @@ class SparseBlocks final : public Blocks {
         open_.resize(pool.threads());
         filling_.resize(std::max<size_t>(filling_.size(), pool.threads()));
         for (auto& s : scratch_) {
-            if (has_input()) s.input.resize(data_.n_features());
+            if (has_input()) s.input.resize(data_.x().n_features);
             if (has_output()) s.output.resize(data_.n_labels());
         }
     }
@@ -238,14 +238,15 @@ class SparseBlocks final : public Blocks {
         const bool first = has_input() && emit(scratch.input, 0, part);
         const bool second =
             has_output() &&
-            emit(scratch.output, static_cast<uint32_t>(has_input() ? data_.n_features() : 0), part);
+            emit(scratch.output, static_cast<uint32_t>(has_input() ? data_.x().n_features : 0), part);
         part.size.push_back(static_cast<uint32_t>(part.value.size() - begin));
         if (!first || !second) return;
         for (size_t e = begin; e < part.value.size(); ++e) part.value[e] *= std::sqrt(0.5f);
     }
 
     void check(size_t unit, const Part& part) const {
-        const size_t columns = (has_input() ? data_.n_features() : 0) + (has_output() ? data_.n_labels() : 0);
+        const size_t columns =
+            (has_input() ? data_.x().n_features : 0) + (has_output() ? data_.n_labels() : 0);
         std::vector<int64_t> ptr = {0};
         for (const uint32_t size : part.size) ptr.push_back(ptr.back() + size);
         check_csr(ptr, part.index, end_label(unit) - first_label(unit), columns, "label vectors of a unit");
@@ -266,7 +267,7 @@ class SparseBlocks final : public Blocks {
 class DenseBlocks final : public Blocks {
   public:
     explicit DenseBlocks(const Dataset& data)
-        : Blocks(data), out_{.n_rows = data.n_labels(), .n_features = data.n_features()} {
+        : Blocks(data), out_{.n_rows = data.n_labels(), .n_features = data.x().n_features} {
         out_.dense.assign(out_.n_rows * out_.n_features, 0.0f);
     }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sort.hpp"
 #include "model/pack.hpp"
 
 namespace bonsai {
@@ -54,7 +55,8 @@ class BlockOfChild {
 // Packs blocks of the new forest, one at a time. One for each worker.
 class BlockAssembler {
   public:
-    BlockAssembler(const Origins& origins, size_t n_features) : origins_(origins), next_(n_features, 0) {}
+    explicit BlockAssembler(const Origins& origins)
+        : origins_(origins), n_features_(origins.sources[0]->n_features()) {}
 
     // The block of children first … first + n of the new forest.
     OwnedForest assemble(size_t first, size_t n) {
@@ -105,29 +107,26 @@ class BlockAssembler {
     // out.
     void gather() {
         found_.clear();
-        features_.clear();
         for_each_weight([&](uint32_t feature, uint8_t child, StoredWeight weight) {
-            if (next_[feature]++ == 0) features_.push_back(feature);
-            found_.push_back({feature, child, weight});
+            found_.push_back(uint64_t{feature} << 32 | uint64_t{child} << 8 | static_cast<uint8_t>(weight));
         });
-        std::sort(features_.begin(), features_.end());
-        size_t end = 0;
-        for (const uint32_t f : features_) end += std::exchange(next_[f], static_cast<uint32_t>(end));
-        sorted_.resize(found_.size());
-        for (const Found& w : found_) sorted_[next_[w.feature]++] = w;
+        sort_by_upper_half(found_);
+        features_.clear();
         ptr_.assign(1, 0);
         child_.clear();
         weight_.clear();
-        auto begin = sorted_.begin();
-        for (const uint32_t f : features_) {
-            const auto after = sorted_.begin() + next_[f];
-            next_[f] = 0;
-            std::sort(begin, after, [](const Found& a, const Found& b) { return a.child < b.child; });
+        for (auto begin = found_.begin(); begin != found_.end();) {
+            const uint64_t feature = *begin >> 32;
+            const auto after =
+                std::find_if(begin, found_.end(), [&](uint64_t w) { return w >> 32 != feature; });
+            std::sort(begin, after);
             for (auto w = begin; w != after; ++w) {
-                if (w != begin && w->child == child_.back()) continue;
-                child_.push_back(w->child);
-                weight_.push_back(w->weight);
+                const auto child = static_cast<uint8_t>(*w >> 8);
+                if (w != begin && child == child_.back()) continue;
+                child_.push_back(child);
+                weight_.push_back(static_cast<StoredWeight>(*w & 0xff));
             }
+            features_.push_back(static_cast<uint32_t>(feature));
             ptr_.push_back(static_cast<uint32_t>(child_.size()));
             begin = after;
         }
@@ -143,7 +142,7 @@ class BlockAssembler {
                 target[columns_[end].place] = columns_[end].target;
             const PackedBlock block = origins_.sources[columns_[begin].source]->block(columns_[begin].block);
             block.for_each_feature([&](size_t feature, const FeatureWeights& found) {
-                if (feature >= next_.size()) return;  // a damaged file
+                if (feature >= n_features_) return;  // a damaged file
                 found.for_each([&](size_t c, StoredWeight weight) {
                     if (target[c] != kNowhere && weight != 0)
                         fn(static_cast<uint32_t>(feature), target[c], weight);
@@ -153,16 +152,10 @@ class BlockAssembler {
     }
 
     static constexpr uint8_t kNowhere = 255;
-    struct Found {
-        uint32_t feature;
-        uint8_t child;
-        StoredWeight weight;
-    };
-
     const Origins& origins_;
-    std::vector<uint32_t> next_;   // of each feature: 0 between blocks
+    const size_t n_features_;
     std::vector<Column> columns_;  // by source and block
-    std::vector<Found> found_, sorted_;
+    std::vector<uint64_t> found_;  // weights: feature << 32 | child << 8 | weight
     std::vector<uint32_t> features_, ptr_;
     std::vector<uint8_t> child_;
     std::vector<StoredWeight> weight_;
@@ -206,8 +199,7 @@ void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Po
     std::vector<std::unique_ptr<BlockAssembler>> workers(pool.threads());
     pool.run(blocks.size(), [&](size_t b, unsigned worker) {
         auto& assembler = workers[worker];
-        if (!assembler)
-            assembler = std::make_unique<BlockAssembler>(origins, origins.sources[0]->n_features());
+        if (!assembler) assembler = std::make_unique<BlockAssembler>(origins);
         parts[b] = assembler->assemble(blocks[b].first, blocks[b].n);
     });
     std::vector<OwnedForest*> in_order;

@@ -5,29 +5,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/sort.hpp"
 #include "kernels/kernels.hpp"
 
 namespace bonsai {
 namespace {
-
-// Sorts by the upper 32 bits: digit by digit, or by comparing where that is faster. Equal ones stay in order.
-void sort_by_upper_half(std::vector<uint64_t>& keys) {
-    constexpr unsigned digit_bits = 9;
-    constexpr size_t n_digits = size_t{1} << digit_bits, few = 64;
-    if (keys.size() < few) return std::sort(keys.begin(), keys.end());
-    uint64_t all = 0;
-    for (const uint64_t key : keys) all |= key;
-    std::vector<uint64_t> sorted(keys.size());
-    for (unsigned shift = 32; shift < 64 && all >> shift; shift += digit_bits) {
-        const auto digit = [&](uint64_t key) { return key >> shift & (n_digits - 1); };
-        uint32_t next[n_digits] = {};
-        for (const uint64_t key : keys) ++next[digit(key)];
-        uint32_t begin = 0;
-        for (uint32_t& n : next) begin += std::exchange(n, begin);
-        for (const uint64_t key : keys) sorted[next[digit(key)]++] = key;
-        keys.swap(sorted);
-    }
-}
 
 // Local features that any classifier uses, ascending by their number in X.
 std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<const uint32_t> features) {
@@ -131,7 +113,7 @@ StoredWeight quantise(float value, float scale) {
     return static_cast<StoredWeight>(scale > 0 ? std::lrint(value / scale) : 0);
 }
 
-PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_features) {
+PackedNode pack_block(std::span<QuantisedClassifier> classifiers, const Dataset& data) {
     PackedNode node;
     OwnedForest& part = node.part;
     part.bucket_ptr = part.record_ptr = {0};
@@ -142,14 +124,14 @@ PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_featu
         node.n_unconverged += !found.converged;
     }
     add_block(
-        n_features,
+        data.x().n_features,
         [&](auto&& fn) {
             for (size_t c = 0; c < classifiers.size(); ++c)
                 for (size_t w = 0; w < classifiers[c].feature.size(); ++w)
                     fn(classifiers[c].feature[w], c, classifiers[c].weight[w]);
         },
         [&](auto&& fn) {
-            for (uint32_t f = 0; f < n_features; ++f) fn(f, f);
+            for (uint32_t f = 0; f < data.x().n_features; ++f) fn(f, data.feature_of(f));
         },
         part);
     for (QuantisedClassifier& found : classifiers) found = {};

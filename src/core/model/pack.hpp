@@ -7,6 +7,7 @@
 
 #include "base/bytes.hpp"
 #include "base/parallel.hpp"
+#include "data/dataset.hpp"
 #include "linear/problem.hpp"
 #include "model/forest.hpp"
 
@@ -39,8 +40,8 @@ StoredWeight quantise(float value, float scale);
 PackedNode pack(std::vector<Solution>& panels, size_t lanes, std::span<const uint32_t> features,
                 size_t n_classes);
 
-// Packs classifiers over `n_features` features, kBlockChildren at most, and empties them.
-PackedNode pack_block(std::span<QuantisedClassifier> classifiers, size_t n_features);
+// Packs classifiers over the columns of some data, kBlockChildren at most, and empties them.
+PackedNode pack_block(std::span<QuantisedClassifier> classifiers, const Dataset& data);
 
 // A packed node as bytes, and from bytes: std::invalid_argument unless it has n_classes children and arrays
 // that fit together. What is in the records is not looked at.

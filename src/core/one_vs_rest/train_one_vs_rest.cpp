@@ -124,18 +124,20 @@ struct PreparedRows {
     Problem frequent_problem;
 };
 
-// The weights of the labels' classifiers in a forest, with features as the slice numbers them.
+// The weights of the labels' classifiers in a forest, with features as the slice of all rows numbers them.
 OldClassifiers old_classifiers(const Forest& forest, size_t n_rows, std::span<const uint32_t> labels,
-                               const Slice& slice) {
-    std::vector<uint32_t> local(forest.n_features(), kAbsent), trained(forest.n_labels(), kAbsent);
+                               const Dataset& data, const Slice& slice) {
+    std::vector<uint32_t> local(data.x().n_features, kAbsent), trained(forest.n_labels(), kAbsent);
     for (uint32_t f = 0; f < slice.features().size(); ++f) local[slice.features()[f]] = f;
     for (uint32_t p = 0; p < labels.size(); ++p) trained[labels[p]] = p;
     OldClassifiers old{.n_rows = n_rows, .weights = std::vector<std::vector<Entry>>(labels.size())};
     const auto children = forest.children(0);
     forest.for_each_weight(0, [&](size_t child, size_t feature, float value) {
         const uint32_t position = trained[children[child]];
-        if (position != kAbsent && local[feature] != kAbsent)
-            old.weights[position].push_back({local[feature], value});
+        if (position == kAbsent) return;
+        const uint32_t column = data.column_of(static_cast<uint32_t>(feature));
+        if (column != Dataset::kNoColumn && local[column] != kAbsent)
+            old.weights[position].push_back({local[column], value});
     });
     for (auto& weights : old.weights)
         std::sort(weights.begin(), weights.end(),
@@ -274,7 +276,7 @@ class UnitSolver {
         return found;
     }
 
-    // Features as X numbers them.
+    // Features are columns of the data.
     QuantisedClassifier quantised(std::span<const Entry> weights) const {
         const auto features = prepared_.slice.features();
         QuantisedClassifier found;
@@ -301,8 +303,8 @@ class UnitSolver {
 // Packs a block of 128 classifiers as soon as the last of them is there.
 class BlockPacker {
   public:
-    BlockPacker(size_t n_labels, size_t n_features)
-        : n_features_(n_features),
+    BlockPacker(size_t n_labels, const Dataset& data)
+        : data_(data),
           classifiers_(n_labels),
           blocks_((n_labels + kBlockChildren - 1) / kBlockChildren),
           missing_(std::make_unique<std::atomic<size_t>[]>(blocks_.size())) {
@@ -312,7 +314,7 @@ class BlockPacker {
     void add(size_t position, QuantisedClassifier&& classifier) {
         classifiers_[position] = std::move(classifier);
         const size_t b = position / kBlockChildren;
-        if (--missing_[b] == 0) blocks_[b] = pack_block(block(b), n_features_);
+        if (--missing_[b] == 0) blocks_[b] = pack_block(block(b), data_);
     }
 
     std::vector<PackedNode>& blocks() { return blocks_; }
@@ -323,7 +325,7 @@ class BlockPacker {
         return std::span(classifiers_).subspan(first, std::min(kBlockChildren, classifiers_.size() - first));
     }
 
-    const size_t n_features_;
+    const Dataset& data_;
     std::vector<QuantisedClassifier> classifiers_;
     std::vector<PackedNode> blocks_;
     std::unique_ptr<std::atomic<size_t>[]> missing_;  // classifiers of each block
@@ -357,7 +359,7 @@ Bytes to_bytes(std::span<const QuantisedClassifier> classifiers) {
     return out.take();
 }
 
-std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size_t n, size_t n_features) {
+std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size_t n, size_t n_columns) {
     ByteReader in(bytes);
     const auto bias = in.array<float>(), scale = in.array<float>();
     const auto n_iter = in.array<int32_t>();
@@ -379,7 +381,7 @@ std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size
         in.items(found.feature, size[c]);
         in.items(found.weight, size[c]);
         for (const uint32_t f : found.feature)
-            if (f >= n_features) fail();
+            if (f >= n_columns) fail();
         if (std::find(found.weight.begin(), found.weight.end(), 0) != found.weight.end()) fail();
         auto sorted = found.feature;
         std::sort(sorted.begin(), sorted.end());
@@ -406,7 +408,7 @@ class OneVsRestClassifiers final : public ClassifierStage {
           old_forest_(std::move(old)),
           kernels_(kernels),
           plan_(data, labels_, frequent_share),
-          packer_(std::make_unique<BlockPacker>(labels.size(), data.n_features())) {
+          packer_(std::make_unique<BlockPacker>(labels.size(), data)) {
         std::vector<uint64_t> unit_costs;
         for (size_t u = 0; u < plan_.n_units(); ++u) unit_costs.push_back(plan_.unit_cost(u));
         preparation_ = std::accumulate(unit_costs.begin(), unit_costs.end(), uint64_t{0}) / kPreparation;
@@ -435,7 +437,8 @@ class OneVsRestClassifiers final : public ClassifierStage {
     void prepare(std::span<const uint32_t>, Pool& pool) override {
         if (!prepared_) prepared_.emplace(plan_.data(), plan_, labels_, key_, pool);
         if (old_forest_.forest && !old_)
-            old_ = old_classifiers(*old_forest_.forest, old_forest_.n_rows, labels_, prepared_->slice);
+            old_ = old_classifiers(*old_forest_.forest, old_forest_.n_rows, labels_, plan_.data(),
+                                   prepared_->slice);
         solver_ = std::make_unique<UnitSolver>(plan_, *prepared_, labels_, costs_, key_, params_,
                                                old_ ? &*old_ : nullptr, kernels_, pool);
     }
@@ -453,7 +456,7 @@ class OneVsRestClassifiers final : public ClassifierStage {
         return bytes;
     }
     void add_unit(size_t unit, std::span<const uint8_t> result) override {
-        auto found = from_bytes(result, plan_.unit(unit).size(), plan_.data().n_features());
+        auto found = from_bytes(result, plan_.unit(unit).size(), plan_.data().x().n_features);
         keep(unit, found);
     }
 

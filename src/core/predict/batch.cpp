@@ -20,7 +20,12 @@ void Batch::read(const RowsView& x, size_t begin, size_t end, bool normalize, Po
     slices.for_each(pool, [&](size_t, size_t first, size_t last) {
         for (size_t r = first; r < last; ++r) read_row(x, begin + r, normalize, rows_[r]);
     });
-    if (size() > kFewRows) assign_ids(x.n_features, slices, pool);
+    constexpr size_t most_in_table = size_t{1} << 24;
+    if (size() <= kFewRows) return;
+    if (x.n_features <= most_in_table)
+        assign_ids(x.n_features, slices, pool);
+    else
+        assign_ids_in_order(slices, pool);
 }
 
 void Batch::read_row(const RowsView& x, size_t i, bool normalize, Row& row) {
@@ -81,6 +86,21 @@ void Batch::assign_ids(size_t n_features, const Slices& slices, Pool& pool) {
         for (size_t r = begin; r < end; ++r)
             for (size_t e = rows_[r].first; e < rows_[r].first + rows_[r].n; ++e)
                 id_[e] = (*id_of_feature_)[feature_[e]];
+    });
+}
+
+// Without a table of all features.
+void Batch::assign_ids_in_order(const Slices& slices, Pool& pool) {
+    with_id_.clear();
+    for (const Row& row : rows_) with_id_.insert(with_id_.end(), features(row), features(row) + row.n);
+    std::sort(with_id_.begin(), with_id_.end());
+    with_id_.erase(std::unique(with_id_.begin(), with_id_.end()), with_id_.end());
+    id_.resize(feature_.size());
+    slices.for_each(pool, [&](size_t, size_t begin, size_t end) {
+        for (size_t r = begin; r < end; ++r)
+            for (size_t e = rows_[r].first; e < rows_[r].first + rows_[r].n; ++e)
+                id_[e] = static_cast<uint32_t>(
+                    std::lower_bound(with_id_.begin(), with_id_.end(), feature_[e]) - with_id_.begin() + 1);
     });
 }
 

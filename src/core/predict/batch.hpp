@@ -41,8 +41,8 @@ class Batch {
     // ids.
     static constexpr size_t kFewRows = 2;
     const uint32_t* feature_ids(const Row& row) const { return id_.data() + row.first; }
-    // 0 for a feature that does not occur.
-    const uint32_t* id_of_feature() const { return id_of_feature_->data(); }
+    // 0 for a feature that does not occur. There is no such table, but null, where it would be too large.
+    const uint32_t* id_of_feature() const { return id_of_feature_ ? id_of_feature_->data() : nullptr; }
     size_t n_ids() const { return with_id_.size(); }
     // The feature of each id, from id 1 on.
     std::span<const uint32_t> features_with_id() const { return with_id_; }
@@ -50,6 +50,7 @@ class Batch {
   private:
     void read_row(const RowsView& x, size_t i, bool normalize, Row& row);
     void assign_ids(size_t n_features, const Slices& slices, Pool& pool);
+    void assign_ids_in_order(const Slices& slices, Pool& pool);
     void divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> parts) const;
     void number(std::span<const uint32_t> features, std::vector<uint32_t>& numbered);
 

@@ -80,7 +80,7 @@ void OpenBlock::open(const Forest& forest, size_t node, size_t from, std::span<c
         rows.size() > Batch::kFewRows && lookups * kLookupCost > std::min(block_.n_bytes(), each_once);
     if (unpacked_) {
         make_room();
-        if (block_.n_bytes() < each_once)
+        if (block_.n_bytes() < each_once && batch_.id_of_feature())
             unpack(forest.n_features(), rows, lookups, pool);
         else if (block_.is_wide())
             for_each_part(batch_.n_ids(), pool, [&](size_t i, size_t end) { unpack_found<true>(i, end); });

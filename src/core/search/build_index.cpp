@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "search/label_index.hpp"
@@ -87,19 +88,42 @@ float most_common(std::span<const float> values) {
     return best;
 }
 
-// Calls fn(list, magnitude, negative, position) for all weights that are kept, and for the biases.
+// Scales and biases are finite, but need not be far from the largest float.
+float finite(float magnitude) {
+    return std::min(magnitude, std::numeric_limits<float>::max());
+}
+
+// Calls fn(feature, magnitude, negative, position) for all weights that are kept, and for the biases,
+// whose feature is n_features.
 template <class Fn>
 void for_each_kept(const Forest& forest, std::span<const uint8_t> smallest, float common_bias, Fn&& fn) {
     const ForestArrays& a = forest.arrays();
     for_each_weight(forest, 0, forest.n_blocks(0), [&](size_t feature, size_t position, StoredWeight w) {
         const int magnitude = std::abs(int{w});
         if (magnitude >= smallest[position])
-            fn(feature, std::abs(a.scale[position]) * static_cast<float>(magnitude),
+            fn(feature, finite(std::abs(a.scale[position]) * static_cast<float>(magnitude)),
                (w < 0) != (a.scale[position] < 0), position);
     });
     for (size_t position = 0; position < forest.n_children(0); ++position)
         if (const float more = a.bias[position] - common_bias; more != 0)
-            fn(forest.n_features(), std::abs(more), more < 0, position);
+            fn(forest.n_features(), finite(std::abs(more)), more < 0, position);
+}
+
+// The features that have postings, unless their lists are better numbered as the features are: the offsets
+// of all lists must not be larger than the postings, where features are hashed.
+template <class ForEachPosting>
+std::vector<uint32_t> listed_features(size_t n_features, ForEachPosting&& for_each_posting) {
+    constexpr size_t few = size_t{1} << 22;
+    if (n_features <= few) return {};
+    std::vector<uint32_t> features;
+    for_each_posting([&](size_t feature, uint32_t) {
+        if (feature < n_features) features.push_back(static_cast<uint32_t>(feature));
+    });
+    if (features.size() >= n_features) return {};
+    std::sort(features.begin(), features.end());
+    features.erase(std::unique(features.begin(), features.end()), features.end());
+    if (features.empty()) features.push_back(0);  // no feature at all would mean all of them
+    return features;
 }
 
 // Sorts a list, and puts its header before it.
@@ -125,7 +149,6 @@ OwnedLabelIndex build_label_index(const Forest& forest, Pool& pool) {
     const auto smallest = smallest_kept(forest, pool);
     const float common_bias = most_common(forest.arrays().bias);
     OwnedLabelIndex index;
-    index.list_ptr.assign(forest.n_features() + 2, 0);
     float largest = 0;
     for_each_kept(forest, smallest, common_bias,
                   [&](size_t, float magnitude, bool, size_t) { largest = std::max(largest, magnitude); });
@@ -133,14 +156,22 @@ OwnedLabelIndex build_label_index(const Forest& forest, Pool& pool) {
     index.levels = levels.magnitudes();
     const auto for_each_posting = [&](auto&& fn) {
         for_each_kept(forest, smallest, common_bias,
-                      [&](size_t list, float magnitude, bool negative, size_t position) {
+                      [&](size_t feature, float magnitude, bool negative, size_t position) {
                           if (const size_t level = levels.of(magnitude); level < kLevels)
-                              fn(list, posting(level, negative, position));
+                              fn(feature, posting(level, negative, position));
                       });
     };
-    for_each_posting([&](size_t list, uint32_t) { ++index.list_ptr[list + 1]; });
+    index.features = listed_features(forest.n_features(), for_each_posting);
+    const size_t n_lists = (index.features.empty() ? forest.n_features() : index.features.size()) + 1;
+    const auto list_of = [&](size_t feature) -> size_t {
+        if (index.features.empty()) return feature;
+        return static_cast<size_t>(std::ranges::lower_bound(index.features, feature) -
+                                   index.features.begin());  // of the biases: the last one
+    };
+    index.list_ptr.assign(n_lists + 1, 0);
+    for_each_posting([&](size_t feature, uint32_t) { ++index.list_ptr[list_of(feature) + 1]; });
     // A list that is long gets its header: lists of kShortList words and more than that differ.
-    for (size_t l = 0; l <= forest.n_features(); ++l) {
+    for (size_t l = 0; l < n_lists; ++l) {
         int64_t& n = index.list_ptr[l + 1];
         n += index.list_ptr[l] + (n > static_cast<int64_t>(kShortList) ? static_cast<int64_t>(kGroups) : 0);
     }
@@ -148,7 +179,9 @@ OwnedLabelIndex build_label_index(const Forest& forest, Pool& pool) {
     for (size_t l = 0; l < next.size(); ++l)
         if (index.list_ptr[l + 1] - next[l] > static_cast<int64_t>(kShortList)) next[l] += kGroups;
     index.postings.assign(static_cast<size_t>(index.list_ptr.back()), 0);
-    for_each_posting([&](size_t list, uint32_t p) { index.postings[static_cast<size_t>(next[list]++)] = p; });
+    for_each_posting([&](size_t feature, uint32_t p) {
+        index.postings[static_cast<size_t>(next[list_of(feature)]++)] = p;
+    });
     constexpr size_t together = 1024;
     pool.run((next.size() + together - 1) / together, [&](size_t task, unsigned) {
         for (size_t l = task * together; l < std::min(next.size(), (task + 1) * together); ++l) {

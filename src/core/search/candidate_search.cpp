@@ -22,7 +22,8 @@ constexpr size_t kBins = size_t{1} << (31 - kBinShift);
 constexpr float kLargestSum = 32000.0f;
 
 size_t bin_of(float product) {
-    return std::bit_cast<uint32_t>(product) >> kBinShift;
+    return std::bit_cast<uint32_t>(product) >> kBinShift &
+           (kBins - 1);  // within bounds, if it is not a number
 }
 
 // The largest of a block's sums, which become 0.
@@ -72,7 +73,7 @@ bool take_largest_of(int16_t* sums, const int16_t* mask, int16_t& best) {
 }
 
 int32_t to_product(float magnitude) {
-    return static_cast<int32_t>(std::min(magnitude, kLargestSum));
+    return static_cast<int32_t>(magnitude < kLargestSum ? magnitude : kLargestSum);
 }
 
 // Wraps around: a damaged list may name a position more than once.

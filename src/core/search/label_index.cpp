@@ -1,6 +1,8 @@
 #include "search/label_index.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -17,9 +19,10 @@ void require(bool holds, const char* what) {
 
 }  // namespace
 
-LabelIndex::LabelIndex(OwnedLabelIndex&& made, size_t n_positions)
+LabelIndex::LabelIndex(OwnedLabelIndex&& made, size_t n_features, size_t n_positions)
     : owned_(std::move(made)),
       a_(owned_.arrays()),
+      n_features_(n_features),
       n_positions_(n_positions),
       searches_(std::make_shared<SearchCache>()) {}
 
@@ -27,13 +30,19 @@ LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t
                        std::shared_ptr<const void> owner)
     : owned_{.list_ptr = {arrays.list_ptr.begin(), arrays.list_ptr.end()},
              .postings = {},
-             .levels = {arrays.levels.begin(), arrays.levels.end()}},
+             .levels = {arrays.levels.begin(), arrays.levels.end()},
+             .features = {arrays.features.begin(), arrays.features.end()}},
       owner_(std::move(owner)),
-      a_{owned_.list_ptr, arrays.postings, owned_.levels},
+      a_{owned_.list_ptr, arrays.postings, owned_.levels, owned_.features},
+      n_features_(n_features),
       n_positions_(n_positions),
       searches_(std::make_shared<SearchCache>()) {
     require(n_positions <= kMaxPositions, "more classifiers than there can be");
-    require(a_.list_ptr.size() == n_features + 2, "a list_ptr of a wrong length");
+    require(std::ranges::adjacent_find(a_.features, std::greater_equal{}) == a_.features.end() &&
+                (a_.features.empty() || a_.features.back() < n_features),
+            "features that do not ascend, or are out of range");
+    require(a_.list_ptr.size() == (a_.features.empty() ? n_features : a_.features.size()) + 2,
+            "a list_ptr of a wrong length");
     require(a_.list_ptr.front() == 0 && a_.list_ptr.back() == static_cast<int64_t>(a_.postings.size()),
             "a list_ptr that does not span the postings");
     require(std::is_sorted(a_.list_ptr.begin(), a_.list_ptr.end()), "a list_ptr that descends");
@@ -45,8 +54,8 @@ LabelIndex::LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t
 }
 
 void LabelIndex::verify() const {
-    for (size_t f = 0; f <= n_features(); ++f) {
-        const PostingList postings = list(f);
+    for (size_t l = 0; l < n_lists(); ++l) {
+        const PostingList postings = list_at(l);
         size_t in_groups[kGroups] = {};
         for (size_t i = 0; i < postings.size(); ++i) {
             const uint32_t posting = postings.data()[i];

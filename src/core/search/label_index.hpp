@@ -28,10 +28,14 @@ inline constexpr size_t kGroupLevels = kLevels / kGroups;
 inline constexpr size_t kShortList = 64;
 
 struct LabelIndexArrays {
-    std::span<const int64_t> list_ptr;  // n_features + 2: first word of each list; the last list is of biases
+    std::span<const int64_t> list_ptr;   // lists + 1: first word of each list; the last list is of biases
     std::span<const uint32_t> postings;  // words of all lists
     std::span<const float> levels;       // kLevels magnitudes, descending
+    std::span<const uint32_t> features;  // the feature of each list but the last, ascending; empty: all
 };
+
+// The name of the array that is absent where it is empty.
+inline constexpr const char* kListedFeatures = "features";
 
 // The only list of the arrays. fn(name, array of each index …) for each array, in the order of the model
 // file.
@@ -40,6 +44,7 @@ void for_each_index_array(Fn&& fn, Indexes&&... index) {
     fn("list_ptr", index.list_ptr...);
     fn("postings", index.postings...);
     fn("levels", index.levels...);
+    fn(kListedFeatures, index.features...);
 }
 
 // The arrays of an index under construction.
@@ -47,8 +52,9 @@ struct OwnedLabelIndex {
     std::vector<int64_t> list_ptr;
     std::vector<uint32_t> postings;
     std::vector<float> levels;
+    std::vector<uint32_t> features;
 
-    LabelIndexArrays arrays() const { return {list_ptr, postings, levels}; }
+    LabelIndexArrays arrays() const { return {list_ptr, postings, levels, features}; }
 };
 
 // The list of a feature. Valid for any words.
@@ -79,7 +85,7 @@ class SearchCache;
 class LabelIndex {
   public:
     // What `build_label_index` made; nothing is checked.
-    LabelIndex(OwnedLabelIndex&& made, size_t n_positions);
+    LabelIndex(OwnedLabelIndex&& made, size_t n_features, size_t n_positions);
     // What a file or a caller holds. All but the postings is copied and validated; these stay where they are,
     // and are read with bounds checked, as they may be mapped memory that somebody changes. `owner` keeps
     // them alive. Throws std::invalid_argument.
@@ -89,14 +95,16 @@ class LabelIndex {
     LabelIndex& operator=(const LabelIndex&) = delete;
 
     const LabelIndexArrays& arrays() const { return a_; }
-    size_t n_features() const { return a_.list_ptr.size() - 2; }
+    size_t n_features() const { return n_features_; }
     size_t n_positions() const { return n_positions_; }
     PostingList list(size_t feature) const {
-        const auto begin = static_cast<size_t>(a_.list_ptr[feature]);
-        return PostingList(a_.postings.subspan(begin, static_cast<size_t>(a_.list_ptr[feature + 1]) - begin));
+        if (a_.features.empty()) return list_at(feature);
+        const auto place = std::lower_bound(a_.features.begin(), a_.features.end(), feature);
+        if (place == a_.features.end() || *place != feature) return PostingList({});
+        return list_at(static_cast<size_t>(place - a_.features.begin()));
     }
     // The differences of the biases from the most common one, as weights of a feature that has the value 1.
-    PostingList biases() const { return list(n_features()); }
+    PostingList biases() const { return list_at(n_lists() - 1); }
     const float* levels() const { return a_.levels.data(); }
 
     // A cache of searches of this index; may be used by several threads at once.
@@ -106,9 +114,16 @@ class LabelIndex {
     void verify() const;
 
   private:
+    size_t n_lists() const { return a_.list_ptr.size() - 1; }
+    PostingList list_at(size_t l) const {
+        const auto begin = static_cast<size_t>(a_.list_ptr[l]);
+        return PostingList(a_.postings.subspan(begin, static_cast<size_t>(a_.list_ptr[l + 1]) - begin));
+    }
+
     OwnedLabelIndex owned_;
     std::shared_ptr<const void> owner_;
     LabelIndexArrays a_;
+    size_t n_features_;
     size_t n_positions_;
     std::shared_ptr<SearchCache> searches_;
 };

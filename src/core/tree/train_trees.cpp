@@ -319,7 +319,7 @@ class TreeClassifiers final : public ClassifierStage {
             for (Weight& w : panels[p].weights) w.cls -= static_cast<uint32_t>(unit.first);
             progress.finish();
         });
-        return pack(panels, lanes, slice.features(), unit.n);
+        return pack(panels, lanes, data_.features_of(slice.features()), unit.n);
     }
 
     const Dataset& data_;

@@ -120,7 +120,7 @@ async function browse(more) {
     const answer = await ask(`labels?${query}`);
     const items = answer.labels.map((label) => {
       const item = element("li");
-      item.append(element("span", label.name), element("span", `${label.rows} ×`, "score"));
+      item.append(element("span", label.name), element("span", label.rows === null ? "" : `${label.rows} ×`, "score"));
       if (label.label !== label.name) item.append(element("span", label.label, "key"));
       return item;
     });

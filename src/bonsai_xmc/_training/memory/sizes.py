@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._data.rows import select
+from bonsai_xmc._data.rows import TrainingRows, select
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training.samples import _renumbered
 from bonsai_xmc._training.train import Problem, train_labels
@@ -30,7 +30,7 @@ class Sizes:
     """Numbers of things; bytes where the name says so."""
 
     n_rows: int
-    n_features: int
+    n_features: int  # no more than sparse rows have entries: arrays of training are not larger
     n_used_features: int  # that are not 0 everywhere
     n_singletons: int  # features of a single row
     n_entries: int
@@ -61,9 +61,7 @@ class Sizes:
 def count(problem: Problem) -> Sizes:
     """What can be counted, with the label vectors counted on a sample."""
     rows, labels = problem.rows, problem.labels
-    frequency = np.full(rows.n_features, rows.n_rows)
-    if isinstance(rows.rows, tuple):
-        frequency = np.bincount(rows.rows[1], minlength=rows.n_features)
+    frequency = _frequency(rows)
     ptr, ids = labels.indptr, labels.indices
     input_entries = output_entries = 0.0
     for its_rows, weight in _sampled_labels(problem):
@@ -79,6 +77,16 @@ def count(problem: Problem) -> Sizes:
     )
 
 
+def _frequency(rows: TrainingRows) -> Array:
+    """Of each feature, or of each that occurs if there are more features than entries."""
+    if not isinstance(rows.rows, tuple):
+        return np.full(rows.n_features, rows.n_rows)
+    indices = rows.rows[1]
+    if rows.n_features > len(indices):
+        return np.unique(indices, return_counts=True)[1]
+    return np.bincount(indices, minlength=rows.n_features)
+
+
 def _frequencies(frequency: Array) -> tuple[tuple[int, float], ...]:
     """In steps of a quarter of an octave."""
     used = frequency[frequency > 0]
@@ -91,11 +99,15 @@ def count_at_most(problem: Problem) -> Sizes:
     """Upper bounds of what `count` finds, in a moment: no two rows of a label have a feature in common."""
     rows, labels = problem.rows, problem.labels
     of_row = np.diff(labels.indptr).astype(np.float64)
-    entries = np.diff(rows.rows[0]) if isinstance(rows.rows, tuple) else rows.n_features
+    entries: Any = rows.n_features
+    n_features = rows.n_features
+    if isinstance(rows.rows, tuple):
+        entries = np.diff(rows.rows[0])
+        n_features = min(n_features, max(1, len(rows.rows[1])))
     return Sizes(
         n_rows=rows.n_rows,
-        n_features=rows.n_features,
-        n_used_features=rows.n_features,
+        n_features=n_features,
+        n_used_features=n_features,
         n_singletons=0,
         n_entries=rows.n_entries,
         dense=rows.dense,
@@ -103,7 +115,7 @@ def count_at_most(problem: Problem) -> Sizes:
         n_present=problem.facts.n_labels,
         n_pairs=len(labels.indices),
         weighted=problem.weights is not None,
-        input_entries=min(float((of_row * entries).sum()), float(problem.facts.n_labels) * rows.n_features),
+        input_entries=min(float((of_row * entries).sum()), float(problem.facts.n_labels) * n_features),
         output_entries=float((of_row * of_row).sum()),
     )
 
@@ -237,8 +249,12 @@ def _similar_labels(problem: Problem, its_rows: Array, label: int, n: int) -> Ar
     """A label and n − 1 others, of the rows that are most similar to its own."""
     rows = problem.rows.take(its_rows).rows
     if isinstance(rows, tuple):
-        vector = np.bincount(rows[1], rows[2], rows[3]).astype(np.float32)
         indptr, indices, values, width = problem.rows.rows
+        own = rows[1]
+        if width > len(indices):  # features that occur, numbered through
+            columns, indices = np.unique(indices, return_inverse=True)
+            own, width = np.searchsorted(columns, own), max(1, len(columns))
+        vector = np.bincount(own, rows[2], width).astype(np.float32)
         if len(indices) <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)  # scipy would widen a copy of the indices to its type
         X: Any = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, width))
