@@ -18,6 +18,7 @@ import pandas
 import pytest
 import reproduce
 from reproduce import known
+from scipy.sparse import csr_array
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
@@ -294,6 +295,9 @@ def test_the_model_file_is_documented(named, tmp_path):
     kept = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5)
     kept.fit(X, names, np.arange(1, X.shape[0] + 1)).save(tmp_path / "model.bonsai")
     found |= keys_of(tmp_path / "model.bonsai")
+    wide = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], 2**23))
+    Bonsai(classifiers="one_vs_rest", search="index", threshold=0.5).fit(wide, names).save(tmp_path / "m")
+    found |= keys_of(tmp_path / "m")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
