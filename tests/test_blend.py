@@ -131,10 +131,10 @@ def tried(facts=MANY, **params):
 def test_what_is_tried():
     costs = (1.0, *selection.SMALLER_COSTS)
     assert tried() == (costs, selection.WEIGHTS, selection.ADJUSTMENTS)
-    of_texts = Bonsai().get_params(deep=False) | {"usual_C": 1.5}
-    assert search_space(of_texts, MANY).costs == (1.5, *selection.SMALLER_COSTS)
+    of_texts = replace(MANY, n_texts=2, n_blocks=2)
+    assert tried(of_texts).costs == (1.5, *selection.SMALLER_COSTS)
     assert tried(loss="logistic").costs == (10.0, 3.0, 1.0)
-    assert search_space(of_texts | {"loss": "logistic"}, MANY).costs == (15.0, 3.0, 1.0)
+    assert tried(of_texts, loss="logistic").costs == (15.0, 3.0, 1.0)
     assert tried(C=2.0).costs == (2.0,)
     assert tried(logit_adjustment=0.0).adjustments == (0.0,)
     assert 0.0 not in tried(n_trees=5).weights  # trees were asked for

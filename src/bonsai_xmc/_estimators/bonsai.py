@@ -27,12 +27,11 @@ from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.probes import measure
 from bonsai_xmc._selection.strategy import resolve, search_space
 from bonsai_xmc._selection.threshold import choose_threshold
-from bonsai_xmc._text.blocks import for_choices
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.identity import facts_of
-from bonsai_xmc._training.train import Problem, Report, make_problem, train, warn
+from bonsai_xmc._training.train import NO_TEXTS, Problem, Report, TextFacts, make_problem, train, warn
 from bonsai_xmc._training.work import Runner, Work
 
 Array = npt.NDArray[Any]
@@ -362,9 +361,11 @@ class Bonsai(LabelRanker):
     def _phases(self, progress: Progress | None) -> Phases:
         return Phases(ProgressBar() if progress is None and self.verbose else progress)
 
-    def _problem(self, rows: TrainingRows, y: Any, sample_weight: Any = None) -> Problem:
+    def _problem(
+        self, rows: TrainingRows, y: Any, sample_weight: Any = None, texts: TextFacts = NO_TEXTS
+    ) -> Problem:
         weights = row_weights(sample_weight, rows.n_rows)
-        return make_problem(rows, labels_of(y), weights, self.representation, self.tree)
+        return make_problem(rows, labels_of(y), weights, self.representation, self.tree, texts)
 
     def _fit(
         self,
@@ -390,8 +391,7 @@ class Bonsai(LabelRanker):
                 kept = stack.enter_context(Checkpoint(options.checkpoint, facts_of(problem, params, seed)))
             plan = self._plan(problem, params, threads, options.max_memory)
             work = Work(threads, phases, options.runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
-            usual = {} if text is None else for_choices(text.plan)
-            strategy, core, report, threshold = self._train(problem, params | usual, seed, work)
+            strategy, core, report, threshold = self._train(problem, params, seed, work)
             fitted = FittedModel(
                 core=core,
                 classes=problem.labels.classes,

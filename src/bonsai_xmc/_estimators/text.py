@@ -27,7 +27,7 @@ from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._text.title import planned
-from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.train import Problem, TextFacts
 from bonsai_xmc._training.work import Runner
 
 # What a model file holds of the parameters beside those of the classifier.
@@ -165,7 +165,7 @@ class TextBonsai(LabelRanker):
             chosen = {"fields": names or None} if found is None else found.settings.params()
             tuned = {} if found is None else found.to_json()
         rows, text = self._read(X, y, params | chosen, phases, tuned)
-        problem = classifier._problem(rows, y, sample_weight)
+        problem = classifier._problem(rows, y, sample_weight, self._facts(text))
         finish = self._finishing(classifier, problem, text, params)
         classifier.fitted_ = classifier._fit(problem, params, options, phases, (X, y), text, finish)
         self.classifier_ = classifier
@@ -183,8 +183,11 @@ class TextBonsai(LabelRanker):
                 "before; name the fields, or pass on_estimate to fit"
             )
         classifier, params = self._new_classifier(), self._checked_params()
-        rows, _ = self._read(X, Y, params, Phases(None), {})
-        return classifier._estimate(classifier._problem(rows, Y), params, X, Y)
+        rows, text = self._read(X, Y, params, Phases(None), {})
+        return classifier._estimate(classifier._problem(rows, Y, texts=self._facts(text)), params, X, Y)
+
+    def _facts(self, text: FittedText) -> TextFacts:
+        return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)
 
     def _new_classifier(self) -> Bonsai:
         """What `fit` trains: a copy, so that a call that fails leaves everything as it was."""

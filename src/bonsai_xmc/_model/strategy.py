@@ -34,6 +34,9 @@ class Facts:
     dense: bool  # X is handled as dense
     negative: bool = False  # X has values below 0
     n_positives: int = 0  # pairs of a row and a label
+    n_texts: int = 1  # texts whose blocks of features make up the rows, if these are made of texts
+    n_blocks: int = 1  # blocks of features
+    label_texts: bool = False  # labels have texts, which are a prior for one-vs-rest classifiers
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from bonsai_xmc._selection.held_out import (
     growth,
     price_of_blend,
 )
-from bonsai_xmc._selection.strategy import SearchSpace, resolve
+from bonsai_xmc._selection.strategy import SearchSpace, clear_gain, resolve
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
@@ -71,7 +71,7 @@ def _gather(
     level = alone(held_out, of_usual)
     more = growth(of_half(usual), level, doublings)
     price = price_of_blend(problem.facts.n_labels, problem.facts.n_entries, more)
-    search = Trials(held_out, space.weights, space.adjustments, price, params.get("clear_gain", 0.0))
+    search = Trials(held_out, space.weights, space.adjustments, price, clear_gain(problem.facts))
     search.add(usual, Candidates(held_out, of_usual, of_trees))
     search.accept()
     for C in space.costs[1:]:

@@ -22,13 +22,13 @@ from bonsai_xmc._base.random import seed_of, shuffled
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import Labels, labels_of
 from bonsai_xmc._data.rows import training_rows
-from bonsai_xmc._selection.strategy import resolve, usual_C
-from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, for_choices, make_plan
+from bonsai_xmc._selection.strategy import resolve
+from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
 from bonsai_xmc._text.title import ROWS, SHORT, measure
-from bonsai_xmc._training.train import make_problem, train
+from bonsai_xmc._training.train import TextFacts, make_problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
 
@@ -296,9 +296,9 @@ class _Search:
         X = self._matrix(sample, settings)
         n = sample.n_training
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
-        if given["C"] == AUTO:
-            given["C"] = usual_C(given | for_choices(self._plan(settings)))
-        problem = make_problem(training_rows(X[:n], "X"), labels_of(sample.labels[:n]), None, "input", None)
+        plan = self._plan(settings)
+        texts = TextFacts(len(plan.texts), len(plan.blocks))
+        problem = make_problem(training_rows(X[:n], "X"), labels_of(sample.labels[:n]), texts=texts)
         model, _ = train(problem, resolve(given, problem.facts), given["random_state"], Work(self._threads))
         held_out = training_rows(X[n:], "X").rows
         options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0, "path_weight": 0.0}

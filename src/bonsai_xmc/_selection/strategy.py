@@ -27,6 +27,13 @@ FREQUENT_SHARE = 0.02
 # C, where nothing else is chosen, for each loss. The logistic loss is flatter: at C = 1 its classifiers of
 # unit rows are regularised too much (docs/algorithm.md).
 _USUAL_C: Mapping[str, float] = {"squared_hinge": 1.0, "logistic": 10.0}
+# What that is multiplied by where rows are made of blocks of several texts. Rows have unit length, so that
+# each block is shorter the more there are; C makes up for that. Blocks of one text say much the same: nothing
+# has to be made up for (chosen on titles of yso-sv and TIBKAT).
+_C_OF_TEXTS = 1.5
+# Points by which a larger logit adjustment must be better where there are several blocks: on all rows the
+# best one is smaller than on the part of them that the choice is made on.
+_CLEAR_GAIN = 0.05
 # Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
 USUAL_BLEND_WEIGHT = 0.3
 
@@ -61,7 +68,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     needs_one_vs_rest = (
         classifiers == "blend"
         or params["search"] == "exact"
-        or _has_label_texts(params)
+        or facts.label_texts
         or bool(_one_vs_rest_params(params))
     )
     weights = tuple(
@@ -70,7 +77,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
     smaller = (_USUAL_C[params["loss"]] * share for share in held_out.SMALLER_COSTS)
-    costs = (usual_C(params), *smaller)
+    costs = (_usual_C(params, facts), *smaller)
     tried = SearchSpace(
         costs if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
@@ -93,7 +100,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
     holds_bias = one_vs_rest and not facts.dense and params["loss"] == "squared_hinge"
     bias = _or(params["bias"], -1.0 if holds_bias else "learn")
     node_C = _USUAL_C[params["loss"]]
-    C = usual_C(params) if one_vs_rest else node_C
+    C = _usual_C(params, facts) if one_vs_rest else node_C
     found = evidence.setting if evidence is not None and one_vs_rest else held_out.Setting(C, 0.0, 0.0)
     blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
@@ -183,7 +190,7 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
         return "one_vs_rest", 'search="index" needs one-vs-rest classifiers'
     cost = f"{facts.n_labels:,} labels × {facts.n_entries:,} entries of {'dense ' if facts.dense else ''}X"
     limit = MAX_DENSE_PAIRS if facts.dense else MAX_PAIRS
-    if params["search"] != "exact" and not _has_label_texts(params):
+    if params["search"] != "exact" and not facts.label_texts:
         if facts.dense and params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS:
             return "leaf", f"X is dense, and {facts.n_labels:,} labels are too many to score all of them"
         if facts.n_labels * facts.n_entries > limit and not _rows_are_searched(params, facts):
@@ -208,14 +215,14 @@ def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
     return facts.n_labels >= MIN_SEARCHED_LABELS and can_index and _active_set_problem(params) is None
 
 
-def usual_C(params: Mapping[str, Any]) -> float:
-    """C of one-vs-rest where nothing else is chosen: larger where rows are made of blocks of texts."""
-    return _USUAL_C[params["loss"]] * float(params.get("usual_C", 1.0))
+def _usual_C(params: Mapping[str, Any], facts: Facts) -> float:
+    """C of one-vs-rest where nothing else is chosen."""
+    return _USUAL_C[params["loss"]] * (_C_OF_TEXTS if facts.n_texts > 1 else 1.0)
 
 
-def _has_label_texts(params: Mapping[str, Any]) -> bool:
-    """Whether labels lean on their texts, which only one-vs-rest classifiers can."""
-    return params.get("label_texts") is not None
+def clear_gain(facts: Facts) -> float:
+    """Points by which a larger logit adjustment must be better than a smaller one."""
+    return _CLEAR_GAIN if facts.n_blocks > 1 else 0.0
 
 
 def _by_evidence(facts: Facts, evidence: Evidence | None) -> tuple[str, str]:

@@ -213,23 +213,6 @@ def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
     return tuple(sorted(merged, key=lambda block: texts.index(block.text)))
 
 
-# What C = "auto" is multiplied by in one-vs-rest classifiers of blocks of several texts. Rows have unit
-# length, so that each block is shorter the more there are; C makes up for that (chosen on the same rows).
-# Blocks of one text say much the same: nothing has to be made up for (chosen on titles of yso-sv and TIBKAT).
-_C_OF_TEXTS = 1.5
-# Points by which a larger logit adjustment must be better there: on all rows the best one is smaller than on
-# the part of them that the choice is made on.
-_CLEAR_GAIN = 0.05
-
-
-def for_choices(plan: Plan) -> dict[str, float]:
-    """What the choice of "auto" parameters goes by."""
-    return {
-        "usual_C": 1.0 if len(plan.texts) == 1 else _C_OF_TEXTS,
-        "clear_gain": 0.0 if len(plan.blocks) == 1 else _CLEAR_GAIN,
-    }
-
-
 def check_given(params: Mapping[str, Any]) -> None:
     """Raise ValueError unless an estimator takes these parameters of texts."""
     missing = {"fields", *_SETTINGS} - params.keys()

@@ -2,9 +2,9 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,17 @@ _MANY_EMPTY = 0.5
 _LARGEST_COST = 1e15
 
 
+class TextFacts(NamedTuple):
+    """What is known about rows that are made of texts; the defaults stand for other rows. See `Facts`."""
+
+    n_texts: int = 1
+    n_blocks: int = 1
+    label_texts: bool = False
+
+
+NO_TEXTS = TextFacts()
+
+
 @dataclass(frozen=True)
 class Problem:
     """What there is to learn from."""
@@ -40,6 +51,7 @@ class Problem:
     weights: Array | None  # float32, above 0; None: all rows weigh 1
     representation: Any  # "input", "output", "joint", or the user's label vectors
     tree: Any  # the user's tree or trees, or None
+    texts: TextFacts
 
     @property
     def facts(self) -> Facts:
@@ -51,12 +63,13 @@ class Problem:
             dense=self.rows.dense,
             negative=self.rows.negative,
             n_positives=len(self.labels.indices),
+            **self.texts._asdict(),
         )
 
     def take(self, rows: Array) -> "Problem":
         """The same problem on some of its rows."""
         weights = None if self.weights is None else self.weights[rows]
-        return Problem(self.rows.take(rows), self.labels.take(rows), weights, self.representation, self.tree)
+        return replace(self, rows=self.rows.take(rows), labels=self.labels.take(rows), weights=weights)
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,12 @@ class Report:
 
 
 def make_problem(
-    rows: TrainingRows, labels: Labels, weights: Array | None, representation: Any, tree: Any
+    rows: TrainingRows,
+    labels: Labels,
+    weights: Array | None = None,
+    representation: Any = "input",
+    tree: Any = None,
+    texts: TextFacts = NO_TEXTS,
 ) -> Problem:
     """A problem without the rows of weight 0."""
     if labels.n_rows != rows.n_rows:
@@ -88,7 +106,7 @@ def make_problem(
         rows, labels, weights = rows.take(used).by_density(), labels.take(used), weights[used]
     if weights is not None and (weights == 1).all():
         weights = None
-    problem = Problem(rows, labels, weights, representation, tree)
+    problem = Problem(rows, labels, weights, representation, tree, texts)
     if not len(problem.labels.indices):
         raise ValueError("Y holds no label at all; there is nothing to learn")
     return problem
