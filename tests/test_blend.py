@@ -168,3 +168,10 @@ def test_what_does_not_fit(data):
         Bonsai(classifiers="blend", search="beam").fit(X, Y)
     with says('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it'):
         Bonsai(path_weight=0.5).fit(X, Y)
+
+
+def test_a_number_of_probes_does_not_hinder_the_choice_on_held_out_rows():
+    data = datasets.make_xmc(n_rows=1200, n_features=300, n_labels=150, random_state=0)
+    model = Bonsai(classifiers="blend", search="index", n_probe=1, threshold=0.5)
+    model.fit(data.X_train, data.Y_train)
+    assert model.search_ == "index" and model.strategy_.evidence
