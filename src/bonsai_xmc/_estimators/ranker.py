@@ -290,6 +290,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
         >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
         >>> why = Bonsai().fit(X, Y).explain([0, 0, 2], "blue")
@@ -317,6 +318,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> X = [[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]
         >>> Y = [["red"], ["green"], ["red", "green"], ["blue"]]
         >>> answer = Bonsai().fit(X, Y).why_not([0, 0, 2], "red")
@@ -354,6 +356,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["red", "blue"]])
         >>> model.drop(["blue"]).classes_.tolist()
         ['green', 'red']
@@ -378,6 +381,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> model = Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]])
         >>> model.rename({"red": "crimson"}).classes_.tolist()
         ['green', 'crimson']
@@ -399,6 +403,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> model = Bonsai().fit([[1, 0], [0, 1], [1, 1]], [["red"], ["green"], ["crimson"]])
         >>> model.merge(["red", "crimson"], into="red").classes_.tolist()
         ['red', 'green']
@@ -426,6 +431,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         Examples
         --------
+        >>> from bonsai_xmc import Bonsai
         >>> model = Bonsai(classifiers="one_vs_rest", keep_rows=True)
         >>> model = model.fit([[1, 0, 0], [0, 1, 0]], [["red"], ["green"]])
         >>> model = model.learn([[0, 0, 1], [1, 0, 1]], [["blue"], ["red", "blue"]])
