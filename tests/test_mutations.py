@@ -310,6 +310,11 @@ def leaves_are_65(flags):
         ),
         ("texts", in_json("text", "given", value={"fields": None}), "text.given has no key 'char_ngrams'"),
         ("texts", in_json("text", "given", "word_ngrams", value={"1": "x"}), "a weight is a number"),
+        (
+            "texts",
+            in_json("text", "given", "word_ngrams", value=2**31),
+            "word_ngrams is 2147483648, but an order",
+        ),
         ("texts", in_json("text", "plan", "blocks", 0, "weight", value="x"), r"blocks\[0\].weight is 'x'"),
         (
             "texts",

@@ -11,6 +11,7 @@ from bonsai_xmc._base.params import plain
 
 ANALYZERS = ("word", "char", "char_wb")
 AUTO = "auto"
+_MAX_ORDER = 32
 
 # Names of fields that hold a title.
 TITLES = ("title", "titel", "titre", "titolo", "título", "headline", "heading", "name")
@@ -90,6 +91,8 @@ def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
     if value is None:
         return []
     if isinstance(value, Integral) and not isinstance(value, bool):
+        if int(value) > _MAX_ORDER:
+            raise ValueError(f"{name} is {value}, but an order is at most {_MAX_ORDER}")
         orders = range(1, int(value) + 1) if name.endswith("word_ngrams") else [int(value)]
         value = dict.fromkeys(orders, 1.0)
     if not isinstance(value, Mapping):
@@ -98,9 +101,10 @@ def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
     for key, weight in value.items():
         ends = key if isinstance(key, tuple) else (key, key)
         whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in ends)
-        if len(ends) != 2 or not whole or not 1 <= ends[0] <= ends[1] <= 32:
+        if len(ends) != 2 or not whole or not 1 <= ends[0] <= ends[1] <= _MAX_ORDER:
             raise ValueError(
-                f"{name} has the key {key!r}, but an order is an integer from 1 to 32, or a pair of them"
+                f"{name} has the key {key!r}, but an order is an integer from 1 to {_MAX_ORDER}, or a "
+                "pair of them"
             )
         found.append((int(ends[0]), int(ends[1]), _weight(weight, f"{name}[{key!r}]")))
     return sorted(order for order in found if order[2] > 0)
