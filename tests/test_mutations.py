@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, FormatError, TextBonsai, _core
+from bonsai_xmc import Bonsai, FormatError, _core
 from bonsai_xmc._cli.report import describe, rows_of, table, tuning_of
 from bonsai_xmc._modelfile import container
 from bonsai_xmc.compat._omikuji_files import load_omikuji
+from helpers import text_bonsai
 from test_import_omikuji import sparse, write_model
 
 N_FEATURES, N_LABELS = 30, 9
@@ -57,7 +58,7 @@ def rows(seed, n=40):
 def of_texts(**params):
     words = [f"word{i % 7} other{i % 5} of {i % 3}" for i in range(30)]
     labels = [[f"a{i % 7}", f"b{i % 5}"] for i in range(30)]
-    return TextBonsai(threshold=0.5, **params).fit(words, labels), words[:4]
+    return text_bonsai(threshold=0.5, **params).fit(words, labels), words[:4]
 
 
 def of_rows(calibrated=False, merged=False, named=False, **params):
@@ -66,7 +67,7 @@ def of_rows(calibrated=False, merged=False, named=False, **params):
         Y = [[f"label {label}" for label in row] for row in Y]
     model = Bonsai(threshold=0.5, **params).fit(X, Y)
     if calibrated:
-        model.calibrate(*rows(1), groups="frequency")
+        model = model.calibrate(*rows(1), groups="frequency")
     if merged:
         model = model.merge([1, 2], 1).rename({0: 1000})
     return model, X[:4]

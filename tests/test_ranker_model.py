@@ -94,9 +94,10 @@ def test_the_default(generated):
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
     assert model.timings_.keys() == {"one-vs-rest", "threshold"}
     unpacked = Bonsai().fit(generated.X_train.toarray(), generated.Y_train)
-    assert same_model(unpacked, model)  # its rows are sparse at heart
+    assert same_model(unpacked, model)  # most of its entries are 0
     dense = Bonsai().fit(generated.X_train.toarray() + 0.01, generated.Y_train)
-    assert (dense.classifiers_, dense.search_) == ("leaf", "beam")
+    assert (dense.classifiers_, dense.search_) == ("one_vs_rest", "exact")
+    assert dense.strategy_.bias == "learn"
 
 
 def test_frequent_labels_learn_their_bias(generated):

@@ -174,7 +174,10 @@ def test_thresholds_are_those_of_python(server, folder, model):
     found = server.post("/predict", {"texts": texts, "k": 50, "threshold": "auto"})["results"]
     assert [{entry["label"] for entry in row} for row in found] == expected and any(expected)
     assert (
-        server.post("/predict", {"texts": texts, "k": 50, "threshold": model.threshold})["results"] == found
+        server.post("/predict", {"texts": texts, "k": 50, "threshold": model.classifier_.threshold})[
+            "results"
+        ]
+        == found
     )
     score = np.sort(model.top_k(texts, 1)[1][:, 0])[
         10
@@ -277,7 +280,7 @@ def test_pages_of_any_origin_may_use_annifs_interface(server):
         ("POST", "/predict", '{"text": "a", "exclude": [1]}', "json", 400, "exclude[0] must be a string"),
         ("POST", "/predict", '{"text": "a", "restrict": []}', "json", 400, "restrict is empty"),
         ("POST", "/predict", '{"text": "a", "restrict": ["b", "c"]}', "json", 404, "none of the 2 labels"),
-        ("POST", "/predict", '{"text": "a", "exclude": ["b"]}', "json", 404, "exclude: the model has none"),
+        ("POST", "/predict", '{"text": "a", "exclude": ["b"]}', "json", 404, "the model has no label 'b'"),
         ("POST", "/predict", '{"texts": ["a"], "model": "x"}', "json", 404, "no model 'x'; there are themes"),
         ("POST", "/predict", json.dumps({"texts": 51 * ["a"]}), "json", 400, "at most 50"),
         ("POST", "/predict", json.dumps({"texts": [300_000 * "a"]}), "json", 413, "at most 200,000 bytes"),

@@ -36,7 +36,7 @@ def strategy(facts=SPARSE, **params):
         (SPARSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (SPARSE, {"loss": "logistic"}, {"C": 10.0, "node_C": 10.0}),
         (SPARSE, {"loss": "logistic", "C": 2, "bias": -2}, {"C": 2.0, "node_C": 2.0, "bias": -2.0}),
-        (DENSE, {"loss": "logistic"}, {"classifiers": "leaf", "C": 10.0, "node_C": 10.0}),
+        (DENSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "C": 10.0, "node_C": 10.0}),
         (SPARSE, {"solver": "newton"}, {"tail_exponent": 0.0}),
         (SPARSE, {"bias": "learn"}, {"tail_exponent": 0.0, "bias": "learn", "frequent_share": 1.0}),
         (SPARSE, {"bias": -2}, {"tail_exponent": 0.25, "bias": -2.0, "node_bias": -2.0}),

@@ -422,7 +422,7 @@ class Bonsai(LabelRanker):
             warnings.warn(
                 "keep_rows: no rows are kept, as label trees alone cannot learn from further ones; choose "
                 'classifiers="one_vs_rest" or "blend"',
-                stacklevel=3,
+                stacklevel=4,
             )
             return None
         rows = KeptRows.make(problem.rows.rows, problem.labels, problem.weights)
@@ -441,7 +441,7 @@ class Bonsai(LabelRanker):
         if strategy.evidence:
             LOG.info("%s", strategy.evidence)
         core, report = train(problem, strategy, seed, work)
-        warn(core, report, strategy, problem.facts.n_labels, stacklevel=3)
+        warn(core, report, strategy, problem.facts.n_labels, stacklevel=4)
         threshold = FALLBACK
         if is_auto(self.threshold):
             threshold = choose_threshold(problem, strategy, core, seed, work)
