@@ -1,6 +1,6 @@
 """``bonsai demo``: from texts to labels in under a minute.
 
-Generates texts, trains, measures, saves, loads, and shows what comes out.
+Generate texts, train the default model, measure, save and load it, suggest labels, explain one of them.
 """
 
 import os
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bonsai_xmc import Bonsai, LabelTree, __version__, datasets, metrics
+from bonsai_xmc import Bonsai, TextBonsai, __version__, datasets, metrics
 
 WIDTH = 88
 K = 5
 EXAMPLE = 7  # of the training texts
+EXPLANATION = 14  # lines of it
 BOLD, ITALIC, GREEN = "1", "3", "32"
 
 # Written by hand around words of the generator's themes, in whole sentences with many words that the model
@@ -67,29 +67,23 @@ NEW_TEXTS = [
 def main(verbose: bool = True) -> dict[str, Any]:
     """Run the demonstration; returns its figures."""
     heading(f"bonsai-xmc {__version__} on generated texts")
-    data = datasets.make_texts(20_000, n_test=4_000, random_state=0)
+    data = datasets.make_texts(10_000, n_test=2_000, random_state=0)
     labels_per_text = sum(map(len, data.labels_train)) / len(data.labels_train)
     print(f"{len(data.texts_train):,} texts to train on and {len(data.texts_test):,} to test with")
     print(f"{len(data.label_names):,} labels, {labels_per_text:.1f} of them on a text; for example\n")
     show_text(data.texts_train[EXAMPLE], data.labels_train[EXAMPLE])
 
-    heading("Training")
-    vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english", dtype=np.float32)
-    X_train, X_test = vectorizer.fit_transform(data.texts_train), vectorizer.transform(data.texts_test)
+    heading("Training: TextBonsai().fit(texts, labels)")
     begin = time.perf_counter()
-    model = Bonsai.preset("bonsai-i", verbose=int(verbose)).fit(
-        X_train, data.labels_train
-    )  # names in, names out
+    model = TextBonsai(classifier=Bonsai(verbose=int(verbose))).fit(data.texts_train, data.labels_train)
     trained = time.perf_counter() - begin
-    classifiers = sum(len(tree.arrays["children"]) for tree in model.trees_)
-    print(f"{len(model.trees_)} trees, {classifiers:,} linear classifiers, {trained:.1f} s")
-
-    heading("The first tree")
-    show_tree(model.trees_[0])
+    for name, n_features, _ in model.blocks_:
+        print(f"{n_features:>7,} features of {name}")
+    print(f"{model.classifiers_} classifiers ({model.strategy_.reason.partition(';')[0]}), {trained:.1f} s")
 
     heading(f"Quality on the {len(data.texts_test):,} test texts, in percent")
     begin = time.perf_counter()
-    ids, _ = model.top_k(X_test, K)
+    ids, _ = model.top_k(data.texts_test, K)
     seconds = time.perf_counter() - begin
     report: dict[str, Any] = {"seconds": trained, "metrics": show_quality(model, ids, data)}
     print(f"\n{1e6 * seconds / len(ids):.0f} µs for the {K} best labels of a text")
@@ -99,17 +93,25 @@ def main(verbose: bool = True) -> dict[str, Any]:
         path = os.path.join(folder, "demo.bonsai")
         model.save(path)
         begin = time.perf_counter()
-        model = Bonsai.load(path)
+        model = TextBonsai.load(path)
         milliseconds = 1e3 * (time.perf_counter() - begin)
-        verdict = "the same" if np.array_equal(model.top_k(X_test, K)[0], ids) else "OTHER"
+        verdict = "the same" if np.array_equal(model.top_k(data.texts_test, K)[0], ids) else "OTHER"
         size = os.path.getsize(path) / 1e6
         print(f"{size:.1f} MB in one file, loaded in {milliseconds:.1f} ms, {verdict} predictions")
 
-        heading("Predictions for texts written by hand")
-        predictions = model.top_k_labels(vectorizer.transform([text for text, _ in NEW_TEXTS]), K)
-    for (text, labels), found in zip(NEW_TEXTS, predictions, strict=True):
-        show_text(text, labels)
-        show_predictions(found, labels)
+        heading("Predictions for texts written by hand: model.suggest(texts)")
+        predictions = model.suggest([text for text, _ in NEW_TEXTS], K)
+        for (text, labels), found in zip(NEW_TEXTS, predictions, strict=True):
+            show_text(text, labels)
+            show_predictions(found, labels)
+
+        text, (label, *_) = NEW_TEXTS[0]
+        heading(f'Why "{label}"? model.explain(text, "{label}")')
+        print("\n".join(str(model.explain(text, label)).splitlines()[:EXPLANATION]))
+
+    heading("Your own documents")
+    print("bonsai train documents.csv -o model.bonsai   # finds columns of texts and labels")
+    print("bonsai serve model.bonsai                    # a page to try it, and HTTP")
     right = sum(
         name in labels for (_, labels), found in zip(NEW_TEXTS, predictions, strict=True) for name, _ in found
     )
@@ -133,21 +135,7 @@ def show_predictions(predictions: list[tuple[str, float]], labels: list[str]) ->
     print()
 
 
-def show_tree(tree: LabelTree) -> None:
-    print(tree.summary())
-    branches = sorted(tree.nodes[0].children, key=lambda node: -node.size)
-    print(f"\nThe largest of its {len(branches)} branches, and some others:")
-    for node in branches[:: len(branches) // 6]:
-        names = textwrap.shorten(", ".join(subjects(node.names)), WIDTH - 13, placeholder=" …")
-        print(f"  {node.size:2d} labels: {names}")
-
-
-def subjects(names: list[str]) -> list[str]:
-    """Names that do not merely add to another one: "owl" instead of "owl", "owl nesting", "owl song"."""
-    return [name for name in names if not any(name.startswith(f"{other} ") for other in names)]
-
-
-def show_quality(model: Bonsai, ids: npt.NDArray[Any], data: datasets.TextDataset) -> dict[str, Any]:
+def show_quality(model: TextBonsai, ids: npt.NDArray[Any], data: datasets.TextDataset) -> dict[str, Any]:
     results = metrics.evaluate(data.labels_test, ids, data.labels_train, classes=model.classes_)
     shown = {name: value for name, value in results.items() if name.startswith(("P@", "nDCG@", "PSP@"))}
     print(metrics.format_table(shown))

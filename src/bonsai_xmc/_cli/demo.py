@@ -1,4 +1,4 @@
-"""``bonsai demo``: everything once, on generated texts."""
+"""``bonsai demo``: from texts to suggestions, on generated texts."""
 
 import argparse
 import contextlib
