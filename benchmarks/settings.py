@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("BONSAI_ISA", "portable")
+if __name__ == "__main__":
+    os.environ.setdefault("BONSAI_ISA", "portable")  # which the core reads when it is imported
 
 import numpy as np
 
