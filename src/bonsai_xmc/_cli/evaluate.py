@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._data.labels import over_classes
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets._reading import Expected, read_matrix
 from bonsai_xmc.metrics._files import parse_lines
 

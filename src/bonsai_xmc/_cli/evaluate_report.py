@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonsai_xmc import TextBonsai, metrics
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
 

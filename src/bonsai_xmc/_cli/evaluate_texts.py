@@ -8,7 +8,7 @@ from typing import Any
 
 from bonsai_xmc import metrics
 from bonsai_xmc._base.sniff import sniff
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets._documents.formats import READERS
 from bonsai_xmc.datasets._documents.problems import Problems
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bonsai_xmc import Explanation, TextBonsai, WhyNot
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._explain import html
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.verbs import explained_row

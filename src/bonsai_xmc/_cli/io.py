@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from bonsai_xmc import FormatError
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.text import load_any
 from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions

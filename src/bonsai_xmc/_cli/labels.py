@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bonsai_xmc import TextBonsai
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.labels import keys_of
 
 from .io import Inputs, check_output, save_model, writing

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.params import check
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets._reading import Expected
 from bonsai_xmc.metrics._definitions import METRICS

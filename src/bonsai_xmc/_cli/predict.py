@@ -8,7 +8,7 @@ from typing import Any
 
 from bonsai_xmc import TextBonsai
 from bonsai_xmc._base.sniff import extension
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.metrics._files import format_lines
 
 from . import models, predict_texts

@@ -7,7 +7,7 @@ import numpy as np
 
 from bonsai_xmc import LabelTree, TextBonsai
 from bonsai_xmc._base.params import OF_PREDICTION
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json

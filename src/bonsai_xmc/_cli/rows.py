@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bonsai_xmc import TextBonsai
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 
 from . import models
 from .io import Inputs

@@ -17,7 +17,7 @@ from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of, row_weights
 from bonsai_xmc._data.rows import CoreRows, TrainingRows, bytes_beside, prediction_rows, training_rows
-from bonsai_xmc._estimators.ranker import LabelRanker
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.strategy import Strategy, beam_size, is_auto

@@ -13,9 +13,9 @@ from bonsai_xmc._base.progress import Phases, Progress
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density, check_encodable
+from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai, Finish, FitOptions
 from bonsai_xmc._estimators.pipelines import model_of
-from bonsai_xmc._estimators.ranker import LabelRanker
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of

@@ -17,7 +17,7 @@ from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._text.records import columns_of
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimators.ranker import LabelRanker
+    from bonsai_xmc._estimators.base import LabelRanker
 
 Array = Any
 

@@ -12,7 +12,7 @@ from bonsai_xmc._explain.row import ExplainedRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
 
 if TYPE_CHECKING:
-    from bonsai_xmc._estimators.ranker import LabelRanker
+    from bonsai_xmc._estimators.base import LabelRanker
 
 
 def explained_row(model: "LabelRanker", x: Any) -> ExplainedRow:
