@@ -140,7 +140,7 @@ def _probes(found: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """How labels lean on their texts; nothing if they do not."""
+    """Describe the label-text prior; nothing if there is none."""
     prior = {} if texts is None else texts["prior"]
     if not prior:
         return []

@@ -327,7 +327,7 @@ class TextBonsai(LabelRanker):
 
     @property
     def label_prior_(self) -> dict[str, Any]:
-        """How labels lean on their texts: weights and offsets by number of rows; empty without texts."""
+        """Weights and offsets of the label-text prior, by number of rows; empty without texts."""
         return dict(self._text().prior)
 
     @property

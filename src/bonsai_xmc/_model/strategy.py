@@ -48,8 +48,8 @@ class Strategy:
 
     classifiers: str  # "leaf", "one_vs_rest" or "blend"
     search: str  # "beam", "exact" or "index"
-    representation: str  # "input", "output", "joint", or "custom" for label vectors of the user's
-    given_tree: bool  # trees of the user's instead of clustering
+    representation: str  # "input", "output", "joint", or "custom" for given label vectors
+    given_tree: bool  # given trees instead of clustering
     n_trees: int  # 0: no trees
     branching_factor: int
     max_leaf_size: int

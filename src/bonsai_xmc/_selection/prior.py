@@ -1,4 +1,4 @@
-"""How far labels lean on their texts: chosen on held-out rows.
+"""Choose the weights of the label-text prior on held-out rows.
 
 Classifiers of a quarter of the rows score rows that are held out. There, many labels have no row or few, so
 that each class of labels is judged by labels that are new to the model, or rare. The objective is nDCG@10
@@ -121,7 +121,7 @@ def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> 
 
 
 def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors, work: Work) -> FittedModel:
-    """What was trained on the problem, with labels that lean on their texts, as much as held-out rows say."""
+    """Apply the label-text prior to a trained model, with weights chosen on held-out rows."""
     with work.phases.together("label texts"):
         chosen = choose_prior(problem, fitted.strategy, labels.vectors, fitted.provenance.seed, work)
         threshold = float(np.clip(float(f"{fitted.threshold * chosen.threshold_ratio:.3g}"), 0, 1))

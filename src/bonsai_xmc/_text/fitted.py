@@ -117,7 +117,7 @@ class FittedText:
     label_names: tuple[str, ...] = ()  # one for each label, "" where there is none; or none at all
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
     tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
-    prior: Mapping[str, Any] = field(default_factory=dict)  # how labels lean on their texts, if they do
+    prior: Mapping[str, Any] = field(default_factory=dict)  # weights of the label-text prior, if there is one
     lengths: Mapping[str, Any] = field(default_factory=dict)  # of the texts, if they have chosen the title
 
     @classmethod
