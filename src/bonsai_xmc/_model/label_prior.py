@@ -97,7 +97,7 @@ def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
 
 
 def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: int) -> FittedModel:
-    """Apply the label-text prior to a model; labels that it lacks are added. Labels are named by their texts."""
+    """Apply the label-text prior to a model; labels that it lacks are added. Texts become names of labels."""
     forest = fitted.core.one_vs_rest
     assert fitted.text is not None and forest is not None
     own = {label: i for i, label in enumerate(fitted.classes.tolist())}
