@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from bonsai_xmc._estimators.text import TextBonsai
     from bonsai_xmc._estimators.vectorizer import TextVectorizer
     from bonsai_xmc._explain.objects import Explanation, WhyNot
-    from bonsai_xmc._model.fitted import VERSION as __version__
     from bonsai_xmc._modelfile.container import FormatError
+
+    __version__: str
 
 __all__ = [
     "Bonsai",
@@ -26,8 +27,8 @@ __all__ = [
     "metrics",
 ]
 
-# Imported when they are first asked for: programs that only may use this package, such as the command line
-# of Annif, do not pay for NumPy, SciPy and scikit-learn.
+# Imported when they are first asked for: `bonsai --help`, or programs that may never use this package, such
+# as the command line of Annif, do not pay for NumPy, SciPy and scikit-learn.
 _MODULES = {
     "Bonsai": "_estimators.bonsai",
     "Explanation": "_explain.objects",
@@ -45,7 +46,7 @@ def __getattr__(name: str) -> Any:
     elif name in ("datasets", "metrics"):
         value = importlib.import_module(f"bonsai_xmc.{name}")
     elif name == "__version__":
-        value = importlib.import_module("bonsai_xmc._model.fitted").VERSION
+        value = importlib.import_module("importlib.metadata").version("bonsai-xmc")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from bonsai_xmc._base.rules import Rule, flag, integer, nonzero_integer, number, number_between, one_of
+from bonsai_xmc._base.rules import (
+    Rule,
+    flag,
+    integer,
+    is_flag,
+    nonzero_integer,
+    number,
+    number_between,
+    one_of,
+)
 
 MAX_THREADS = 1024
 # Beyond these, products leave the range of float32.
@@ -287,13 +294,14 @@ def check(name: str, value: Any) -> None:
             "again, as in model.set_params(representation=vectors), or choose another representation"
         )
     if not rule.allows(value):
-        shown = repr(value) if np.ndim(value) == 0 else f"of type {type(value).__name__}"
+        several = getattr(value, "ndim", isinstance(value, list | tuple))
+        shown = f"of type {type(value).__name__}" if several else repr(value)
         raise ValueError(f"{name} is {shown}, but must be {rule.text}")
 
 
 def plain(value: Any) -> Any:
     """A number or a word of any type as Python's own, which files can hold; anything else as it is."""
-    if isinstance(value, bool | np.bool_):
+    if is_flag(value):
         return bool(value)
     if isinstance(value, Integral):
         return int(value)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -99,5 +97,11 @@ def one_of(*names: str) -> Rule:
     return Rule(holds, f"one of {', '.join(map(repr, names))}", str, choices=names)
 
 
+def is_flag(value: Any) -> bool:
+    """Whether a value is a bool of Python or of NumPy, which need not be imported for that."""
+    kind = type(value)
+    return kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"))
+
+
 def flag(*words: Any) -> Rule:
-    return Rule(lambda v: isinstance(v, bool | np.bool_), "True or False", None, words=words)
+    return Rule(is_flag, "True or False", None, words=words)
