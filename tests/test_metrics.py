@@ -32,6 +32,11 @@ class TestByHand:
         assert metrics.recall_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
         assert metrics.recall_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 / 3 + 1 / 2) / 4)
 
+    def test_r_precision(self):
+        # k = 1: 1/1, 0/1, 1/1; k = 3: 2/3, 1/1, 1/2; 0 for the row without labels
+        assert metrics.r_precision_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 + 0 + 1) / 4)
+        assert metrics.r_precision_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
+
     def test_f1(self):
         # k = 3: 2·2 of 3 + 3; 2·1 of 3 + 1; 2·1 of 2 + 2 (two are predicted); 0 of 1 + 0
         assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx((4 / 6 + 2 / 4 + 2 / 4 + 0) / 4)
@@ -159,6 +164,9 @@ def slow_metrics(ranking, truth, q, k):
             mean(normalised([q[l] for l in ideal], true) for _, ideal, true in pairs),
         ),
         "R": mean(len(true.intersection(row)) / len(true) if true else 0.0 for row, _, true in pairs),
+        "RP": mean(
+            len(true.intersection(row)) / min(k, len(true)) if true else 0.0 for row, _, true in pairs
+        ),
         "F1": mean(
             2 * len(true.intersection(row)) / (len(row) + len(true)) if row or true else 0.0
             for row, _, true in pairs
@@ -216,14 +224,14 @@ class TestAgainstTheDefinitions:
         ids, Y = ids_of(ranking, Y_train.shape[1]), indicator_of(truth, Y_train.shape[1])
         q = metrics.inverse_propensity(Y_train)
         plain = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}
-        plain |= {"F1": metrics.f1_at_k, "CC": metrics.correct_coverage_at_k}
+        plain |= {"F1": metrics.f1_at_k, "RP": metrics.r_precision_at_k, "CC": metrics.correct_coverage_at_k}
         weighted = {"PSP": metrics.psp_at_k, "PSnDCG": metrics.psndcg_at_k, "C": metrics.coverage_at_k}
         for k in range(1, Y.shape[1] + 1):
             result = metrics.evaluate(Y, ids, Y_train, k)
             assert result == {
                 f"{name}@{k}": 100
                 * (plain[name](Y, ids, k) if name in plain else weighted[name](Y, ids, k, q))
-                for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "F1", "C", "CC")
+                for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "RP", "F1", "C", "CC")
             }
 
     @settings(deadline=None)
@@ -273,12 +281,12 @@ class TestAgainstTheDefinitions:
 class TestEvaluate:
     def test_keys_in_order(self):
         names = list(metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), k=(1, 3)))
-        order = ("P", "nDCG", "PSP", "PSnDCG", "R", "F1", "C", "CC")
+        order = ("P", "nDCG", "PSP", "PSnDCG", "R", "RP", "F1", "C", "CC")
         assert names == [f"{name}@{k}" for name in order for k in (1, 3)]
 
     def test_without_propensities(self):
         result = metrics.evaluate(Y_TRUE, IDS, k=[3])
-        assert list(result) == ["P@3", "nDCG@3", "R@3", "F1@3", "CC@3"]
+        assert list(result) == ["P@3", "nDCG@3", "R@3", "RP@3", "F1@3", "CC@3"]
         assert result["P@3"] == pytest.approx(100 * 4 / 12)
 
     def test_given_propensities(self):

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bonsai_xmc import Bonsai, metrics
-from bonsai_xmc.metrics._definitions import judge
+from bonsai_xmc.metrics._ranking import Truth
 from bonsai_xmc.metrics._report import charts, measure
-from bonsai_xmc.metrics._truth import align
 from helpers import error_of, says, text_bonsai
 from rankings import ids_of, indicator_of, problems
 
@@ -35,27 +34,6 @@ def two(generated):
 def report(generated, two):
     half = ["first" if i < 75 else "second" for i in range(150)]
     return metrics.Report(generated.Y_test, two, generated.Y_train, by={"half": half})
-
-
-def judged_of(ranking, truth, Y_train):
-    n_labels = Y_train.shape[1]
-    Y = sp.csr_array(indicator_of(truth, n_labels))
-    q = metrics.inverse_propensity(Y_train)
-    return Y, q, judge(align(Y, ids_of(ranking, n_labels), None, [n_labels], None), q)
-
-
-@settings(deadline=None)
-@given(problems())
-def test_sums_over_rows_are_the_metrics(problem):
-    ranking, truth, Y_train = problem
-    Y, _, judged = judged_of(ranking, truth, Y_train)
-    cutoffs = range(1, Y_train.shape[1] + 1)
-    expected = metrics.evaluate(Y, ids_of(ranking, Y_train.shape[1]), Y_train, cutoffs)
-    found = measure.at(judged, list(cutoffs))
-    everything = slice(None)
-    assert {name: quotient.over(everything) for name, quotient in found.items()} == pytest.approx(
-        {name: value for name, value in expected.items() if name.partition("@")[0] in measure.OF_ROWS}
-    )
 
 
 def test_of_a_part_of_the_rows(generated, two, report):
@@ -130,14 +108,15 @@ def test_costs_are_what_is_missing(problem):
     """Up to nine labels: all of them are listed."""
     ranking, truth, Y_train = problem
     n_labels, n_rows = Y_train.shape[1], len(truth)
-    Y, _, judged = judged_of(ranking, truth, Y_train)
+    Y = sp.csr_array(indicator_of(truth, n_labels))
+    found = {"m": Truth(Y.indptr, Y.indices).rank(ids_of(ranking, n_labels))}
     k = min(5, n_labels)
     result = metrics.evaluate(Y, ids_of(ranking, n_labels), k=k)
-    missed = sum(cost.points["m"] for cost in measure.missed_labels({"m": judged}, n_rows))
+    missed = sum(cost.points["m"] for cost in measure.missed_labels(found, n_labels))
     with_labels = 100 * sum(map(bool, truth)) / n_rows
     if k == 5 or all(len(row) <= k for row in ranking):
         assert missed + result[f"R@{k}"] == pytest.approx(with_labels)
-    wrong = measure.wrong_labels({"m": judged}, n_rows)
+    wrong = measure.wrong_labels(found, n_labels)
     count = sum(label not in true for row, true in zip(ranking, truth, strict=True) for label in row[:5])
     assert sum(cost.points["m"] for cost in wrong) == pytest.approx(100 * count / (5 * n_rows))
     for cost in wrong:

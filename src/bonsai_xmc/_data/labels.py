@@ -117,11 +117,18 @@ def check_rows(n_rows: int, n_labelled: int) -> None:
         raise ValueError(f"X has {n_rows:,} rows, but Y has {n_labelled:,}; they must be equally many")
 
 
-def is_true(truth: sp.csr_array, ids: Array) -> Array:
-    """Whether each of the ranked labels of each row is a true one; False for the id −1."""
-    rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
-    keys = rows * np.int64(truth.shape[1]) + truth.indices
-    return np.isin(np.arange(len(ids))[:, None] * np.int64(truth.shape[1]) + ids, keys) & (ids >= 0)
+def is_true(truth: Any, ids: Array) -> Array:
+    """Whether each of the ranked labels of each row is a true one; False for the id −1.
+
+    `truth` has the true labels of row i in ``indices[indptr[i]:indptr[i + 1]]``, as `Labels` and sparse
+    matrices do.
+    """
+    n_labels = np.int64(max(truth.indices.max(initial=0), ids.max(initial=0))) + 1
+    rows = np.repeat(np.arange(len(ids)), np.diff(truth.indptr))
+    # linear where the labels of each row ascend; the last one is for those beyond all others
+    keys = np.append(np.sort(rows * n_labels + truth.indices, kind="stable"), -1)
+    wanted = np.arange(len(ids))[:, None] * n_labels + ids
+    return (keys[np.searchsorted(keys[:-1], wanted)] == wanted) & (ids >= 0)
 
 
 def row_weights(sample_weight: Any, n_rows: int) -> Array | None:

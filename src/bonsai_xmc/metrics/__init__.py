@@ -10,6 +10,7 @@ nDCG@k     mean of Σ_{r≤k} hit / log2(r+1), each row divided by I(i) = Σ_{r 
 PSP@k      Σ_i Σ_{r≤k} q·hit, divided by the same sum for the best ranking (true labels by descending q)
 PSnDCG@k   Σ_i Σ_{r≤k} q·hit / (log2(r+1)·I(i)), divided by the same sum for the best ranking
 R@k        mean of Σ_{r≤k} hit / |y_i|
+RP@k       mean of Σ_{r≤k} hit / min(k, |y_i|)
 F1@k       mean of 2 Σ_{r≤k} hit / (predicted labels, at most k, + |y_i|), as in Annif
 C@k        distinct labels in all top k, right or wrong, divided by the distinct labels among each row's
            k true labels of largest q (ties: smaller id). Since wrong labels count, it can exceed 100 %.
@@ -35,6 +36,7 @@ from ._evaluate import (
     precision_at_k,
     psndcg_at_k,
     psp_at_k,
+    r_precision_at_k,
     recall_at_k,
 )
 from ._files import read_predictions, write_predictions
@@ -62,6 +64,7 @@ __all__ = [
     "psndcg_at_k",
     "psp_at_k",
     "psp_scorer",
+    "r_precision_at_k",
     "read_predictions",
     "recall_at_k",
     "reliability",

@@ -1,139 +1,112 @@
-"""The definitions of the metrics: functions of predictions with their true labels, and of k."""
+"""The definitions of the metrics, each once: functions of a ranking beside the true labels, and of k."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._ranked import Floats, Ints, Ranked, by_score
-from ._truth import Aligned, Pairs
+from ._ranking import Floats, Ints, Ranking
 
 _GROUPS = ("head", "torso", "tail")
 #: Labels with fewer training rows are tail labels.
 TAIL_ROWS = 5
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Predictions with the true labels: all that any metric needs, for k up to the largest one asked for."""
+class Quotient(NamedTuple):
+    """A metric as a sum over rows, divided by another one."""
 
-    predicted: Ranked
-    hits: Ranked
-    truth: Pairs
-    n_labels: int
-    sizes: Ints  # true labels of each row
-    weights: Floats  # of the rows
-    total: float  # of the weights
-    q: Floats | None = None  # inverse propensity of each label
-    ideal: Ranked | None = None  # each row's true labels by descending q
+    part: Floats  # (n_rows,)
+    whole: Floats
 
-    def with_propensities(self) -> tuple[Floats, Ranked]:
-        if self.q is None or self.ideal is None:
-            raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
-        return self.q, self.ideal
+    def over(self, weights: Floats | None = None, rows: Any = slice(None)) -> float:
+        """The metric of all or some rows, as a fraction; 0 where nothing can be reached."""
+        part, whole = self.part[rows], self.whole[rows]
+        if weights is not None:
+            part, whole = part * weights[rows], whole * weights[rows]
+        total = float(whole.sum())
+        # a sum in another order may exceed the best by a rounding error
+        return min(1.0, float(part.sum()) / total) if total else 0.0
 
 
-def judge(aligned: Aligned, q: Floats | None = None, sample_weight: Floats | None = None) -> Judged:
-    """`q` has an entry for each of the aligned columns."""
-    truth, predicted, n_labels = aligned.truth, aligned.predicted, aligned.n_labels
-    n_rows = truth.n_rows
-    if sample_weight is not None:  # rows without weight count nowhere, not even for coverage
-        counted = sample_weight > 0
-        truth, predicted = truth.select(counted[truth.row]), predicted.select(counted[predicted.row])
-    weights = np.ones(n_rows) if sample_weight is None else sample_weight
-    keys, true_keys = (pairs.row * n_labels + pairs.label for pairs in (predicted, truth))
-    hit = np.append(true_keys, -1)[np.searchsorted(true_keys, keys)] == keys
-    sizes = np.bincount(truth.row, minlength=n_rows)
-    ideal = None if q is None else by_score(truth.row, truth.label, q[truth.label], n_rows)[0]
-    total = float(weights.sum())
-    return Judged(predicted, predicted.select(hit), truth, n_labels, sizes, weights, total, q, ideal)
+def _mean(values: Floats) -> Quotient:
+    return Quotient(values, np.ones(len(values)))
 
 
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0
+def _hits(ranking: Ranking, k: int) -> Ints:
+    """True labels among the k best of each row."""
+    return np.count_nonzero(ranking.is_true[:, :k], axis=1)
 
 
-def _weight_of_hits(hits: Ranked, judged: Judged, k: int) -> float:
-    return float(np.sum(judged.weights[hits.row[hits.rank < k]]))
+def _precision(ranking: Ranking, k: int) -> Quotient:
+    return Quotient(_hits(ranking, k).astype(np.float64), np.full(ranking.truth.n_rows, float(k)))
 
 
-def _precision(judged: Judged, k: int) -> float:
-    return _weight_of_hits(judged.hits, judged, k) / (judged.total * k)
+def _recall(ranking: Ranking, k: int) -> Quotient:
+    return _mean(_hits(ranking, k) / np.maximum(ranking.truth.n_true, 1))
 
 
-def _sum_of_recalls(hits: Ranked, sizes: Ints, judged: Judged, k: int) -> float:
-    """Weighted sum of the rows' recalls, 0 for those without labels."""
-    found = np.bincount(hits.row[hits.rank < k], minlength=sizes.size)
-    return float(np.sum(judged.weights * (found / np.maximum(sizes, 1))))
+def _r_precision(ranking: Ranking, k: int) -> Quotient:
+    return _mean(_hits(ranking, k) / np.clip(ranking.truth.n_true, 1, k))
 
 
-def _recall(judged: Judged, k: int) -> float:
-    return _sum_of_recalls(judged.hits, judged.sizes, judged, k) / judged.total
+def _f1(ranking: Ranking, k: int) -> Quotient:
+    taken = np.count_nonzero(ranking.ids[:, :k] >= 0, axis=1)
+    return _mean(2 * _hits(ranking, k) / np.maximum(taken + ranking.truth.n_true, 1))
 
 
-def _f1(judged: Judged, k: int) -> float:
-    hits, taken = (
-        np.bincount(entries.row[entries.rank < k], minlength=judged.sizes.size)
-        for entries in (judged.hits, judged.predicted)
-    )
-    return float(np.sum(judged.weights * (2 * hits / np.maximum(taken + judged.sizes, 1)))) / judged.total
-
-
-def _dcg(entries: Ranked, q: Floats | None, judged: Judged, k: int) -> float:
-    """Weighted sum of Σ q / log2(rank + 1) over the top k, each row divided by its unweighted ideal."""
-    top = entries.select(entries.rank < k)
+def _dcg(gains: NDArray[Any], ranking: Ranking, k: int) -> Floats:
+    """Σ gain / log2(rank + 1) over the top k of each row, divided by the row's largest with gains of 1."""
     discount = 1 / np.log2(np.arange(2, k + 2))
-    gain = discount[top.rank] / np.cumsum(discount)[np.minimum(k, judged.sizes[top.row]) - 1]
-    return float(np.sum(judged.weights[top.row] * (gain if q is None else q[top.label] * gain)))
+    ideal = np.cumsum(discount)[np.clip(ranking.truth.n_true, 1, k) - 1]
+    top = gains[:, :k]
+    return np.asarray((top * discount[: top.shape[1]]).sum(axis=1) / ideal, np.float64)
 
 
-def _ndcg(judged: Judged, k: int) -> float:
-    return min(1.0, _dcg(judged.hits, None, judged, k) / judged.total)
+def _ndcg(ranking: Ranking, k: int) -> Quotient:
+    return _mean(_dcg(ranking.is_true, ranking, k))
 
 
-def _psp(judged: Judged, k: int) -> float:
-    q, ideal = judged.with_propensities()
-    gain, best = (
-        float(np.sum(judged.weights[top.row] * q[top.label]))
-        for top in (entries.select(entries.rank < k) for entries in (judged.hits, ideal))
-    )
-    return min(1.0, _ratio(gain, best))  # a sum in another order may exceed the best by a rounding error
+def _psp(ranking: Ranking, k: int) -> Quotient:
+    return Quotient(*(some.gains[:, :k].sum(axis=1) for some in (ranking, ranking.best)))
 
 
-def _psndcg(judged: Judged, k: int) -> float:
-    q, ideal = judged.with_propensities()
-    gain, best = (_dcg(entries, q, judged, k) for entries in (judged.hits, ideal))
-    return min(1.0, _ratio(gain, best))
+def _psndcg(ranking: Ranking, k: int) -> Quotient:
+    return Quotient(*(_dcg(some.gains, some, k) for some in (ranking, ranking.best)))
 
 
-def _distinct(entries: Ranked, k: int, n_labels: int) -> int:
-    seen = np.zeros(n_labels, dtype=bool)
-    seen[entries.label[entries.rank < k]] = True
-    return int(np.count_nonzero(seen))
-
-
-def _coverage(judged: Judged, k: int) -> float:
-    _, ideal = judged.with_propensities()
-    return _ratio(_distinct(judged.predicted, k, judged.n_labels), _distinct(ideal, k, judged.n_labels))
-
-
-def _correct_coverage(judged: Judged, k: int) -> float:
-    wanted = int(np.count_nonzero(judged.truth.counts(judged.n_labels)))
-    return _ratio(_distinct(judged.hits, k, judged.n_labels), wanted)
-
-
-METRICS: dict[str, Callable[[Judged, int], float]] = {
+#: Metrics that are sums over rows: a part of the rows, or resampled rows, have them as well.
+OF_ROWS: dict[str, Callable[[Ranking, int], Quotient]] = {
     "P": _precision,
     "nDCG": _ndcg,
     "PSP": _psp,
     "PSnDCG": _psndcg,
     "R": _recall,
+    "RP": _r_precision,
     "F1": _f1,
-    "C": _coverage,
-    "CC": _correct_coverage,
 }
+#: Metrics of the labels that occur in any row.
+COVERAGE = ("C", "CC")
+METRICS = (*OF_ROWS, *COVERAGE)
 NEED_PROPENSITY = {"PSP", "PSnDCG", "C"}
+
+
+def value_of(metric: str, ranking: Ranking, k: int) -> float:
+    """A metric as a fraction."""
+    truth = ranking.truth
+    if metric in OF_ROWS:
+        return OF_ROWS[metric](ranking, k).over(truth.weights)
+    counted = np.ones(truth.n_rows, bool) if truth.weights is None else truth.weights > 0
+    if metric == "C":
+        found, wanted = (_distinct(some.ids[counted, :k]) for some in (ranking, ranking.best))
+    else:
+        found = _distinct(np.where(ranking.is_true, ranking.ids, -1)[counted, :k])
+        wanted = _distinct(truth.indices[counted[truth.rows]])
+    return found / wanted if wanted else 0.0
+
+
+def _distinct(ids: NDArray[Any]) -> int:
+    return len(np.unique(ids[ids >= 0]))
 
 
 def frequency_groups(counts: Ints) -> NDArray[np.int8]:
@@ -146,17 +119,16 @@ def frequency_groups(counts: Ints) -> NDArray[np.int8]:
     return group
 
 
-def split_by_frequency(judged: Judged, counts: Ints, cutoffs: list[int]) -> dict[str, float]:
+def split_by_frequency(ranking: Ranking, counts: Ints, cutoffs: list[int]) -> dict[str, float]:
     """P and R of each group in percent."""
-    group, n_rows = frequency_groups(counts), judged.truth.n_rows
+    group, weights = frequency_groups(counts), ranking.truth.weights
     precision: dict[str, float] = {}
     recall: dict[str, float] = {}
     for number, name in enumerate(_GROUPS):
-        hits = judged.hits.select(group[judged.hits.label] == number)
-        sizes = np.bincount(judged.truth.row[group[judged.truth.label] == number], minlength=n_rows)
-        concerned = float(np.sum(judged.weights[sizes > 0]))
+        some = ranking.among(group == number)
+        concerned = some.truth.n_true > 0
         for k in cutoffs:
-            precision[f"P@{k} {name}"] = 100.0 * _weight_of_hits(hits, judged, k) / (judged.total * k)
-            if concerned:
-                recall[f"R@{k} {name}"] = 100.0 * _sum_of_recalls(hits, sizes, judged, k) / concerned
+            precision[f"P@{k} {name}"] = 100.0 * value_of("P", some, k)
+            if concerned.any() if weights is None else weights[concerned].any():
+                recall[f"R@{k} {name}"] = 100.0 * _recall(some, k).over(weights, concerned)
     return precision | recall

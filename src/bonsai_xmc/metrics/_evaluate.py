@@ -1,14 +1,15 @@
 """`evaluate`, and a function for each metric."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from . import _propensity
-from ._definitions import METRICS, NEED_PROPENSITY, judge, split_by_frequency
-from ._ranked import Floats
+from ._definitions import METRICS, NEED_PROPENSITY, split_by_frequency, value_of
+from ._ranking import Floats, Ranking
 from ._truth import Aligned, align
 
 
@@ -83,21 +84,18 @@ def evaluate(
     if by_frequency and Y_train is None:
         raise ValueError("by_frequency=True needs Y_train, where the label frequencies come from")
     aligned = align(Y_true, predictions, Y_train, cutoffs, classes)
-    counts = None if aligned.train is None else aligned.train.counts(aligned.n_labels)
-    q: Floats | None
-    if inv_propensity is None and aligned.train is not None and counts is not None:
-        q = _propensity.from_counts(counts, aligned.train.n_rows, A, B)
-    else:
-        q = _checked_propensity(inv_propensity, aligned)
-    judged = judge(aligned, q, _checked_weights(sample_weight, aligned.truth.n_rows))
+    q = _checked_propensity(inv_propensity, aligned)
+    if q is None and aligned.counts is not None and aligned.train is not None:
+        q = _propensity.from_counts(aligned.counts, aligned.train.n_rows, A, B)
+    ranking = _ranking(aligned, q, sample_weight)
     result = {
-        f"{name}@{cutoff}": 100.0 * metric(judged, cutoff)
-        for name, metric in METRICS.items()
-        if name not in NEED_PROPENSITY or q is not None
+        f"{metric}@{cutoff}": 100.0 * value_of(metric, ranking, cutoff)
+        for metric in METRICS
+        if metric not in NEED_PROPENSITY or q is not None
         for cutoff in cutoffs
     }
-    if by_frequency and counts is not None:
-        result |= split_by_frequency(judged, counts, cutoffs)
+    if by_frequency and aligned.counts is not None:
+        result |= split_by_frequency(ranking, aligned.counts, cutoffs)
     return result
 
 
@@ -113,9 +111,13 @@ def at_k(
     """One metric at one k, as a fraction."""
     cutoffs = _cutoffs((k,))
     aligned = align(Y_true, predictions, None, cutoffs, classes)
-    q = _checked_propensity(inv_propensity, aligned)
-    judged = judge(aligned, q, _checked_weights(sample_weight, aligned.truth.n_rows))
-    return float(METRICS[metric](judged, cutoffs[0]))
+    ranking = _ranking(aligned, _checked_propensity(inv_propensity, aligned), sample_weight)
+    return value_of(metric, ranking, cutoffs[0])
+
+
+def _ranking(aligned: Aligned, q: Floats | None, sample_weight: Any) -> Ranking:
+    weights = _checked_weights(sample_weight, aligned.truth.n_rows)
+    return replace(aligned.truth, weights=weights, q=q).rank(aligned.ids)
 
 
 def _cutoffs(k: int | Iterable[int]) -> list[int]:
@@ -155,124 +157,65 @@ def _checked_weights(given: Any, n_rows: int) -> Floats | None:
     return weights
 
 
-def precision_at_k(
-    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
-) -> float:
-    """P@k as a fraction; arguments as in `evaluate`.
+class MetricAtK(Protocol):
+    """A metric at one k; arguments as in `evaluate`."""
+
+    def __call__(
+        self,
+        Y_true: Any,
+        predictions: Any,
+        k: int,
+        inv_propensity: Any = None,
+        *,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> float: ...
+
+
+def _metric(metric: str, name: str, what: str, example: str, result: str) -> MetricAtK:
+    """Return the function of a metric; the example is what its arguments may look like."""
+
+    def function(
+        Y_true: Any,
+        predictions: Any,
+        k: int,
+        inv_propensity: Any = None,
+        *,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> float:
+        return at_k(metric, Y_true, predictions, k, inv_propensity, classes, sample_weight)
+
+    function.__name__ = function.__qualname__ = name
+    needs = "; `inv_propensity` holds one number for each label" if metric in NEED_PROPENSITY else ""
+    function.__doc__ = f"""{metric}@k, {what}; arguments as in `evaluate`{needs}.
 
     >>> import numpy as np
     >>> from bonsai_xmc import metrics
-    >>> metrics.precision_at_k(np.array([[1, 0, 0]]), np.array([[0, 2]]), k=2)
-    0.5
+    >>> metrics.{name}({example})
+    {result}
     """
-    return at_k("P", Y_true, predictions, k, None, classes, sample_weight)
+    return function
 
 
-def ndcg_at_k(
-    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
-) -> float:
-    """nDCG@k as a fraction; arguments as in `evaluate`.
+_SHARE = "as a fraction"
+_OF_BEST = "as a fraction of the best possible"
+_ONE, _TWO = "np.array([[1, 0, 0, 0]])", "np.array([[1, 1]])"
+_ROWS = "np.array([[1, 0], [0, 1]]), np.array([[0], [0]]), k=1"
+_RARE = f"{_TWO}, np.array([[0]]), k=1, inv_propensity=[1.0, 4.0]"
 
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.ndcg_at_k(np.array([[1, 0, 0]]), np.array([[2, 1, 0]]), k=3)
-    0.5
-    """
-    return at_k("nDCG", Y_true, predictions, k, None, classes, sample_weight)
-
-
-def recall_at_k(
-    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
-) -> float:
-    """R@k as a fraction; arguments as in `evaluate`.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.recall_at_k(np.array([[1, 1, 0]]), np.array([[0, 2]]), k=2)
-    0.5
-    """
-    return at_k("R", Y_true, predictions, k, None, classes, sample_weight)
-
-
-def f1_at_k(
-    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
-) -> float:
-    """F1@k as a fraction; arguments as in `evaluate`.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.f1_at_k(np.array([[1, 0, 0, 0]]), np.array([[0, 2, 3]]), k=3)
-    0.5
-    """
-    return at_k("F1", Y_true, predictions, k, None, classes, sample_weight)
-
-
-def psp_at_k(
-    Y_true: Any,
-    predictions: Any,
-    k: int,
-    inv_propensity: Any,
-    *,
-    classes: Any = None,
-    sample_weight: Any = None,
-) -> float:
-    """PSP@k as a fraction of the best possible; `inv_propensity` holds one number for each label.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.psp_at_k(np.array([[1, 1]]), np.array([[0]]), k=1, inv_propensity=[1.0, 4.0])
-    0.25
-    """
-    return at_k("PSP", Y_true, predictions, k, inv_propensity, classes, sample_weight)
-
-
-def psndcg_at_k(
-    Y_true: Any,
-    predictions: Any,
-    k: int,
-    inv_propensity: Any,
-    *,
-    classes: Any = None,
-    sample_weight: Any = None,
-) -> float:
-    """PSnDCG@k as a fraction of the best possible; `inv_propensity` holds one number for each label.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.psndcg_at_k(np.array([[1, 1]]), np.array([[0]]), k=1, inv_propensity=[1.0, 4.0])
-    0.25
-    """
-    return at_k("PSnDCG", Y_true, predictions, k, inv_propensity, classes, sample_weight)
-
-
-def coverage_at_k(
-    Y_true: Any,
-    predictions: Any,
-    k: int,
-    inv_propensity: Any,
-    *,
-    classes: Any = None,
-    sample_weight: Any = None,
-) -> float:
-    """C@k as a ratio, which exceeds 1 if many wrong labels are predicted.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> Y = np.array([[1, 0], [1, 0]])
-    >>> metrics.coverage_at_k(Y, np.array([[0], [1]]), k=1, inv_propensity=[1.0, 1.0])
-    2.0
-    """
-    return at_k("C", Y_true, predictions, k, inv_propensity, classes, sample_weight)
-
-
-def correct_coverage_at_k(
-    Y_true: Any, predictions: Any, k: int, *, classes: Any = None, sample_weight: Any = None
-) -> float:
-    """CC@k as a fraction: true labels of the test set that some row has correctly in its top k.
-
-    >>> import numpy as np
-    >>> from bonsai_xmc import metrics
-    >>> metrics.correct_coverage_at_k(np.array([[1, 0], [0, 1]]), np.array([[0], [0]]), k=1)
-    0.5
-    """
-    return at_k("CC", Y_true, predictions, k, None, classes, sample_weight)
+precision_at_k = _metric("P", "precision_at_k", _SHARE, f"{_ONE}, np.array([[0, 2]]), k=2", "0.5")
+ndcg_at_k = _metric("nDCG", "ndcg_at_k", _SHARE, f"{_ONE}, np.array([[2, 1, 0]]), k=3", "0.5")
+recall_at_k = _metric("R", "recall_at_k", _SHARE, f"{_TWO}, np.array([[0]]), k=1", "0.5")
+r_precision_at_k = _metric("RP", "r_precision_at_k", _SHARE, f"{_TWO}, np.array([[0]]), k=1", "1.0")
+f1_at_k = _metric("F1", "f1_at_k", _SHARE, f"{_ONE}, np.array([[0, 2, 3]]), k=3", "0.5")
+psp_at_k = _metric("PSP", "psp_at_k", _OF_BEST, _RARE, "0.25")
+psndcg_at_k = _metric("PSnDCG", "psndcg_at_k", _OF_BEST, _RARE, "0.25")
+coverage_at_k = _metric(
+    "C",
+    "coverage_at_k",
+    "above 1 if wrong labels are many",
+    f"{_ROWS}, inv_propensity=[1, 1]",
+    "0.5",
+)
+correct_coverage_at_k = _metric("CC", "correct_coverage_at_k", _SHARE, _ROWS, "0.5")

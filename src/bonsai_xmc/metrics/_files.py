@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bonsai_xmc._base.files import PathLike, opened, replacing_text
 
-from ._ranked import Floats, Ints, by_score, check_labels, from_ids
+from ._ranking import Floats, Ints, best_first, check_ids, check_labels
 
 _BLOCK_ROWS = 4096  # rows written at a time: few Python objects
 
@@ -50,14 +50,8 @@ def read_predictions(path: PathLike, k: int | None = None) -> tuple[NDArray[np.i
     if k is not None and k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     file = parse(path)
-    ranked, order = by_score(file.row, file.label, file.score, file.shape[0])
-    width = int(ranked.rank.max(initial=-1)) + 1
-    top = ranked.rank < (k or width)
-    place = ranked.row[top], ranked.rank[top]
-    ids = np.full((file.shape[0], min(width, k or width)), -1, dtype=np.int32)
-    scores = np.zeros(ids.shape, dtype=np.float32)
-    ids[place], scores[place] = ranked.label[top], file.score[order][top]
-    return ids, scores
+    ids, scores = best_first(file.row, file.label, file.score, file.shape[0], k)
+    return ids.astype(np.int32), scores.astype(np.float32)
 
 
 def parse(path: PathLike) -> PredictionFile:
@@ -126,7 +120,7 @@ def write_predictions(path: PathLike, ids: Any, scores: Any, n_labels: int) -> N
 def format_lines(ids: Any, scores: Any, n_labels: int) -> Iterator[bytes]:
     """The lines of a prediction file; the arguments are checked before the first one."""
     ids, scores, n_labels = np.asarray(ids), np.asarray(scores, dtype=np.float64), index(n_labels)
-    from_ids(ids, n_labels)
+    check_ids(ids, n_labels)
     if scores.shape != ids.shape:
         raise ValueError(f"ids and scores must have one shape, got {ids.shape} and {scores.shape}")
     filled = ids != -1

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._ranked import Floats
+from ._ranking import Floats
 from ._truth import label_counts
 
 _WIKIPEDIA, _AMAZON, OTHERS = (0.5, 0.4), (0.6, 2.6), (0.55, 1.5)

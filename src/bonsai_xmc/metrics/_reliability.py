@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._definitions import judge
-from ._ranked import Floats, Ints
+from ._ranking import Floats, Ints
 from ._truth import align
 
 N_BINS = 15
@@ -64,11 +63,9 @@ def reliability(
     ids, scores = np.asarray(ids), np.asarray(scores)
     if ids.shape != scores.shape:
         raise ValueError(f"ids have shape {ids.shape}, but scores have {scores.shape}; take both from top_k")
-    judged = judge(align(Y_true, ids, None, [k], classes))
-    right = np.zeros(ids.shape, bool)
-    right[judged.hits.row, judged.hits.rank] = True
+    aligned = align(Y_true, ids, None, [k], classes)
     found = ids[:, :k] >= 0
-    return in_bins(scores[:, :k][found], right[:, :k][found], n_bins)
+    return in_bins(scores[:, :k][found], aligned.truth.rank(aligned.ids).is_true[found], n_bins)
 
 
 def in_bins(scores: NDArray[Any], right: NDArray[np.bool_], n_bins: int = N_BINS) -> Reliability:

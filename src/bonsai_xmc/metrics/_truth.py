@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,24 +12,9 @@ from numpy.typing import NDArray
 from bonsai_xmc._data.labels import column_names, indicator, is_matrix, label_rows
 
 from ._files import PredictionFile, parse
-from ._ranked import Ints, Ranked, by_score, check_labels, from_ids, in_row
+from ._ranking import Ints, Truth, best_first, check_ids, check_labels, in_row
 
 _WIDE = 10_000_000  # labels from which arrays with an entry for each label are avoided
-
-
-class Pairs(NamedTuple):
-    """The ones of an indicator matrix, ordered by row, then label."""
-
-    row: Ints
-    label: Ints
-    n_rows: int
-
-    def counts(self, n_labels: int) -> Ints:
-        """Rows of each label."""
-        return np.bincount(self.label, minlength=n_labels)
-
-    def select(self, mask: NDArray[np.bool_]) -> "Pairs":
-        return self._replace(row=self.row[mask], label=self.label[mask])
 
 
 class Columns:
@@ -80,12 +66,17 @@ class Columns:
 class Aligned(NamedTuple):
     """Everything over the same `n_labels` columns."""
 
-    truth: Pairs
-    train: Pairs | None
-    predicted: Ranked
+    truth: Truth
+    ids: Ints  # the best labels, best first
+    train: Truth | None
     n_labels: int
     n_columns: int  # before columns that nothing uses were left out
     used: Ints | None  # the original columns of the labels, where some were left out
+
+    @property
+    def counts(self) -> Ints | None:
+        """Training rows of each label."""
+        return None if self.train is None else np.bincount(self.train.indices, minlength=self.n_labels)
 
 
 def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes: Any) -> Aligned:
@@ -111,20 +102,20 @@ def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes
             )
         columns.sort(row for rows in (*listed.values(), ranked_lists) for row in rows)
     truth, train = (
-        None if Y is None else _pairs(Y, listed.get(name), columns, name)
+        None if Y is None else _sets(Y, listed.get(name), columns, name)
         for name, Y in (("Y_true", Y_true), ("Y_train", Y_train))
     )
     assert truth is not None
     if truth.n_rows == 0:
         raise ValueError("Y_true must have at least one row")
     if ranked_lists is None:
-        ranked, n_rows, width, name = _ranking(predictions, columns.n_known or 0, max(k))
+        ids, name = _ranking(predictions, columns.n_known or 0, max(k))
     else:
-        ranked, n_rows, width, name = _ranked_lists(columns.of_lists(ranked_lists, "predictions"))
-    if n_rows != truth.n_rows:
-        raise ValueError(f"{name} has {n_rows} rows, but Y_true has {truth.n_rows}")
-    _check_cutoffs(k, len(columns), width, name)
-    return _compact(truth, train, ranked.select(ranked.rank < max(k)), len(columns))
+        ids, name = _ranked_lists(columns.of_lists(ranked_lists, "predictions")), "predictions"
+    if len(ids) != truth.n_rows:
+        raise ValueError(f"{name} has {len(ids)} rows, but Y_true has {truth.n_rows}")
+    _check_cutoffs(k, len(columns), ids.shape[1], name)
+    return _compact(truth, train, ids[:, : max(k)], len(columns))
 
 
 def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
@@ -133,10 +124,10 @@ def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
     rows = None if is_matrix(Y) else label_rows(Y, "Y_train")
     if rows is not None and classes is None:
         columns.sort(rows)
-    pairs = _pairs(Y, rows, columns, "Y_train")
+    train = _sets(Y, rows, columns, "Y_train")
     if columns.n_known is not None and len(columns) > columns.n_known:
         raise ValueError("Y_train holds labels that are not in classes")
-    return pairs.counts(len(columns)), pairs.n_rows
+    return np.bincount(train.indices, minlength=len(columns)), train.n_rows
 
 
 def check_order(Y_true: Any, predictions: Any) -> None:
@@ -173,19 +164,20 @@ def _is_zero_one(value: Any) -> bool:
     return entries.dtype.kind in "biuf" and bool(((entries == 0) | (entries == 1)).all())
 
 
-def _pairs(Y: Any, rows: list[list[Any]] | None, columns: Columns, name: str) -> Pairs:
+def _sets(Y: Any, rows: list[list[Any]] | None, columns: Columns, name: str) -> Truth:
     if rows is None:
         matrix, names = indicator(Y, name), column_names(Y)
-        row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        label = matrix.indices.astype(np.int64)
         if names is not None and columns.has_names:
-            label = np.array(columns.of_lists([names.tolist()], name)[0], np.int64)[label]
-            order = np.lexsort((label, row))
-            return Pairs(row[order], label[order], matrix.shape[0])
-        columns.of_matrix(matrix.shape[1], name)
-        return Pairs(row, label, matrix.shape[0])
+            place = np.array(columns.of_lists([names.tolist()], name)[0], np.int64)
+            parts = (matrix.data, place[matrix.indices], matrix.indptr)
+            matrix = sp.csr_array(parts, shape=(matrix.shape[0], len(columns)))
+            matrix.sort_indices()
+        else:
+            columns.of_matrix(matrix.shape[1], name)
+        return Truth(matrix.indptr, matrix.indices)
     ids = [sorted(set(row)) for row in columns.of_lists(rows, name)]
-    return Pairs(*_flat(ids), len(ids))
+    row, label = _flat(ids)
+    return Truth(np.searchsorted(row, np.arange(len(ids) + 1)), label)
 
 
 def _flat(ids: list[list[int]]) -> tuple[Ints, Ints]:
@@ -209,43 +201,44 @@ def _label_lists(predictions: Any) -> list[list[Any]] | None:
     return label_rows(rows, "predictions")
 
 
-def _ranked_lists(ids: list[list[int]]) -> tuple[Ranked, int, int, str]:
-    row, label = _flat(ids)
+def _ranked_lists(rows: list[list[int]]) -> Ints:
+    row, label = _flat(rows)
     check_labels(row, label, int(label.max(initial=0)) + 1)
-    starts = np.cumsum([0, *map(len, ids[:-1])])
-    return Ranked(row, np.arange(len(row)) - starts[row], label), len(ids), max(map(len, ids)), "predictions"
+    return best_first(row, label, np.zeros(len(row)), len(rows))[0]
 
 
-def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ranked, int, int, str]:
-    """Ranked labels out of ids, scores or a file; the number of rows, the width, and what to call them."""
+def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ints, str]:
+    """The k best labels out of ids, scores or a file, and what to call them."""
     if isinstance(predictions, str | os.PathLike):
         predictions = parse(predictions)
+    name, entries = "predictions", None
     if isinstance(predictions, PredictionFile):
-        ranked = by_score(predictions.row, predictions.label, predictions.score, predictions.shape[0])[0]
-        shape, name = predictions.shape, predictions.name
+        name, entries = predictions.name, (predictions.row, predictions.label, predictions.score)
     elif sp.issparse(predictions):
-        ranked, shape, name = _from_scores(predictions), cast(Any, predictions).shape, "predictions"
+        entries = _stored_scores(predictions)
     elif isinstance(predictions, tuple):
         raise ValueError(
             "predictions is a tuple; from top_k(X, k) take the first of the two arrays, the label ids"
         )
-    else:
-        try:
-            ids = np.asarray(predictions)
-        except ValueError:
-            raise ValueError("predictions: rows differ in length; fill them up with -1") from None
-        if ids.dtype.kind in "OUT":
-            raise ValueError(
-                "predictions hold label names, but Y_true is a matrix without names; pass the labels of its "
-                "columns as classes, as in classes=model.classes_"
-            )
-        return from_ids(ids, n_labels, k), ids.shape[0], ids.shape[1], "predictions"
-    if shape[1] != n_labels:
-        raise ValueError(f"{name} has {shape[1]} labels, but Y_true has {n_labels}")
-    return ranked, shape[0], int(ranked.rank.max(initial=-1)) + 1, name
+    if entries is not None:
+        n_rows, n_columns = predictions.shape
+        if n_columns != n_labels:
+            raise ValueError(f"{name} has {n_columns} labels, but Y_true has {n_labels}")
+        return best_first(*entries, n_rows, k)[0], name
+    try:
+        ids = np.asarray(predictions)
+    except ValueError:
+        raise ValueError("predictions: rows differ in length; fill them up with -1") from None
+    if ids.dtype.kind in "OUT":
+        raise ValueError(
+            "predictions hold label names, but Y_true is a matrix without names; pass the labels of its "
+            "columns as classes, as in classes=model.classes_"
+        )
+    return check_ids(ids, n_labels, k), name
 
 
-def _from_scores(scores: Any) -> Ranked:
+def _stored_scores(scores: Any) -> tuple[Ints, Ints, NDArray[Any]]:
+    """Row, label and score of each entry, ordered by row, then label."""
     if scores.ndim != 2:
         raise ValueError(f"predictions must have two dimensions, got shape {scores.shape}")
     coo = scores.tocoo()  # leaves duplicate entries apart, so that they can be refused
@@ -253,9 +246,9 @@ def _from_scores(scores: Any) -> Ranked:
         raise ValueError("predictions: scores must be real numbers without NaN")
     row, label = coo.row.astype(np.int64), coo.col.astype(np.int64)
     check_labels(row, label, scores.shape[1], in_row)
-    by_label = np.lexsort((label, row))
+    order = np.lexsort((label, row))
     data = coo.data if coo.data.dtype.kind == "f" else coo.data.astype(np.float64)
-    return by_score(row[by_label], label[by_label], data[by_label], scores.shape[0])[0]
+    return row[order], label[order], data[order]
 
 
 def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str) -> None:
@@ -269,11 +262,12 @@ def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str)
         )
 
 
-def _compact(truth: Pairs, train: Pairs | None, predicted: Ranked, n_labels: int) -> Aligned:
+def _compact(truth: Truth, train: Truth | None, ids: Ints, n_labels: int) -> Aligned:
     """Leaves out the columns that nothing uses where they are so many that they would cost memory."""
     if n_labels <= _WIDE:
-        return Aligned(truth, train, predicted, n_labels, n_labels, None)
-    parts = [truth.label, predicted.label] + ([] if train is None else [train.label])
+        return Aligned(truth, ids, train, n_labels, n_labels, None)
+    parts = [truth.indices, ids[ids >= 0]] + ([] if train is None else [train.indices])
     used = np.unique(np.concatenate(parts))
-    new = lambda pairs: pairs and pairs._replace(label=np.searchsorted(used, pairs.label))
-    return Aligned(new(truth), new(train), new(predicted), len(used), n_labels, used)
+    new = lambda sets: replace(sets, indices=np.searchsorted(used, sets.indices))
+    renumbered = np.where(ids >= 0, np.searchsorted(used, ids), -1)
+    return Aligned(new(truth), renumbered, train and new(train), len(used), n_labels, used)

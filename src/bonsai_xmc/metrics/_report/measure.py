@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc.metrics._definitions import Judged
-from bonsai_xmc.metrics._ranked import Floats, Ints, Ranked
+from bonsai_xmc.metrics._definitions import NEED_PROPENSITY, OF_ROWS, Quotient
+from bonsai_xmc.metrics._ranking import Floats, Ints, Ranking
 
-# Metrics that are sums over rows: a part of the rows, or resampled rows, have them as well.
-OF_ROWS = ("P", "R", "nDCG", "F1", "PSP", "PSnDCG")
+SHOWN = ("P", "R", "nDCG", "F1", "PSP", "PSnDCG")  # metrics of rows, in the order of a report
 DEPTH = 5  # ranks that count where a report has one number only
 
 N_RESAMPLES = 1000
@@ -21,49 +20,10 @@ _N_COSTLY, _N_EXAMPLES = 10, 2
 _MOST_VALUES = 20  # of a field
 
 
-@dataclass(frozen=True, eq=False)
-class Quotient:
-    """A metric as a sum over rows, divided by another one."""
-
-    part: Floats
-    whole: Floats
-
-    def over(self, rows: Any) -> float:
-        """In percent, of some rows; 0 where nothing can be reached."""
-        whole = float(self.whole[rows].sum())
-        return 100.0 * min(1.0, float(self.part[rows].sum()) / whole) if whole else 0.0
-
-
-def by_row(judged: Judged, k: int) -> dict[str, Quotient]:
-    """The metrics of `OF_ROWS` at k; those that need propensities only where there are some."""
-    sizes, n_rows = judged.sizes, judged.sizes.size
-    one = np.ones(n_rows)
-    hits, taken = (entries.select(entries.rank < k) for entries in (judged.hits, judged.predicted))
-    n_hits, n_taken = (np.bincount(entries.row, minlength=n_rows) for entries in (hits, taken))
-    discount = 1 / np.log2(np.arange(2, k + 2))
-    best = np.cumsum(discount)[np.clip(np.minimum(k, sizes) - 1, 0, None)]
-
-    def summed(entries: Ranked, weights: Floats) -> Floats:
-        return np.bincount(entries.row, weights, n_rows).astype(np.float64)
-
-    result = {
-        "P": Quotient(n_hits / k, one),
-        "R": Quotient(n_hits / np.maximum(sizes, 1), one),
-        "nDCG": Quotient(summed(hits, discount[hits.rank]) / best, one),
-        "F1": Quotient(2 * n_hits / np.maximum(n_taken + sizes, 1), one),
-    }
-    if judged.q is not None and judged.ideal is not None:
-        q, ideal = judged.q, judged.ideal.select(judged.ideal.rank < k)
-        result["PSP"] = Quotient(summed(hits, q[hits.label]), summed(ideal, q[ideal.label]))
-        parts = [summed(entries, q[entries.label] * discount[entries.rank]) for entries in (hits, ideal)]
-        result["PSnDCG"] = Quotient(parts[0] / best, parts[1] / best)
-    return result
-
-
-def at(judged: Judged, cutoffs: Sequence[int]) -> dict[str, Quotient]:
-    """ "P@1", "P@3", …, "R@1", …: metric by metric."""
-    found = {k: by_row(judged, k) for k in cutoffs}
-    return {f"{name}@{k}": found[k][name] for name in OF_ROWS for k in cutoffs if name in found[k]}
+def at(ranking: Ranking, cutoffs: Sequence[int]) -> dict[str, Quotient]:
+    """ "P@1", "P@3", …, "R@1", …: metric by metric; those that need propensities where there are some."""
+    known = [name for name in SHOWN if name not in NEED_PROPENSITY or ranking.truth.q is not None]
+    return {f"{name}@{k}": OF_ROWS[name](ranking, k) for name in known for k in cutoffs}
 
 
 @dataclass(frozen=True)
@@ -89,8 +49,8 @@ def differences(
         drawn = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=size).astype(np.float64)
         found.append((drawn @ changes) / np.maximum(drawn @ wholes, 1e-300))
     low, high = 100 * np.percentile(np.concatenate(found), [2.5, 97.5], axis=0)
-    values = {name: second[name].over(rows) - first[name].over(rows) for name in names}
-    return {name: Difference(values[name], float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    values = [100 * (second[name].over(rows=rows) - first[name].over(rows=rows)) for name in names]
+    return {name: Difference(values[i], float(low[i]), float(high[i])) for i, name in enumerate(names)}
 
 
 def parts_of(values: Sequence[str]) -> dict[str, Ints]:
@@ -115,19 +75,17 @@ class FrequencyBin:
     recall: dict[str, float]  # by model: percentage of the occurrences that are among the five best
 
 
-def by_frequency(judged: Mapping[str, Judged], counts: Ints) -> list[FrequencyBin]:
-    truth = next(iter(judged.values())).truth
+def by_frequency(rankings: Mapping[str, Ranking], counts: Ints) -> list[FrequencyBin]:
+    truth = next(iter(rankings.values())).truth
     place = np.searchsorted(_EDGES, counts, side="right")  # 0: without training rows
+    hits = {name: place[found.ids[:, :DEPTH][found.is_true[:, :DEPTH]]] for name, found in rankings.items()}
     result = []
     for number in range(len(_EDGES) + 1):
-        labels = truth.label[place[truth.label] == number]
-        if not len(labels):
-            continue
-        recall = {}
-        for name, found in judged.items():
-            hits = found.hits.select(found.hits.rank < DEPTH)
-            recall[name] = 100.0 * int((place[hits.label] == number).sum()) / len(labels)
-        result.append(FrequencyBin(_bin_name(number), len(np.unique(labels)), len(labels), recall))
+        labels = truth.indices[place[truth.indices] == number]
+        if len(labels):
+            share = 100.0 / len(labels)
+            recall = {name: share * int(np.count_nonzero(of == number)) for name, of in hits.items()}
+            result.append(FrequencyBin(_bin_name(number), len(np.unique(labels)), len(labels), recall))
     return result
 
 
@@ -151,25 +109,31 @@ class LabelCost:
     examples: list[int] = field(default_factory=list)  # some of these rows
 
 
-def missed_labels(judged: Mapping[str, Judged], n_rows: int) -> list[LabelCost]:
+def missed_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
     """The labels that cost most of R@5: true ones that are not among the five best."""
-    truth = next(iter(judged.values())).truth
-    sizes = np.maximum(np.bincount(truth.row, minlength=n_rows), 1)
-    missed = {name: ~_found(found, truth.row, truth.label) for name, found in judged.items()}
-    return _costly(truth.row, truth.label, missed, 100 / (n_rows * sizes[truth.row]))
+    truth = next(iter(rankings.values())).truth
+    pairs = truth.rows * n_labels + truth.indices
+    missed = {name: ~np.isin(pairs, _pairs(found, n_labels, true=True)) for name, found in rankings.items()}
+    return _costly(pairs, n_labels, missed, 100 / (truth.n_rows * truth.n_true[truth.rows]))
 
 
-def wrong_labels(judged: Mapping[str, Judged], n_rows: int) -> list[LabelCost]:
+def wrong_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
     """The labels that cost most of P@5: wrong ones among the five best."""
-    row, label = _union([found.predicted for found in judged.values()])
-    first = next(iter(judged.values()))
-    true = _among(row, label, first.truth.row, first.truth.label, first.n_labels)
-    wrong = {name: _taken(found, row, label) & ~true for name, found in judged.items()}
-    return _costly(row, label, wrong, np.full(len(row), 100 / (n_rows * DEPTH)))
+    parts = [_pairs(found, n_labels, true) for found in rankings.values() for true in (True, False)]
+    pairs = np.unique(np.concatenate(parts))
+    n_rows = next(iter(rankings.values())).truth.n_rows
+    wrong = {name: np.isin(pairs, _pairs(found, n_labels, true=False)) for name, found in rankings.items()}
+    return _costly(pairs, n_labels, wrong, np.full(len(pairs), 100 / (n_rows * DEPTH)))
 
 
-def _costly(row: Ints, label: Ints, wrong: Mapping[str, Any], points: Floats) -> list[LabelCost]:
-    n_labels = int(label.max(initial=-1)) + 1
+def _pairs(ranking: Ranking, n_labels: int, true: bool) -> Ints:
+    """row · n_labels + label of the true or the wrong ones among the five best labels."""
+    row, place = np.nonzero((ranking.ids >= 0)[:, :DEPTH] & (ranking.is_true[:, :DEPTH] == true))
+    return row * n_labels + ranking.ids[row, place]
+
+
+def _costly(pairs: Ints, n_labels: int, wrong: Mapping[str, Any], points: Floats) -> list[LabelCost]:
+    row, label = np.divmod(pairs, n_labels)
     costs = {name: np.bincount(label[mask], points[mask], n_labels) for name, mask in wrong.items()}
     counts = {name: np.bincount(label[mask], minlength=n_labels) for name, mask in wrong.items()}
     n_rows = np.bincount(label, minlength=n_labels)
@@ -186,24 +150,3 @@ def _costly(row: Ints, label: Ints, wrong: Mapping[str, Any], points: Floats) ->
         for chosen in best
         if first[chosen] > 0
     ]
-
-
-def _found(judged: Judged, row: Ints, label: Ints) -> Any:
-    hits = judged.hits.select(judged.hits.rank < DEPTH)
-    return _among(row, label, hits.row, hits.label, judged.n_labels)
-
-
-def _taken(judged: Judged, row: Ints, label: Ints) -> Any:
-    taken = judged.predicted.select(judged.predicted.rank < DEPTH)
-    return _among(row, label, taken.row, taken.label, judged.n_labels)
-
-
-def _among(row: Ints, label: Ints, rows: Ints, labels: Ints, n_labels: int) -> Any:
-    return np.isin(row * n_labels + label, rows * n_labels + labels)
-
-
-def _union(parts: Sequence[Ranked]) -> tuple[Ints, Ints]:
-    """The (row, label) pairs of the five best labels of any model."""
-    top = [part.select(part.rank < DEPTH) for part in parts]
-    pairs = np.unique(np.concatenate([np.column_stack([p.row, p.label]) for p in top]), axis=0)
-    return pairs[:, 0], pairs[:, 1]

@@ -9,10 +9,9 @@ import scipy.sparse as sp
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import Judged, judge
-from bonsai_xmc.metrics._evaluate import evaluate
+from bonsai_xmc.metrics._definitions import METRICS, NEED_PROPENSITY, value_of
+from bonsai_xmc.metrics._ranking import Ranking, Truth, check_ids
 from bonsai_xmc.metrics._reliability import Reliability, reliability
-from bonsai_xmc.metrics._truth import align
 
 from . import measure, page
 from .measure import DEPTH, Difference, FrequencyBin, LabelCost
@@ -111,53 +110,60 @@ class Report:
         q = None
         if train is not None and self.label_counts is not None:
             q = _propensity.from_counts(self.label_counts, train.shape[0], A, B)
-        at_all = list(range(1, self.depth + 1))
+        true_labels = Truth(truth.indptr, truth.indices, q=q)
+        rankings = {
+            name: true_labels.rank(check_ids(ids, self.n_labels, self.depth))
+            for name, (ids, _) in ranked.items()
+        }
+        known = [metric for metric in METRICS if metric not in NEED_PROPENSITY or q is not None]
         self.curves = {
-            name: evaluate(truth, ids, k=at_all, inv_propensity=q) for name, (ids, _) in ranked.items()
+            name: {
+                f"{metric}@{at}": 100.0 * value_of(metric, found, at)
+                for metric in known
+                for at in range(1, self.depth + 1)
+            }
+            for name, found in rankings.items()
         }
         self.results = {
             name: {key: value for key, value in curve.items() if int(key.partition("@")[2]) in self.cutoffs}
             for name, curve in self.curves.items()
-        }
-        judged = {
-            name: judge(align(truth, ids, None, [self.depth], None), q) for name, (ids, _) in ranked.items()
         }
         self.reliability: dict[str, Reliability] = {
             name: reliability(truth, ids, scores, min(DEPTH, self.depth))
             for name, (ids, scores) in ranked.items()
             if (ids >= 0).any() and scores.min() >= 0 and scores.max() <= 1
         }
-        self.differences = self._differences(judged, random_state)
+        self.differences = self._differences(rankings, random_state)
         self.by = {
-            name: self._by_field(name, values, judged, random_state) for name, values in (by or {}).items()
+            name: self._by_field(name, values, rankings, random_state) for name, values in (by or {}).items()
         }
         self.by_frequency: list[FrequencyBin] = []
         if self.label_counts is not None:
-            self.by_frequency = measure.by_frequency(judged, self.label_counts)
-        self.missed: list[LabelCost] = measure.missed_labels(judged, self.n_rows)
-        self.wrong: list[LabelCost] = measure.wrong_labels(judged, self.n_rows)
+            self.by_frequency = measure.by_frequency(rankings, self.label_counts)
+        self.missed: list[LabelCost] = measure.missed_labels(rankings, self.n_labels)
+        self.wrong: list[LabelCost] = measure.wrong_labels(rankings, self.n_labels)
         self._describe(truth, ranked, classes, label_names, texts)
 
-    def _differences(self, judged: dict[str, Judged], seed: int) -> dict[str, Difference]:
-        if len(judged) < 2:
+    def _differences(self, rankings: dict[str, Ranking], seed: int) -> dict[str, Difference]:
+        if len(rankings) < 2:
             return {}
         at = [c for c in self.cutoffs if c <= DEPTH] or self.cutoffs[:1]
-        first, second = (measure.at(of, at) for of in judged.values())
+        first, second = (measure.at(of, at) for of in rankings.values())
         return measure.differences(first, second, np.arange(self.n_rows), seed)
 
     def _by_field(
-        self, name: str, values: Sequence[str], judged: dict[str, Judged], seed: int
+        self, name: str, values: Sequence[str], rankings: dict[str, Ranking], seed: int
     ) -> dict[str, dict[str, Any]]:
         if len(values) != self.n_rows:
             raise ValueError(f"by[{name!r}] has {len(values):,} values, but there are {self.n_rows:,} rows")
         models = {}
-        for model, of in judged.items():
+        for model, of in rankings.items():
             found = measure.at(of, sorted({1, min(DEPTH, self.depth)}))
             models[model] = {key: found[key] for key in OF_FIELDS if key in found}
         result: dict[str, dict[str, Any]] = {}
         for value, rows in measure.parts_of([str(value) for value in values]).items():
             figures = {
-                model: {key: quotient.over(rows) for key, quotient in found.items()}
+                model: {key: 100 * quotient.over(rows=rows) for key, quotient in found.items()}
                 for model, found in models.items()
             }
             result[value] = {"rows": len(rows), "results": figures}

@@ -1,0 +1,142 @@
+"""Ranked labels beside the true ones: what metrics, and choices on held-out rows, are computed from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonsai_xmc._data.labels import is_true
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Where = Callable[[int], str]  # row number -> how an error message names its place
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true labels of rows: CSR without values, ids ascending in each row."""
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    weights: Floats | None = None  # of the rows; None: all weigh 1
+    q: Floats | None = None  # inverse propensity of each label
+    sizes: Ints | None = None  # true labels of each row, where there are more than `indices` can name
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    @cached_property
+    def n_true(self) -> Ints:
+        """True labels of each row."""
+        return np.diff(self.indptr) if self.sizes is None else self.sizes
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The row of each true label."""
+        return np.repeat(np.arange(self.n_rows), np.diff(self.indptr))
+
+    def rank(self, ids: NDArray[Any], scores: NDArray[Any] | None = None) -> "Ranking":
+        """Return a ranking of these rows with what is true about it."""
+        return Ranking(self, ids, is_true(self, ids), scores)
+
+    def best(self, k: int) -> "Ranking":
+        """Rank each row's true labels by descending inverse propensity, ties by the smaller id."""
+        if self.q is None:
+            raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
+        ids, _ = best_first(self.rows, self.indices, self.q[self.indices], self.n_rows, k)
+        ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)  # for sums in the same order
+        return Ranking(self, ids, ids >= 0)
+
+    def among(self, labels: NDArray[np.bool_]) -> "Truth":
+        """Leave out the other labels."""
+        kept = labels[self.indices]
+        indptr = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
+        return replace(self, indptr=indptr, indices=self.indices[kept], sizes=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """The best labels of each row, best first: arrays of shape (n_rows, k)."""
+
+    truth: Truth
+    ids: NDArray[Any]  # −1 where there are fewer
+    is_true: NDArray[np.bool_]
+    scores: NDArray[Any] | None = None  # log scores
+
+    @cached_property
+    def gains(self) -> Floats:
+        """Inverse propensities of the true ones, 0 of the others."""
+        if self.truth.q is None:
+            raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
+        return np.where(self.is_true, self.truth.q[np.where(self.is_true, self.ids, 0)], 0.0)
+
+    @cached_property
+    def best(self) -> "Ranking":
+        """The best ranking of as many labels."""
+        return self.truth.best(self.ids.shape[1])
+
+    def among(self, labels: NDArray[np.bool_]) -> "Ranking":
+        """Count these labels alone; ranks stay as they are."""
+        return Ranking(self.truth.among(labels), self.ids, self.is_true & labels[self.ids], self.scores)
+
+
+def in_row(row: int) -> str:
+    return f"predictions, row {row}"
+
+
+def check_labels(row: Ints, label: Ints, n_labels: int, where: Where = in_row) -> None:
+    """Every id is a label, and no row has one twice (it would count double)."""
+    outside = np.flatnonzero((label < 0) | (label >= n_labels))
+    if outside.size:
+        i = outside[0]
+        raise ValueError(f"{where(int(row[i]))}: label id {label[i]} is outside 0..{n_labels - 1}")
+    keys = np.sort(row * n_labels + label, kind="stable")  # linear where the entries come in order
+    twice = np.flatnonzero(keys[1:] == keys[:-1])
+    if twice.size:
+        at, double = divmod(int(keys[twice[0]]), n_labels)
+        raise ValueError(
+            f"{where(at)}: label id {double} occurs twice; each label may be predicted once a row"
+        )
+
+
+def best_first(
+    row: Ints, label: NDArray[Any], score: NDArray[Any], n_rows: int, k: int | None = None
+) -> tuple[Ints, NDArray[Any]]:
+    """Rank the entries of each row (ascending in `row`) by descending score; ties keep their order.
+
+    Returns ids and scores of shape (n_rows, width), filled up with −1 and 0. The width is that of the longest
+    row, at most k.
+    """
+    order = np.lexsort((-score, row))
+    counts = np.bincount(row, minlength=n_rows)
+    rank = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
+    width = int(counts.max(initial=0))
+    width = width if k is None else min(width, k)
+    top = rank < width
+    place = row[top], rank[top]
+    ids, scores = np.full((n_rows, width), -1, np.int64), np.zeros((n_rows, width), score.dtype)
+    ids[place], scores[place] = label[order][top], score[order][top]
+    return ids, scores
+
+
+def check_ids(ids: Any, n_labels: int, k: int | None = None) -> Ints:
+    """The first k of label ids of shape (rows, width), best first; −1 fills the end of a row."""
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"predictions must be integer label ids of shape (rows, k), got {ids.dtype} of shape "
+            f"{ids.shape}; pass scores as a sparse matrix"
+        )
+    top: Ints = ids[:, :k].astype(np.int64)
+    filled = top != -1
+    gaps = np.argwhere(filled[:, 1:] & ~filled[:, :-1])
+    if gaps.size:
+        row, rank = gaps[0]
+        raise ValueError(
+            f"{in_row(row)}: label id {top[row, rank + 1]} comes after -1; -1 may only fill the end"
+        )
+    check_labels(np.nonzero(filled)[0], top[filled], n_labels)
+    return top
