@@ -17,11 +17,11 @@ from helpers import says
 
 
 def as_csr(X):
-    return _inputs._as_core_rows(_inputs.proven_csr(X, "X"))
+    return _inputs._as_rows(_inputs.proven_csr(X, "X"))
 
 
 def as_rows(X):
-    return training_rows(X, "Bonsai").rows
+    return training_rows(X, "Bonsai")[0].to_core()
 
 
 MAX = np.finfo(np.float32).max
@@ -366,14 +366,14 @@ def test_errors_of_labels(Y, message):
 def test_label_vectors_are_unit_norm_and_zeros_stay(make):
     sparse = make([[0, 3, 0, 4, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, -2]])
     assert_rows(label_vectors(sparse, 3), [[0, 0.6, 0, 0.8, 0, 0], [0] * 6, [0, 0, 0, 0, 0, -1]])
-    dense = label_vectors(make([[3, 4], [0, 0], [1, 0], [1, 1]]), 4)
+    dense = label_vectors(make([[3, 4], [0, 0], [1, 0], [1, 1]]), 4).values
     assert dense.dtype == np.float32
     np.testing.assert_allclose(dense, [[0.6, 0.8], [0, 0], [1, 0], [0.5**0.5] * 2], rtol=1e-7)
 
 
 def test_label_vectors_of_extreme_scale():
     vectors = label_vectors(np.array([[3e38, 3e38], [1e-30, 0.0]]), 2)
-    np.testing.assert_allclose(vectors, [[0.5**0.5] * 2, [1, 0]], rtol=1e-6)
+    np.testing.assert_allclose(vectors.values, [[0.5**0.5] * 2, [1, 0]], rtol=1e-6)
     sparse = label_vectors(sp.csr_array([[0, 0, 0, 3e38, 0], [0, 0, 0, 0, 1e-30]]), 2)
     np.testing.assert_allclose(sparse[2], [1, 1], rtol=1e-6)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import reference
 from bonsai_xmc import Bonsai, TextBonsai
 from bonsai_xmc._data.labels import labels_of
+from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._modelfile.schema import check_tensors
 from helpers import error_of, says
@@ -152,7 +153,7 @@ def test_kept_rows_are_read_back(seed, n, width):
         features = np.unique(rng.integers(0, width, size)).astype(np.int32)
         X.append((features, rng.normal(size=len(features)).astype(np.float32)))
     ptr = np.concatenate([[0], np.cumsum([len(f) for f, _ in X])])
-    rows = (ptr, np.concatenate([f for f, _ in X]), np.concatenate([v for _, v in X]), width)
+    rows = SparseRows(ptr, np.concatenate([f for f, _ in X]), np.concatenate([v for _, v in X]), width)
     kept = KeptRows.make(rows, labels_of([[0]] * n), None)
     again = KeptRows.from_arrays(kept.to_arrays(), width)
     got = again.rows()
@@ -177,7 +178,7 @@ def test_dense_rows_and_weights(tmp_path):
     model.save(tmp_path / "dense.bonsai")
     after = Bonsai.load(tmp_path / "dense.bonsai").learn(X[50:], Y[50:])
     assert after.fitted_.rows.weights.tolist() == [2.0] * 50 + [1.0] * 10
-    assert np.allclose(after.fitted_.rows.rows(), X, atol=np.abs(X).max() / 120)
+    assert np.allclose(after.fitted_.rows.rows().values, X, atol=np.abs(X).max() / 120)
     assert after.score(X, Y) > 0.6
     wider = np.hstack([Y[50:], np.ones((10, 1), int)])
     assert after.learn(X[50:], wider).classes_.tolist() == [0, 1, 2, 3, 4]
@@ -217,8 +218,8 @@ def test_models_that_cannot_learn(data):
 
 
 def test_damaged_rows_are_refused():
-    kept = KeptRows.make((np.array([0, 2]), np.array([1, 3], np.int32), np.ones(2, np.float32), 5),
-                         labels_of([[0]]), None)  # fmt: skip
+    rows = SparseRows(np.array([0, 2]), np.array([1, 3], np.int32), np.ones(2, np.float32), 5)
+    kept = KeptRows.make(rows, labels_of([[0]]), None)
     good = kept.to_arrays()
 
     def check(arrays):

@@ -85,7 +85,7 @@ def test_texts_are_estimated_with_the_features_that_are_selected():
     told = []
     model.fit(iter(texts), labels, on_estimate=told.append)
     assert {name: n for name, n, _ in model.blocks_}["word 2"] == 100
-    rows = model.fitted_.text.transform([[texts]], 1)
+    rows = model.fitted_.text.transform([[texts]], 1).to_scipy()
     selected = Bonsai(n_jobs=1).memory_estimate(rows, labels)
     given = rows.indptr.nbytes + rows.indices.nbytes + rows.data.nbytes
     everything = model.set_params(max_ngrams=None).memory_estimate(texts, labels)
@@ -243,7 +243,7 @@ def added_by_mapped_rows(folder):
     training_rows(sp.csr_array(np.eye(16, dtype=np.float32)), "Bonsai")
     before = memory.resident("RssAnon")
     parts = [np.load(folder / f"{part}.npy", mmap_mode="r") for part in ("data", "indices", "indptr")]
-    rows = training_rows(sp.csr_array(tuple(parts), shape=(len(parts[2]) - 1, 1000)), "Bonsai").rows
+    rows = training_rows(sp.csr_array(tuple(parts), shape=(len(parts[2]) - 1, 1000)), "Bonsai")[0]
     assert all(
         np.may_share_memory(own, part) for own, part in zip(rows[1:3], (parts[1], parts[0]), strict=True)
     )

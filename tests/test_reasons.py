@@ -40,7 +40,7 @@ def model(request, data):
 
 def rows_of(model, X, i):
     x = X[[i]].toarray() + 0.25 if model.kind == "dense" else X[[i]]
-    return model._rows(x, model.fitted_)
+    return model._rows(x, model.fitted_).to_core()
 
 
 def quantised(row, normalize):
@@ -142,7 +142,7 @@ def plain_search(reasons, forest, arrays, beam):
 
 def test_the_model_lives_as_long_as_its_reasons(data):
     model = Bonsai(classifiers="leaf", threshold=0.5, **TREES).fit(data.X_train, data.Y_train)
-    reasons = _core.Reasons(model.fitted_.core, model._rows(data.X_test[[0]], model.fitted_))
+    reasons = _core.Reasons(model.fitted_.core, model._rows(data.X_test[[0]], model.fitted_).to_core())
     expected = reasons.search(2)[1].tolist()
     del model
     gc.collect()
@@ -167,6 +167,6 @@ def test_rows_that_do_not_fit(model, data):
 def test_zeros_and_huge_values(data):
     model = Bonsai(classifiers="leaf", threshold=0.5, **TREES).fit(data.X_train, data.Y_train)
     x = sp.csr_array(([1e30, -1e-30, 1e29], ([0, 0, 0], [3, 5, 9])), shape=(1, 250))
-    reasons = _core.Reasons(model.fitted_.core, model._rows(x, model.fitted_))
+    reasons = _core.Reasons(model.fitted_.core, model._rows(x, model.fitted_).to_core())
     assert reasons.features.tolist() == [3, 9]  # the third rounds to 0
     assert np.abs(reasons.values.astype(int)).max() <= 32767

@@ -4,7 +4,9 @@ Nothing of the caller's is changed in place.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +19,6 @@ from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 
-# The rows of a matrix as the core takes them: (indptr int64, indices int32, values float32, n_features), or a
-# dense C-contiguous float32 array.
-CoreRows = tuple[Array, Array, Array, int] | Array
-
 # From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory
 # (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
 DENSE_FROM = 0.5
@@ -29,66 +27,159 @@ _FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _INT32_MAX = np.iinfo(np.int32).max
 
 
-class TrainingRows(NamedTuple):
-    """X of `fit`, checked and in the form that training uses."""
+class SparseRows(NamedTuple):
+    """Rows in CSR form, each with sorted, distinct, non-zero entries. The core takes it as it is."""
 
-    rows: CoreRows
-    n_rows: int
+    indptr: Array  # int64
+    indices: Array  # int32
+    values: Array  # float32
     n_features: int
-    n_entries: int  # not 0
-    feature_names: Array | None
 
     @property
     def dense(self) -> bool:
-        return not isinstance(self.rows, tuple)
+        return False
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def n_entries(self) -> int:
+        return len(self.values)
 
     @property
     def negative(self) -> bool:
         """Whether any value is below 0."""
-        values = self.rows[2] if isinstance(self.rows, tuple) else self.rows
-        return bool(values.min(initial=0.0) < 0)
+        return bool(self.values.min(initial=0.0) < 0)
 
-    def take(self, rows: Array) -> "TrainingRows":
-        """These rows, in this order. They stay dense or sparse: parts of X are trained as X is."""
-        some: CoreRows
-        if isinstance(self.rows, tuple):
-            some = _some_rows(self.rows, rows)
-            n_entries = len(some[1])
-        else:
-            some = self.rows[rows]
-            n_entries = int(np.count_nonzero(some))
-        return self._replace(rows=some, n_rows=len(rows), n_entries=n_entries)
+    @classmethod
+    def from_scipy(cls, csr: sp.csr_array) -> "SparseRows":
+        """The rows of a matrix in canonical form; borrows its arrays where the types are right."""
+        indptr, indices = csr.indptr.astype(np.int64, copy=False), csr.indices.astype(np.int32, copy=False)
+        return cls(indptr, indices, csr.data.astype(np.float32, copy=False), csr.shape[1])
 
-    def by_density(self) -> "TrainingRows":
-        """The same rows as `fit` would take them: dense or sparse."""
-        return self._replace(rows=by_density(self.rows)[0])
+    @classmethod
+    def joined(cls, parts: Sequence["SparseRows"], n_features: int) -> "SparseRows":
+        """All rows of the parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = np.concatenate([[0], *(np.diff(part.indptr) for part in parts)])
+        indices = np.concatenate([np.empty(0, np.int32), *(part.indices for part in parts)])
+        values = np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)])
+        return cls(np.cumsum(sizes, dtype=np.int64), indices, values, n_features)
+
+    def to_core(self) -> "SparseRows":
+        return self
+
+    def to_scipy(self) -> sp.csr_array:
+        """The rows as a matrix that borrows indices and values."""
+        # Of two types of indices scipy would choose the wider one and copy.
+        indptr = self.indptr.astype(np.int32) if self.n_entries < 2**31 else self.indptr
+        matrix = sp.csr_array((self.values, self.indices, indptr), shape=(self.n_rows, self.n_features))
+        matrix.has_canonical_format = True  # not to be checked again
+        return matrix
+
+    def to_dense(self) -> "DenseRows":
+        return DenseRows(self.to_scipy().toarray())
+
+    def to_sparse(self) -> "SparseRows":
+        return self
+
+    def take(self, rows: Array) -> "SparseRows":
+        """Some of the rows, in this order."""
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
+        ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        indices, values = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.float32)
+        step = 4096  # the places of all entries at once would take more memory than these themselves
+        for begin in range(0, len(rows), step):
+            part = slice(ptr[begin], ptr[min(len(rows), begin + step)])
+            entries = select(self.indptr, rows[begin : begin + step])[1]
+            indices[part], values[part] = self.indices[entries], self.values[entries]
+        return SparseRows(ptr, indices, values, self.n_features)
+
+    def batches(self, size: int) -> Iterator["SparseRows"]:
+        """The rows in parts of this size; one without rows if there are none."""
+        for begin in range(0, max(1, self.n_rows), size):
+            ptr = self.indptr[begin : begin + size + 1]
+            entries = slice(ptr[0], ptr[-1])
+            yield SparseRows(ptr - ptr[0], self.indices[entries], self.values[entries], self.n_features)
+
+    def by_density(self) -> "Rows":
+        """The same rows, dense if half of the entries or more are not 0."""
+        return self if self.n_entries < DENSE_FROM * self.n_rows * self.n_features else self.to_dense()
 
 
-def _some_rows(all_rows: tuple[Array, Array, Array, int], rows: Array) -> tuple[Array, Array, Array, int]:
-    indptr, indices, values, width = all_rows
-    ptr = np.concatenate([[0], np.cumsum(indptr[rows + 1] - indptr[rows])]).astype(np.int64)
-    some = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.float32)
-    step = 4096  # the places of all entries at once would take more memory than these themselves
-    for begin in range(0, len(rows), step):
-        part = slice(ptr[begin], ptr[min(len(rows), begin + step)])
-        entries = select(indptr, rows[begin : begin + step])[1]
-        some[0][part], some[1][part] = indices[entries], values[entries]
-    return ptr, *some, width
+@dataclass(frozen=True, eq=False)
+class DenseRows:
+    """Rows with all of their entries."""
+
+    values: Array  # float32, C-contiguous, (rows, features)
+
+    @property
+    def dense(self) -> bool:
+        return True
+
+    @property
+    def n_rows(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def n_features(self) -> int:
+        return self.values.shape[1]
+
+    @cached_property
+    def n_entries(self) -> int:
+        """Entries that are not 0."""
+        return int(np.count_nonzero(self.values))
+
+    @property
+    def negative(self) -> bool:
+        """Whether any value is below 0."""
+        return bool(self.values.min(initial=0.0) < 0)
+
+    def to_core(self) -> Array:
+        return self.values
+
+    def to_scipy(self) -> sp.csr_array:
+        """The rows as a matrix."""
+        return sp.csr_array(self.values)
+
+    def to_dense(self) -> "DenseRows":
+        return self
+
+    def to_sparse(self) -> SparseRows:
+        return _canonical(self.to_scipy())
+
+    def take(self, rows: Array) -> "DenseRows":
+        """Some of the rows, in this order."""
+        return DenseRows(self.values[rows])
+
+    def batches(self, size: int) -> Iterator["DenseRows"]:
+        """The rows in parts of this size; one without rows if there are none."""
+        for begin in range(0, max(1, self.n_rows), size):
+            yield DenseRows(self.values[begin : begin + size])
+
+    def by_density(self) -> "Rows":
+        """The same rows, sparse if less than half of the entries are not 0."""
+        sparse = self.n_entries < DENSE_FROM * self.n_rows * self.n_features
+        return self.to_sparse() if sparse else self
+
+
+Rows = SparseRows | DenseRows
 
 
 class _Reference(BaseEstimator):
     """Takes the attributes that scikit-learn's checks set: no estimator changes before it is fitted."""
 
 
-def training_rows(X: Any, estimator: str) -> TrainingRows:
-    """X of `fit`: dense if half of its entries or more are not 0, otherwise CSR, whatever it comes as."""
+def training_rows(X: Any, estimator: str) -> tuple[Rows, Array | None]:
+    """Return X of `fit`, sparse or dense by its entries, whatever it comes as, and the names of features."""
     reference = _Reference()
-    X = _checked(reference, X, estimator, reset=True)
-    rows, n_entries = by_density(_as_core_rows(X))
+    rows = _as_rows(_checked(reference, X, estimator, reset=True)).by_density()
     names = getattr(reference, "feature_names_in_", None)
     if names is not None:
         _check_names(names.tolist())
-    return TrainingRows(rows, X.shape[0], X.shape[1], n_entries, names)
+    return rows, names
 
 
 def _check_names(names: list[str]) -> None:
@@ -109,12 +200,12 @@ def check_encodable(text: str, place: str) -> None:
         raise ValueError(f"{place} {text!r}, which is not valid Unicode: {error}") from error
 
 
-def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> CoreRows:
+def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> Rows:
     """X of a fitted estimator, whose number and names of features it must have."""
     ready = None if named else _ready_csr(X, n_features)  # names are compared with those of X
     if ready is not None:
         return ready
-    return _as_core_rows(_checked(estimator, X, type(estimator).__name__, reset=False))
+    return _as_rows(_checked(estimator, X, type(estimator).__name__, reset=False))
 
 
 def _checked(reference: Any, X: Any, estimator: str, reset: bool) -> Any:
@@ -123,24 +214,11 @@ def _checked(reference: Any, X: Any, estimator: str, reset: bool) -> Any:
     return validate_data(reference, X, reset=reset, accept_sparse="csr", **options)
 
 
-def _as_core_rows(X: Any) -> CoreRows:
-    return _canonical(sp.csr_array(X)) if is_sparse(X) else as_float32(X)
+def _as_rows(X: Any) -> Rows:
+    return _canonical(sp.csr_array(X)) if is_sparse(X) else DenseRows(as_float32(X))
 
 
-def by_density(rows: CoreRows) -> tuple[CoreRows, int]:
-    """The rows as dense array or as CSR, whichever fits them, and the number of their non-zeros."""
-    if isinstance(rows, tuple):
-        indptr, indices, values, width = rows
-        if len(values) < DENSE_FROM * (len(indptr) - 1) * width:
-            return rows, len(values)
-        return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, width)).toarray(), len(values)
-    n_entries = int(np.count_nonzero(rows))
-    if n_entries < DENSE_FROM * rows.shape[0] * rows.shape[1]:
-        return _canonical(sp.csr_array(rows)), n_entries
-    return rows, n_entries
-
-
-def _ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | None:
+def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
     """The arrays of a CSR matrix that needs no conversion, or None.
 
     scikit-learn's checks of a single row take longer than its prediction, and those below a fifth of it.
@@ -151,7 +229,7 @@ def _ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | Non
     if X.shape[0] == 1:
         ready = type(indptr) is np.ndarray and indptr.tolist() == [0, len(indices)]
         ready = ready and _core.is_row(indices, data, n_features)
-        return (indptr.astype(np.int64), indices, data, n_features) if ready else None
+        return SparseRows(indptr.astype(np.int64), indices, data, n_features) if ready else None
     if (
         data.dtype == np.float32
         and indices.dtype == np.int32
@@ -163,26 +241,14 @@ def _ready_csr(X: Any, n_features: int) -> tuple[Array, Array, Array, int] | Non
             data.sum()
         )  # NaN and infinities propagate; a sum that overflows takes the longer way
     ):
-        return indptr.astype(np.int64), indices, data, n_features
+        return SparseRows(indptr.astype(np.int64), indices, data, n_features)
     return None
 
 
-def batches(rows: CoreRows, size: int) -> Iterator[CoreRows]:
-    """The rows in parts of this size; one without rows if there are none."""
-    if not isinstance(rows, tuple):
-        yield from (rows[begin : begin + size] for begin in range(0, max(1, len(rows)), size))
-        return
-    indptr, indices, values, width = rows
-    for begin in range(0, max(1, len(indptr) - 1), size):
-        ptr = indptr[begin : begin + size + 1]
-        entries = slice(ptr[0], ptr[-1])
-        yield ptr - ptr[0], indices[entries], values[entries], width
-
-
-def bytes_beside(X: Any, rows: Any) -> int:
-    """Bytes of the caller's arrays, as far as they are not the same as `rows`."""
+def bytes_beside(X: Any, rows: Rows | None = None) -> int:
+    """Bytes of the caller's arrays, as far as they are not the same as those of `rows`."""
     parts = [getattr(X, name, None) for name in ("indptr", "indices", "data")] if is_sparse(X) else [X]
-    used = [r for r in (rows if isinstance(rows, tuple) else (rows,)) if isinstance(r, np.ndarray)]
+    used = [] if rows is None else [rows.values] if isinstance(rows, DenseRows) else list(rows[:3])
     return sum(
         part.nbytes
         for part in parts
@@ -277,7 +343,7 @@ def _is_canonical(indptr: Array, indices: Array) -> bool:
     return bool(ascends.all())
 
 
-def _canonical(csr: sp.csr_array) -> tuple[Array, Array, Array, int]:
+def _canonical(csr: sp.csr_array) -> SparseRows:
     """Sorted, distinct, non-zero entries of proven arrays; borrows these where they are so already."""
     if csr.shape[1] > _INT32_MAX:
         raise ValueError(f"X has {csr.shape[1]:,} features; the most that are possible is 2³¹ − 1")
@@ -291,7 +357,7 @@ def _canonical(csr: sp.csr_array) -> tuple[Array, Array, Array, int]:
         csr.eliminate_zeros()
         values = csr.data
     indices = np.ascontiguousarray(csr.indices, dtype=np.int32)
-    return np.ascontiguousarray(csr.indptr, dtype=np.int64), indices, values, csr.shape[1]
+    return SparseRows(np.ascontiguousarray(csr.indptr, dtype=np.int64), indices, values, csr.shape[1])
 
 
 def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
@@ -314,7 +380,7 @@ def as_float32(values: Array, name: str = "X") -> Array:
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def label_vectors(matrix: Any, n_labels: int) -> CoreRows:
+def label_vectors(matrix: Any, n_labels: int) -> Rows:
     """A user's own label vectors, one row for each label, made unit-norm."""
     vectors: Any = proven_csr(matrix, "representation") if is_sparse(matrix) else np.asarray(matrix)
     if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
@@ -329,11 +395,11 @@ def label_vectors(matrix: Any, n_labels: int) -> CoreRows:
     entries = vectors.data if is_sparse(vectors) else vectors
     if not (np.abs(entries) <= _FLOAT32_MAX).all():
         raise ValueError("representation holds NaN, infinite values, or values beyond the range of float32")
-    rows, _ = by_density(_as_core_rows(vectors))
-    if not isinstance(rows, tuple):
-        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-        return (rows / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)
-    indptr, indices, values, width = rows
-    squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
-    norms = np.sqrt(np.where(np.diff(indptr) > 0, squares, 1.0))
-    return indptr, indices, (values / np.repeat(norms, np.diff(indptr))).astype(np.float32), width
+    rows = _as_rows(vectors).by_density()
+    if isinstance(rows, DenseRows):
+        norms = np.sqrt(np.einsum("ij,ij->i", rows.values, rows.values, dtype=np.float64))
+        return DenseRows((rows.values / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32))
+    sizes = np.diff(rows.indptr)
+    squares = np.add.reduceat(np.append(rows.values.astype(np.float64) ** 2, 0.0), rows.indptr[:-1])
+    norms = np.sqrt(np.where(sizes > 0, squares, 1.0))
+    return rows._replace(values=(rows.values / np.repeat(norms, sizes)).astype(np.float32))

@@ -14,7 +14,7 @@ from bonsai_xmc._base.params import OF_PREDICTION, check
 from bonsai_xmc._base.progress import Phases, Progress, ProgressBar, memory_for
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import labels as label_sets
-from bonsai_xmc._data.rows import CoreRows
+from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model import calibration, thresholds
 from bonsai_xmc._model import labels as edits
@@ -36,7 +36,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     #: The estimator whose parameters predictions use: `threshold`, `beam_size`, `n_probe`, `n_jobs`.
     classifier_: Any
 
-    def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
+    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         """X of a prediction as rows."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         doing = f"to predict the {int(k):,} best labels of these rows"
         with memory_for(doing, "predict fewer rows at a time"):
             ids, scores = fitted.top_k(
-                rows,
+                rows.to_core(),
                 min(int(k), n_labels),
                 allowed=edits.allowed_labels(fitted, restrict, exclude),
                 beam_size=0 if exact else beam,
@@ -442,10 +442,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         further_rows.check_can_learn(fitted)
         rows = self._rows(X, fitted)
         labels = further_rows.new_labels_of(Y, fitted)
-        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
-        if labels.n_rows != n_rows:
-            raise ValueError(f"X has {n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many")
-        weights = label_sets.row_weights(sample_weight, n_rows)
+        label_sets.check_rows(rows.n_rows, labels.n_rows)
+        weights = label_sets.row_weights(sample_weight, rows.n_rows)
         if weights is not None and not weights.all():
             raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
         phases = Phases(ProgressBar() if progress is None and self.classifier_.verbose else progress)

@@ -16,7 +16,7 @@ from bonsai_xmc._base.progress import LOG, Phases, Progress, ProgressBar
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of, row_weights
-from bonsai_xmc._data.rows import CoreRows, TrainingRows, bytes_beside, prediction_rows, training_rows
+from bonsai_xmc._data.rows import Rows, bytes_beside, prediction_rows, training_rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._model.kept_rows import KeptRows
@@ -362,10 +362,15 @@ class Bonsai(LabelRanker):
         return Phases(ProgressBar() if progress is None and self.verbose else progress)
 
     def _problem(
-        self, rows: TrainingRows, y: Any, sample_weight: Any = None, texts: TextFacts = NO_TEXTS
+        self,
+        read: tuple[Rows, Array | None],
+        y: Any,
+        sample_weight: Any = None,
+        texts: TextFacts = NO_TEXTS,
     ) -> Problem:
+        rows, names = read
         weights = row_weights(sample_weight, rows.n_rows)
-        return make_problem(rows, labels_of(y), weights, self.representation, self.tree, texts)
+        return make_problem(rows, labels_of(y), weights, self.representation, self.tree, texts, names)
 
     def _fit(
         self,
@@ -398,7 +403,7 @@ class Bonsai(LabelRanker):
                 label_counts=problem.labels.counts,
                 n_rows=problem.rows.n_rows,
                 n_features=problem.rows.n_features,
-                feature_names=problem.rows.feature_names,
+                feature_names=problem.feature_names,
                 id_base=None,
                 strategy=strategy,
                 given=model_file.given_params(params, seed),
@@ -425,7 +430,7 @@ class Bonsai(LabelRanker):
                 stacklevel=4,
             )
             return None
-        rows = KeptRows.make(problem.rows.rows, problem.labels, problem.weights)
+        rows = KeptRows.make(problem.rows, problem.labels, problem.weights)
         LOG.info("%d rows are kept, %.1f MB", rows.n_rows, rows.n_bytes / 1e6)
         return rows
 
@@ -447,7 +452,7 @@ class Bonsai(LabelRanker):
             threshold = choose_threshold(problem, strategy, core, seed, work)
         return strategy, core, report, threshold
 
-    def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
+    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         """X of a prediction as rows."""
         return prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
 
@@ -466,7 +471,7 @@ class Bonsai(LabelRanker):
 
     def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
         strategy, options = self._largest(problem, params)
-        given = bytes_beside(X, problem.rows.rows) + bytes_beside(Y, ())
+        given = bytes_beside(X, problem.rows) + bytes_beside(Y)
         return memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
 
     def _plan(

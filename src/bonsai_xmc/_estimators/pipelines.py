@@ -176,7 +176,7 @@ def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:
     ends = np.linspace(0, len(some), min(_PROBES, len(some)) + 1).astype(int)
     texts: list[Any] = [" ".join(some[a:b] + some[a : (a + b) // 2]) for a, b in pairwise(ends.tolist())]
     texts += [text.upper() for text in texts]
-    ours = text.transform([[list(texts)]], 1)
+    ours = text.transform([[list(texts)]], 1).to_scipy()
     theirs = sp.csr_array(vectorizer.transform(texts)).astype(np.float64)
     norms = np.sqrt(np.asarray(theirs.multiply(theirs).sum(axis=1)).ravel())
     theirs.data /= np.repeat(np.maximum(norms, 1e-300), np.diff(theirs.indptr))

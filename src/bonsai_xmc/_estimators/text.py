@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import Phases, Progress
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._data.rows import CoreRows, TrainingRows, by_density, check_encodable
+from bonsai_xmc._data.rows import Rows, SparseRows, check_encodable
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai, Finish, FitOptions
 from bonsai_xmc._estimators.pipelines import model_of
@@ -165,7 +164,7 @@ class TextBonsai(LabelRanker):
             chosen = {"fields": names or None} if found is None else found.settings.params()
             tuned = {} if found is None else found.to_json()
         rows, text = self._read(X, y, params | chosen, phases, tuned)
-        problem = classifier._problem(rows, y, sample_weight, self._facts(text))
+        problem = classifier._problem((rows, None), y, sample_weight, self._facts(text))
         finish = self._finishing(classifier, problem, text, params)
         classifier.fitted_ = classifier._fit(problem, params, options, phases, (X, y), text, finish)
         self.classifier_ = classifier
@@ -184,7 +183,8 @@ class TextBonsai(LabelRanker):
             )
         classifier, params = self._new_classifier(), self._checked_params()
         rows, text = self._read(X, Y, params, Phases(None), {})
-        return classifier._estimate(classifier._problem(rows, Y, texts=self._facts(text)), params, X, Y)
+        problem = classifier._problem((rows, None), Y, texts=self._facts(text))
+        return classifier._estimate(problem, params, X, Y)
 
     def _facts(self, text: FittedText) -> TextFacts:
         return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)
@@ -208,26 +208,23 @@ class TextBonsai(LabelRanker):
 
     def _read(
         self, X: Any, y: Any, params: dict[str, Any], phases: Phases, tuned: dict[str, Any]
-    ) -> tuple[TrainingRows, FittedText]:
+    ) -> tuple[Rows, FittedText]:
         """X of `fit` as rows, and the fitted vectorizer, whose n-grams y helps to select."""
         options = text_options(params)
         most = most_ngrams(self.max_ngrams, 0)
         with phases.together("texts"):
             plan, lengths, chunks = planned(X, params)
             threads, given = threads_of(params["n_jobs"]), {name: getattr(self, name) for name in TEXT_PARAMS}
-            text, matrix = FittedText.fit(
+            text, rows = FittedText.fit(
                 chunks, plan, options, threads, rows=True, given=given, lengths=lengths
             )
-            assert matrix is not None
+            assert rows is not None
             if most is not None and any(map(is_selected, plan.blocks)):
-                most = most_ngrams(self.max_ngrams, matrix.shape[0])
-                text, matrix = select_ngrams(text, matrix, labels_of(y), most)
+                most = most_ngrams(self.max_ngrams, rows.n_rows)
+                text, matrix = select_ngrams(text, rows.to_scipy(), labels_of(y), most)
+                rows = SparseRows.from_scipy(matrix)
         check_terms(text)
-        n_rows, n_features = matrix.shape
-        rows, n_entries = by_density(
-            (matrix.indptr.astype(np.int64), matrix.indices, matrix.data, n_features)
-        )
-        return TrainingRows(rows, n_rows, n_features, n_entries, None), replace(text, tuning=tuned)
+        return rows.by_density(), replace(text, tuning=tuned)
 
     def _finishing(
         self, classifier: Bonsai, problem: Problem, text: FittedText, params: dict[str, Any]
@@ -240,12 +237,11 @@ class TextBonsai(LabelRanker):
         labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
         return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
 
-    def _rows(self, X: Any, fitted: FittedModel) -> CoreRows:
+    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         text = fitted.text
         assert text is not None
         threads = threads_of(self.classifier_.n_jobs)
-        matrix = text.transform(columns_of(X, text.plan.fields, complete=False), threads)
-        return matrix.indptr.astype(np.int64), matrix.indices, matrix.data, matrix.shape[1]
+        return text.transform(columns_of(X, text.plan.fields, complete=False), threads)
 
     @property
     def fitted_(self) -> FittedModel:

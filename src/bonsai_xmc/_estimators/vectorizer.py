@@ -123,7 +123,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         fitted, matrix = FittedText.fit(chunks, plan, options, threads, rows=rows, lengths=lengths)
         check_terms(fitted)
         self.fitted_ = fitted
-        return matrix
+        return None if matrix is None else matrix.to_scipy()
 
     def fit(self, X: Any, y: Any = None) -> "TextVectorizer":
         """Learn terms and document frequencies. X may be a generator: it is read once."""
@@ -140,7 +140,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
         """Rows of float32 with the terms that `fit` has learned."""
         check_is_fitted(self)
         fields = self.fitted_.plan.fields
-        return self.fitted_.transform(columns_of(X, fields, complete=False), threads_of(self.n_jobs))
+        rows = self.fitted_.transform(columns_of(X, fields, complete=False), threads_of(self.n_jobs))
+        return rows.to_scipy()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")

@@ -33,7 +33,7 @@ class ExplainedRow:
         self.model, self.X = model, X
         self.fitted = model._require_fitted()
         self.core = self.fitted.core
-        self.rows = model._rows(X, self.fitted)
+        self.rows = model._rows(X, self.fitted).to_core()
         self.reasons = _core.Reasons(self.core, self.rows)
         self.weights: Weights = weights_of(self.fitted)
         strategy = self.fitted.strategy

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._data.labels import Labels
-from bonsai_xmc._data.rows import CoreRows
+from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 
 Array = npt.NDArray[Any]
 
@@ -33,10 +33,11 @@ class KeptRows:
     weights: Array  # float32: weights of the rows; empty: all 1
 
     @classmethod
-    def make(cls, rows: CoreRows, labels: Labels, weights: Array | None) -> "KeptRows":
-        ptr = features = None
-        if isinstance(rows, tuple):
-            ptr, indices, values, n_features = rows
+    def make(cls, rows: Rows, labels: Labels, weights: Array | None) -> "KeptRows":
+        ptr: Array | None = None
+        features: Array | None = None
+        if isinstance(rows, SparseRows):
+            ptr, indices, values, _ = rows
             largest = _largest(np.abs(values), ptr)
             scale = (largest / _LARGEST).astype(np.float32)
             owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
@@ -45,11 +46,10 @@ class KeptRows:
             ptr = np.concatenate([[0], np.cumsum(np.bincount(owner[some], minlength=len(ptr) - 1))])
             features, stored = _encoded(indices[some], ptr), stored[some]
         else:
-            n_features = rows.shape[1]
-            scale = (np.abs(rows).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
-            stored = _quantised(rows, scale[:, None])
+            scale = (np.abs(rows.values).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
+            stored = _quantised(rows.values, scale[:, None])
         own = np.empty(0, np.float32) if weights is None else weights
-        return cls(n_features, ptr, features, stored, scale, labels.indptr, labels.indices, own)
+        return cls(rows.n_features, ptr, features, stored, scale, labels.indptr, labels.indices, own)
 
     @property
     def n_rows(self) -> int:
@@ -59,12 +59,12 @@ class KeptRows:
     def n_bytes(self) -> int:
         return sum(array.nbytes for array in self.to_arrays().values())
 
-    def rows(self) -> CoreRows:
+    def rows(self) -> Rows:
         if self.ptr is None or self.features is None:
             dense: Array = self.values * self.scale[:, None]
-            return np.ascontiguousarray(dense, np.float32)
+            return DenseRows(np.ascontiguousarray(dense, np.float32))
         values = self.values * np.repeat(self.scale, np.diff(self.ptr))
-        return np.asarray(self.ptr), _decoded(self.features, self.ptr), values, self.n_features
+        return SparseRows(np.asarray(self.ptr), _decoded(self.features, self.ptr), values, self.n_features)
 
     def row_weights(self) -> Array:
         return np.ones(self.n_rows, np.float32) if not len(self.weights) else np.asarray(self.weights)

@@ -68,7 +68,7 @@ def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.c
     title = next(filter(is_title, own), own[0] if own else None)
     nothing: list[str | None] = [None] * len(flat)
     columns = [flat if field == title else nothing for field in fields or (None,)]
-    rows = text.transform([columns], threads)
+    rows = text.transform([columns], threads).to_scipy()
     ones = np.ones(len(owner), np.float32)
     sums = sp.csr_array((ones, (owner, np.arange(len(owner)))), shape=(len(texts), len(owner))) @ rows
     return unit_rows(sp.csr_array(sums))

@@ -47,7 +47,7 @@ def _gather(
     half = problem.take(half_of_training)
     if not len(half.labels.indices) or not len(held_out.truth.indices):
         return None
-    rows = problem.rows.take(split.held_out).rows
+    rows = problem.rows.take(split.held_out)
     fixed: dict[str, Any] = {"classifiers": "blend", "search": "auto", "n_probe": "auto"}
     fixed |= {"blend_weight": 0.5, "logit_adjustment": 0.0}
     strategy = resolve({**params, **fixed}, part.facts)

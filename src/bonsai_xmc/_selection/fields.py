@@ -298,11 +298,12 @@ class _Search:
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
         plan = self._plan(settings)
         texts = TextFacts(len(plan.texts), len(plan.blocks))
-        problem = make_problem(training_rows(X[:n], "X"), labels_of(sample.labels[:n]), texts=texts)
+        problem = make_problem(training_rows(X[:n], "X")[0], labels_of(sample.labels[:n]), texts=texts)
         model, _ = train(problem, resolve(given, problem.facts), given["random_state"], Work(self._threads))
-        held_out = training_rows(X[n:], "X").rows
+        held_out = training_rows(X[n:], "X")[0]
         options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0, "path_weight": 0.0}
-        ids, _ = model.top_k(held_out, min(_DEPTH, model.n_labels), threads=self._threads, **options)
+        k = min(_DEPTH, model.n_labels)
+        ids, _ = model.top_k(held_out.to_core(), k, threads=self._threads, **options)
         scores = _ndcg(ids, sample.labels[n:])
         self.tried.append({"settings": what, "nDCG@5": round(100 * float(scores.mean()), 2), "kept": False})
         LOG.info("tuning: %.2f %s", 100 * scores.mean(), what)
@@ -335,7 +336,7 @@ class _Search:
             options = replace(self._options, power=power)
             _, matrix = FittedText.fit([columns], plan, options, self._threads, rows=True)
             assert matrix is not None
-            sample.blocks[key] = self._selected(sample, block, matrix)
+            sample.blocks[key] = self._selected(sample, block, matrix.to_scipy())
         return sample.blocks[key]
 
     def _selected(self, sample: _Sample, block: Block, X: sp.csr_array) -> sp.csr_array:

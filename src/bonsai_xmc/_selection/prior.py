@@ -170,7 +170,7 @@ def candidates_of(
 ) -> Candidates:
     n_labels = len(counts)
     truth = held_out.labels
-    rows = _sparse(held_out.rows.rows)
+    rows = held_out.rows.to_scipy()
     has_text = np.diff(vectors.indptr) > 0
     groups = [np.flatnonzero(has_text & (counts == 0))]
     groups.append(np.flatnonzero(has_text & (counts > 0) & (counts < _RARE)))
@@ -199,13 +199,6 @@ def candidates_of(
         n_true=np.diff(truth.indptr),
     )
     return Candidates(**{name: values[some_labels] for name, values in vars(found).items()})
-
-
-def _sparse(rows: Any) -> sp.csr_array:
-    if not isinstance(rows, tuple):
-        return sp.csr_array(rows)
-    indptr, indices, values, n_features = rows
-    return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_features))
 
 
 def _best(values: Array, group: Array | None) -> Array:

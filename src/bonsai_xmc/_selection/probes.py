@@ -12,7 +12,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._data.labels import Labels
-from bonsai_xmc._data.rows import CoreRows, TrainingRows
+from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._training.work import Work
 
@@ -30,9 +30,7 @@ _MOST_OWN = 20
 _FEWEST_BLOCKS, _PER_OCTAVE = 4, 4
 
 
-def measure(
-    core: _core.Model, rows: TrainingRows, labels: Labels, beam_size: int, seed: int, work: Work
-) -> Probes:
+def measure(core: _core.Model, rows: Rows, labels: Labels, beam_size: int, seed: int, work: Work) -> Probes:
     """The fewest blocks that find 99.5 % of the best labels of rows like unseen ones.
 
     Training rows are not like these: their own labels are found easily, and all others are pushed away from
@@ -44,7 +42,7 @@ def measure(
     with work.phases.together("probes"):
         n_rows = min(rows.n_rows, max(_FEWEST_ROWS, min(_MOST_ROWS, int(_SHARE * rows.n_rows))))
         some = shuffled(rows.n_rows, seed)[:n_rows]
-        search = _search(core, _thinned(rows.take(some).rows, seed), labels.take(some), beam_size, work)
+        search = _search(core, _thinned(rows.take(some), seed), labels.take(some), beam_size, work)
         best = search(0)
 
         def recall(n_probe: int, k: int) -> float:
@@ -63,9 +61,7 @@ def measure(
     return probes
 
 
-def _search(
-    core: _core.Model, rows: CoreRows, own: Labels, beam_size: int, work: Work
-) -> Callable[[int], Array]:
+def _search(core: _core.Model, rows: Rows, own: Labels, beam_size: int, work: Work) -> Callable[[int], Array]:
     """A function of the number of blocks: log scores of the ten best labels of each row, descending.
 
     Of every second row, the best labels that are not its own.
@@ -98,12 +94,11 @@ def _fewest(most: int, enough: Callable[[int], bool]) -> int:
     return tried[place] if most and place < len(tried) else 0
 
 
-def _thinned(rows: CoreRows, seed: int) -> CoreRows:
+def _thinned(rows: Rows, seed: int) -> Rows:
     """Rows without a random part of their entries."""
-    n_entries = len(rows[1]) if isinstance(rows, tuple) else rows.size
+    n_entries = rows.values.size
     left_out = shuffled(n_entries, seed) < _LEFT_OUT * n_entries
-    if not isinstance(rows, tuple):
-        return np.where(left_out.reshape(rows.shape), np.float32(0), rows)
-    indptr, indices, values, n_features = rows
-    ends = np.concatenate([[0], np.cumsum(~left_out)])[indptr].astype(np.int64)
-    return ends, indices[~left_out], values[~left_out], n_features
+    if isinstance(rows, DenseRows):
+        return DenseRows(np.where(left_out.reshape(rows.values.shape), np.float32(0), rows.values))
+    ends = np.concatenate([[0], np.cumsum(~left_out)])[rows.indptr].astype(np.int64)
+    return SparseRows(ends, rows.indices[~left_out], rows.values[~left_out], rows.n_features)

@@ -81,7 +81,7 @@ def _judge(
     """What the model predicts for rows whose labels are known; labels of weight 0 do not count."""
     ids, log_scores = work.predict(
         model,
-        truth.rows.rows,
+        truth.rows,
         min(splits.DEPTH, model.n_labels),
         beam_size=0,
         exact=False,

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from bonsai_xmc import _core
+from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._text.blocks import Plan, check_given, flag, params_from_json, params_to_json
 from bonsai_xmc._text.records import Columns
 
@@ -96,13 +96,9 @@ def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
     }
 
 
-def csr(parts: tuple[Any, Any, Any], n_features: int) -> sp.csr_array:
+def _rows(parts: tuple[Any, ...], core: _core.TextTransform) -> SparseRows:
     indptr, indices, values = parts
-    if indptr[-1] < 2**31:
-        indptr = indptr.astype(np.int32)  # of two types scipy would choose the wider one and copy all indices
-    matrix = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_features), copy=False)
-    matrix.has_canonical_format = True  # columns of a row are sorted and distinct: not to be checked again
-    return matrix
+    return SparseRows(indptr, indices, values, core.n_features)
 
 
 @dataclass(frozen=True)
@@ -131,23 +127,17 @@ class FittedText:
         rows: bool,
         given: Mapping[str, Any] | None = None,
         lengths: Mapping[str, Any] | None = None,
-    ) -> tuple["FittedText", sp.csr_array | None]:
+    ) -> tuple["FittedText", SparseRows | None]:
         reader = _core.TextFit(core_spec(plan, options))
         for columns in chunks:
             reader.add(columns, threads)
         core, matrix = reader.finish(rows, threads)
         fitted = cls(core, plan, options, _core.unicode_version(), given or {}, lengths=lengths or {})
-        return fitted, csr(matrix, core.n_features) if rows else None
+        return fitted, _rows(matrix, core) if rows else None
 
-    def transform(self, chunks: Iterable[Columns], threads: int) -> sp.csr_array:
-        parts = [csr(self.core.transform(columns, threads), self.core.n_features) for columns in chunks]
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return csr(
-                (np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)), self.core.n_features
-            )
-        return sp.vstack(parts, format="csr")
+    def transform(self, chunks: Iterable[Columns], threads: int) -> SparseRows:
+        parts = [_rows(self.core.transform(columns, threads), self.core) for columns in chunks]
+        return SparseRows.joined(parts, self.core.n_features)
 
     def block_slices(self) -> list[slice]:
         """The columns of each block."""

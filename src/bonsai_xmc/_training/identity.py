@@ -24,7 +24,7 @@ def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str
         "bonsai-xmc": VERSION,
         "instruction set": _core.isa(),
         "parameter": {name: value if _is_plain(value) else repr(value) for name, value in given.items()},
-        "X": {"rows": rows.n_rows, "features": rows.n_features, "digest": _digest(rows.rows)},
+        "X": {"rows": rows.n_rows, "features": rows.n_features, "digest": _digest(rows.to_core())},
         "Y": {"labels": labels.n_labels, "digest": _digest((labels.indptr, labels.indices))},
         "sample_weight": None if problem.weights is None else _digest(problem.weights),
     }

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._data.labels import Labels, is_matrix, labels_of
-from bonsai_xmc._data.rows import CoreRows
+from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.kept_rows import KeptRows
@@ -64,14 +63,14 @@ def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
 
 
 def learn(
-    fitted: FittedModel, rows: CoreRows, labels: Labels, weights: Array | None, seed: int, work: Work
+    fitted: FittedModel, rows: Rows, labels: Labels, weights: Array | None, seed: int, work: Work
 ) -> FittedModel:
     """The model after further rows, whose labels `new_labels_of` gives."""
     kept = check_can_learn(fitted)
     touched = np.unique(labels.indices).astype(np.uint32)
     if not len(touched):
         raise ValueError("Y holds no label at all; there is nothing to learn")
-    more = KeptRows.make(_as_kept(rows, kept), labels, weights)
+    more = KeptRows.make(rows.to_dense() if kept.ptr is None else rows.to_sparse(), labels, weights)
     everything = kept + more
     counts = np.bincount(everything.labels, minlength=labels.n_labels)
     classes = labels.classes.tolist()
@@ -84,17 +83,6 @@ def learn(
     return replace(model, n_rows=(fitted.n_rows or 0) + more.n_rows, rows=everything.with_labels(moved))
 
 
-def _as_kept(rows: CoreRows, kept: KeptRows) -> CoreRows:
-    """Sparse or dense, as the rows that the model keeps are."""
-    if isinstance(rows, tuple) == (kept.ptr is not None):
-        return rows
-    if isinstance(rows, tuple):
-        indptr, indices, values, n_features = rows
-        return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_features)).toarray()
-    matrix = sp.csr_array(rows)
-    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, matrix.shape[1]
-
-
 def _train(
     fitted: FittedModel, rows: KeptRows, n_old: int, counts: Array, touched: Array, seed: int, work: Work
 ) -> _core.Forest:
@@ -103,7 +91,7 @@ def _train(
     weights = rows.row_weights() if len(rows.weights) else np.empty(0, np.float32)
     old = _old_forest(fitted, len(counts))
     dataset = _core.Dataset(
-        rows.rows(), rows.label_ptr, rows.labels, old.n_labels, weights, strategy.normalize
+        rows.rows().to_core(), rows.label_ptr, rows.labels, old.n_labels, weights, strategy.normalize
     )
     costs = label_costs(counts, strategy, weights)
     costs = costs[touched] if len(costs) else costs

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._data.labels import Labels
-from bonsai_xmc._data.rows import TrainingRows, label_vectors
+from bonsai_xmc._data.rows import Rows, label_vectors
 from bonsai_xmc._data.user_trees import tree_arrays
 from bonsai_xmc._model.fitted import core_model
 from bonsai_xmc._model.strategy import Facts, Strategy
@@ -46,12 +46,13 @@ NO_TEXTS = TextFacts()
 class Problem:
     """What there is to learn from."""
 
-    rows: TrainingRows
+    rows: Rows
     labels: Labels
     weights: Array | None  # float32, above 0; None: all rows weigh 1
     representation: Any  # "input", "output", "joint", or the user's label vectors
     tree: Any  # the user's tree or trees, or None
     texts: TextFacts
+    feature_names: Array | None = None
 
     @property
     def facts(self) -> Facts:
@@ -89,12 +90,13 @@ class Report:
 
 
 def make_problem(
-    rows: TrainingRows,
+    rows: Rows,
     labels: Labels,
     weights: Array | None = None,
     representation: Any = "input",
     tree: Any = None,
     texts: TextFacts = NO_TEXTS,
+    feature_names: Array | None = None,
 ) -> Problem:
     """A problem without the rows of weight 0."""
     if labels.n_rows != rows.n_rows:
@@ -106,7 +108,7 @@ def make_problem(
         rows, labels, weights = rows.take(used).by_density(), labels.take(used), weights[used]
     if weights is not None and (weights == 1).all():
         weights = None
-    problem = Problem(rows, labels, weights, representation, tree, texts)
+    problem = Problem(rows, labels, weights, representation, tree, texts, feature_names)
     if not len(problem.labels.indices):
         raise ValueError("Y holds no label at all; there is nothing to learn")
     return problem
@@ -184,7 +186,7 @@ def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Datas
     weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
     costs = label_costs(counts, strategy, weights)
     arrays = DatasetArrays(
-        rows.rows, labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
+        rows.to_core(), labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
     )
     return Dataset(arrays), costs
 
@@ -246,7 +248,7 @@ def _trees(
 
     basis: tuple[Any, ...]
     if strategy.representation == "custom":
-        given = label_vectors(problem.representation, labels.n_labels)
+        given = label_vectors(problem.representation, labels.n_labels).to_core()
         checked = _core.LabelVectors.from_rows(given)  # even where nothing is split
         vectors = lambda: checked
         basis = given, recipes.given_vectors

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.progress import Phases
-from bonsai_xmc._data.rows import CoreRows, batches
+from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.recipes import Recipe
 
@@ -62,13 +62,12 @@ class Work:
         """Threads of a phase, or of the one that it is a part of."""
         return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
 
-    def predict(self, model: _core.Model, rows: CoreRows, k: int, **options: Any) -> tuple[Array, Array]:
+    def predict(self, model: _core.Model, rows: Rows, k: int, **options: Any) -> tuple[Array, Array]:
         """``model.top_k`` as a phase; some rows at a time where memory is short."""
         threads = self.threads_for("predict")
-        n_rows = len(rows[0]) - 1 if isinstance(rows, tuple) else len(rows)
         parts = [
-            self.run("predict", model.top_k, part, k, threads=threads, **options)
-            for part in batches(rows, self._batch_rows or max(1, n_rows))
+            self.run("predict", model.top_k, part.to_core(), k, threads=threads, **options)
+            for part in rows.batches(self._batch_rows or max(1, rows.n_rows))
         ]
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]
 

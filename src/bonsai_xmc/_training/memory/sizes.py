@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._data.rows import TrainingRows, select
+from bonsai_xmc._data.rows import Rows, SparseRows, select
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training.samples import _renumbered
 from bonsai_xmc._training.train import Problem, train_labels
@@ -77,11 +77,11 @@ def count(problem: Problem) -> Sizes:
     )
 
 
-def _frequency(rows: TrainingRows) -> Array:
+def _frequency(rows: Rows) -> Array:
     """Of each feature, or of each that occurs if there are more features than entries."""
-    if not isinstance(rows.rows, tuple):
+    if not isinstance(rows, SparseRows):
         return np.full(rows.n_features, rows.n_rows)
-    indices = rows.rows[1]
+    indices = rows.indices
     if rows.n_features > len(indices):
         return np.unique(indices, return_counts=True)[1]
     return np.bincount(indices, minlength=rows.n_features)
@@ -101,9 +101,9 @@ def count_at_most(problem: Problem) -> Sizes:
     of_row = np.diff(labels.indptr).astype(np.float64)
     entries: Any = rows.n_features
     n_features = rows.n_features
-    if isinstance(rows.rows, tuple):
-        entries = np.diff(rows.rows[0])
-        n_features = min(n_features, max(1, len(rows.rows[1])))
+    if isinstance(rows, SparseRows):
+        entries = np.diff(rows.indptr)
+        n_features = min(n_features, max(1, len(rows.indices)))
     return Sizes(
         n_rows=rows.n_rows,
         n_features=n_features,
@@ -189,10 +189,10 @@ def _sampled_labels(problem: Problem) -> list[tuple[Array, float]]:
 
 def _vector_entries(problem: Problem, its_rows: Array) -> int:
     """Features that any of these rows has."""
-    rows = problem.rows.rows
-    if not isinstance(rows, tuple):
-        return problem.rows.n_features
-    return len(np.unique(rows[1][select(rows[0], its_rows)[1]]))
+    rows = problem.rows
+    if not isinstance(rows, SparseRows):
+        return rows.n_features
+    return len(np.unique(rows.indices[select(rows.indptr, its_rows)[1]]))
 
 
 def _by_label(problem: Problem) -> sp.csc_array:
@@ -247,19 +247,19 @@ def _bytes_per_entry(
 
 def _similar_labels(problem: Problem, its_rows: Array, label: int, n: int) -> Array:
     """A label and n − 1 others, of the rows that are most similar to its own."""
-    rows = problem.rows.take(its_rows).rows
-    if isinstance(rows, tuple):
-        indptr, indices, values, width = problem.rows.rows
-        own = rows[1]
+    rows, of_label = problem.rows, problem.rows.take(its_rows)
+    if isinstance(rows, SparseRows) and isinstance(of_label, SparseRows):
+        indptr, indices, values, width = rows
+        own = of_label.indices
         if width > len(indices):  # features that occur, numbered through
             columns, indices = np.unique(indices, return_inverse=True)
             own, width = np.searchsorted(columns, own), max(1, len(columns))
-        vector = np.bincount(own, rows[2], width).astype(np.float32)
+        vector = np.bincount(own, of_label.values, width).astype(np.float32)
         if len(indices) <= np.iinfo(np.int32).max:
             indptr = indptr.astype(np.int32)  # scipy would widen a copy of the indices to its type
         X: Any = sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, width))
     else:
-        vector, X = rows.sum(axis=0), problem.rows.rows
+        vector, X = of_label.values.sum(axis=0), rows.values
     order = np.argsort(-(X @ vector), kind="stable")[: 16 * n]
     labels = problem.labels.take(order).indices
     _, first = np.unique(labels, return_index=True)
