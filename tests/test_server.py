@@ -18,7 +18,8 @@ import urllib.parse
 import numpy as np
 import pytest
 
-from bonsai_xmc import Bonsai, TextBonsai, _cli, datasets
+from bonsai_xmc import TextBonsai, _cli, datasets
+from helpers import text_bonsai
 
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
@@ -29,14 +30,12 @@ HTML = '<img src=x onerror=alert(1)> & "quotes"'
 def make_model(path, seed=0, **options):
     data = datasets.make_texts(400, n_test=60, random_state=seed)
     labels = [[*row, HTML] if i % 7 == 0 else row for i, row in enumerate(data.labels_train)]
-    TextBonsai(min_df=1, **options, classifier=Bonsai(n_jobs=1, threshold=0.5)).fit(
-        data.texts_train, labels
-    ).save(path)
+    text_bonsai(min_df=1, n_jobs=1, threshold=0.5, **options).fit(data.texts_train, labels).save(path)
     return data
 
 
 class Server:
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, env=None, first="serving", seconds=30):
         command = [sys.executable, "-m", "bonsai_xmc", "serve", "--port", "0", *map(str, arguments)]
         self.process = subprocess.Popen(
             command,
@@ -51,7 +50,7 @@ class Server:
         self.port = urllib.parse.urlsplit(url.strip()).port
         self.log = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.until("serving")
+        self.until(first, seconds)
 
     def _read(self):
         for line in self.process.stderr:
@@ -202,6 +201,8 @@ def test_predict(server, folder, model):
 def test_models_and_labels(server, model):
     (entry,) = server.get("/models")["models"]
     assert entry["name"] == "themes" and entry["labels"] == len(model.classes_) and entry["fields"] == []
+    assert (entry["kind"], entry["system"], entry["named"]) == ("bonsai", "Bonsai", False)
+    assert entry["threshold"] == model.threshold_ and entry["explained"]
     first = server.get("/labels?limit=3")
     assert first["total"] == len(model.classes_)
     assert [e["rows"] for e in first["labels"]] == sorted(model.label_counts_, reverse=True)[:3]
@@ -256,13 +257,12 @@ def test_pages_of_any_origin_may_use_annifs_interface(server):
         ("POST", BATCH, '{"documents": [1]}', "json", 400, "documents"),
         ("POST", BATCH, '{"documents": [{}]}', "json", 400, "documents[0].text"),
         ("POST", BATCH, json.dumps({"documents": 33 * [{"text": ""}]}), "json", 400, "33"),
-        ("POST", "/v1/projects/themes/learn", "[", "json", 400, "not JSON"),
         ("POST", "/predict", "{", "json", 400, "not JSON"),
         ("POST", "/predict", 100_000 * "[", "json", 400, "not JSON"),
         ("POST", "/predict", "[]", "json", 400, "object"),
-        ("POST", "/predict", "{}", "json", 400, "texts"),
+        ("POST", "/predict", "{}", "json", 400, "the body needs either texts or text"),
         ("POST", "/predict", '{"texts": ["a"], "text": "a"}', "json", 400, "either texts"),
-        ("POST", "/predict", '{"texts": null}', "json", 400, "texts must be a list"),
+        ("POST", "/predict", '{"texts": null}', "json", 400, "texts must be a list of strings"),
         ("POST", "/predict", '{"texts": ["a"], "k": "5"}', "json", 400, "k is '5'"),
         ("POST", "/predict", '{"texts": [1]}', "json", 400, "texts[0] must be a string"),
         ("POST", "/predict", '{"texts": [{"title": "a"}]}', "json", 400, "texts[0] is an object"),
@@ -364,11 +364,14 @@ def test_each_path_has_its_own_counters(server):
     eventually(lambda: counted() >= paths)
 
 
-def test_the_log_is_json(server):
+def test_the_log_says_who_asked_which_model(server, folder):
     server.get("/v1/projects/themes")
-    while (record := server.until("request"))["path"] != "/v1/projects/themes":
-        pass
-    assert record["status"] == 200 and record["method"] == "GET" and record["ms"] >= 0
+    server.post("/predict", {"text": folder[1][0]})
+    for path, method in (("/v1/projects/themes", "GET"), ("/predict", "POST")):
+        while (record := server.until("request"))["path"] != path or record["status"] != 200:
+            pass
+        assert (record["method"], record["model"]) == (method, "themes")
+        assert record["client"] == "127.0.0.1" and record["ms"] >= 0
 
 
 def test_the_page_loads_nothing_from_elsewhere(server):
@@ -524,8 +527,11 @@ def test_slow_bodies_overload_and_the_key(folder):
     server = Server(path, "--api-key-file", key, "--max-requests", 2, "--timeout", 2)
     try:
         assert server.get("/health") and server.ask("GET", "/")[0] == 200
-        assert server.ask("GET", "/models")[0] == server.ask("GET", "/metrics")[0] == 401
-        assert server.ask("GET", "/models", headers={"x-api-key": "wrong"})[0] == 401
+        for path in ("/models", "/metrics"):
+            status, _, body = server.ask("GET", path)
+            assert status == 401 and b"an API key is needed" in body
+        status, _, body = server.ask("GET", "/models", headers={"x-api-key": "wrong"})
+        assert status == 401 and b"the API key is wrong" in body
         keyed = {"x-api-key": "secret"}
         for scheme in ("Bearer", "bearer", "BEARER"):
             assert server.get("/models", Authorization=f"{scheme} secret") == server.get("/models", **keyed)
@@ -580,6 +586,52 @@ def test_slow_bodies_overload_and_the_key(folder):
                 assert client.recv(1) == b""
     finally:
         assert server.stop() == 0
+
+
+def test_each_client_has_a_rate_and_others_are_not_slowed_down(folder):
+    """The rate is that of all workers together; a proxy on this machine tells whose requests it brings."""
+    server = Server(folder[0] / "themes.bonsai", "--rate", 0.5, "--workers", 2)
+    try:
+        begin = time.monotonic()
+        answers = [server.ask("GET", "/models") for _ in range(30)]
+        seconds = time.monotonic() - begin
+        passed = sum(status == 200 for status, _, _ in answers)
+        assert 10 <= passed <= 12 + seconds  # at once, and those of this time
+        status, headers, body = answers[-1]
+        assert status == 429 and b"at most 0.5 a second" in body
+        assert 1 <= int(headers["retry-after"]) <= 2
+        assert server.ask("GET", "/models", headers={"x-forwarded-for": "198.51.100.7"})[0] == 200
+        assert server.ask("GET", "/")[0] == 200 and server.get("/health")
+        time.sleep(2.2)
+        assert server.get("/models")
+    finally:
+        assert server.stop() == 0
+
+
+def test_the_rate_counts_networks_of_ipv6_and_forgets(monkeypatch):
+    from bonsai_xmc._server import guard
+
+    now = [100.0]
+    monkeypatch.setattr(guard.time, "monotonic", lambda: now[0])
+    rates = guard.Rates(20)
+    assert [rates.wait("2001:db8::1") for _ in range(20)] == 20 * [0]
+    assert rates.wait("2001:db8::2") == 1 and rates.wait("2001:db8:0:1::1") == 0
+    assert rates.wait("not an address") == 0
+    now[0] += 0.5
+    assert [rates.wait("2001:db8::1") for _ in range(11)] == [*10 * [0], 1]
+    assert all(guard.Rates(None).wait("a") == 0 for _ in range(1000))
+
+
+def test_start_and_stop_are_logged_and_an_open_server_warns(folder):
+    with pytest.raises(AssertionError):
+        Server(folder[0] / "themes.bonsai", first="no API key", seconds=0.5).stop()
+    server = Server(folder[0] / "themes.bonsai", "--host", "0.0.0.0", first="no API key")
+    serving = server.until("serving")
+    assert (
+        serving["models"] == ["themes"] and serving["version"] and serving["url"].startswith("http://0.0.0.0")
+    )
+    assert server.stop() == 0
+    assert server.until("stopping")["signal"] == "SIGTERM" and server.until("stopped")
 
 
 def test_a_replaced_file_is_loaded_and_a_broken_one_refused(folder, tmp_path):

@@ -109,8 +109,8 @@ def test_trees(server, themes):
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [
-        ({}, 400, "the body needs text"),
-        ({"text": "a"}, 400, "the body needs text, a string, and label"),
+        ({}, 400, "the body needs text and label"),
+        ({"text": "a"}, 400, "the body needs label"),
         ({"text": 1, "label": "a"}, 400, "text must be a string"),
         ({"text": ["a"], "label": "a"}, 400, "text must be a string"),
         ({"text": {"title": "a"}, "label": "a"}, 400, "text is an object"),

@@ -336,6 +336,7 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     add("--max-texts", type=int, metavar="N", help="maximum number of texts in a request (default: 1000)")
     add("--max-requests", type=int, metavar="N", help="requests in progress in a process (default: 512)")
     add("--timeout", type=float, metavar="X", help="time limit of a request in seconds (default: 30)")
+    add("--rate", type=float, metavar="X", help="requests a second of each client (default: no limit)")
     _add_parameter(command, "n_jobs", "all, shared by the processes")
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from dataclasses import fields
 
-OPTIONS = ("host", "port", "workers", "max_body", "max_texts", "max_requests", "timeout")
+OPTIONS = ("host", "port", "workers", "max_body", "max_texts", "max_requests", "timeout", "rate")
 KEY = "BONSAI_API_KEY"
 
 
@@ -21,8 +21,9 @@ def run(args: argparse.Namespace) -> None:
     }
     assert chosen.keys() <= known
     for name, value in chosen.items():
-        if name not in ("host", "port") and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} is {value}, but must be at least 1")
+        least = 0.01 if name in ("rate", "timeout") else 1
+        if name not in ("host", "port") and not least <= value < 2**53:  # which NaN is not
+            raise ValueError(f"--{name.replace('_', '-')} is {value}, but must be at least {least}")
     supervisor = Supervisor(args.models, Settings(**chosen, api_key=_key(args.api_key_file)))
     host, port = supervisor.address
     if not args.quiet:

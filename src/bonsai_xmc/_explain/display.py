@@ -1,9 +1,10 @@
 """Effects as people read them: the character n-grams of a word together, fields by their names."""
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from bonsai_xmc._explain.objects import Difference, Effect, TextOf
+from bonsai_xmc._explain.objects import Ahead, Decision, Difference, Effect, Explanation, TextOf
 
 NO_DIFFERENCE = "no feature of the row has a weight for either: the biases of their classifiers decide"
 
@@ -21,12 +22,46 @@ class Line(NamedTuple):
 
 def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
     """The largest first; of differences by their size."""
+    if not effects:
+        return []
     groups: dict[Any, list[Effect | Difference]] = {}
     for effect in effects:
         together = (effect.field, effect.word) if effect.word else effect.feature
         groups.setdefault(together, []).append(effect)
     lines = [_line(group) for group in groups.values()]
     return sorted(lines, key=lambda line: -abs(line.other - line.effect if _differ(effects) else line.effect))
+
+
+# What `shown` adds to the objects, and leaves out (None).
+SHOWN: dict[type, dict[str, Any]] = {
+    Explanation: {"effects": None, "lines": tuple[Line, ...], "more": int},
+    Ahead: {"differences": None, "lines": tuple[Line, ...]},
+    Decision: {"others": int},
+}
+
+
+def shown(value: Any, n: int) -> Any:
+    """An explanation as JSON has it, with lines instead of effects, and the n largest of each part.
+
+    `others` is the sum of the products that are left out: all add up to the integer margin.
+    """
+    if isinstance(value, tuple):
+        return [shown(item, n) for item in value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    added: dict[str, Any] = {}
+    if isinstance(value, Decision):
+        added["contributions"] = shown(value.contributions[:n], n)
+        added["others"] = sum(contribution.product for contribution in value.contributions[n:])
+    elif isinstance(value, Explanation | Ahead):
+        effects = value.effects if isinstance(value, Explanation) else value.differences
+        lines = [line._asdict() for line in lines_of(effects)]
+        added["lines"] = lines[:n]
+        if isinstance(value, Explanation):
+            added["more"] = max(0, len(lines) - n)
+    left_out = SHOWN.get(type(value), {})
+    names = [field.name for field in fields(value) if field.name not in left_out | added]
+    return {name: shown(getattr(value, name), n) for name in names} | added
 
 
 def _differ(effects: Sequence[Effect | Difference]) -> bool:

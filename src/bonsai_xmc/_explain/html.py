@@ -71,7 +71,7 @@ def why_not(w: WhyNot) -> str:
             f"<table><tr><th>feature</th><th>{escape(ahead.name)}</th><th>{escape(w.name)}</th>"
             "<th>difference</th></tr>"
         )
-        for line in lines_of(ahead.differences)[: _ROWS // 2] if ahead.differences else []:
+        for line in lines_of(ahead.differences)[: _ROWS // 2]:
             side = "down" if line.other > line.effect else "up"
             parts.append(
                 f"<tr><td>{escape(line.name)} <small>{escape(line.where)}</small></td>"

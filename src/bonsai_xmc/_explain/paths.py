@@ -32,19 +32,29 @@ class Forest:
 
     def path(self, tree: int, slot: int) -> list[Edge]:
         """From the root to the label; empty if the tree does not hold it."""
-        root, end = int(self.tree_ptr[tree]), int(self.tree_ptr[tree + 1])
-        first, last = int(self.child_ptr[root]), int(self.child_ptr[end])
-        children = self.children[first:last]
-        below_leaf = np.repeat(self.is_leaf[root:end].astype(bool), np.diff(self.child_ptr[root : end + 1]))
+        first, children, below_leaf = self._edges(tree)
         at = np.flatnonzero((children == slot) & below_leaf)
         if not len(at):
             return []
-        edges = [self._edge(first + int(at[0]), None)]
-        while edges[-1].node != root:
-            node = edges[-1].node
+        last = self._edge(first + int(at[0]), None)
+        return [*self.way(tree, last.node), last]
+
+    def way(self, tree: int, node: int) -> list[Edge]:
+        """From the root to a node."""
+        first, children, below_leaf = self._edges(tree)
+        root, edges = int(self.tree_ptr[tree]), []
+        while node != root:
             at = np.flatnonzero((children == node - root) & ~below_leaf)
             edges.append(self._edge(first + int(at[0]), node))
+            node = edges[-1].node
         return edges[::-1]
+
+    def _edges(self, tree: int) -> tuple[int, Any, Any]:
+        """The first edge of a tree; what its edges lead to, and which of them lead to labels."""
+        root, end = int(self.tree_ptr[tree]), int(self.tree_ptr[tree + 1])
+        first, last = int(self.child_ptr[root]), int(self.child_ptr[end])
+        of_leaves = np.repeat(self.is_leaf[root:end].astype(bool), np.diff(self.child_ptr[root : end + 1]))
+        return first, self.children[first:last], of_leaves
 
     def _edge(self, child: int, to: int | None) -> Edge:
         return Edge(child, int(np.searchsorted(self.child_ptr, child, side="right")) - 1, to)
@@ -63,11 +73,17 @@ class Forest:
         return found
 
 
+def most_frequent(fitted: FittedModel, slots: list[int]) -> list[int]:
+    """The labels that stand for a cluster: those with most training rows."""
+    labels = np.unique(fitted.label_of_slot[slots])
+    often: list[int] = labels[np.lexsort((labels, -fitted.label_counts[labels]))[:_SHOWN]].tolist()
+    return often
+
+
 def cluster_name(fitted: FittedModel, slots: list[int]) -> str:
     """The labels with most training rows, and how many others."""
-    labels = set(fitted.label_of_slot[slots].tolist())
-    often = sorted(labels, key=lambda label: (-int(fitted.label_counts[label]), label))[:_SHOWN]
-    more = len(labels) - len(often)
+    often = most_frequent(fitted, slots)
+    more = len(set(fitted.label_of_slot[slots].tolist())) - len(often)
     return ", ".join(label_name(fitted, label) for label in often) + (f" and {more:,} more" if more else "")
 
 

@@ -104,7 +104,7 @@ def _path(path: TreePath, ink: _Ink) -> Iterable[str]:
 def _differences(found: Sequence[Difference], n: int, ink: _Ink, name: str) -> Iterable[str]:
     if not found:
         yield f"    {NO_DIFFERENCE}"
-    lines = lines_of(found)[:n] if found else []
+    lines = lines_of(found)[:n]
     columns = max((width(visible(line.name)) for line in lines), default=0)
     for line in lines:
         against = line.other > line.effect

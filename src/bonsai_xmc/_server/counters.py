@@ -10,7 +10,7 @@ import numpy as np
 
 from bonsai_xmc._server.routes import COUNTERS
 
-STATUSES = (200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 500, 503, 499)  # 499: the client went away
+STATUSES = (200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503, 499)  # 499: the client went away
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
 

@@ -1,36 +1,60 @@
-"""The description of the interface: OpenAPI 3.1."""
+"""The description of the interface, OpenAPI 3.1: from the routes, the types of answers and the docstrings."""
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from bonsai_xmc import __version__
-from bonsai_xmc._server.routes import PLACES
+from bonsai_xmc._explain.display import SHOWN
+from bonsai_xmc._server import answers
+from bonsai_xmc._server.fields import Schema
+from bonsai_xmc._server.routes import PLACES, Place
 from bonsai_xmc._server.served import Served
-from bonsai_xmc._server.settings import ANNIF_BATCH, Settings
+from bonsai_xmc._server.settings import Settings
 
-_STRING = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0, "default": 0}
+_TYPES: dict[Any, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null", Any: "object",
+}  # fmt: skip
+_ERRORS = {
+    400: "something is wrong with the request",
+    404: "there is no such model or label",
+    408: "the body came too slowly",
+    413: "too much at once",
+    415: "the body is of another type",
+    429: "too many requests of this client; the header Retry-After says when to try again",
+    503: "busy; the header Retry-After says when to try again",
+}
 
 
-def describe(settings: Settings, models: list[Served]) -> dict[str, Any]:
-    operations = _own(settings, models) | _annif(models)
+def describe(
+    settings: Settings, models: Sequence[Served], handlers: Mapping[str, Callable[..., Any]]
+) -> dict[str, Any]:
+    """The document; `handlers` are the functions of the routes by their names."""
+    schemas: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
+    problem = _schema(answers.Problem, schemas)
+
+    def error(text: str) -> dict[str, Any]:
+        return {"description": text, "content": {"application/problem+json": {"schema": problem}}}
+
     for place in PLACES:
-        if place.is_described:
-            operation = operations[place.handler]
-            if settings.api_key is not None and place.is_open:
-                operation["security"] = []
-            elif settings.api_key is not None:
-                operation["responses"]["401"] = _problem("a key is needed")
-            paths.setdefault(place.path, {})[place.method.lower()] = operation
+        if not place.is_described:
+            continue
+        operation = _operation(place, handlers[place.handler], schemas, settings, models)
+        operation["responses"] |= {str(status): error(text) for status, text in _ERRORS.items()}
+        if place.handler == "annif.learn":
+            operation["responses"]["403"] = error("not supported")
+        if settings.api_key is not None and place.is_open:
+            operation["security"] = []
+        elif settings.api_key is not None:
+            operation["responses"]["401"] = error("a key is needed")
+        paths.setdefault(place.path, {})[place.method.lower()] = operation
+    about = "Labels for texts. Paths under /v1 are Annif's REST interface."
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {
-            "title": "bonsai-xmc",
-            "version": __version__,
-            "description": "Labels for texts. Paths under /v1 are Annif's REST interface.",
-        },
+        "info": {"title": "bonsai-xmc", "version": __version__, "description": about},
         "paths": paths,
-        "components": {"schemas": _SCHEMAS},
+        "components": {"schemas": schemas},
     }
     if settings.api_key is not None:
         key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
@@ -39,332 +63,60 @@ def describe(settings: Settings, models: list[Served]) -> dict[str, Any]:
     return document
 
 
-def _text(models: list[Served], longest: dict[str, int]) -> dict[str, Any]:
-    """A string; for models with fields also an object with one of these at least."""
-    kinds: list[dict[str, Any]] = [{**_STRING, **longest}]
-    for fields in dict.fromkeys(served.fields for served in models if served.fields):
-        one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]
-        known = {f: {"type": ["string", "null"]} for f in fields}
-        kinds.append({"type": "object", "properties": known, "additionalProperties": False, "anyOf": one})
-    return {"anyOf": kinds, "description": "a string, or for models with fields an object of strings"}
-
-
-def _model(models: list[Served]) -> dict[str, Any]:
-    names = [served.name for served in models]
-    text = "name of a model; the first one if left out"
-    return {"type": ["string", "null"], "examples": names, "description": text}
-
-
-def _own(settings: Settings, models: list[Served]) -> dict[str, Any]:
-    text = _text(models, {})
-    some = {"type": "array", "maxItems": settings.max_texts, "items": text}
-    k = {"type": ["integer", "null"], "minimum": 1, "default": 5, "description": "labels for each text"}
-    threshold = {
-        "anyOf": [_SCORE, {"const": "auto"}, {"type": "null"}],
-        "default": 0,
-        "description": "lowest score; auto: the threshold of the model",
-    }
-    labels = {**_STRING, "examples": [key for served in models for key in served.keys[:1]]}
-    some_labels = {"type": ["array", "null"], "items": labels}
-    body = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "texts": some,
-            "text": text,
-            "k": k,
-            "threshold": threshold,
-            "restrict": {**some_labels, "minItems": 1, "description": "find these labels alone"},
-            "exclude": {**some_labels, "description": "labels that are not found"},
-            "model": _model(models),
-        },
-        "oneOf": [{"required": ["texts"]}, {"required": ["text"]}],
-    }
-    return {
-        "predict": _operation("labels for texts", "Predictions", body={"application/json": body}),
-        "reasons.explain": _operation(
-            "why a text has its score for a label, or why not",
-            "Explained",
-            body={"application/json": _explain_body(settings, models)},
-        ),
-        "reasons.tree": _operation(
-            "the children of a node of a label tree",
-            "Tree",
-            parameters=[
-                _query("model", _STRING, "name of a model"),
-                _query("tree", _COUNT, "number of the tree"),
-                _query("node", _COUNT, "number of the node; 0 is the root"),
-                _query("limit", {"type": "integer", "minimum": 0, "default": 100}, "most children"),
-                _query("offset", _COUNT, "children to skip"),
-            ],
-        ),
-        "models": _operation("the models", "Models"),
-        "labels": _operation(
-            "labels by name, the most frequent first",
-            "Labels",
-            parameters=[
-                _query("q", _STRING, "part of a name or key"),
-                _query("model", _STRING, "name of a model"),
-                _query("limit", {"type": "integer", "minimum": 0, "default": 50}, "most labels"),
-                _query("offset", {"type": "integer", "minimum": 0, "default": 0}, "labels to skip"),
-            ],
-        ),
-        "health": _operation("whether the server runs", "Status"),
-        "ready": _operation("whether the server can predict", "Status"),
-        "metrics": {
-            "summary": "numbers for Prometheus",
-            "responses": {"200": {"description": "ok", "content": {"text/plain": {"schema": _STRING}}}},
-        },
-    }
-
-
-def _explain_body(settings: Settings, models: list[Served]) -> dict[str, Any]:
-    labels = [key for served in models for key in served.keys[:1]]
-    features = {"type": ["integer", "null"], "minimum": 0, "default": 20, "description": "most of each part"}
-    return {
-        "type": "object",
-        "required": ["text", "label"],
-        "additionalProperties": False,
-        "properties": {
-            "text": _text(models, {"maxLength": settings.max_explained}),
-            "label": {**_STRING, "examples": labels, "description": "a label, or its name"},
-            "why_not": {"type": "boolean", "default": False, "description": "why the label is not ahead"},
-            "features": features,
-            "model": _model(models),
-        },
-    }
-
-
-def _annif(models: list[Served]) -> dict[str, Any]:
-    limit = {"type": "integer", "minimum": 0, "default": 10}
-    names = {**_STRING, "examples": [served.name for served in models]}
-    project = {"name": "project_id", "in": "path", "required": True, "schema": names}
-    form = {
-        "type": "object",
-        "required": ["text"],
-        "properties": {
-            "text": _STRING,
-            "limit": limit,
-            "threshold": {**_SCORE, "default": 0},
-            "language": _STRING,
-        },
-    }
-    document = {
-        "type": "object",
-        "required": ["text"],
-        "properties": {"text": _STRING, "document_id": {"type": ["string", "null"]}},
-    }
-    documents = {
-        "type": "object",
-        "required": ["documents"],
-        "properties": {"documents": {"type": "array", "maxItems": ANNIF_BATCH, "items": document}},
-    }
-    options = [
-        _query("limit", limit, "most results"),
-        _query("threshold", {**_SCORE, "default": 0}, "lowest score"),
-    ]
-    options.append(_query("language", _STRING, "ignored"))
-    learn = _operation("not supported", "Status", parameters=[project], body={"application/json": {}})
-    learn["responses"] = {"403": _problem("not supported"), **_ERRORS}
-    return {
-        "annif.info": _operation("name and version", "ApiInfo"),
-        "annif.projects": _operation("models as projects", "Projects"),
-        "annif.vocabs": _operation("their labels as vocabularies", "Vocabularies"),
-        "annif.project": _operation("one model", "Project", parameters=[project]),
-        "annif.suggest": _operation(
-            "labels for one text",
-            "Suggestions",
-            parameters=[project],
-            body={"application/x-www-form-urlencoded": form},
-        ),
-        "annif.suggest_batch": _operation(
-            "labels for texts",
-            "SuggestionBatch",
-            parameters=[project, *options],
-            body={"application/json": documents},
-        ),
-        "annif.learn": learn,
-    }
-
-
-def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": schema, "description": text}
-
-
-def _problem(text: str) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {"description": text, "content": {"application/problem+json": {"schema": schema}}}
-
-
-_SCORE: dict[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
-_ERRORS = {
-    "400": _problem("something is wrong with the request"),
-    "404": _problem("there is no such model"),
-    "408": _problem("the body came too slowly"),
-    "413": _problem("too much at once"),
-    "415": _problem("the body is of another type"),
-    "503": _problem("busy; the header Retry-After says when to try again"),
-}
-
-
 def _operation(
-    summary: str, schema: str, parameters: list[Any] | None = None, body: dict[str, Any] | None = None
+    place: Place,
+    handler: Callable[..., Any],
+    schemas: dict[str, Schema],
+    settings: Settings,
+    models: Sequence[Served],
 ) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    answer = get_type_hints(handler, include_extras=True)["return"]
     operation: dict[str, Any] = {
-        "summary": summary,
-        "responses": {"200": {"description": "ok", "content": content}, **_ERRORS},
+        "summary": (handler.__doc__ or "").partition("\n")[0].rstrip("."),
+        "responses": {},
     }
+    if answer is not NoneType:  # otherwise it only raises
+        kind = "text/plain" if answer is str else "application/json"
+        content = {kind: {"schema": _schema(answer, schemas)}}
+        operation["responses"]["200"] = {"description": "ok", "content": content}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "query", "schema": field.described(settings, models, in_body=False)}
+        for name, field in place.query.items()
+    ]
+    if "{project_id}" in place.path:
+        names = {"type": "string", "examples": [served.name for served in models]}
+        parameters.append({"name": "project_id", "in": "path", "required": True, "schema": names})
     if parameters:
         operation["parameters"] = parameters
-    if body:
-        operation["requestBody"] = {"required": True, "content": {k: {"schema": v} for k, v in body.items()}}
+    if place.body:
+        in_json = place.body_type == "application/json"
+        known = {name: f.described(settings, models, in_json) for name, f in place.body.items()}
+        body: Schema = {"type": "object", "properties": known}
+        body["required"] = [name for name, field in place.body.items() if field.required]
+        if not place.is_annifs:
+            body["additionalProperties"] = False
+        if place.one_of:
+            body["oneOf"] = [{"required": [name]} for name in place.one_of]
+        operation["requestBody"] = {"required": True, "content": {place.body_type: {"schema": body}}}
     return operation
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": properties}
-
-
-def _list(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _ref(name: str) -> dict[str, str]:
+def _schema(kind: Any, schemas: dict[str, Schema]) -> Schema:
+    """A type as JSON Schema; objects are added to `schemas` by their names."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _schema(inner[0], schemas) | inner[1]
+    if kind in _TYPES:
+        return {"type": _TYPES[kind]}
+    if origin in (Union, UnionType):
+        return {"anyOf": [_schema(one, schemas) for one in inner]}
+    if origin in (list, tuple):
+        return {"type": "array", "items": _schema(inner[0], schemas)}
+    if origin is dict:
+        return {"type": "object"}
+    name = kind.__name__
+    if name not in schemas:
+        hints = get_type_hints(kind, include_extras=True) | SHOWN.get(kind, {})
+        properties = {key: _schema(of, schemas) for key, of in hints.items() if of is not None}
+        schemas[name] = {"type": "object", "required": list(properties), "properties": properties}
     return {"$ref": f"#/components/schemas/{name}"}
-
-
-_INTEGER = {"type": "integer"}
-_ROWS = {"type": ["integer", "null"]}  # null: unknown
-_NUMBER = {"type": "number"}
-_BOOLEAN = {"type": "boolean"}
-_OR_NONE = ["integer", "null"]
-
-
-def _or_none(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"oneOf": [schema, {"type": "null"}]}
-
-
-_SHOWN = {"name": _STRING, "kind": _STRING, "where": _STRING, "effect": _NUMBER}
-_EXPLAINED = {
-    "Explained": _object(
-        model=_STRING, explanation=_or_none(_ref("Explanation")), why_not=_or_none(_ref("WhyNot"))
-    ),
-    "Explanation": _object(
-        label=_STRING,
-        name=_STRING,
-        score=_SCORE,
-        rank={"type": _OR_NONE},
-        margin=_NUMBER,
-        found=_BOOLEAN,
-        notes=_list(_STRING),
-        steps=_list(_object(text=_STRING, value=_NUMBER)),
-        lines=_list(_object(**_SHOWN, share=_NUMBER)),
-        more=_INTEGER,
-        texts=_list(
-            _object(
-                field=_STRING,
-                text=_STRING,
-                segments=_list(_object(begin=_INTEGER, end=_INTEGER, effect=_NUMBER, kind=_STRING)),
-            )
-        ),
-        one_vs_rest=_or_none(_ref("Decision")),
-        paths=_list(
-            _object(
-                tree=_INTEGER,
-                score=_NUMBER,
-                counts=_BOOLEAN,
-                dropped=_or_none({"type": "object"}),
-                decisions=_list(_ref("Decision")),
-            )
-        ),
-    ),
-    "Decision": _object(
-        about=_STRING,
-        integer_margin=_INTEGER,
-        unit=_NUMBER,
-        scale=_NUMBER,
-        bias=_NUMBER,
-        margin=_NUMBER,
-        score=_NUMBER,
-        contributions=_list(_object(name=_STRING, product=_INTEGER, effect=_NUMBER)),
-        others=_INTEGER,
-    ),
-    "WhyNot": _object(
-        label=_STRING,
-        name=_STRING,
-        reason=_STRING,
-        sentences=_list(_STRING),
-        rank={"type": _OR_NONE},
-        ranked=_INTEGER,
-        score=_SCORE,
-        ahead=_list(
-            _object(
-                label=_STRING,
-                name=_STRING,
-                rank=_INTEGER,
-                score=_SCORE,
-                lines=_list(_object(**_SHOWN, other=_NUMBER)),
-            )
-        ),
-        explanation=_or_none(_ref("Explanation")),
-    ),
-    "Node": _object(
-        node={"type": _OR_NONE}, name=_STRING, labels=_INTEGER, label={"type": ["string", "null"]}
-    ),
-    "Tree": _object(
-        model=_STRING,
-        trees=_INTEGER,
-        tree=_INTEGER,
-        path=_list(_ref("Node")),
-        total=_INTEGER,
-        children=_list(_ref("Node")),
-    ),
-}
-_SCHEMAS = {
-    **_EXPLAINED,
-    "Problem": _object(type=_STRING, title=_STRING, status=_INTEGER, detail=_STRING),
-    "Predictions": _object(
-        model=_STRING, results=_list(_list(_object(label=_STRING, name=_STRING, score=_SCORE)))
-    ),
-    "Models": _object(
-        models=_list(
-            _object(name=_STRING, labels=_INTEGER, fields=_list(_STRING), trees=_INTEGER, modified=_STRING)
-        )
-    ),
-    "Labels": _object(total=_INTEGER, labels=_list(_object(label=_STRING, name=_STRING, rows=_ROWS))),
-    "Status": _object(status=_STRING),
-    "ApiInfo": _object(title=_STRING, version=_STRING),
-    "Vocabulary": _object(
-        vocab_id=_STRING, languages=_list(_STRING), size=_INTEGER, loaded={"type": "boolean"}
-    ),
-    "Vocabularies": _object(vocabs=_list(_ref("Vocabulary"))),
-    "Project": _object(
-        project_id=_STRING,
-        name=_STRING,
-        language=_STRING,
-        backend=_object(backend_id=_STRING),
-        vocab=_ref("Vocabulary"),
-        vocab_language=_STRING,
-        is_trained={"type": "boolean"},
-        modification_time=_STRING,
-    ),
-    "Projects": _object(projects=_list(_ref("Project"))),
-    "Suggestions": _object(
-        results=_list(
-            _object(uri=_STRING, label=_STRING, notation={"type": ["string", "null"]}, score=_SCORE)
-        )
-    ),
-    "SuggestionBatch": _list(
-        {
-            "type": "object",
-            "required": ["results"],
-            "properties": {
-                "document_id": {"type": ["string", "null"]},
-                "results": _list(
-                    _object(uri=_STRING, label=_STRING, notation={"type": ["string", "null"]}, score=_SCORE)
-                ),
-            },
-        }
-    ),
-}

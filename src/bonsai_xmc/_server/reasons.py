@@ -1,82 +1,49 @@
-"""Explanations and label trees over HTTP."""
+"""Explanations, labels by name and label trees over HTTP: what a thread of its own computes."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from bonsai_xmc._explain.display import lines_of
+from bonsai_xmc._explain.display import shown
 from bonsai_xmc._explain.names import label_id
-from bonsai_xmc._explain.objects import Decision, Effect, Explanation, WhyNot, plain
 from bonsai_xmc._explain.row import ExplainedRow, NoClassifier
 from bonsai_xmc._explain.why_not import why_not
-from bonsai_xmc._server import http
-from bonsai_xmc._server.batching import Overloaded
-from bonsai_xmc._server.http import Problem, answer
+from bonsai_xmc._server import fields
+from bonsai_xmc._server.answers import Explained, Labels, Node, Tree
+from bonsai_xmc._server.batching import Batcher, Overloaded
+from bonsai_xmc._server.http import Problem
 from bonsai_xmc._server.served import Served
-from bonsai_xmc._server.trees import BrowsedTrees
 
 if TYPE_CHECKING:
     from bonsai_xmc._server.app import Service
 
-_MOST_FEATURES = 1000  # of a decision, in one answer
-_EXPLAIN_KEYS = ("text", "label", "why_not", "features", "model")
-_TREE_KEYS = ("model", "tree", "node", "limit", "offset")
-_WAITING = 64  # explanations that wait in a worker; beyond, requests are refused
+_WAITING = 64  # calls that wait in a worker; beyond, requests are refused
 
 
 class Reasons:
-    """The handlers. Explanations are made one after the other, in a thread beside that of predictions."""
+    """The handlers. They work one after the other, in a thread beside that of predictions."""
 
     def __init__(self, service: "Service") -> None:
         self._service = service
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="explain")
         self._waiting = 0
-        self._trees: dict[str, BrowsedTrees] = {}  # made when they are first asked for
 
-    async def explain(self, request: Request) -> Response:
-        settings = self._service.settings
-        body = await http.read_json(request, settings)
-        http.check_keys(request.query_params, (), "the query")
-        http.check_keys(body, _EXPLAIN_KEYS, "the body")
-        served = self._service.batcher(body.get("model")).served
-        if "text" not in body or "label" not in body:
-            raise Problem(400, "the body needs text, a string, and label")
-        text = http.document(body["text"], "text", served.fields)
+    async def explain(self, batcher: Batcher, given: dict[str, Any]) -> Explained:
+        """Why a text has its score for a label, or why not."""
+        most, served = self._service.settings.max_explained, batcher.served
+        text = fields.document(given["text"], "text", served.fields)
         length = sum(map(len, text.values())) if isinstance(text, dict) else len(text)
-        if length > settings.max_explained:
-            raise Problem(
-                400,
-                f"text has {length:,} characters, but at most {settings.max_explained:,} can be explained",
-            )
-        label = http.text(body["label"], "label")
-        n = http.integer(body.get("features"), "features", 20, _MOST_FEATURES)
-        refused = body.get("why_not", False)
-        if not isinstance(refused, bool):
-            raise Problem(400, f"why_not is {refused!r:.50}, but must be true or false")
-        return answer(await self._run(_explain, served, text, label, n, refused))
+        if length > most:
+            raise Problem(400, f"text has {length:,} characters, but at most {most:,} can be explained")
+        return await self._run(_explain, served, text, given["label"], given["features"], given["why_not"])
 
-    async def tree(self, request: Request) -> Response:
-        query = request.query_params
-        http.check_keys(query, _TREE_KEYS, "the query")
-        served = self._service.batcher(query.get("model")).served
-        core = served.model.fitted_.core.trees
-        if core is None:
-            raise Problem(404, f"the model {served.name!r:.100} has no trees")
-        tree = http.integer(http.number(query.get("tree")), "tree", 0, 2**31)
-        node = http.integer(http.number(query.get("node")), "node", 0, 2**31)
-        limit = http.integer(http.number(query.get("limit")), "limit", 100, 1000)
-        offset = http.integer(http.number(query.get("offset")), "offset", 0, 2**31)
-        trees = await self._run(self._browsed, served)
-        return answer({"model": served.name, **trees.node(tree, node, offset, limit)})
+    async def labels(self, batcher: Batcher, given: dict[str, Any]) -> Labels:
+        """Labels whose name or key holds a text, the most frequent first."""
+        return await self._run(batcher.served.search, given["q"], given["offset"], given["limit"])
 
-    def _browsed(self, served: Served) -> BrowsedTrees:
-        if served.name not in self._trees:  # only one thread comes here
-            self._trees[served.name] = BrowsedTrees(served)
-        return self._trees[served.name]
+    async def tree(self, batcher: Batcher, given: dict[str, Any]) -> Tree:
+        """The children of a node of a label tree."""
+        return await self._run(_tree, batcher.served, given)
 
     async def _run(self, function: Any, *arguments: Any) -> Any:
         if self._waiting >= _WAITING:
@@ -88,92 +55,48 @@ class Reasons:
             self._waiting -= 1
 
 
-def _explain(served: Served, text: Any, label: str, n: int, refused: bool) -> dict[str, Any]:
+def _explain(served: Served, text: Any, label: str, n: int, refused: bool) -> Explained:
+    if not served.is_explained:
+        raise Problem(
+            400,
+            f"the model {served.name!r:.100} is of the system {served.system}, which does not explain its "
+            "labels: ask a model of Bonsai",
+        )
     row = ExplainedRow(served.model, [text])
     try:
         number = label_id(row.fitted, label)
-    except ValueError as error:
+        explanation = None if refused else row.explain(number)
+    except (ValueError, NoClassifier) as error:
         raise Problem(404, str(error)[:500]) from None
-    found: dict[str, Any] = {"model": served.name, "explanation": None, "why_not": None}
-    if refused:
-        found["why_not"] = _why_not(why_not(row, number, 3), n)
-        return found
-    try:
-        found["explanation"] = _explanation(row.explain(number), n)
-    except NoClassifier as error:
-        raise Problem(404, str(error)[:500]) from None
-    return found
+    found = why_not(row, number, 3) if refused else None
+    return {"model": served.name, "explanation": shown(explanation, n), "why_not": shown(found, n)}
 
 
-def _explanation(why: Explanation, n: int) -> dict[str, Any]:
-    """The n largest features of each part."""
-    lines = _lines(why.effects)
+def _tree(served: Served, given: dict[str, Any]) -> Tree:
+    forest, tree, node = served.forest, given["tree"], given["node"]
+    if forest is None:
+        raise Problem(404, f"the model {served.name!r:.100} has no trees")
+    n_trees = len(forest.tree_ptr) - 1
+    if tree >= n_trees:
+        raise Problem(404, f"there is no tree {tree}; there are {n_trees}, counted from 0")
+    root, end = forest.tree_ptr[tree : tree + 2].tolist()
+    if node >= end - root:
+        raise Problem(404, f"there is no node {node} in tree {tree}; it has {end - root:,}")
+    at = root + node
+    first, last = forest.child_ptr[at : at + 2].tolist()
+    chosen = forest.children[first:last][given["offset"] :][: given["limit"]].tolist()
+    leaf = bool(forest.is_leaf[at])
+    above = [edge.node for edge in forest.way(tree, at)]
     return {
-        "label": str(why.label),
-        "name": why.name,
-        "score": min(1.0, max(0.0, why.score)),
-        "rank": why.rank,
-        "margin": why.margin,
-        "found": why.found,
-        "notes": list(why.notes),
-        "steps": plain(why.steps),
-        "lines": lines[:n],
-        "more": max(0, len(lines) - n),
-        "texts": plain(why.texts),
-        "one_vs_rest": None if why.one_vs_rest is None else _decision(why.one_vs_rest, n),
-        "paths": [
-            {
-                "tree": path.tree,
-                "score": path.score,
-                "counts": path.counts,
-                "dropped": plain(path.dropped),
-                "decisions": [_decision(decision, n) for decision in path.decisions],
-            }
-            for path in why.paths
-        ],
+        "model": served.name,
+        "trees": n_trees,
+        "tree": tree,
+        "path": [served.cluster(root, one) for one in (*above, at)],
+        "total": last - first,
+        "children": [_leaf(served, c) if leaf else served.cluster(root, root + c) for c in chosen],
     }
 
 
-def _lines(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    lines = lines_of(effects) if effects else []
-    return [
-        {"name": x.name, "kind": x.kind, "where": x.where, "effect": x.effect, "share": x.share}
-        for x in lines
-    ]
-
-
-def _decision(decision: Decision, n: int) -> dict[str, Any]:
-    """With the sum of the products that are left out, so that all add up to the integer margin."""
-    shown, rest = decision.contributions[:n], decision.contributions[n:]
-    names = ("about", "integer_margin", "unit", "scale", "bias", "margin", "score")
-    return {
-        **{name: getattr(decision, name) for name in names},
-        "contributions": plain(shown),
-        "others": sum(contribution.product for contribution in rest),
-    }
-
-
-def _why_not(refusal: WhyNot, n: int) -> dict[str, Any]:
-    return {
-        "label": str(refusal.label),
-        "name": refusal.name,
-        "reason": refusal.reason,
-        "sentences": list(refusal.sentences),
-        "rank": refusal.rank,
-        "ranked": refusal.n_ranked,
-        "score": min(1.0, max(0.0, refusal.score)),
-        "ahead": [
-            {
-                "label": str(ahead.label),
-                "name": ahead.name,
-                "rank": ahead.rank,
-                "score": min(1.0, max(0.0, ahead.score)),
-                "lines": [
-                    {"name": x.name, "kind": x.kind, "where": x.where, "effect": x.effect, "other": x.other}
-                    for x in (lines_of(ahead.differences) if ahead.differences else [])[:n]
-                ],
-            }
-            for ahead in refusal.ahead
-        ],
-        "explanation": None if refusal.explanation is None else _explanation(refusal.explanation, n),
-    }
+def _leaf(served: Served, slot: int) -> Node:
+    label = int(served.model.fitted_.label_of_slot[slot])
+    return {"node": None, "name": served.titles[label], "labels": 1, "label": served.keys[label]}

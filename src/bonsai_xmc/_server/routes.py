@@ -1,22 +1,37 @@
 """All paths that are answered. The application, its description and its counters follow from this list."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+
+from bonsai_xmc._server import fields
+from bonsai_xmc._server.fields import Fields
+from bonsai_xmc._server.http import FORM, JSON
 
 PAGE = {
     "/": ("index.html", "text/html"),
     "/app.js": ("app.js", "text/javascript"),
+    "/files.js": ("files.js", "text/javascript"),
     "/why.js": ("why.js", "text/javascript"),
     "/tree.js": ("tree.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
+_NONE: Mapping[str, fields.Field] = MappingProxyType({})
+_PROJECT = "/v1/projects/{project_id}"
 
 
 class Place(NamedTuple):
+    """A path. Its handler's docstring and type say what it answers, its fields what it takes."""
+
     method: str
     path: str
-    handler: str  # attribute of the service, and key of the description of the operation
-    is_open: bool = False  # answered without a key
+    handler: str  # attribute of the service
+    query: Fields = _NONE
+    body: Fields = _NONE
+    body_type: str = JSON
+    one_of: tuple[str, ...] = ()  # keys of the body, of which one is needed
+    is_open: bool = False  # answered without a key, at any rate
     is_described: bool = True
     counted: str | None = None  # as another path
 
@@ -24,15 +39,23 @@ class Place(NamedTuple):
     def counter(self) -> str:
         return self.counted or self.path
 
+    @property
+    def is_annifs(self) -> bool:
+        return is_annifs(self.path)
+
+    @property
+    def is_of_model(self) -> bool:
+        return "{project_id}" in self.path or "model" in self.query or "model" in self.body
+
 
 PLACES = (
     *(Place("GET", path, "page", is_open=True, is_described=False, counted="/") for path in PAGE),
     Place("GET", "/openapi.json", "openapi", is_open=True, is_described=False),
-    Place("POST", "/predict", "predict"),
-    Place("POST", "/explain", "reasons.explain"),
-    Place("GET", "/tree", "reasons.tree"),
+    Place("POST", "/predict", "predict", body=fields.PREDICT, one_of=("texts", "text")),
+    Place("POST", "/explain", "reasons.explain", body=fields.EXPLAIN),
+    Place("GET", "/tree", "reasons.tree", query=fields.TREE),
     Place("GET", "/models", "models"),
-    Place("GET", "/labels", "labels"),
+    Place("GET", "/labels", "reasons.labels", query=fields.LABELS),
     Place("GET", "/health", "health", is_open=True),
     Place("GET", "/ready", "ready", is_open=True),
     Place("GET", "/metrics", "metrics"),
@@ -40,10 +63,16 @@ PLACES = (
     Place("GET", "/v1/", "annif.info", counted="/v1"),
     Place("GET", "/v1/projects", "annif.projects"),
     Place("GET", "/v1/vocabs", "annif.vocabs"),
-    Place("GET", "/v1/projects/{project_id}", "annif.project"),
-    Place("POST", "/v1/projects/{project_id}/suggest", "annif.suggest"),
-    Place("POST", "/v1/projects/{project_id}/suggest-batch", "annif.suggest_batch"),
-    Place("POST", "/v1/projects/{project_id}/learn", "annif.learn"),
+    Place("GET", _PROJECT, "annif.project"),
+    Place("POST", f"{_PROJECT}/suggest", "annif.suggest", body=fields.SUGGEST, body_type=FORM),
+    Place(
+        "POST",
+        f"{_PROJECT}/suggest-batch",
+        "annif.suggest_batch",
+        query=fields.SUGGEST_BATCH,
+        body=fields.DOCUMENTS,
+    ),
+    Place("POST", f"{_PROJECT}/learn", "annif.learn"),
 )
 OPEN = frozenset(place.path for place in PLACES if place.is_open)
 OTHER = "other"  # the counter of all other paths

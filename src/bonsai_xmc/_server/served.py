@@ -1,16 +1,18 @@
-"""A model as it is served: sealed memory, names of labels, results as JSON."""
+"""A model as it is served: sealed memory, names of labels, search among them."""
 
 import os
-import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import TextBonsai
+from bonsai_xmc._explain.paths import Forest, most_frequent
 from bonsai_xmc._model.labels import allowed_labels, marked_words
+from bonsai_xmc._server.answers import Labels, Model, Node
 
 Signature = tuple[int, int, int]  # of a file: inode, size, time of the last change
 Array = npt.NDArray[Any]
@@ -28,7 +30,7 @@ class Served:
     signature: Signature
     keys: list[str]
     titles: list[str]
-    lock: Any = field(default_factory=threading.Lock)
+    _clusters: dict[int, Node] = field(default_factory=dict)
 
     @classmethod
     def load(cls, path: str, n_jobs: int | None) -> "Served":
@@ -55,19 +57,88 @@ class Served:
             marked_words(fitted, exclude, "exclude")[0] if exclude else None,
         )
 
+    def search(self, wanted: str, offset: int, limit: int) -> Labels:
+        """Labels whose name or key holds a text, the most frequent first."""
+        wanted = wanted.casefold()
+        order, texts = self._by_frequency
+        found = [i for i, text in zip(order, texts, strict=True) if wanted in text] if wanted else order
+        counts = None if self.model.fitted_.imported else self.model.fitted_.label_counts
+        chosen = found[offset : offset + limit]
+        rows = [None if counts is None else int(counts[i]) for i in chosen]
+        return {
+            "total": len(found),
+            "labels": [
+                {"label": self.keys[i], "name": self.titles[i], "rows": n}
+                for i, n in zip(chosen, rows, strict=True)
+            ],
+        }
+
+    @cached_property
+    def _by_frequency(self) -> tuple[list[int], list[str]]:
+        """Labels, the most frequent first, and what is searched of each."""
+        order = (-self.model.fitted_.label_counts).argsort(kind="stable").tolist()
+        return order, [f"{self.titles[i]}\n{self.keys[i]}".casefold() for i in order]
+
+    @cached_property
+    def forest(self) -> Forest | None:
+        """The label trees; None if the model has none."""
+        core = getattr(self._core, "trees", None)
+        return None if core is None else Forest(core)
+
+    def cluster(self, root: int, node: int) -> Node:
+        """A node of a tree; those that were asked for are kept."""
+        if node not in self._clusters:
+            assert self.forest is not None
+            slots = self.forest.slots(node)
+            names = [self.titles[label] for label in most_frequent(self.model.fitted_, slots)]
+            about: Node = {
+                "node": node - root,
+                "name": ", ".join(names),
+                "labels": len(slots),
+                "label": None,
+            }
+            self._clusters[node] = about
+        return self._clusters[node]
+
+    @property
+    def _core(self) -> Any:
+        return self.model.fitted_.core
+
+    @property
+    def is_explained(self) -> bool:
+        return self.kind == "bonsai"
+
+    @property
+    def kind(self) -> str:
+        return "bonsai"
+
+    @property
+    def system(self) -> str:
+        return type(self.model.classifier_).__name__
+
     @property
     def modified(self) -> str:
         return datetime.fromtimestamp(self.signature[2] / 1e9, UTC).isoformat()
 
     @property
-    def n_trees(self) -> int:
-        trees = self.model.fitted_.core.trees
-        return 0 if trees is None else trees.n_trees
-
-    @property
     def fields(self) -> tuple[str, ...]:
         text = self.model.fitted_.text
         return () if text is None else tuple(text.plan.fields)
+
+    @cached_property
+    def about(self) -> Model:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "system": self.system,
+            "labels": len(self.keys),
+            "named": self.keys != self.titles,
+            "threshold": float(self.model.threshold_),
+            "fields": list(self.fields),
+            "trees": 0 if self.forest is None else len(self.forest.tree_ptr) - 1,
+            "explained": self.is_explained,
+            "modified": self.modified,
+        }
 
 
 def rows_of(ranking: Ranking) -> list[Ranked]:

@@ -10,6 +10,7 @@ class Settings:
     workers: int = 1  # processes
     n_jobs: int | None = None  # threads of prediction in each; None: an equal share of all
     api_key: str | None = None
+    rate: float | None = None  # requests a second of a client; None: any number
     max_body: int = 10_000_000  # bytes
     max_texts: int = 1000  # in one request
     max_labels: int = 1000  # for one text

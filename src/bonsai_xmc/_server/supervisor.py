@@ -7,6 +7,7 @@ stay.
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -16,9 +17,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bonsai_xmc import _core
-from bonsai_xmc._server.app import LOG, JsonFormatter, make_app
+from bonsai_xmc import __version__, _core
+from bonsai_xmc._server.app import make_app
 from bonsai_xmc._server.counters import Counters
+from bonsai_xmc._server.guard import LOG, JsonFormatter, Rates
 from bonsai_xmc._server.served import Served, load_all, signature
 from bonsai_xmc._server.settings import Settings
 from bonsai_xmc._server.worker import SUCCEEDED, Handover, Worker
@@ -41,6 +43,7 @@ class Supervisor:
         self._models: dict[str, Served] = load_all(paths, self._n_jobs)
         # twice as many, as old and new workers run side by side for a moment
         self._counters = Counters(1 + 2 * settings.workers)
+        self._rates = Rates(settings.rate)
         self._workers: list[_Worker] = []
         self._leaving: list[_Worker] = []
         self._tried: list[Any] = [m.signature for m in self._models.values()]
@@ -61,10 +64,14 @@ class Supervisor:
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)
         host, port = self.address
+        if self._settings.api_key is None and not ipaddress.ip_address(host).is_loopback:
+            advice = "everyone who reaches this address may use the models: set --api-key-file"
+            LOG.warning("no API key", extra={"fields": {"host": host, "advice": advice}})
         try:
             self._workers = self._start(self._free_slots())
             about = {"url": f"http://{host}:{port}/", "models": list(self._models)}
-            LOG.info("serving", extra={"fields": about | {"workers": len(self._workers)}})
+            facts = {"workers": len(self._workers), "threads": self._n_jobs, "version": __version__}
+            LOG.info("serving", extra={"fields": about | facts})
             while not self._stop:
                 self._collect()
                 self._look()
@@ -73,8 +80,9 @@ class Supervisor:
             self._finish()
         return 0
 
-    def _on_stop(self, *_: Any) -> None:
+    def _on_stop(self, number: int, _: Any) -> None:
         self._stop = True
+        LOG.info("stopping", extra={"fields": {"signal": signal.Signals(number).name}})
 
     def _on_reload(self, *_: Any) -> None:
         self._reload = True
@@ -109,9 +117,10 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL if number != signal.SIGHUP else signal.SIG_IGN)
             self._counters.use(slot)
-            app = make_app(self._models, self._settings, self._counters)
+            app = make_app(self._models, self._settings, self._counters, self._rates)
             worker = Worker(app, self._settings, self._socket, self._handover)
-            asyncio.run(worker.run_until_left(ready))
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(worker.run_until_left(ready))
             code = 0
         except BaseException:
             LOG.exception("worker failed")
@@ -196,6 +205,16 @@ class Supervisor:
             while workers and time.monotonic() < end:
                 workers = [worker for worker in workers if not _ended(worker.pid)]
                 time.sleep(0.02)
+        LOG.info("stopped")
+
+
+def _loop_factory() -> Any:
+    """That of uvloop, if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _ended(pid: int) -> bool:

@@ -146,7 +146,7 @@ async function whyNot() {
     }
     at("why-not-answer").replaceChildren(...parts);
     at("why-not-status").textContent = answer.rank === null ? `${answer.name} has no score`
-      : `${answer.name} is number ${answer.rank} of ${answer.ranked}`;
+      : `${answer.name} is number ${answer.rank} of ${answer.n_ranked}`;
   } catch (error) {
     at("why-not-answer").replaceChildren();
     at("why-not-status").textContent = `Error: ${error.message}`;
