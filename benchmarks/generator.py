@@ -115,7 +115,7 @@ def tree_facts(model: Bonsai) -> Facts:
 
 
 def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
-    label, feature, value = (np.asarray(part) for part in model.fitted_.core.one_vs_rest.weights(0))
+    label, feature, value = (np.asarray(part) for part in model.fitted_.linear.core.one_vs_rest.weights(0))
     n = np.bincount(label, minlength=np.count_nonzero(model.label_counts_))
     in_use = np.bincount(feature, minlength=data.X_train.shape[1])
     X = sp.csr_array(data.X_test)

@@ -109,7 +109,7 @@ def merged(data: Data) -> None:
 
 def similar_pairs(model: Bonsai) -> tuple[list[tuple[str, str]], sp.csr_array]:
     """Pairs of labels of 5 rows or more with the largest cosine of their weights, and the mean weights."""
-    forest = model.fitted_.core.one_vs_rest
+    forest = model.fitted_.linear.core.one_vs_rest
     rows, features, values = forest.weights(0)
     children = forest.arrays()["children"]
     shape = (len(model.classes_), forest.n_features)

@@ -93,7 +93,8 @@ def measure(
     if watch is not None:
         peak = max(peak, watch.whole)
     estimate = model.memory_estimate(X, Y)
-    forests = [f for f in (model.fitted_.core.trees, model.fitted_.core.one_vs_rest) if f is not None]
+    core = model.fitted_.linear.core
+    forests = [f for f in (core.trees, core.one_vs_rest) if f is not None]
     return {
         "peak": peak,
         "estimate": estimate["training_bytes"],

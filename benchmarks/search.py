@@ -38,7 +38,7 @@ class Searches:
     def __init__(self, data: Any, threads: int) -> None:
         fitted = Bonsai(classifiers="one_vs_rest", search="beam", threshold=0.5, n_jobs=threads)
         fitted.fit(data.X_train, data.Y_train)
-        core, self.seconds = fitted.fitted_.core, fitted.timings_
+        core, self.seconds = fitted.fitted_.linear.core, fitted.timings_
         begin = time.perf_counter()
         index = _core.build_label_index(core.one_vs_rest, threads)
         self.seconds["index"] = time.perf_counter() - begin

@@ -80,7 +80,7 @@ def ours(data: Any, X: Any, model: Bonsai, folder: Path, args: Any) -> Iterator[
 
 def positive_weights(model: Bonsai, n_features: int) -> tuple[Any, np.ndarray]:
     """The positive weights of all classifiers, and the labels that these belong to."""
-    forest = model.fitted_.core.one_vs_rest
+    forest = model.fitted_.linear.core.one_vs_rest
     child, feature, value = forest.weights(0)
     labels = np.asarray(forest.arrays()["children"])
     shape = (len(labels), n_features)

@@ -58,7 +58,7 @@ class TreeSearch:
     """
 
     def __init__(self, model: Bonsai, X: Any, tree: int = 0) -> None:
-        core = model.fitted_.core
+        core = model.fitted_.linear.core
         if core.loss != "squared_hinge":
             raise ValueError(f"the model's loss is {core.loss!r}; only 'squared_hinge' is supported here")
         a = _trees_of(model).arrays()
@@ -157,14 +157,15 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
         nodes = early_leaves(tree, model.strategy_.max_depth) + a["tree_ptr"][number]
         bias[_ranges(a["child_ptr"][nodes], np.diff(a["child_ptr"])[nodes])] = -1e6
     forest = _core.Forest({**a, "bias": bias}, model.n_features_in_, len(model.classes_))
-    core = model.fitted_.core
+    ranker = model.fitted_.linear
+    core = _core.Model(forest, None, ranker.core.loss, ranker.core.normalize)
     result = copy.copy(model)
-    result.fitted_ = replace(model.fitted_, core=_core.Model(forest, None, core.loss, core.normalize))
+    result.fitted_ = replace(model.fitted_, ranker=replace(ranker, core=core))
     return result
 
 
 def _trees_of(model: Bonsai) -> _core.Forest:
-    trees = model.fitted_.core.trees
+    trees = model.fitted_.linear.core.trees
     if trees is None:
         raise ValueError("the model has no trees")
     return trees

@@ -21,7 +21,7 @@ def random_csr(shape, *, density, rng, dtype=np.float64, data_sampler=None):
 
 def forests_of(model):
     """The arrays of the trees and of the one-vs-rest classifiers; None for what there is not."""
-    core = model.fitted_.core
+    core = model.fitted_.linear.core
     return tuple(None if forest is None else forest.arrays() for forest in (core.trees, core.one_vs_rest))
 
 

@@ -152,7 +152,7 @@ def test_weights_are_kept(tmp_path):
     folder = str(write_model(tmp_path / "m", [tree], N))
     matrices = [root[0], root[1][0][0], root[1][1][0], *(leaf[0] for leaf in root[1][1][1])]
     for quantise, bits in ((False, 16), (True, 8)):
-        forest = load_omikuji(folder, quantise=quantise).fitted_.core.trees
+        forest = load_omikuji(folder, quantise=quantise).fitted_.linear.core.trees
         for node, matrix in enumerate(matrices):
             child, feature, value = forest.weights(node)
             order = np.argsort(forest.arrays()["children"][slice(*forest.arrays()["child_ptr"][node:][:2])])
@@ -164,7 +164,7 @@ def test_weights_are_kept(tmp_path):
             rest = np.abs(kept - expected) / largest
             rest[np.abs(expected) > largest] = 0
             assert rest.max() < 0.6 / 2 ** (bits - 1)
-    assert load_omikuji(folder).fitted_.core.trees.residual.arrays()["records"].size > 4 * (
+    assert load_omikuji(folder).fitted_.linear.core.trees.residual.arrays()["records"].size > 4 * (
         forest.residual.arrays()["records"].size
     )
 
@@ -266,7 +266,7 @@ def test_files_whose_residual_or_beam_is_wrong_are_refused(tmp_path):
     records = arrays["trees_residual.records"].copy()
     records[:50] = 255
     refused({**arrays, "trees_residual.records": records}, file.requires, "inconsistent")
-    wider = _core.Forest(load_omikuji(str(folder)).fitted_.core.trees.arrays(), N + 1, 400)
+    wider = _core.Forest(load_omikuji(str(folder)).fitted_.linear.core.trees.arrays(), N + 1, 400)
     with pytest.raises(ValueError, match="residual of other trees"):
         _core.Forest(wider.arrays(), N, 400, False, wider)
 

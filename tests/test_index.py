@@ -145,7 +145,7 @@ def test_a_trained_model_finds_nearly_all(model, data):
 
 def test_similar_labels_stand_together(model, data):
     """In the order of a tree's leaves; the best five labels of a row share more blocks than by index."""
-    classifiers = model.fitted_.core.one_vs_rest.arrays()["children"]
+    classifiers = model.fitted_.linear.core.one_vs_rest.arrays()["children"]
     assert not np.array_equal(classifiers, np.sort(classifiers)) and model.trees_ == []
     position = np.empty(9000, int)
     position[classifiers] = np.arange(len(classifiers))
@@ -167,7 +167,7 @@ def test_saved_and_loaded(model, data, tmp_path):
         assert np.array_equal(ids, expected[0]) and np.array_equal(scores, expected[1])
     file = container.read(path, mmap=False)
     assert "index" in file.requires
-    arrays = model.fitted_.core.index.arrays()
+    arrays = model.fitted_.linear.core.index.arrays()
     assert all(np.array_equal(file.arrays[f"index.{name}"], arrays[name]) for name in arrays)
 
 
@@ -213,8 +213,8 @@ def test_an_index_of_other_classifiers(classifiers, index):
         _core.Model(None, forest, "squared_hinge", True, index=index)
     with pytest.raises(ValueError, match="a label index needs a forest that is one leaf"):
         X, Y = csr_array(np.eye(8)), csr_array(np.eye(8))
-        trees = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=2).fit(X, Y).fitted_.core.trees
-        _core.build_label_index(trees, 1)
+        model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=2).fit(X, Y)
+        _core.build_label_index(model.fitted_.linear.core.trees, 1)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def measured(long_rows):
 
 def test_probes_are_measured(measured, long_rows):
     X = long_rows[2]
-    probes = measured.fitted_.probes
+    probes = measured.fitted_.linear.probes
     for k in (5, 10):
         usual = Bonsai(**measured.get_params()).set_params(n_probe=16 + 4 * k)
         usual.fitted_ = measured.fitted_
@@ -287,15 +287,15 @@ def test_probes_are_measured(measured, long_rows):
 
 
 def test_what_was_measured_is_kept(model, data, tmp_path):
-    probes = model.fitted_.probes
+    probes = model.fitted_.linear.probes
     model.save(tmp_path / "m.bonsai")
     loaded = Bonsai.load(tmp_path / "m.bonsai")
-    assert loaded.fitted_.probes == probes
-    assert loaded.drop([0, 1]).fitted_.probes == probes
+    assert loaded.fitted_.linear.probes == probes
+    assert loaded.drop([0, 1]).fitted_.linear.probes == probes
     one, many = (
         Bonsai(search="index", threshold=0.5, n_jobs=n).fit(data.X_train, data.Y_train) for n in (1, 3)
     )
-    assert one.fitted_.probes == many.fitted_.probes == probes
+    assert one.fitted_.linear.probes == many.fitted_.linear.probes == probes
     shown = dict(rows_of(describe("m", 1, loaded)))["n_probe"]
     assert f"{100 * probes.recall_5:.2f} % of the 5 best" in shown and f"({probes.n_rows:,} rows)" in shown
 
@@ -311,7 +311,7 @@ def test_a_file_without_a_measure(model, data, tmp_path):
     )
     write({name: value for name, value in told.items() if name != "probes"})
     old = Bonsai.load(path)
-    assert old.fitted_.probes is None and "n_probe" not in dict(rows_of(describe("m", 1, old)))
+    assert old.fitted_.linear.probes is None and "n_probe" not in dict(rows_of(describe("m", 1, old)))
     assert np.array_equal(old.top_k(data.X_test, 1)[0], old.set_params(n_probe=20).top_k(data.X_test, 1)[0])
     write(told | {"probes": told["probes"] | {"n_probe_5": -1}})
     with pytest.raises(FormatError, match="n_probe_5 is -1"):
@@ -320,7 +320,9 @@ def test_a_file_without_a_measure(model, data, tmp_path):
 
 def test_fewer_labels_than_are_measured():
     model = Bonsai(search="index", threshold=0.5).fit(csr_array(np.eye(6)), csr_array(np.eye(6)))
-    assert model.fitted_.probes.n_probe(5) == 0 and model.top_k(np.eye(6), 1)[0][:, 0].tolist() == [*range(6)]
+    assert model.fitted_.linear.probes.n_probe(5) == 0 and model.top_k(np.eye(6), 1)[0][:, 0].tolist() == [
+        *range(6)
+    ]
 
 
 def test_probes_of_any_k():

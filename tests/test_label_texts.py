@@ -118,7 +118,8 @@ def test_weights_are_those_of_the_rows_and_of_the_text(corpus):
     after = text_bonsai(**options, label_texts={"l:bricka": ["bricka", "noise1 noise2"]}).fit(texts, labels)
     assert after.label_prior_["weights"] == list(USUAL.weights)
     i = list(before.classes_).index("l:bricka")
-    (old, old_bias), (new, new_bias) = (weights_of(m.fitted_.core.one_vs_rest) for m in (before, after))
+    cores = (before.fitted_.linear.core, after.fitted_.linear.core)
+    (old, old_bias), (new, new_bias) = (weights_of(core.one_vs_rest) for core in cores)
     first, second = (before._rows([text], before.fitted_) for text in ("bricka", "noise1 noise2"))
     v = np.zeros(before.n_features_in_)
     for _, indices, values, _ in (first, second):

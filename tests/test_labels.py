@@ -147,8 +147,8 @@ def test_renaming_changes_names_alone(model):
     a, b = model.classes_[[3, 140]].tolist()
     other = model.rename({a: b, b: a, model.classes_[0]: "new"})
     assert other.classes_[[0, 3, 140]].tolist() == ["new", b, a]
-    assert other.fitted_.core.one_vs_rest is None or (
-        other.fitted_.core.one_vs_rest.arrays()["children"] is not None
+    assert other.fitted_.linear.core.one_vs_rest is None or (
+        other.fitted_.linear.core.one_vs_rest.arrays()["children"] is not None
     )
     assert np.array_equal(other.top_k(X, 9)[0], model.top_k(X, 9)[0])
     assert model.classes_[3] == a

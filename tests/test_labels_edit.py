@@ -53,7 +53,8 @@ def one_vs_rest():
 def with_labels(model, **edits):
     edited = Bonsai(**model.get_params())
     edited.fitted_ = edit_labels(model.fitted_, **edits)
-    for part in (edited.fitted_.core.trees, edited.fitted_.core.one_vs_rest, edited.fitted_.core.index):
+    core = edited.fitted_.linear.core
+    for part in (core.trees, core.one_vs_rest, core.index):
         if part is not None:
             part.verify()
     return edited
@@ -92,7 +93,7 @@ def test_one_label_is_left(model):
     model, X = model
     edited = with_labels(model, keys=[label if label == "label 007" else None for label in model.classes_])
     same_scores(edited, ranked(edited, X[:5]), ranked(model, X[:5], {"label 007"}))
-    assert edited.fitted_.core.n_labels == 1
+    assert edited.fitted_.linear.core.n_labels == 1
 
 
 def test_new_labels_are_found_by_their_weights(model):

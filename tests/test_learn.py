@@ -104,7 +104,7 @@ def test_edited_models_learn(learnt, data):
     edited = model.drop(["label 005"]).rename({"label 007": "seven"}).merge([a, b], into="both")
     new = [["both" if label in (a, b) else label for label in row] for row in Y[n:]]
     after = edited.learn(X[n:], new)
-    assert after.fitted_.slots is None  # the merged label was touched, and has one classifier now
+    assert after.fitted_.linear.slots is None  # the merged label was touched, and has one classifier now
     rows = [set(row) for row in Y]
     counts = dict(zip(after.classes_, after.label_counts_, strict=True))
     assert counts["both"] == sum(bool(row & {a, b}) for row in rows)
@@ -133,8 +133,8 @@ def _matrix(kept):
 
 
 def _weights(model, label):
-    forest = model.fitted_.core.one_vs_rest
-    at = np.flatnonzero(forest.arrays()["children"] == model.fitted_.place[label])[0]
+    forest = model.fitted_.linear.core.one_vs_rest
+    at = np.flatnonzero(forest.arrays()["children"] == model.fitted_.labels.place[label])[0]
     children, features, values = forest.weights(0)
     dense = np.zeros(forest.n_features)
     dense[features[children == at]] = values[children == at]

@@ -345,7 +345,7 @@ def test_labels_without_a_classifier(kind, tmp_path):
     """A label that has rows may lack a one-vs-rest classifier: it is never found, and nothing fails."""
     path = tmp_path / "m"
     loader, file, X = saved(kind, path)
-    old = loader.load(path).fitted_.core.one_vs_rest
+    old = loader.load(path).fitted_.linear.core.one_vs_rest
     n = len(old.arrays()["children"])
     for kept in (np.arange(n - 1), np.arange(1, n), np.array([n // 2])):
         structure = {

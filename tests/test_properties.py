@@ -266,9 +266,9 @@ def test_an_empty_column_changes_nothing_but_numbers(problem, params, data):
     model, other = Bonsai(**params).fit(X, Y), Bonsai(**params).fit(wider, Y)
     assert same(all_labels(model, X), all_labels(other, wider))
     for node in range(trees_of(model)["tree_ptr"][-1]):
-        children, features, values = model.fitted_.core.trees.weights(node)
+        children, features, values = model.fitted_.linear.core.trees.weights(node)
         expected = children, features + (features >= at), values
-        assert all(map(np.array_equal, other.fitted_.core.trees.weights(node), expected))
+        assert all(map(np.array_equal, other.fitted_.linear.core.trees.weights(node), expected))
 
 
 @few

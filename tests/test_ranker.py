@@ -449,7 +449,7 @@ def test_trees_and_rankers_that_do_not_fit(generated):
     )
     smaller = _core.Forest(one_vs_rest_of(routed), 300, 61)
     wider = _core.Forest(one_vs_rest_of(routed), 301, 60)
-    trees, one_vs_rest = routed.fitted_.core.trees, routed.fitted_.core.one_vs_rest
+    trees, one_vs_rest = routed.fitted_.linear.core.trees, routed.fitted_.linear.core.one_vs_rest
     for pair, message in [
         ((None, None), "neither trees nor one-vs-rest classifiers"),
         ((trees, None), "trees without classifiers at their leaves need one-vs-rest classifiers"),

@@ -56,7 +56,7 @@ def quantised(row, normalize):
 
 
 def test_rows_are_quantised_as_the_reference_says(model, data):
-    core = model.fitted_.core
+    core = model.fitted_.linear.core
     for i in range(5):
         row = rows_of(model, data.X_test, i)
         reasons = _core.Reasons(core, row)
@@ -67,7 +67,7 @@ def test_rows_are_quantised_as_the_reference_says(model, data):
 
 def test_products_add_up_to_the_margin_of_every_classifier(model, data):
     """Of each node of each tree, and of each label: by the whole classifier, unpacked, as a reference."""
-    core = model.fitted_.core
+    core = model.fitted_.linear.core
     reasons = _core.Reasons(core, rows_of(model, data.X_test, 3))
     value = np.zeros(core.n_features, np.int64)
     value[reasons.features] = reasons.values
@@ -94,7 +94,7 @@ def test_products_add_up_to_the_margin_of_every_classifier(model, data):
 
 
 def test_one_classifier_equals_those_of_its_node(model):
-    forest = model.fitted_.core.trees or model.fitted_.core.one_vs_rest
+    forest = model.fitted_.linear.core.trees or model.fitted_.linear.core.one_vs_rest
     child, feature, value = forest.weights(0)
     for c in range(min(5, forest.arrays()["child_ptr"][1])):
         features, weights, scale, _ = forest.classifier(c)
@@ -103,8 +103,8 @@ def test_one_classifier_equals_those_of_its_node(model):
 
 
 def test_a_search_keeps_the_best_nodes_of_each_level(model, data):
-    trees = model.fitted_.core.trees
-    reasons = _core.Reasons(model.fitted_.core, rows_of(model, data.X_test, 1))
+    trees = model.fitted_.linear.core.trees
+    reasons = _core.Reasons(model.fitted_.linear.core, rows_of(model, data.X_test, 1))
     if trees is None:
         with pytest.raises(ValueError, match="no trees"):
             reasons.search(2)
@@ -142,7 +142,7 @@ def plain_search(reasons, forest, arrays, beam):
 
 def test_the_model_lives_as_long_as_its_reasons(data):
     model = Bonsai(classifiers="leaf", threshold=0.5, **TREES).fit(data.X_train, data.Y_train)
-    reasons = _core.Reasons(model.fitted_.core, model._rows(data.X_test[[0]], model.fitted_).to_core())
+    reasons = _core.Reasons(model.fitted_.linear.core, model._rows(data.X_test[[0]], model.fitted_).to_core())
     expected = reasons.search(2)[1].tolist()
     del model
     gc.collect()
@@ -150,7 +150,7 @@ def test_the_model_lives_as_long_as_its_reasons(data):
 
 
 def test_rows_that_do_not_fit(model, data):
-    core = model.fitted_.core
+    core = model.fitted_.linear.core
     with pytest.raises(ValueError, match="2 rows instead of one"):
         _core.Reasons(core, np.zeros((2, core.n_features), np.float32))
     with pytest.raises(ValueError, match="X has 3 features, but the model has 250"):
@@ -167,6 +167,6 @@ def test_rows_that_do_not_fit(model, data):
 def test_zeros_and_huge_values(data):
     model = Bonsai(classifiers="leaf", threshold=0.5, **TREES).fit(data.X_train, data.Y_train)
     x = sp.csr_array(([1e30, -1e-30, 1e29], ([0, 0, 0], [3, 5, 9])), shape=(1, 250))
-    reasons = _core.Reasons(model.fitted_.core, model._rows(x, model.fitted_).to_core())
+    reasons = _core.Reasons(model.fitted_.linear.core, model._rows(x, model.fitted_).to_core())
     assert reasons.features.tolist() == [3, 9]  # the third rounds to 0
     assert np.abs(reasons.values.astype(int)).max() <= 32767

@@ -4,10 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bonsai_xmc import datasets, metrics
+    from bonsai_xmc import datasets, metrics, systems
     from bonsai_xmc._data.tree import LabelTree
     from bonsai_xmc._estimators.bonsai import Bonsai
-    from bonsai_xmc._estimators.text import TextBonsai
+    from bonsai_xmc._estimators.text import TextBonsai, load
     from bonsai_xmc._estimators.vectorizer import TextVectorizer
     from bonsai_xmc._explain.objects import Explanation, WhyNot
     from bonsai_xmc._modelfile.container import FormatError
@@ -24,7 +24,9 @@ __all__ = [
     "WhyNot",
     "__version__",
     "datasets",
+    "load",
     "metrics",
+    "systems",
 ]
 
 # Imported when they are first asked for: `bonsai --help`, or programs that may never use this package, such
@@ -37,13 +39,14 @@ _MODULES = {
     "TextBonsai": "_estimators.text",
     "TextVectorizer": "_estimators.vectorizer",
     "WhyNot": "_explain.objects",
+    "load": "_estimators.text",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = getattr(importlib.import_module(f"bonsai_xmc.{_MODULES[name]}"), name)
-    elif name in ("datasets", "metrics"):
+    elif name in ("datasets", "metrics", "systems"):
         value = importlib.import_module(f"bonsai_xmc.{name}")
     elif name == "__version__":
         value = importlib.import_module("importlib.metadata").version("bonsai-xmc")

@@ -253,6 +253,11 @@ TEXT_PARAMETERS: Mapping[str, Parameter] = {
     ),
 }
 
+# The parameters that every system has.
+COMMON: Mapping[str, Parameter] = {
+    name: PARAMETERS[name] for name in ("threshold", "random_state", "n_jobs", "verbose")
+}
+
 DEFAULTS: Mapping[str, Any] = {name: parameter.default for name, parameter in PARAMETERS.items()}
 # Saved with a model: those of training as `fit` used them, those of prediction as they are at that time.
 OF_TRAINING = (
@@ -285,9 +290,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def check(name: str, value: Any) -> None:
-    """Raise ValueError if the value breaks the rule of the parameter."""
-    rule = PARAMETERS[name].rule
+def check(name: str, value: Any, table: Mapping[str, Parameter] | None = None) -> None:
+    """Raise ValueError if the value breaks the rule of the parameter, of `Bonsai` or of another table."""
+    rule = (PARAMETERS if table is None else table)[name].rule
     if name == "representation" and isinstance(value, str) and value == "custom":
         raise ValueError(
             "this model was trained with label vectors of your own, which its file does not hold: pass them "
@@ -310,13 +315,13 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def check_params(params: Mapping[str, Any]) -> dict[str, Any]:
+def check_params(params: Mapping[str, Any], table: Mapping[str, Parameter] | None = None) -> dict[str, Any]:
     """Return the parameters, numbers as Python's own; `_selection.strategy` checks how they fit.
 
     Raise ValueError for the first that breaks its rule.
     """
-    for name in PARAMETERS:
-        check(name, params[name])
+    for name in PARAMETERS if table is None else table:
+        check(name, params[name], table)
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:
         raise ValueError(f"random_state is {seed}, but a seed lies from 0 to 2⁶⁴ − 1")

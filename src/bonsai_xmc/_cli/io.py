@@ -16,7 +16,7 @@ from bonsai_xmc import FormatError
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
 from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._estimators.text import load_any
+from bonsai_xmc._estimators.text import load
 from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents, open_file
@@ -83,13 +83,13 @@ class Inputs:
     def model(self, path: str, **options: Any) -> LabelRanker:
         """A model; one that comes through a pipe lies in a file while it is read."""
         if _is_regular(path):
-            return load_any(path, **options)
+            return load(path, **options)
         source = self.source(path)
         with tempfile.NamedTemporaryFile() as file:
             file.write(source.data)
             file.flush()
             try:
-                return load_any(file.name, mmap=False, **options)
+                return load(file.name, mmap=False, **options)
             except ValueError as error:
                 raise FormatError(str(error).replace(file.name, source.name)) from error
 

@@ -71,7 +71,11 @@ def _edited(args: argparse.Namespace, model: LabelRanker) -> LabelRanker:
 def _new_keys(model: LabelRanker, pairs: Sequence[Sequence[str]]) -> list[Any]:
     """New labels; all labels of a model of integers may get names."""
     new = [pair[1] for pair in pairs]
-    if not model.fitted_.named and len(pairs) == len(model.classes_) and not all(map(str.isdigit, new)):
+    if (
+        not model.fitted_.labels.named
+        and len(pairs) == len(model.classes_)
+        and not all(map(str.isdigit, new))
+    ):
         return new
     return keys_of(model.fitted_, new, "--rename")
 
@@ -90,8 +94,7 @@ def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[st
 def _listed(model: LabelRanker, as_json: bool) -> Iterator[str]:
     """label<TAB>training rows, or – if they are not known<TAB>name"""
     clean = str.maketrans("\t\r\n", "   ")
-    text = model.fitted_.text
-    names = text.label_names if text is not None and text.label_names else [""] * len(model.classes_)
+    names = model.fitted_.labels.names or [""] * len(model.classes_)
     labels = model.classes_.tolist()
     counts = [None] * len(labels) if model.fitted_.imported else model.label_counts_.tolist()
     for label, n_rows, name in zip(labels, counts, names, strict=True):

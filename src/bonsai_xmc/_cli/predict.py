@@ -50,7 +50,7 @@ def _check_extension(path: str | None, written: str) -> None:
 
 
 def _label_names(args: argparse.Namespace, model: LabelRanker, inputs: Inputs) -> Sequence[str] | None:
-    if args.label_names is None and (model.fitted_.named or model.fitted_.keyed):
+    if args.label_names is None and (model.fitted_.labels.named or model.fitted_.labels.keyed):
         return [str(label) for label in model.classes_]
     if args.label_names is None and args.names:
         raise ValueError(

@@ -163,5 +163,4 @@ def _labels(model: TextBonsai) -> list[str]:
 
 def _names(model: TextBonsai) -> tuple[str, ...] | None:
     """Names as they were given, "" where there is none."""
-    text = model.fitted_.text
-    return None if text is None or not text.label_names else text.label_names
+    return model.fitted_.labels.names or None

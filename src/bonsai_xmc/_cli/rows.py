@@ -19,7 +19,7 @@ def labelled_rows(
     if not isinstance(model, TextBonsai):
         models.check_no_document_options(args)
         expected = models.expected(args, model)
-        if new_labels and not model.fitted_.named and not model.fitted_.keyed:
+        if new_labels and not model.fitted_.labels.named and not model.fitted_.labels.keyed:
             expected = expected._replace(n_labels=None)
         rows = inputs.rows(args, expected)
         return rows.X, rows.Y

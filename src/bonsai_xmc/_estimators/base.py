@@ -1,7 +1,7 @@
 """What every fitted estimator of this package does: rank labels, explain, calibrate, edit labels, save."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,16 +10,17 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from bonsai_xmc._base.params import OF_PREDICTION, check
+from bonsai_xmc._base.params import check
 from bonsai_xmc._base.progress import Phases, Progress, ProgressBar, memory_for
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import labels as label_sets
-from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._data.rows import Rows, check_encodable
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model import calibration, thresholds
 from bonsai_xmc._model import labels as edits
 from bonsai_xmc._model.fitted import FittedModel
-from bonsai_xmc._model.strategy import Strategy, beam_size, n_probe
+from bonsai_xmc._model.linear import LinearRanker
+from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._training import learn as further_rows
 from bonsai_xmc._training.work import Work
@@ -29,12 +30,16 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+MAX_LABELS = 100  # of a row in `predict_proba`, `decision_function` and `predict`
+
 
 class LabelRanker(ClassifierMixin, BaseEstimator):
     """A fitted model that ranks labels; `fit` and the form of X are up to its subclasses."""
 
     #: The estimator whose parameters predictions use: `threshold`, `beam_size`, `n_probe`, `n_jobs`.
     classifier_: Any
+    #: Parameters that the search of labels depends on.
+    search_parameters: tuple[str, ...] = ()
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         """X of a prediction as rows."""
@@ -102,26 +107,21 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             raise ValueError(f"k is {k}, but must be at least 1")
         if k >= 2**31:
             raise ValueError(f"k is {k}, but must be at most 2³¹ − 1")
-        beam = beam_size(self.classifier_.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
-        adjusted = fitted.strategy.logit_adjustment > 0
-        measured = (adjusted, fitted.probes)
-        probes = n_probe(self.classifier_.n_probe, fitted.strategy.search, int(k), fitted.n_labels, *measured)
+        search = {name: getattr(self.classifier_, name) for name in self.classifier_.search_parameters}
         threads = threads_of(self.classifier_.n_jobs)
         rows = self._rows(X, fitted)
         watch = None if progress is None else lambda done, total: progress("predict", done, total)
         n_labels = fitted.n_labels
         doing = f"to predict the {int(k):,} best labels of these rows"
         with memory_for(doing, "predict fewer rows at a time"):
-            ids, scores = fitted.top_k(
-                rows.to_core(),
+            ids, scores = fitted.ranker.top_k(
+                rows,
                 min(int(k), n_labels),
                 allowed=edits.allowed_labels(fitted, restrict, exclude),
-                beam_size=0 if exact else beam,
                 exact=bool(exact),
-                n_probe=probes,
-                path_weight=fitted.strategy.path_weight,
                 threads=threads,
                 progress=watch,
+                **search,
             )
         if k > n_labels:
             more = ((0, 0), (0, int(k) - n_labels))
@@ -263,8 +263,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return ids, log_scores, right, np.diff(label_sets.labels_of(Y).indptr)
 
     def _max_labels(self) -> int:
-        check("max_labels", self.classifier_.max_labels)
-        return min(int(self.classifier_.max_labels), self._require_fitted().n_labels)
+        most = getattr(self.classifier_, "max_labels", MAX_LABELS)
+        check("max_labels", most)
+        return min(int(most), self._require_fitted().n_labels)
 
     def _sparse(self, ids: Array, values: Array) -> sp.csr_array:
         found = ids >= 0
@@ -411,6 +412,23 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         threads = threads_of(self.classifier_.n_jobs)
         return self._with(edits.merge(self._require_fitted(), labels, into, threads))
 
+    def name_labels(self, names: Mapping[Any, str]) -> Self:
+        """A model whose labels have names; `save` writes them with it. `classes_` does not change.
+
+        Parameters
+        ----------
+        names : mapping of labels to names
+            As `datasets.read_label_names` returns it. Labels that the model does not have are ignored.
+        """
+        for label, name in names.items():
+            if not isinstance(name, str):
+                raise TypeError(f"names[{label!r}] is {name!r}, but names are strings")
+            check_encodable(name, f"names[{label!r}] holds")
+        found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
+        fitted = self._require_fitted()
+        labels = replace(fitted.labels, names=found if any(found) else ())
+        return self._with(replace(fitted, labels=labels))
+
     def learn(self, X: Any, Y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
         """A model that has learnt from further rows, too. This one, trained with `keep_rows`, stays as it is.
 
@@ -456,12 +474,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Training parameters are those that `fit` used; `beam_size`, `n_probe`, `max_labels` and `threshold`
         are saved as they are now. A file that is replaced keeps its mode, and its owner where possible.
         """
-        fitted = self._require_fitted()
-        prediction = {name: getattr(self.classifier_, name) for name in OF_PREDICTION}
+        fitted, classifier = self._require_fitted(), self.classifier_
+        prediction = classifier._prediction()
         for name, value in prediction.items():
-            check(name, value)
-        beam_size(self.classifier_.beam_size, fitted.strategy.n_trees, fitted.strategy.search)
-        n_probe(self.classifier_.n_probe, fitted.strategy.search, 1, fitted.n_labels)
+            check(name, value, classifier.parameters)
+        if isinstance(fitted.ranker, LinearRanker):
+            fitted.ranker.check_search(**{name: prediction[name] for name in classifier.search_parameters})
         model_file.save(path, fitted, prediction)
 
     # --- attributes of the fitted model ---
@@ -476,15 +494,28 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     @property
     def strategy_(self) -> Strategy:
-        return self._require_fitted().strategy
+        return self._linear().strategy
 
     @property
     def classifiers_(self) -> str:
-        return self._require_fitted().strategy.classifiers
+        return self._linear().strategy.classifiers
 
     @property
     def search_(self) -> str:
-        return self._require_fitted().strategy.search
+        return self._linear().strategy.search
+
+    def _linear(self) -> LinearRanker:
+        """The ranker of a `Bonsai`; AttributeError, as properties need it, of any other kind."""
+        ranker = self._require_fitted().ranker
+        if not isinstance(ranker, LinearRanker):
+            raise AttributeError(f"a model of the kind {ranker.kind!r} has no strategy of a Bonsai")
+        return ranker
+
+    @property
+    def label_names_(self) -> list[str]:
+        """Names of the labels, in the order of `classes_`; the label itself where it has no name."""
+        names = self._require_fitted().labels.names or [""] * len(self.classes_)
+        return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
 
     @property
     def threshold_(self) -> float:

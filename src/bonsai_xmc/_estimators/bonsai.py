@@ -3,23 +3,22 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import PRESETS, check_params
-from bonsai_xmc._base.progress import LOG, Phases, Progress, ProgressBar
+from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
+from bonsai_xmc._base.progress import LOG, Phases, Progress
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
-from bonsai_xmc._data.labels import labels_of, row_weights
-from bonsai_xmc._data.rows import Rows, bytes_beside, prediction_rows, training_rows
-from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
+from bonsai_xmc._data.rows import bytes_beside, training_rows
+from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
+from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.strategy import Strategy, beam_size, is_auto
 from bonsai_xmc._model.thresholds import FALLBACK
 from bonsai_xmc._modelfile import format as model_file
@@ -31,23 +30,13 @@ from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.identity import facts_of
-from bonsai_xmc._training.train import NO_TEXTS, Problem, Report, TextFacts, make_problem, train, warn
+from bonsai_xmc._training.train import Problem, Report, train, warn
 from bonsai_xmc._training.work import Runner, Work
 
 Array = npt.NDArray[Any]
-Finish = Callable[[FittedModel, Work], FittedModel]
 
 
-class FitOptions(NamedTuple):
-    """How `fit` runs; the model does not depend on it."""
-
-    checkpoint: str | os.PathLike[str] | None
-    runner: Runner | None
-    max_memory: int | str | None
-    on_estimate: Callable[[dict[str, Any]], None] | None
-
-
-class Bonsai(LabelRanker):
+class Bonsai(MatrixClassifier):
     """Extreme multi-label classifier: label trees, one-vs-rest linear classifiers, or a blend of both.
 
     Trees [1]_: labels are represented by vectors and clustered into shallow, wide, unbalanced trees; each
@@ -148,7 +137,7 @@ class Bonsai(LabelRanker):
     n_probe : "auto", int ≥ 1 or None, default="auto"
         With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
         slow). "auto": as many as find 99.5 % of what scoring all blocks finds, measured for the 5 and the 10
-        best labels at the end of `fit` (``fitted_.probes``).
+        best labels at the end of `fit` (``fitted_.linear.probes``).
     max_labels : int ≥ 1, default=100
         Maximum number of labels that `predict_proba`, `decision_function` and `predict` return for a row.
     threshold : "auto" or float in [0, 1], default="auto"
@@ -215,6 +204,10 @@ class Bonsai(LabelRanker):
     >>> model.classes_[ids[0, 0]]
     'blue'
     """
+
+    parameters = PARAMETERS
+    ranker = LinearRanker
+    search_parameters = ("beam_size", "n_probe")
 
     def __init__(
         self,
@@ -358,19 +351,9 @@ class Bonsai(LabelRanker):
         self.fitted_ = self._fit(problem, params, options, phases, (X, y))
         return self
 
-    def _phases(self, progress: Progress | None) -> Phases:
-        return Phases(ProgressBar() if progress is None and self.verbose else progress)
-
-    def _problem(
-        self,
-        read: tuple[Rows, Array | None],
-        y: Any,
-        sample_weight: Any = None,
-        texts: TextFacts = NO_TEXTS,
-    ) -> Problem:
-        rows, names = read
-        weights = row_weights(sample_weight, rows.n_rows)
-        return make_problem(rows, labels_of(y), weights, self.representation, self.tree, texts, names)
+    def _problem(self, *args: Any, **kwargs: Any) -> Problem:
+        problem = super()._problem(*args, **kwargs)
+        return replace(problem, representation=self.representation, tree=self.tree)
 
     def _fit(
         self,
@@ -382,11 +365,6 @@ class Bonsai(LabelRanker):
         text: FittedText | None = None,
         finish: Finish = lambda fitted, work: fitted,
     ) -> FittedModel:
-        """Train on a problem, whose rows `text` has made of texts.
-
-        `params` are checked; `given` is X and y as the caller has them; `finish` makes the result of what was
-        trained.
-        """
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
         if options.on_estimate is not None:
             options.on_estimate(self._estimate(problem, params, *given))
@@ -398,14 +376,12 @@ class Bonsai(LabelRanker):
             work = Work(threads, phases, options.runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
             strategy, core, report, threshold = self._train(problem, params, seed, work)
             fitted = FittedModel(
-                core=core,
-                classes=problem.labels.classes,
-                label_counts=problem.labels.counts,
+                ranker=LinearRanker(core, strategy, problem.labels.counts),
+                labels=LabelTable(problem.labels.classes, problem.labels.counts),
                 n_rows=problem.rows.n_rows,
                 n_features=problem.rows.n_features,
                 feature_names=problem.feature_names,
                 id_base=None,
-                strategy=strategy,
                 given=model_file.given_params(params, seed),
                 threshold=threshold,
                 provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
@@ -416,8 +392,8 @@ class Bonsai(LabelRanker):
             fitted = finish(fitted, work)
             if strategy.search == "index":
                 beam = beam_size(self.beam_size, strategy.n_trees, strategy.search)
-                probes = measure(fitted.core, problem.rows, problem.labels, beam, seed, work)
-                fitted = replace(fitted, probes=probes)
+                probes = measure(fitted.linear.core, problem.rows, problem.labels, beam, seed, work)
+                fitted = replace(fitted, ranker=replace(fitted.linear, probes=probes))
         return fitted
 
     def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
@@ -452,10 +428,6 @@ class Bonsai(LabelRanker):
             threshold = choose_threshold(problem, strategy, core, seed, work)
         return strategy, core, report, threshold
 
-    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
-        """X of a prediction as rows."""
-        return prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
-
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """What `fit(X, Y)` will need, in bytes; about a hundredth of the labels are trained for it.
 
@@ -489,72 +461,10 @@ class Bonsai(LabelRanker):
         return resolve(params, problem.facts), {"tunes": tunes, "threshold": is_auto(self.threshold)}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
-        """A model from a file that `save` wrote.
-
-        Parameters
-        ----------
-        path : path
-        mmap : {True, False, "sealed"}, default=True
-            True maps the weights: loading takes milliseconds, and processes that load the same file share its
-            memory. The file must not change: replace it by renaming a new file to its name, as `save` does;
-            processes that have mapped the old file keep it. Overwriting it in place (``cp new.bonsai
-            model.bonsai``) changes the scores of every process that has mapped it, and truncating it kills
-            them by a signal. False reads the file into memory of this process, which no other process can
-            change, on huge pages where the system has them: single rows of a model of a gigabyte take an
-            eighth less time. "sealed" reads it into immutable memory that processes forked from this one
-            share: for services with many workers (Linux).
-        verify : bool, default=False
-            Check all checksums, and every index. Otherwise a damaged file may give wrong scores, but never a
-            crash.
-
-        Examples
-        --------
-        >>> import tempfile, os
-        >>> path = os.path.join(tempfile.mkdtemp(), "model.bonsai")
-        >>> Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]]).save(path)
-        >>> Bonsai.load(path, mmap=False).top_k_labels([[1, 0]], k=1)[0][0][0]
-        'red'
-        """
-        fitted, prediction = model_file.load(path, mmap, verify)
-        if fitted.text is not None:
-            raise ValueError(f"{os.fspath(path)} is a text model; use TextBonsai.load")
-        return cls._restored(fitted, prediction)
-
-    @classmethod
-    def _restored(cls, fitted: FittedModel, prediction: dict[str, Any]) -> Self:
-        """The estimator of a fitted model that was read from a file, with its parameters."""
-        params = dict(fitted.given)
-        given_tree = params.pop("tree", None) is not None
-        model = cls(**params, **prediction)
-        if given_tree:
+    def _restored(
+        cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
+    ) -> Self:
+        model = super()._restored(fitted, prediction, path)
+        if model.tree is not None:
             model.tree = fitted.trees()
-        model.fitted_ = fitted
         return model
-
-    @property
-    def classifier_(self) -> Self:
-        """This estimator: what `classifier_` is in a `TextBonsai`."""
-        return self
-
-    @property
-    def feature_names_in_(self) -> Array:
-        names = self._require_fitted().feature_names
-        if names is None:
-            raise AttributeError("feature_names_in_: X had no feature names")
-        return names
-
-    def _with(self, fitted: FittedModel) -> Self:
-        """An estimator with the same parameters and another model."""
-        other = type(self)(**self.get_params(deep=False))
-        other.fitted_ = fitted
-        return other
-
-    def _require_fitted(self) -> FittedModel:
-        fitted: Any = self.__dict__.get("fitted_")
-        if fitted is None:
-            check_is_fitted(self)  # a NotFittedError is an AttributeError, as properties need it
-        return fitted
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "fitted_" in self.__dict__

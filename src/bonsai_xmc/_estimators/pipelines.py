@@ -50,7 +50,7 @@ def model_of(pipeline: Any) -> tuple[FittedModel, dict[str, Any]]:
         params["max_ngrams"] = None
         text = vectorizer.fitted_
     elif type(vectorizer) is TfidfVectorizer:
-        params = _params(vectorizer, fitted.strategy.normalize)
+        params = _params(vectorizer, fitted.linear.strategy.normalize)
         text = _text(vectorizer, params, fitted.n_rows or _MANY)
         _compare(text, vectorizer)
     else:

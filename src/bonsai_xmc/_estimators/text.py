@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -11,14 +12,15 @@ from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import Phases, Progress
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._data.rows import Rows, SparseRows, check_encodable
+from bonsai_xmc._data.rows import Rows, SparseRows
 from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._estimators.bonsai import Bonsai, Finish, FitOptions
+from bonsai_xmc._estimators.bonsai import Bonsai
+from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
 from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
-from bonsai_xmc._modelfile import container
+from bonsai_xmc._model.ranker import SYSTEMS
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
@@ -184,23 +186,28 @@ class TextBonsai(LabelRanker):
         classifier, params = self._new_classifier(), self._checked_params()
         rows, text = self._read(X, Y, params, Phases(None), {})
         problem = classifier._problem((rows, None), Y, texts=self._facts(text))
+        if not isinstance(classifier, Bonsai):
+            raise ValueError(f"there is an estimate for a Bonsai, not for a {type(classifier).__name__}")
         return classifier._estimate(problem, params, X, Y)
 
     def _facts(self, text: FittedText) -> TextFacts:
         return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)
 
-    def _new_classifier(self) -> Bonsai:
+    def _new_classifier(self) -> MatrixClassifier:
         """What `fit` trains: a copy, so that a call that fails leaves everything as it was."""
         given = self.classifier
         if given is None:
             return Bonsai()
-        if not isinstance(given, Bonsai):
-            raise TypeError(f"classifier is a {type(given).__name__}, but must be a Bonsai")
+        if not isinstance(given, MatrixClassifier):
+            raise TypeError(
+                f"classifier is a {type(given).__name__}, but must be a Bonsai or one of bonsai_xmc.systems"
+            )
         return type(given)(**given.get_params(deep=False))
 
     def _checked_params(self) -> dict[str, Any]:
         """The parameters of the classifier and of the texts; ValueError if one of them makes no sense."""
-        params = check_params(self._new_classifier().get_params(deep=False))
+        classifier = self._new_classifier()
+        params = check_params(classifier.get_params(deep=False), classifier.parameters)
         params |= {name: getattr(self, name) for name in (*TEXT_PARAMS, "label_texts")}
         if self.label_texts is not None:  # before anything that takes longer
             params["label_texts"] = texts_of(self.label_texts)
@@ -227,12 +234,14 @@ class TextBonsai(LabelRanker):
         return rows.by_density(), replace(text, tuning=tuned)
 
     def _finishing(
-        self, classifier: Bonsai, problem: Problem, text: FittedText, params: dict[str, Any]
+        self, classifier: MatrixClassifier, problem: Problem, text: FittedText, params: dict[str, Any]
     ) -> Finish:
         """What adds label texts to the trained model; what it needs is checked before training."""
         texts: Texts | None = params["label_texts"]
         if texts is None:
             return lambda fitted, work: fitted
+        if not isinstance(classifier, Bonsai):
+            raise ValueError(f"label_texts need the one-vs-rest classifiers of a Bonsai, not a {classifier}")
         require_one_vs_rest(classifier._largest(problem, params)[0], "label_texts")
         labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
         return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
@@ -267,12 +276,17 @@ class TextBonsai(LabelRanker):
     def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
         """A model from a file that `save` wrote; see `Bonsai.load`."""
         fitted, prediction = model_file.load(path, mmap, verify)
-        text = fitted.text
-        if text is None:
-            raise ValueError(f"{os.fspath(path)} is a model of matrices; use Bonsai.load")
-        classifier = Bonsai._restored(fitted, prediction)
+        if fitted.text is None:
+            raise ValueError(f"{os.fspath(path)} is a model of matrices; use bonsai_xmc.load")
+        return cls._restored(estimator_of(fitted)._restored(fitted, prediction))
+
+    @classmethod
+    def _restored(cls, classifier: MatrixClassifier) -> Self:
+        """Return the estimator around a classifier of texts."""
+        text = classifier._require_fitted().text
+        assert text is not None
         given = {name: text.given[name] for name in TEXT_PARAMS if name in text.given}
-        model = cls(**given, classifier=Bonsai(**classifier.get_params(deep=False)))
+        model = cls(**given, classifier=type(classifier)(**classifier.get_params(deep=False)))
         model.classifier_ = classifier
         return model
 
@@ -326,28 +340,6 @@ class TextBonsai(LabelRanker):
         """Weights and offsets of the label-text prior, by number of rows; empty without texts."""
         return dict(self._text().prior)
 
-    @property
-    def label_names_(self) -> list[str]:
-        """Names of the labels, in the order of `classes_`; the label itself where it has no name."""
-        names = self._text().label_names or [""] * len(self.classes_)
-        return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
-
-    def name_labels(self, names: Mapping[Any, str]) -> Self:
-        """A model whose labels have names; `save` writes them with it. `classes_` does not change.
-
-        Parameters
-        ----------
-        names : mapping of labels to names
-            As `datasets.read_label_names` returns it. Labels that the model does not have are ignored.
-        """
-        for label, name in names.items():
-            if not isinstance(name, str):
-                raise TypeError(f"names[{label!r}] is {name!r}, but names are strings")
-            check_encodable(name, f"names[{label!r}] holds")
-        found = tuple(str(names.get(label, names.get(str(label), ""))) for label in self.classes_.tolist())
-        text = replace(self._text(), label_names=found if any(found) else ())
-        return self._with(replace(self._require_fitted(), text=text))
-
     def add_labels(self, texts: Any) -> Self:
         """A model with further labels that are known by their texts alone; nothing is trained again.
 
@@ -378,7 +370,20 @@ class TextBonsai(LabelRanker):
         return text
 
 
-def load_any(path: str | os.PathLike[str], **options: Any) -> Bonsai | TextBonsai:
-    """The model of a file: a `TextBonsai` or a `Bonsai`, whatever it is. Options are those of `load`."""
-    of_texts = "text" in container.read(path, mmap=True).metadata
-    return (TextBonsai if of_texts else Bonsai).load(path, **options)
+def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
+    """Return the class of estimators of a model's kind."""
+    if isinstance(fitted.ranker, Bonsai.ranker):
+        return Bonsai
+    kind: type[MatrixClassifier] = import_module(SYSTEMS).system(fitted.ranker.kind)
+    return kind
+
+
+def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Any:
+    """Read a model of any kind from a file that `save` wrote.
+
+    Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, or one of `bonsai_xmc.systems`. The options are
+    those of `Bonsai.load`.
+    """
+    fitted, prediction = model_file.load(path, mmap, verify)
+    classifier = estimator_of(fitted)._restored(fitted, prediction, path)
+    return classifier if fitted.text is None else TextBonsai._restored(classifier)

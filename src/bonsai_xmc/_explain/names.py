@@ -36,10 +36,10 @@ def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
 
 def label_id(fitted: FittedModel, label: Any) -> int:
     """Where a label is in `classes_`: by the label itself, or by its name; ValueError if there is none."""
-    key = label if fitted.named else _integer(label)
-    if isinstance(key, str if fitted.named else int) and key in fitted.place:
-        return fitted.place[key]
-    names = () if fitted.text is None or not isinstance(label, str) else fitted.text.label_names
+    key = label if fitted.labels.named else _integer(label)
+    if isinstance(key, str if fitted.labels.named else int) and key in fitted.labels.place:
+        return fitted.labels.place[key]
+    names = fitted.labels.names if isinstance(label, str) else ()
     found = [i for i, name in enumerate(names) if name == label]
     if len(found) > 1:
         some = ", ".join(repr(fitted.classes[i]) for i in found[:3])
@@ -58,5 +58,5 @@ def _integer(label: Any) -> int | None:
 
 
 def label_name(fitted: FittedModel, label: int) -> str:
-    names = () if fitted.text is None else fitted.text.label_names
+    names = fitted.labels.names
     return (names[label] if names else "") or str(fitted.classes[label])

@@ -75,7 +75,7 @@ class Forest:
 
 def most_frequent(fitted: FittedModel, slots: list[int]) -> list[int]:
     """The labels that stand for a cluster: those with most training rows."""
-    labels = np.unique(fitted.label_of_slot[slots])
+    labels = np.unique(fitted.linear.label_of_slot[slots])
     often: list[int] = labels[np.lexsort((labels, -fitted.label_counts[labels]))[:_SHOWN]].tolist()
     return often
 
@@ -83,7 +83,7 @@ def most_frequent(fitted: FittedModel, slots: list[int]) -> list[int]:
 def cluster_name(fitted: FittedModel, slots: list[int]) -> str:
     """The labels with most training rows, and how many others."""
     often = most_frequent(fitted, slots)
-    more = len(set(fitted.label_of_slot[slots].tolist())) - len(often)
+    more = len(set(fitted.linear.label_of_slot[slots].tolist())) - len(often)
     return ", ".join(label_name(fitted, label) for label in often) + (f" and {more:,} more" if more else "")
 
 

@@ -32,11 +32,11 @@ class ExplainedRow:
     def __init__(self, model: "LabelRanker", X: Any) -> None:
         self.model, self.X = model, X
         self.fitted = model._require_fitted()
-        self.core = self.fitted.core
+        self.core = self.fitted.linear.core
         self.rows = model._rows(X, self.fitted).to_core()
         self.reasons = _core.Reasons(self.core, self.rows)
         self.weights: Weights = weights_of(self.fitted)
-        strategy = self.fitted.strategy
+        strategy = self.fitted.linear.strategy
         self.beam = beam_size(model.classifier_.beam_size, strategy.n_trees, strategy.search)
         self.forest = None if self.core.trees is None else Forest(self.core.trees)
 
@@ -59,7 +59,7 @@ class ExplainedRow:
     def from_trees(self) -> set[int]:
         """The slots that a blend scores by its trees."""
         core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
-        k = min(FROM_TREES, self.fitted.n_slots)
+        k = min(FROM_TREES, self.fitted.linear.n_slots)
         ids, _ = core.top_k(
             self.rows, k, beam_size=self.beam, exact=False, n_probe=0, path_weight=0.0, threads=1
         )
@@ -78,7 +78,7 @@ class ExplainedRow:
 
     def explain(self, label: int) -> Explanation:
         """Raises NoClassifier for a label that the model never predicts."""
-        slots = np.flatnonzero(self.fitted.label_of_slot == label).tolist()
+        slots = np.flatnonzero(self.fitted.linear.label_of_slot == label).tolist()
         answers = [answer for slot in slots if (answer := self._explain(label, slot)) is not None]
         if not answers:
             raise NoClassifier(
@@ -106,7 +106,7 @@ class ExplainedRow:
         leaves = [path.decisions[-1].margin for path in paths if path.decisions]
         effects = self._effects(own, paths)
         return Explanation(
-            label=self.fitted.classes[label] if self.fitted.named else int(self.fitted.classes[label]),
+            label=self.fitted.classes[label] if self.fitted.labels.named else int(self.fitted.classes[label]),
             name=label_name(self.fitted, label),
             score=steps[-1].value,
             rank=rank,
@@ -131,7 +131,7 @@ class ExplainedRow:
         return self._decision(forest, int(at[0]), 0.0, about)[0]
 
     def _slot_name(self, slot: int) -> str:
-        return label_name(self.fitted, int(self.fitted.label_of_slot[slot]))
+        return label_name(self.fitted, int(self.fitted.linear.label_of_slot[slot]))
 
     def _paths(self, slot: int) -> tuple[TreePath, ...]:
         if self.forest is None:
@@ -156,7 +156,7 @@ class ExplainedRow:
                 nodes.append((edge.to, score))
         dropped = self.kept.dropped(self.forest, tree, nodes)
         counts = dropped is None and len(self.reasons.features) > 0
-        if self.fitted.strategy.classifiers == "blend":
+        if self.fitted.linear.strategy.classifiers == "blend":
             counts = counts and slot in self.from_trees
         if self.core.strict_beam and self.beam > 0:
             counts = counts and self._rank_in_leaf(edges[-1]) <= self.beam
@@ -223,7 +223,7 @@ class ExplainedRow:
         for path in paths:
             if self.weights.trees > 0 and path.counts:
                 for decision in path.decisions:
-                    add(decision.contributions, self.weights.trees / self.fitted.strategy.n_trees)
+                    add(decision.contributions, self.weights.trees / self.fitted.linear.strategy.n_trees)
         whole = sum(map(abs, sums.values())) or 1.0
         order = sorted(sums, key=lambda feature: (-abs(sums[feature]), feature))
         effects = []
@@ -237,7 +237,7 @@ class ExplainedRow:
         """Whether the model's own search scores the classifier; None: only its ranking tells."""
         if not len(self.reasons.features):
             return False
-        strategy = self.fitted.strategy
+        strategy = self.fitted.linear.strategy
         if strategy.search == "index":
             return None
         if strategy.search == "beam":
@@ -249,9 +249,8 @@ class ExplainedRow:
             yield "the row has no feature that the model knows: it gets no labels"
         elif not found:
             best = f"is not among the {self.model._max_labels()} best labels that the index finds"
-            how = (
-                best if self.fitted.strategy.search == "index" else "is not found by the model's beam search"
-            )
+            by_index = self.fitted.linear.strategy.search == "index"
+            how = best if by_index else "is not found by the model's beam search"
             yield f"the label {how}; its score is that of an exhaustive search"
         if own is not None and not own.contributions and len(self.reasons.features):
             yield "the label's classifier has a weight for none of the row's features: the bias alone counts"

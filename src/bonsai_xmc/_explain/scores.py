@@ -32,11 +32,11 @@ class Weights(NamedTuple):
 
 
 def weights_of(fitted: FittedModel) -> Weights:
-    strategy = fitted.strategy
+    strategy = fitted.linear.strategy
     if strategy.classifiers == "leaf":
         return Weights(0.0, 1.0, 0.0)
     if strategy.classifiers == "blend":
-        return Weights(1 - fitted.core.blend_weight, fitted.core.blend_weight, 0.0)
+        return Weights(1 - fitted.linear.core.blend_weight, fitted.linear.core.blend_weight, 0.0)
     return Weights(1.0, 0.0, strategy.path_weight if strategy.search == "beam" else 0.0)
 
 
@@ -44,7 +44,7 @@ def steps_of(
     fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], exhaustive: bool
 ) -> tuple[ScoreStep, ...]:
     """All steps; the last value is the score. What a model adds after its own score comes at the end."""
-    weights, n_trees = weights_of(fitted), fitted.strategy.n_trees
+    weights, n_trees = weights_of(fitted), fitted.linear.strategy.n_trees
     steps: list[ScoreStep] = []
     value = 0.0
     if own is not None:
@@ -61,13 +61,13 @@ def steps_of(
         steps += _trees(paths, n_trees)
         value *= mean_path(paths, n_trees) ** weights.path
         steps.append(ScoreStep(f"one-vs-rest × trees^{weights.path:g}", value))
-    if own is not None and fitted.strategy.logit_adjustment > 0:
-        n, power = max(1, int(fitted.counts_of_slots[slot])), fitted.strategy.logit_adjustment
-        value *= float(np.exp(np.asarray(fitted.core.label_offsets)[slot]))
+    if own is not None and fitted.linear.strategy.logit_adjustment > 0:
+        n, power = max(1, int(fitted.linear.slot_counts[slot])), fitted.linear.strategy.logit_adjustment
+        value *= float(np.exp(np.asarray(fitted.linear.core.label_offsets)[slot]))
         steps.append(ScoreStep(f"logit adjustment: × {n:,}^−{power:g}, for {n:,} training rows", value))
     if fitted.calibration is not None:
         log = np.log(np.array([[max(value, 1e-300)]]))
-        value = float(fitted.scores(np.array([[fitted.label_of_slot[slot]]]), log)[0, 0])
+        value = float(fitted.scores(np.array([[fitted.linear.label_of_slot[slot]]]), log)[0, 0])
         steps.append(ScoreStep(f"calibration: {fitted.calibration.method} map", value))
     return tuple(steps)
 
@@ -82,7 +82,7 @@ def _own(fitted: FittedModel, own: Decision) -> list[ScoreStep]:
             f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}{finer}",
             own.margin,
         ),
-        ScoreStep(f"one-vs-rest = {loss_formula(fitted.core.loss)}", own.score),
+        ScoreStep(f"one-vs-rest = {loss_formula(fitted.linear.core.loss)}", own.score),
     ]
 
 

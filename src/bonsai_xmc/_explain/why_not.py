@@ -13,7 +13,7 @@ from bonsai_xmc._model.strategy import is_auto
 def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
     """For a label by its place in `classes_`, and the n best labels that are ahead of it."""
     fitted, name = row.fitted, label_name(row.fitted, label)
-    key = fitted.classes[label] if fitted.named else int(fitted.classes[label])
+    key = fitted.classes[label] if fitted.labels.named else int(fitted.classes[label])
     ids, scores = (part[0] for part in row.model.top_k(row.X, fitted.n_labels, exact=True))
     ranked = ids[ids >= 0]
     try:
@@ -73,7 +73,7 @@ def _reason(row: ExplainedRow, explanation: Explanation) -> str:
     if explanation.rank is not None:
         return "predicted" if explanation.score >= threshold_of(row) else "threshold"
     if not explanation.found:
-        return row.fitted.strategy.search  # "beam" or "index"
+        return row.fitted.linear.strategy.search  # "beam" or "index"
     return "rank"
 
 

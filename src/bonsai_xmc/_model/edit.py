@@ -12,8 +12,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._model.fitted import FittedModel, core_model
+from bonsai_xmc._model.fitted import FittedModel, LabelTable
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._model.linear import LinearRanker, core_model
 
 Array = npt.NDArray[Any]
 
@@ -105,11 +106,13 @@ def edit_labels(
     kept = list(fitted.classes if keys is None else keys)
     if len(kept) != fitted.n_labels:
         raise ValueError(f"there are {len(kept)} keys, but the model has {fitted.n_labels} labels")
+    if not isinstance(fitted.ranker, LinearRanker):
+        return _edit_ranker(fitted, kept, new)
+    ranker = fitted.ranker
     plan = _plan(fitted, kept, new)
     forest = None if new is None else new.forest(fitted.n_features)
-    trees, one_vs_rest = fitted.core.trees, fitted.core.one_vs_rest
-    index = fitted.core.index
-    if not plan.keeps_classifiers(fitted.n_slots):
+    trees, one_vs_rest, index = ranker.core.trees, ranker.core.one_vs_rest, ranker.core.index
+    if not plan.keeps_classifiers(ranker.n_slots):
         only_trees = one_vs_rest is None
         if trees is not None:
             trees = _edit_trees(trees, plan, new, forest, only_trees, threads)
@@ -117,17 +120,28 @@ def edit_labels(
             one_vs_rest = _edit_one_vs_rest(one_vs_rest, plan, forest, threads)
             if index is not None:
                 index = _core.build_label_index(one_vs_rest, threads)
-    slots = None if len(plan.label_of_slot) == len(plan.classes) else plan.label_of_slot
-    return replace(
-        fitted,
-        core=core_model(trees, one_vs_rest, index, fitted.strategy, plan.slot_counts),
-        classes=plan.classes,
-        label_counts=plan.label_counts,
-        rows=plan.rows(fitted.rows),
-        slots=slots,
-        slot_counts=None if slots is None else plan.slot_counts,
-        text=fitted.text and replace(fitted.text, label_names=plan.names(fitted.text.label_names)),
-    )
+    slots = None if len(plan.label_of_slot) == len(plan.labels) else plan.label_of_slot
+    core = core_model(trees, one_vs_rest, index, ranker.strategy, plan.slot_counts)
+    edited = LinearRanker(core, ranker.strategy, plan.slot_counts, slots, ranker.probes)
+    return replace(fitted, ranker=edited, labels=plan.labels, rows=plan.rows(fitted.rows))
+
+
+def _edit_ranker(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> FittedModel:
+    """Labels of any other ranker can be dropped and renamed."""
+    kept = [i for i, key in enumerate(keys) if key is not None]
+    if new is not None or len({keys[i] for i in kept}) < len(kept):
+        raise ValueError(
+            f"labels are merged and added by linear classifiers alone, but this model is of the kind "
+            f"{fitted.ranker.kind!r}: drop, restrict and rename its labels, or train it again"
+        )
+    classes, named = _ordered([keys[i] for i in kept])
+    place = {key: i for i, key in enumerate(classes)}
+    order = np.empty(len(kept), np.int64)
+    order[[place[keys[i]] for i in kept]] = kept
+    ranker = fitted.ranker
+    if not np.array_equal(order, np.arange(fitted.n_labels)):
+        ranker = ranker.take(order)
+    return replace(fitted, ranker=ranker, labels=fitted.labels.take(order, classes=_classes(classes, named)))
 
 
 # --- which label goes where ---
@@ -137,15 +151,13 @@ def edit_labels(
 class _Plan:
     """Slots are the labels of the core: each has at most one classifier in a tree and in one-vs-rest."""
 
-    classes: Array
-    label_counts: Array
+    labels: LabelTable
     label_of_slot: Array  # int32, of each new slot, not descending
     slot_counts: Array
     slot_of_old: Array  # int32: the new slot of each old one, or _DROPPED
     row_of_old: Array  # int64: the new classifier that replaces that of each old slot, or −1
     appended: Array  # int64: the new classifiers that are not replacements
     slot_of_appended: Array  # int32
-    first_label: Array  # of each class: an old label that it comes from, or −1
     label_of_old: Array  # the new label of each old one, or −1
 
     def keeps_classifiers(self, n_old: int) -> bool:
@@ -167,32 +179,18 @@ class _Plan:
             return kept
         return kept.with_labels(self.label_of_old)
 
-    def names(self, old: tuple[str, ...]) -> tuple[str, ...]:
-        """The names of the labels of a model of texts."""
-        return tuple(old[label] if label >= 0 else "" for label in self.first_label.tolist()) if old else ()
-
 
 def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _Plan:
     added = [] if new is None else list(new.labels)
     if len(set(added)) < len(added):
         raise ValueError("the new labels are not all different")
-    order = dict.fromkeys([key for key in keys if key is not None] + added)
-    if not order:
-        raise ValueError("no label would be left")
-    named = isinstance(next(iter(order)), str)
-    for label in order:
-        if isinstance(label, str) != named:
-            raise ValueError(
-                f"the label {label!r} is {'no' if named else 'a'} name, but others are "
-                f"{'names' if named else 'integers'}; all are names, or all are integers"
-            )
-    ordered = list(order) if named else sorted(order)
+    ordered, named = _ordered([key for key in keys if key is not None] + added)
     label_of = {key: i for i, key in enumerate(ordered)}
     row_of = {key: i for i, key in enumerate(added)}
 
-    old_label = fitted.label_of_slot
-    row_of_old = np.full(fitted.n_slots, -1, np.int64)
-    label_of_old = np.full(fitted.n_slots, _DROPPED, np.int64)
+    n_slots, old_label = fitted.linear.n_slots, fitted.linear.label_of_slot
+    row_of_old = np.full(n_slots, -1, np.int64)
+    label_of_old = np.full(n_slots, _DROPPED, np.int64)
     replaced: set[Any] = set()
     for slot, label in enumerate(old_label.tolist()):
         key = keys[label]
@@ -216,24 +214,38 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
             counts[label_of[key]] += fitted.label_counts[label]
             if first[label_of[key]] < 0 or key == fitted.classes[label]:
                 first[label_of[key]] = label
-    slot_counts = np.concatenate([fitted.counts_of_slots, np.zeros(len(appended), np.int64)])
+    slot_counts = np.concatenate([fitted.linear.slot_counts, np.zeros(len(appended), np.int64)])
     if new is not None:
         own = np.asarray(new.counts, np.int64)
         counts[[label_of[key] for key in added]] = own
-        slot_counts[: fitted.n_slots][row_of_old >= 0] = own[row_of_old[row_of_old >= 0]]
-        slot_counts[fitted.n_slots :] = own[appended]
+        slot_counts[:n_slots][row_of_old >= 0] = own[row_of_old[row_of_old >= 0]]
+        slot_counts[n_slots:] = own[appended]
+    counts = np.minimum(counts, max(fitted.n_rows or 1, int(counts.max(initial=0)) if new else 0))
     return _Plan(
-        classes=_classes(ordered, named),
-        label_counts=np.minimum(counts, max(fitted.n_rows or 1, int(counts.max(initial=0)) if new else 0)),
+        labels=fitted.labels.take(first, classes=_classes(ordered, named), counts=counts),
         label_of_slot=owner[order_of_slots].astype(np.int32),
         slot_counts=slot_counts[order_of_slots],
-        slot_of_old=place[: fitted.n_slots],
+        slot_of_old=place[:n_slots],
         row_of_old=row_of_old,
         appended=appended,
-        slot_of_appended=place[fitted.n_slots :],
-        first_label=first,
+        slot_of_appended=place[n_slots:],
         label_of_old=np.array([-1 if key is None else label_of[key] for key in keys], np.int64),
     )
+
+
+def _ordered(keys: list[Any]) -> tuple[list[Any], bool]:
+    """Return each key once, names in their order, integers ascending; and whether they are names."""
+    order = dict.fromkeys(keys)
+    if not order:
+        raise ValueError("no label would be left")
+    named = isinstance(next(iter(order)), str)
+    for label in order:
+        if isinstance(label, str) != named:
+            raise ValueError(
+                f"the label {label!r} is {'no' if named else 'a'} name, but others are "
+                f"{'names' if named else 'integers'}; all are names, or all are integers"
+            )
+    return list(order) if named else sorted(order), named
 
 
 def _classes(keys: list[Any], named: bool) -> Array:

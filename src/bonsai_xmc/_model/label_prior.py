@@ -87,7 +87,7 @@ def require_one_vs_rest(strategy: Strategy, what: str) -> None:
 
 def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
     """The model with further labels, known by their texts alone; those that it has stay as they are."""
-    require_one_vs_rest(fitted.strategy, "add_labels")
+    require_one_vs_rest(fitted.linear.strategy, "add_labels")
     assert fitted.text is not None
     own = set(fitted.classes.tolist())
     texts = keyed_as(texts_of(given, "texts"), fitted.classes, "texts")
@@ -98,7 +98,7 @@ def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
 
 def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: int) -> FittedModel:
     """Apply the label-text prior to a model; labels that it lacks are added. Texts become names of labels."""
-    forest = fitted.core.one_vs_rest
+    forest = fitted.linear.core.one_vs_rest
     assert fitted.text is not None and forest is not None
     own = {label: i for i, label in enumerate(fitted.classes.tolist())}
     labels = [label for label, parts in texts.items() if parts]
@@ -117,9 +117,10 @@ def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: i
     new = NewClassifiers([labels[i] for i in used], sums, base + delta, counts)
     edited = edit_labels(fitted, new=new, threads=threads)
     assert edited.text is not None
-    names = edited.text.label_names or ("",) * edited.n_labels
+    names = edited.labels.names or ("",) * edited.n_labels
     names = tuple(
         name or next(iter(texts.get(label, [])), "")
         for name, label in zip(names, edited.classes.tolist(), strict=True)
     )
-    return replace(edited, text=replace(edited.text, label_names=names, prior=prior.to_json()))
+    labels_with_names = replace(edited.labels, names=names)
+    return replace(edited, labels=labels_with_names, text=replace(edited.text, prior=prior.to_json()))

@@ -46,19 +46,19 @@ def _marked(fitted: FittedModel, labels: Any, name: str) -> Array:
             )
         return labels
     marked = np.zeros(fitted.n_labels, bool)
-    place = fitted.place
+    place = fitted.labels.place
     marked[[place[label] for label in _keys(labels, name) if label in place]] = True
     return marked
 
 
 def unknown_labels(fitted: FittedModel, labels: Iterable[Any]) -> list[Any]:
     """Those that the model does not have."""
-    return [label for label in labels if label not in fitted.place]
+    return [label for label in labels if label not in fitted.labels.place]
 
 
 def keys_of(fitted: FittedModel, words: Sequence[str], name: str) -> list[Any]:
     """Labels that are given as strings, as the model has them: names, or integers."""
-    if fitted.named:
+    if fitted.labels.named:
         return list(words)
     try:
         return [int(word) for word in words]
@@ -96,9 +96,9 @@ def did_you_mean(fitted: FittedModel, label: Any) -> str:
     size = 2 if len(wanted) > _SHORT else 1
     step = 1 + len(wanted) // _PARTS
     parts = {wanted[i : i + size] for i in range(0, len(wanted) - size + 1, step)}
-    names = () if fitted.text is None else fitted.text.label_names
+    names = fitted.labels.names
     found: list[tuple[int, int, str, int]] = []
-    for texts in (fitted.classes.tolist() if fitted.named else (), names):
+    for texts in (fitted.classes.tolist() if fitted.labels.named else (), names):
         for i, text in enumerate(texts):
             difference = abs(len(text) - len(wanted))
             if 2 * difference <= len(wanted) + 2:
@@ -147,8 +147,8 @@ def rename(fitted: FittedModel, names: Any, threads: int) -> FittedModel:
 def merge(fitted: FittedModel, labels: Any, into: Any, threads: int) -> FittedModel:
     into = label_key(into, "merge")
     places = set(_places(fitted, labels, "merge"))
-    if into in fitted.place:
-        places.add(fitted.place[into])
+    if into in fitted.labels.place:
+        places.add(fitted.labels.place[into])
     if len(places) < 2:
         raise ValueError("merge: pass two labels or more; rename changes the name of one")
     keys = [into if i in places else label for i, label in enumerate(fitted.classes.tolist())]
@@ -168,4 +168,4 @@ def _places(fitted: FittedModel, labels: Any, name: str) -> list[int]:
         more = f", nor {len(unknown) - 1:,} others" if len(unknown) > 1 else ""
         hint = did_you_mean(fitted, unknown[0])
         raise ValueError(f"{name}: the model has no label {unknown[0]!r}{more}{hint}")
-    return [fitted.place[label] for label in keys]
+    return [fitted.labels.place[label] for label in keys]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._model.calibration import METHODS, TAIL_ROWS
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
+from bonsai_xmc._model.linear import RESIDUAL
 from bonsai_xmc._text.blocks import ANALYZERS
 
 Array = npt.NDArray[Any]
@@ -58,8 +59,6 @@ _FOREST = {
     "buckets": Tensor("u4", "buckets"),
     "records": Tensor("u1", "bytes"),
 }
-# A residual has the trees and the biases of the forest that it belongs to.
-RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
 
 
 def _names(n: str, needed: bool = True) -> dict[str, Tensor]:
@@ -83,6 +82,8 @@ TENSORS: Mapping[str, Mapping[str, Tensor]] = {
         "counts": Tensor("i8", "L", least=0, most=INT32_MAX),
         "keys": Tensor("i8", "L", needed=False, ascending=True),
         **_names("L", needed=False),
+        "titles": Tensor("u1", "title_bytes", needed=False),
+        "titles_ptr": Tensor("i8", "L + 1", needed=False, ends_at="title_bytes"),
     },
     "merged": {
         "labels": Tensor("i4", "S", least=0, most="L"),
@@ -318,6 +319,14 @@ KEYS: Mapping[str, Check] = {
             "n_features": integer(1, INT32_MAX),
             "n_labels": integer(1, INT32_MAX),
             "n_rows": or_null(integer(1, EXACT_INTEGERS)),
+            "threshold": number(0.0, 1.0),
+            "id_base": or_null(integer(0, INT32_MAX)),
+            "prediction": keys({}),
+        }
+    ),
+    # Further keys of "model" if the ranker is that of `Bonsai`.
+    "bonsai": keys(
+        {
             "classifiers": text,
             "search": text,
             "loss": text,
@@ -325,14 +334,14 @@ KEYS: Mapping[str, Check] = {
             "path_weight": number(0.0, 1e9),
             "blend_weight": number(0.0, 1.0),
             "logit_adjustment": number(0.0, 10.0),
-            "threshold": number(0.0, 1.0),
-            "id_base": or_null(integer(0, INT32_MAX)),
             "weights": keys({}),
             "prediction": keys(dict.fromkeys(OF_PREDICTION, anything)),
         },
         {"probes": or_null(_PROBES)},
     ),
-    "params": keys({"given": keys({}), "resolved": keys({})}),
+    # Any other ranker: its kind, and what that kind needs to know.
+    "ranker": keys({"kind": text, "facts": keys({})}),
+    "params": keys({"given": keys({})}, {"resolved": keys({})}),
     "provenance": keys({"n_iter": integer(1, INT32_MAX), "seed": integer(0, 2**64 - 1)}),
     "text": keys(
         {

@@ -123,7 +123,7 @@ def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> 
 def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors, work: Work) -> FittedModel:
     """Apply the label-text prior to a trained model, with weights chosen on held-out rows."""
     with work.phases.together("label texts"):
-        chosen = choose_prior(problem, fitted.strategy, labels.vectors, fitted.provenance.seed, work)
+        chosen = choose_prior(problem, fitted.linear.strategy, labels.vectors, fitted.provenance.seed, work)
         threshold = float(np.clip(float(f"{fitted.threshold * chosen.threshold_ratio:.3g}"), 0, 1))
         return apply_texts(replace(fitted, threshold=threshold), labels.texts, chosen.prior, work.threads)
 

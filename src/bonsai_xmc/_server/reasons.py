@@ -98,5 +98,5 @@ def _tree(served: Served, given: dict[str, Any]) -> Tree:
 
 
 def _leaf(served: Served, slot: int) -> Node:
-    label = int(served.model.fitted_.label_of_slot[slot])
+    label = int(served.model.fitted_.linear.label_of_slot[slot])
     return {"node": None, "name": served.titles[label], "labels": 1, "label": served.keys[label]}

@@ -102,7 +102,7 @@ class Served:
 
     @property
     def _core(self) -> Any:
-        return self.model.fitted_.core
+        return self.model.fitted_.linear.core
 
     @property
     def is_explained(self) -> bool:

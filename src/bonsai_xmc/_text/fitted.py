@@ -1,6 +1,6 @@
 """A fitted text vectorizer: what a model keeps and a file holds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -110,7 +110,6 @@ class FittedText:
     options: TextOptions
     unicode_version: str
     given: Mapping[str, Any] = field(default_factory=dict)  # the parameters of an estimator
-    label_names: tuple[str, ...] = ()  # one for each label, "" where there is none; or none at all
     source: Mapping[str, Any] = field(default_factory=dict)  # how the training file was read
     tuning: Mapping[str, Any] = field(default_factory=dict)  # how weights were searched for, if they were
     prior: Mapping[str, Any] = field(default_factory=dict)  # weights of the label-text prior, if there is one
@@ -176,7 +175,7 @@ class FittedText:
             "prior": dict(self.prior),
             "lengths": dict(self.lengths),
         }
-        return description, self.core.arrays() | pack_names(self.label_names)
+        return description, self.core.arrays()
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
@@ -193,27 +192,10 @@ class FittedText:
         if given:
             check_given(given)
         text_options({**vars(options), **given})
-        terms = dict(arrays)
-        label_names = unpack_names(terms.pop("label_names", None), terms.pop("label_names_ptr", None))
-        core = _core.TextTransform.from_arrays(core_spec(plan, options), description["n_documents"], terms)
+        spec, n_documents = core_spec(plan, options), description["n_documents"]
+        core = _core.TextTransform.from_arrays(spec, n_documents, dict(arrays))
         told = {name: description.get(name, {}) for name in ("source", "tuning", "prior", "lengths")}
-        return cls(core, plan, options, version, given, label_names, **told)
-
-
-def pack_names(names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Names as one text and the places where they end; nothing where there are none."""
-    if not names:
-        return {}
-    encoded = [name.encode() for name in names]
-    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    return {"label_names": np.frombuffer(b"".join(encoded), np.uint8), "label_names_ptr": ends}
-
-
-def unpack_names(text: np.ndarray | None, ends: np.ndarray | None) -> tuple[str, ...]:
-    if text is None or ends is None:
-        return ()
-    data = text.tobytes()
-    return tuple(data[begin:end].decode() for begin, end in pairwise(ends.tolist()))
+        return cls(core, plan, options, version, given, **told)
 
 
 def check_terms(fitted: FittedText) -> None:

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 def check_can_learn(fitted: FittedModel) -> KeptRows:
     """The rows that the model keeps; ValueError if it cannot learn."""
-    if fitted.core.one_vs_rest is None:
+    if fitted.linear.core.one_vs_rest is None:
         raise ValueError(
             "learn trains one-vs-rest classifiers, but this model has label trees alone; train it with "
             'classifiers="one_vs_rest" or "blend"'
@@ -38,7 +38,7 @@ def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
     """Label sets whose ids are places in the model's classes, followed by labels that are new."""
     labels = labels_of(Y)
     keys = labels.classes.tolist()
-    if is_matrix(Y) and labels.classes.dtype != object and (fitted.named or fitted.keyed):
+    if is_matrix(Y) and labels.classes.dtype != object and (fitted.labels.named or fitted.labels.keyed):
         if labels.n_labels != fitted.n_labels:
             raise ValueError(
                 f"Y has {labels.n_labels:,} columns, but the model has {fitted.n_labels:,} labels; pass "
@@ -47,12 +47,13 @@ def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
         keys = fitted.classes.tolist()
     used = np.unique(labels.indices)
     classes = fitted.classes.tolist()
-    new = [keys[i] for i in used.tolist() if keys[i] not in fitted.place]
-    if new and isinstance(new[0], str) != fitted.named:
+    new = [keys[i] for i in used.tolist() if keys[i] not in fitted.labels.place]
+    if new and isinstance(new[0], str) != fitted.labels.named:
         raise ValueError(
-            f"Y holds {new[0]!r}, but the labels of the model are {'names' if fitted.named else 'integers'}"
+            f"Y holds {new[0]!r}, but the labels of the model are "
+            f"{'names' if fitted.labels.named else 'integers'}"
         )
-    place = {**fitted.place, **{key: len(classes) + i for i, key in enumerate(new)}}
+    place = {**fitted.labels.place, **{key: len(classes) + i for i, key in enumerate(new)}}
     ids = np.full(labels.n_labels, -1, np.int32)
     ids[used] = [place[keys[i]] for i in used.tolist()]
     everything = np.empty(len(place), dtype=object)
@@ -79,7 +80,7 @@ def learn(
     forest = _train(fitted, everything, kept.n_rows, counts, touched, seed, work)
     new = NewClassifiers.trained([classes[i] for i in touched.tolist()], forest, counts[touched])
     model = edit_labels(replace(fitted, rows=None), new=new, threads=work.threads)
-    moved = np.array([model.place[label] for label in classes], np.int64)
+    moved = np.array([model.labels.place[label] for label in classes], np.int64)
     return replace(model, n_rows=(fitted.n_rows or 0) + more.n_rows, rows=everything.with_labels(moved))
 
 
@@ -87,7 +88,7 @@ def _train(
     fitted: FittedModel, rows: KeptRows, n_old: int, counts: Array, touched: Array, seed: int, work: Work
 ) -> _core.Forest:
     """Classifiers of the labels `touched`, in this order; labels of the model go on from theirs."""
-    strategy = fitted.strategy
+    strategy = fitted.linear.strategy
     weights = rows.row_weights() if len(rows.weights) else np.empty(0, np.float32)
     old = _old_forest(fitted, len(counts))
     dataset = _core.Dataset(
@@ -108,13 +109,14 @@ def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:
 
     Without those of merged labels, and those with another bias than training gives: they start anew.
     """
-    forest = fitted.core.one_vs_rest
+    ranker = fitted.linear
+    forest = ranker.core.one_vs_rest
     assert forest is not None
     arrays = dict(forest.arrays())
-    labels = fitted.label_of_slot[arrays["children"]].astype(np.int32)
-    other = np.bincount(fitted.label_of_slot)[labels] > 1
-    if not isinstance(fitted.strategy.bias, str):
-        other |= arrays["bias"] != np.float32(fitted.strategy.bias)
+    labels = ranker.label_of_slot[arrays["children"]].astype(np.int32)
+    other = np.bincount(ranker.label_of_slot)[labels] > 1
+    if not isinstance(ranker.strategy.bias, str):
+        other |= arrays["bias"] != np.float32(ranker.strategy.bias)
     labels[other] = n_labels + np.arange(int(other.sum()), dtype=np.int32)
     arrays["children"] = labels
     return _core.Forest(arrays, forest.n_features, n_labels + int(other.sum()))

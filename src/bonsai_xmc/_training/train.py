@@ -14,7 +14,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import Rows, label_vectors
 from bonsai_xmc._data.user_trees import tree_arrays
-from bonsai_xmc._model.fitted import core_model
+from bonsai_xmc._model.linear import core_model
 from bonsai_xmc._model.strategy import Facts, Strategy
 from bonsai_xmc._training import recipes
 from bonsai_xmc._training.recipes import Dataset, DatasetArrays, Recipe

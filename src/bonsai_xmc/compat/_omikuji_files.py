@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import Bonsai, FormatError, _core
+from bonsai_xmc._model.fitted import LabelTable
+from bonsai_xmc._model.linear import LinearRanker
 
 Array = npt.NDArray[Any]
 
@@ -104,14 +106,13 @@ def _estimator(
         classes = np.empty(n_labels, dtype=object)
         classes[:] = names
     fitted = model.fitted_
+    strategy = replace(fitted.linear.strategy, reason="trained by omikuji", strict_beam=True)
     model.fitted_ = replace(
         fitted,
-        core=core,
-        classes=classes,
-        label_counts=counts,
+        ranker=LinearRanker(core, strategy, counts),
+        labels=LabelTable(classes, counts),
         n_rows=None,
         n_features=n_features,
-        strategy=replace(fitted.strategy, reason="trained by omikuji", strict_beam=True),
         given={},
         timings={},
     )

@@ -11,7 +11,6 @@ from bonsai_xmc import Bonsai, LabelTree
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import rows as _inputs
-from bonsai_xmc._model.fitted import core_model
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._training import train as _training
 from bonsai_xmc._training.work import Work
@@ -21,10 +20,9 @@ _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "
 
 def search_as_omikuji(model: Bonsai) -> None:
     """Let trained trees be searched by a strict beam (docs/format.md)."""
-    fitted = model.fitted_
-    strategy = replace(fitted.strategy, strict_beam=True)
-    core = core_model(fitted.core.trees, None, None, strategy, fitted.label_counts)
-    model.fitted_ = replace(fitted, strategy=strategy, core=core)
+    ranker = model.fitted_.linear
+    strict = ranker.with_core(strategy=replace(ranker.strategy, strict_beam=True))
+    model.fitted_ = replace(model.fitted_, ranker=strict)
 
 
 def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:

@@ -1,0 +1,163 @@
+"""Estimators whose X is a matrix of features: what `Bonsai` and every `System` have in common."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from bonsai_xmc._base.params import PREDICTION, Parameter
+from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
+from bonsai_xmc._data.labels import labels_of, row_weights
+from bonsai_xmc._data.rows import Rows, prediction_rows
+from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
+from bonsai_xmc._training.work import Runner, Work
+
+Array = npt.NDArray[Any]
+Finish = Callable[[FittedModel, Work], FittedModel]
+
+
+class FitOptions(NamedTuple):
+    """How `fit` runs; the model does not depend on it."""
+
+    checkpoint: str | os.PathLike[str] | None = None
+    runner: Runner | None = None
+    max_memory: int | str | None = "auto"
+    on_estimate: Callable[[dict[str, Any]], None] | None = None
+
+
+class MatrixClassifier(LabelRanker):
+    """A classifier of the rows of a matrix; its subclasses bring their parameters and `_fit`."""
+
+    #: The parameters of the constructor, in its order: rules, groups and help.
+    parameters: ClassVar[Mapping[str, Parameter]]
+    #: The class of its rankers, whose `kind` model files name.
+    ranker: ClassVar[Any]
+
+    n_jobs: Any
+    verbose: Any
+
+    def _fit(
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        options: FitOptions,
+        phases: Phases,
+        given: tuple[Any, Any],
+        text: FittedText | None = None,
+        finish: Finish = lambda fitted, work: fitted,
+    ) -> FittedModel:
+        """Train on a problem, whose rows `text` has made of texts.
+
+        `params` are checked; `given` is X and y as the caller has them; `finish` makes the result of what was
+        trained.
+        """
+        raise NotImplementedError
+
+    def _phases(self, progress: Progress | None) -> Phases:
+        return Phases(ProgressBar() if progress is None and self.verbose else progress)
+
+    def _problem(
+        self,
+        read: tuple[Rows, Array | None],
+        y: Any,
+        sample_weight: Any = None,
+        texts: TextFacts = NO_TEXTS,
+    ) -> Problem:
+        rows, names = read
+        weights = row_weights(sample_weight, rows.n_rows)
+        return make_problem(rows, labels_of(y), weights, texts=texts, feature_names=names)
+
+    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
+        """X of a prediction as rows."""
+        return prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
+        """Read a model from a file that `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+        mmap : {True, False, "sealed"}, default=True
+            True maps the weights: loading takes milliseconds, and processes that load the same file share its
+            memory. The file must not change: replace it by renaming a new file to its name, as `save` does;
+            processes that have mapped the old file keep it. Overwriting it in place (``cp new.bonsai
+            model.bonsai``) changes the scores of every process that has mapped it, and truncating it kills
+            them by a signal. False reads the file into memory of this process, which no other process can
+            change, on huge pages where the system has them: single rows of a model of a gigabyte take an
+            eighth less time. "sealed" reads it into immutable memory that processes forked from this one
+            share: for services with many workers (Linux).
+        verify : bool, default=False
+            Check all checksums, and every index. Otherwise a damaged file may give wrong scores, but never a
+            crash.
+
+        Examples
+        --------
+        >>> import tempfile, os
+        >>> from bonsai_xmc import Bonsai
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.bonsai")
+        >>> Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]]).save(path)
+        >>> Bonsai.load(path, mmap=False).top_k_labels([[1, 0]], k=1)[0][0][0]
+        'red'
+        """
+        fitted, prediction = model_file.load(path, mmap, verify)
+        if fitted.text is not None:
+            raise ValueError(f"{os.fspath(path)} is a text model; use TextBonsai.load")
+        return cls._restored(fitted, prediction, path)
+
+    @classmethod
+    def _restored(
+        cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
+    ) -> Self:
+        """Return the estimator of a fitted model that was read from a file, with its parameters."""
+        if not isinstance(fitted.ranker, cls.ranker):
+            raise ValueError(
+                f"{os.fspath(path)} is a model of the kind {fitted.ranker.kind!r}, not of a {cls.__name__}; "
+                "use bonsai_xmc.load"
+            )
+        model = cls(**cls._given(fitted), **prediction)
+        model.fitted_ = fitted
+        return model
+
+    @classmethod
+    def _given(cls, fitted: FittedModel) -> dict[str, Any]:
+        """Return the training parameters that a model was made with."""
+        return {name: value for name, value in fitted.given.items() if name in cls.parameters}
+
+    def _prediction(self) -> dict[str, Any]:
+        """Return the parameters that predictions depend on, as they are now."""
+        names = [name for name, one in self.parameters.items() if one.group == PREDICTION]
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def classifier_(self) -> Self:
+        """This estimator: what `classifier_` is in a `TextBonsai`."""
+        return self
+
+    @property
+    def feature_names_in_(self) -> Array:
+        names = self._require_fitted().feature_names
+        if names is None:
+            raise AttributeError("feature_names_in_: X had no feature names")
+        return names
+
+    def _with(self, fitted: FittedModel) -> Self:
+        """Return an estimator with the same parameters and another model."""
+        other = type(self)(**self.get_params(deep=False))
+        other.fitted_ = fitted
+        return other
+
+    def _require_fitted(self) -> FittedModel:
+        fitted: Any = self.__dict__.get("fitted_")
+        if fitted is None:
+            check_is_fitted(self)  # a NotFittedError is an AttributeError, as properties need it
+        return fitted
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in self.__dict__

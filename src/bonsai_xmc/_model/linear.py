@@ -1,0 +1,277 @@
+"""The ranker of `Bonsai`: label trees, one-vs-rest classifiers, or a blend, in the core.
+
+Imports the core for the forests of classifiers, which it searches.
+"""
+
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.params import PARAMETERS, check
+from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._data.tree import LabelTree, trees_of
+from bonsai_xmc._model.probes import Probes
+from bonsai_xmc._model.ranker import BONSAI, Watch
+from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
+
+Array = npt.NDArray[Any]
+
+_KEPT = 8  # restricted models
+# What prediction depends on: model files have it twice, and the two must agree.
+_OF_PREDICTION = (
+    *("classifiers", "search", "loss", "normalize"),
+    *("path_weight", "blend_weight", "logit_adjustment"),
+)
+# Values of a strategy that the parameters of the estimator do not take.
+_UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0}
+# A residual has the trees and the biases of the forest that it belongs to.
+RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
+
+
+def core_model(
+    trees: _core.Forest | None,
+    one_vs_rest: _core.Forest | None,
+    index: _core.LabelIndex | None,
+    strategy: Strategy,
+    label_counts: Array,
+) -> _core.Model:
+    """Return the model that ranks labels as the strategy says."""
+    offsets = None
+    if strategy.logit_adjustment > 0:
+        offsets = (-strategy.logit_adjustment * np.log(np.maximum(label_counts, 1))).astype(np.float32)
+    options = (strategy.loss, strategy.normalize, strategy.blend_weight, offsets)
+    return _core.Model(trees, one_vs_rest, *options, index=index, strict_beam=strategy.strict_beam)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRanker:
+    """Linear classifiers of labels and of tree nodes.
+
+    A label that was made of several has their classifiers. Slots are the labels as the core knows them.
+    """
+
+    core: _core.Model
+    strategy: Strategy  # how it was trained
+    slot_counts: Array  # int64: training rows of each slot
+    slots: Array | None = None  # int32, not descending: the label of each slot; None: slots are labels
+    probes: Probes | None = None  # of the search by an index, if they were measured
+    _cache: dict[Any, Any] = field(init=False, repr=False, default_factory=dict)
+
+    kind: ClassVar[str] = BONSAI
+
+    @property
+    def n_slots(self) -> int:
+        return self.core.n_labels
+
+    @property
+    def n_labels(self) -> int:
+        return self.n_slots if self.slots is None else int(self.slots[-1]) + 1
+
+    @property
+    def n_features(self) -> int:
+        return self.core.n_features
+
+    @property
+    def label_of_slot(self) -> Array:
+        return np.arange(self.n_slots, dtype=np.int32) if self.slots is None else self.slots
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Watch | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """See `Ranker`."""
+        core = self.core if allowed is None else self._restricted(allowed)
+        beam, probes = self._search(k, **search)
+        options: dict[str, Any] = {"beam_size": 0 if exact else beam, "exact": exact, "n_probe": probes}
+        options |= {"path_weight": self.strategy.path_weight, "threads": threads, "progress": progress}
+        if self.slots is None:
+            return core.top_k(rows.to_core(), k, **options)
+        # At worst, the best labels are those of the most slots.
+        sizes = np.sort(np.bincount(self.slots, minlength=self.n_labels))[::-1]
+        ids, scores = core.top_k(rows.to_core(), min(self.n_slots, int(sizes[:k].sum())), **options)
+        return _best_slots(np.where(ids < 0, -1, self.slots[ids]), scores, k)
+
+    def _search(self, k: int, **given: Any) -> tuple[int, int]:
+        """Return the nodes of a beam and the blocks of an index that are searched."""
+        beam = beam_size(given.get("beam_size", "auto"), self.strategy.n_trees, self.strategy.search)
+        measured = (self.strategy.logit_adjustment > 0, self.probes)
+        probes = given.get("n_probe", "auto")
+        return beam, n_probe(probes, self.strategy.search, k, self.n_labels, *measured)
+
+    def check_search(self, **given: Any) -> None:
+        """Raise ValueError if this model cannot be searched as these parameters say."""
+        self._search(1, **given)
+
+    def _restricted(self, allowed: Array) -> _core.Model:
+        """The model for these labels; the last ones are kept."""
+        key = np.packbits(allowed).tobytes()
+        model = self._cache.pop(key, None)
+        if model is None:
+            model = self.core.restricted(np.ascontiguousarray(allowed[self.label_of_slot], np.uint8))
+        self._cache[key] = model
+        for oldest in list(self._cache)[:-_KEPT]:
+            self._cache.pop(oldest, None)
+        return model
+
+    def trees(self, names: Any) -> list[LabelTree]:
+        """Return the label trees; none if there are none. A merged label is in several leaves."""
+        if self.core.trees is None:
+            return []
+        names = names if names is None or self.slots is None else [names[i] for i in self.slots]
+        return trees_of(self.core.trees.arrays(), names)
+
+    def take(self, labels: Array) -> Self:
+        """See `Ranker`; `edit_labels` does more."""
+        raise NotImplementedError
+
+    def with_core(self, **changed: Any) -> Self:
+        """Return a ranker with another strategy or other counts of slots, and the same classifiers."""
+        other = replace(self, **changed)
+        core = self.core
+        return replace(
+            other,
+            core=core_model(core.trees, core.one_vs_rest, core.index, other.strategy, other.slot_counts),
+        )
+
+    def verify(self) -> None:
+        """Check every index of the classifiers, which takes time."""
+        for part in (self.core.trees, self.core.one_vs_rest, self.core.index):
+            if part is not None:
+                part.verify()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_cache": {}}
+
+    # --- files ---
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """See `Ranker`. The tensors are in sections; "model" and "resolved" are metadata of their own."""
+        arrays: dict[str, Array] = {}
+        weights = {}
+        for section, forest in (("trees", self.core.trees), ("one_vs_rest", self.core.one_vs_rest)):
+            if forest is not None:
+                arrays |= {f"{section}.{name}": array for name, array in forest.arrays().items()}
+                weights[section] = "int8"
+        if self.core.trees is not None and self.core.trees.residual is not None:
+            finer = self.core.trees.residual.arrays()
+            arrays |= {f"trees_residual.{name}": finer[name] for name in RESIDUAL}
+        if self.core.index is not None:
+            arrays |= {f"index.{name}": array for name, array in self.core.index.arrays().items()}
+        if self.slots is not None:
+            arrays["merged.labels"] = self.slots.astype(np.int32)
+            arrays["merged.counts"] = self.slot_counts.astype(np.int64)
+        model: dict[str, Any] = {name: getattr(self.strategy, name) for name in _OF_PREDICTION}
+        model |= {"probes": None if self.probes is None else asdict(self.probes), "weights": weights}
+        return {"model": model, "resolved": asdict(self.strategy)}, arrays
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """See `Ranker`. The counts of labels are among the arrays."""
+        model, strategy = facts["model"], typed(Strategy, facts["resolved"])
+        for name in PARAMETERS.keys() & vars(strategy).keys():
+            if getattr(strategy, name) != _UNUSED.get(name):
+                check(name, getattr(strategy, name))
+        for name in _OF_PREDICTION:
+            if getattr(strategy, name) != model[name]:
+                raise ValueError(
+                    f"{name} is {model[name]!r} in model, but {getattr(strategy, name)!r} in params"
+                )
+        slots, counts = None, np.array(arrays["labels.counts"])
+        if "merged.labels" in arrays:
+            slots, counts = np.array(arrays["merged.labels"]), np.array(arrays["merged.counts"])
+            in_order = len(slots) and slots[0] == 0 and slots[-1] == n_labels - 1
+            if not in_order or not np.isin(np.diff(slots), (0, 1)).all():
+                raise ValueError("the tensor merged.labels does not hold all labels, in order")
+        core = _core_model(arrays, strategy, model["weights"], n_features, counts)
+        n_trees = 0 if core.trees is None else core.trees.n_trees
+        if strategy.n_trees != n_trees:
+            raise ValueError(f"n_trees is {strategy.n_trees} in params, but there are {n_trees} trees")
+        probes = typed(Probes, model["probes"]) if model.get("probes") else None
+        return cls(core, strategy, counts, slots, probes)
+
+
+def _core_model(
+    arrays: Mapping[str, Array],
+    strategy: Strategy,
+    weights: Mapping[str, Any],
+    n_features: int,
+    slot_counts: Array,
+) -> _core.Model:
+    chosen = (strategy.classifiers, strategy.search)
+    present = {name.partition(".")[0] for name in arrays} & {"trees", "one_vs_rest", "index"}
+    needed = STRATEGIES.get(chosen)
+    if needed is None or present != set(needed):
+        raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
+    forests = {}
+    for section in [section for section in needed if section != "index"]:
+        if weights[section] != "int8":
+            raise NewerFormatError(f"its weights are {weights[section]!r}, which this version does not read")
+        routing_only = section == "trees" and strategy.classifiers == "one_vs_rest"
+        own, residual = section_of(arrays, section), section_of(arrays, f"{section}_residual")
+        shape = (n_features, len(slot_counts), routing_only)
+        finer = _core.Forest(own | residual, *shape) if residual else None
+        forests[section] = _core.Forest(own, *shape, finer)
+    index = None
+    if "index" in needed:
+        n_classifiers = len(arrays["one_vs_rest.children"])
+        index = _core.LabelIndex(section_of(arrays, "index"), n_features, n_classifiers)
+    return core_model(forests.get("trees"), forests.get("one_vs_rest"), index, strategy, slot_counts)
+
+
+class NewerFormatError(ValueError):
+    """A part of a file that only a newer version reads."""
+
+
+def section_of(arrays: Mapping[str, Array], section: str) -> dict[str, Array]:
+    """Return the arrays of a section, by their names within it."""
+    prefix = f"{section}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def typed(kind: Any, values: Any) -> Any:
+    """Return an instance of a dataclass whose fields have the types that it declares; others are left out."""
+    hints = typing.get_type_hints(kind)
+    arguments = {}
+    for one in fields(kind):
+        if one.name not in values:
+            continue  # the class has a default, or complains
+        value = values[one.name]
+        if type(value) is int and hints[one.name] in (float, str | float):
+            value = float(value)
+        if isinstance(value, bool) and hints[one.name] is not bool:
+            raise ValueError(f"{one.name} is {value!r}")
+        if not isinstance(value, hints[one.name]) or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"{one.name} is {value!r:.40}")
+        arguments[one.name] = value
+    return kind(**arguments)
+
+
+def _best_slots(labels: Array, scores: Array, k: int) -> tuple[Array, Array]:
+    """The k best labels of rankings in which a label may occur several times; the first one counts."""
+    order = np.argsort(labels, axis=1, kind="stable")
+    ascending = np.take_along_axis(labels, order, axis=1)
+    again = np.zeros(labels.shape, bool)
+    again[:, 1:] = ascending[:, 1:] == ascending[:, :-1]
+    repeated = np.empty_like(again)
+    np.put_along_axis(repeated, order, again, axis=1)
+    repeated |= labels < 0
+    first = np.argsort(repeated, axis=1, kind="stable")[:, :k]
+    gone = np.take_along_axis(repeated, first, axis=1)
+    ids = np.where(gone, -1, np.take_along_axis(labels, first, axis=1)).astype(np.int32)
+    best = np.where(gone, -np.inf, np.take_along_axis(scores, first, axis=1)).astype(np.float32)
+    return ids, best

@@ -1,0 +1,68 @@
+"""What ranks labels inside a fitted model, and the kinds of it that a model file can hold."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy.typing as npt
+
+from bonsai_xmc._data.rows import Rows
+
+Array = npt.NDArray[Any]
+Watch = Callable[[int, int], None]
+
+BONSAI = "bonsai"
+# Where further kinds come from: a module with a function `system(kind)` that returns the estimator of a kind,
+# whose attribute `ranker` is the class of its rankers.
+SYSTEMS = "bonsai_xmc.systems"
+
+
+class Ranker(Protocol):
+    """The part of a fitted model that differs between systems. Never changes."""
+
+    kind: ClassVar[str]  # its name in model files
+
+    @property
+    def n_labels(self) -> int: ...
+
+    @property
+    def n_features(self) -> int: ...
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Watch | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """Return (ids, log scores) of the k best labels of each row, best first; k ≤ n_labels.
+
+        Arrays of int32 and float32 and of shape (n_rows, k), with −1 and −∞ where there are fewer labels;
+        exp(log score) is in [0, 1]. `allowed` are booleans over the labels; `exact` scores all labels;
+        `search` are parameters of the estimator that prediction depends on, as they were given.
+        """
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what a model file holds of it: an object of JSON, and tensors."""
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """Make the ranker of a file. Raise ValueError for whatever does not fit: a file may be hostile."""
+
+    def take(self, labels: Array) -> Self:
+        """Return a ranker of these labels, which are numbered in this order."""
+
+
+def ranker_class(kind: str) -> Any:
+    """Return the class of a kind of rankers; ValueError if there is none."""
+    if kind == BONSAI:
+        from bonsai_xmc._model.linear import LinearRanker
+
+        return LinearRanker
+    return import_module(SYSTEMS).system(kind).ranker
