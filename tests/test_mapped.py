@@ -40,7 +40,7 @@ def test_what_is_written_is_read(data, folder):
 
 def test_arrays_are_mapped_and_not_copied_by_training(folder):
     X, _, _ = read_mapped(folder)
-    _, indices, values, _ = training_rows(X, "Bonsai").rows
+    _, indices, values, _ = training_rows(X, "Bonsai")[0]
     assert is_mapped_array(indices)
     assert is_mapped_array(values)
 
