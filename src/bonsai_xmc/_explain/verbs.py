@@ -6,21 +6,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bonsai_xmc._data.rows import is_sparse
+from bonsai_xmc._explain.evidence import SystemRow
 from bonsai_xmc._explain.names import label_id
-from bonsai_xmc._explain.objects import Explanation, WhyNot
+from bonsai_xmc._explain.objects import WhyNot
 from bonsai_xmc._explain.row import ExplainedRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
+from bonsai_xmc._model.linear import LinearRanker
 
 if TYPE_CHECKING:
     from bonsai_xmc._estimators.base import LabelRanker
 
 
-def explained_row(model: "LabelRanker", x: Any) -> ExplainedRow:
+def explained_row(model: "LabelRanker", x: Any) -> Any:
     """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
-    return ExplainedRow(model, _one_row(x, model._require_fitted().text is not None))
+    fitted = model._require_fitted()
+    row = ExplainedRow if isinstance(fitted.ranker, LinearRanker) else SystemRow
+    return row(model, _one_row(x, fitted.text is not None))
 
 
-def explain(model: "LabelRanker", x: Any, label: Any) -> Explanation:
+def explain(model: "LabelRanker", x: Any, label: Any) -> Any:
     row = explained_row(model, x)
     return row.explain(label_id(row.fitted, label))
 
@@ -28,6 +32,7 @@ def explain(model: "LabelRanker", x: Any, label: Any) -> Explanation:
 def why_not(model: "LabelRanker", x: Any, label: Any, n_ahead: int) -> WhyNot:
     if not isinstance(n_ahead, int | np.integer) or isinstance(n_ahead, bool) or n_ahead < 0:
         raise ValueError(f"n_ahead is {n_ahead!r}, but must be an integer of at least 0")
+    _ = model._require_fitted().linear  # other kinds have no weights to compare
     row = explained_row(model, x)
     return _why_not(row, label_id(row.fitted, label), int(n_ahead))
 

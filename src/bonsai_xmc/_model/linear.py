@@ -5,7 +5,7 @@ Imports the core for the forests of classifiers, which it searches.
 
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -17,7 +17,7 @@ from bonsai_xmc._base.params import PARAMETERS, check
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.probes import Probes
-from bonsai_xmc._model.ranker import BONSAI, Watch
+from bonsai_xmc._model.ranker import BONSAI, Evidence, Watch
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
 
 Array = npt.NDArray[Any]
@@ -135,6 +135,10 @@ class LinearRanker:
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`; `edit_labels` does more."""
+        raise NotImplementedError
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """See `Ranker`; `_explain.row` does more."""
         raise NotImplementedError
 
     def with_core(self, **changed: Any) -> Self:

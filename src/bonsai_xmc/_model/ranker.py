@@ -1,8 +1,8 @@
 """What ranks labels inside a fitted model, and the kinds of it that a model file can hold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy.typing as npt
 
@@ -15,6 +15,14 @@ BONSAI = "bonsai"
 # Where further kinds come from: a module with a function `system(kind)` that returns the estimator of a kind,
 # whose attribute `ranker` is the class of its rankers.
 SYSTEMS = "bonsai_xmc.systems"
+
+
+class Evidence(NamedTuple):
+    """A table that explains a score in a system's own terms: neighbours, leaves, weights."""
+
+    title: str
+    columns: tuple[str, ...]  # values of "feature" and "label" are ids, which are shown by name
+    rows: tuple[tuple[Any, ...], ...]
 
 
 class Ranker(Protocol):
@@ -54,6 +62,9 @@ class Ranker(Protocol):
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
         """Make the ranker of a file. Raise ValueError for whatever does not fit: a file may be hostile."""
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """Explain the score of a label for a single row; ValueError where there is nothing to explain by."""
 
     def take(self, labels: Array) -> Self:
         """Return a ranker of these labels, which are numbered in this order."""
