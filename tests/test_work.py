@@ -554,3 +554,48 @@ def test_command_line_says_what_differs(larger, tmp_path):
     assert "is of another training" in result.stderr
     assert "but was '0.0.1'" in result.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_learn_gives_the_same_model_by_any_runner(data, tmp_path):
+    X, Y = data
+    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    expected = saved(model.learn(X[300:], Y[300:]), tmp_path)
+    runner = Elsewhere(lambda fn, args: fn(*args))
+    assert saved(model.learn(X[300:], Y[300:], runner=runner), tmp_path) == expected
+    assert runner.solved >= 2
+
+
+def test_learn_continues_from_its_checkpoint(data, tmp_path):
+    X, Y = data
+    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    expected = saved(model.learn(X[300:], Y[300:]), tmp_path)
+
+    class Once:
+        """Solves the first unit, then fails."""
+
+        def solve(self, stage, recipe, units, threads, progress, save):
+            stage.solve(units[:1], threads, progress, save)
+            raise KeyboardInterrupt
+
+    class Count:
+        def solve(self, stage, recipe, units, threads, progress, save):
+            self.units = len(units)
+            stage.solve(units, threads, progress, save)
+
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(X[300:], Y[300:], runner=Once(), checkpoint=tmp_path / "c")
+    runner = Count()
+    learnt = model.learn(X[300:], Y[300:], runner=runner, checkpoint=tmp_path / "c")
+    assert saved(learnt, tmp_path) == expected
+    whole = Count()
+    model.learn(X[300:], Y[300:], runner=whole)
+    assert runner.units == whole.units - 1
+    with pytest.raises(ValueError, match="is of another training"):
+        model.learn(X[290:], Y[290:], checkpoint=tmp_path / "c")
+
+
+def test_learn_stays_within_a_memory_limit(data):
+    X, Y = data
+    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    with pytest.raises(MemoryError):
+        model.learn(X[300:], Y[300:], max_memory=1000)

@@ -23,7 +23,7 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._training import learn as further_rows
-from bonsai_xmc._training.work import Work
+from bonsai_xmc._training.work import Runner
 
 if TYPE_CHECKING:
     from bonsai_xmc._explain.objects import Explanation, WhyNot
@@ -429,7 +429,17 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         labels = replace(fitted.labels, names=found if any(found) else ())
         return self._with(replace(fitted, labels=labels))
 
-    def learn(self, X: Any, Y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+    def learn(
+        self,
+        X: Any,
+        Y: Any,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        runner: Runner | None = None,
+        max_memory: int | str | None = "auto",
+        progress: Progress | None = None,
+    ) -> Self:
         """A model that has learnt from further rows, too. This one, trained with `keep_rows`, stays as it is.
 
         Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
@@ -444,7 +454,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Y : as in `fit`
             Lists may hold new labels. A matrix has a column for each label, or, if the model was trained on
             one, for new ones, too.
-        sample_weight, progress
+        sample_weight, checkpoint, runner, max_memory, progress
             As in `fit`.
 
         Examples
@@ -465,8 +475,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         if weights is not None and not weights.all():
             raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
         phases = Phases(ProgressBar() if progress is None and self.classifier_.verbose else progress)
-        work = Work(threads_of(self.classifier_.n_jobs), phases)
-        return self._with(further_rows.learn(fitted, rows, labels, weights, fitted.provenance.seed, work))
+        threads = threads_of(self.classifier_.n_jobs)
+        options: Any = {"checkpoint": checkpoint, "runner": runner, "max_memory": max_memory}
+        return self._with(further_rows.learn(fitted, rows, labels, weights, threads, phases, **options))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one file: a safetensors container, replaced atomically.

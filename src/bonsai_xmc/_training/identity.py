@@ -6,24 +6,38 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._model.fitted import VERSION
 from bonsai_xmc._modelfile import format as _format
 from bonsai_xmc._training.train import Problem
 
+Array = npt.NDArray[Any]
+
 
 def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """All that the results of units depend on, in the types of JSON."""
-    rows, labels = problem.rows, problem.labels
     given = _format.given_params(params, seed) | {"beam_size": params["beam_size"]}
     for name in ("representation", "tree"):
         if given[name] in ("custom", "given"):
             given[name] = _digest(params[name])
+    plain = {name: value if _is_plain(value) else repr(value) for name, value in given.items()}
+    return {"parameter": plain} | _facts(problem)
+
+
+def learning_facts(problem: Problem, old: _core.Forest, labels: Array, seed: int) -> dict[str, Any]:
+    """The same for labels that are trained on from the classifiers of a model."""
+    arrays = old.arrays()
+    model = _digest(tuple(arrays[name] for name in sorted(arrays)))
+    return {"model": model, "trained labels": _digest(labels), "seed": seed} | _facts(problem)
+
+
+def _facts(problem: Problem) -> dict[str, Any]:
+    rows, labels = problem.rows, problem.labels
     return {
         "bonsai-xmc": VERSION,
         "instruction set": _core.isa(),
-        "parameter": {name: value if _is_plain(value) else repr(value) for name, value in given.items()},
         "X": {"rows": rows.n_rows, "features": rows.n_features, "digest": _digest(rows.to_core())},
         "Y": {"labels": labels.n_labels, "digest": _digest((labels.indptr, labels.indices))},
         "sample_weight": None if problem.weights is None else _digest(problem.weights),

@@ -1,5 +1,7 @@
 """Further rows for a trained model: only the classifiers of their labels are trained again."""
 
+import contextlib
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -7,14 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.progress import LOG
+from bonsai_xmc._base.progress import LOG, Phases
 from bonsai_xmc._data.labels import Labels, is_matrix, labels_of
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.kept_rows import KeptRows
-from bonsai_xmc._training.train import label_costs, one_vs_rest_params
-from bonsai_xmc._training.work import Work
+from bonsai_xmc._model.strategy import Strategy
+from bonsai_xmc._training import memory
+from bonsai_xmc._training.checkpoint import Checkpoint
+from bonsai_xmc._training.identity import learning_facts
+from bonsai_xmc._training.recipes import Dataset, DatasetArrays
+from bonsai_xmc._training.train import Problem, label_costs, make_problem, one_vs_rest
+from bonsai_xmc._training.work import Runner, Work
 
 Array = npt.NDArray[Any]
 
@@ -64,44 +71,59 @@ def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
 
 
 def learn(
-    fitted: FittedModel, rows: Rows, labels: Labels, weights: Array | None, seed: int, work: Work
+    fitted: FittedModel,
+    rows: Rows,
+    labels: Labels,
+    weights: Array | None,
+    threads: int,
+    phases: Phases,
+    *,
+    checkpoint: str | os.PathLike[str] | None,
+    runner: Runner | None,
+    max_memory: int | str | None,
 ) -> FittedModel:
-    """The model after further rows, whose labels `new_labels_of` gives."""
+    """Return the model after further rows, whose labels `new_labels_of` gives; options as in `fit`."""
     kept = check_can_learn(fitted)
     touched = np.unique(labels.indices).astype(np.uint32)
     if not len(touched):
         raise ValueError("Y holds no label at all; there is nothing to learn")
     more = KeptRows.make(rows.to_dense() if kept.ptr is None else rows.to_sparse(), labels, weights)
     everything = kept + more
-    counts = np.bincount(everything.labels, minlength=labels.n_labels)
     classes = labels.classes.tolist()
     is_new = touched >= fitted.n_labels
     LOG.info("%d rows, %d labels, %d of them new", more.n_rows, len(touched), int(is_new.sum()))
-    forest = _train(fitted, everything, kept.n_rows, counts, touched, seed, work)
+    problem = make_problem(
+        everything.rows(),
+        Labels(everything.label_ptr, everything.labels, labels.classes),
+        everything.row_weights() if len(everything.weights) else None,
+    )
+    strategy = fitted.linear.strategy
+    alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
+    old = _old_forest(fitted, labels.n_labels)
+    with contextlib.ExitStack() as stack:
+        results = None
+        if checkpoint is not None:
+            facts = learning_facts(problem, old, touched, fitted.provenance.seed)
+            results = stack.enter_context(Checkpoint(checkpoint, facts))
+        plan = memory.plan_for(problem, alone, threads, max_memory, tunes=False, threshold=False)
+        work = Work(threads, phases, runner, results, fewer=plan.threads)
+        forest = _train(problem, strategy, old, kept.n_rows, touched, fitted.provenance.seed, work)
+    counts = problem.labels.counts
     new = NewClassifiers.trained([classes[i] for i in touched.tolist()], forest, counts[touched])
-    model = edit_labels(replace(fitted, rows=None), new=new, threads=work.threads)
+    model = edit_labels(replace(fitted, rows=None), new=new, threads=threads)
     moved = np.array([model.labels.place[label] for label in classes], np.int64)
     return replace(model, n_rows=(fitted.n_rows or 0) + more.n_rows, rows=everything.with_labels(moved))
 
 
 def _train(
-    fitted: FittedModel, rows: KeptRows, n_old: int, counts: Array, touched: Array, seed: int, work: Work
+    problem: Problem, strategy: Strategy, old: _core.Forest, n_old: int, touched: Array, seed: int, work: Work
 ) -> _core.Forest:
-    """Classifiers of the labels `touched`, in this order; labels of the model go on from theirs."""
-    strategy = fitted.linear.strategy
-    weights = rows.row_weights() if len(rows.weights) else np.empty(0, np.float32)
-    old = _old_forest(fitted, len(counts))
-    dataset = _core.Dataset(
-        rows.rows().to_core(), rows.label_ptr, rows.labels, old.n_labels, weights, strategy.normalize
-    )
-    costs = label_costs(counts, strategy, weights)
-    costs = costs[touched] if len(costs) else costs
-    stage = _core.ClassifierStage.of_labels(
-        dataset, touched, costs, strategy.frequent_share, one_vs_rest_params(strategy), seed, old, n_old
-    )
-    units = np.ascontiguousarray(stage.missing())
-    work.run("one-vs-rest", lambda progress=None: stage.solve(units, work.threads, progress, None))
-    return stage.finish(work.threads)[0]
+    """Return classifiers of the labels `touched`, in this order; labels of the model go on from theirs."""
+    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
+    labels = (problem.labels.indptr, problem.labels.indices, old.n_labels)
+    dataset = Dataset(DatasetArrays(problem.rows.to_core(), *labels, weights, strategy.normalize))
+    costs = label_costs(problem.labels.counts, strategy, weights)
+    return one_vs_rest(dataset, strategy, touched, costs, seed, work, old, n_old)[0]
 
 
 def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:

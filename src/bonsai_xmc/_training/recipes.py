@@ -101,8 +101,15 @@ def tree_classifiers(
 
 
 def label_classifiers(
-    data: _core.Dataset, labels: Array, costs: Array, share: float, params: dict[str, Any], seed: int
+    data: _core.Dataset,
+    labels: Array,
+    costs: Array,
+    share: float,
+    params: dict[str, Any],
+    seed: int,
+    old: _core.Forest | None = None,
+    n_old_rows: int = 0,
 ) -> _core.Stage:
-    """The classifiers of labels against all rows, by blocks of labels."""
+    """The classifiers of labels against all rows, by blocks of labels; those in `old` go on from there."""
     labels, costs = np.ascontiguousarray(labels), np.ascontiguousarray(costs)
-    return _core.ClassifierStage.of_labels(data, labels, costs, share, params, seed)
+    return _core.ClassifierStage.of_labels(data, labels, costs, share, params, seed, old, n_old_rows)

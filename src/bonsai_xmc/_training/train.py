@@ -119,7 +119,7 @@ def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[
     counts = problem.labels.counts
     dataset, costs = _dataset(problem, strategy, counts)
     present = np.flatnonzero(counts).astype(np.uint32)
-    forest = one_vs_rest = None
+    forest = of_labels = None
     report = Report(0, 0, 0)
     if strategy.n_trees > 0:
         trees = _trees(problem, dataset, present, strategy, seed, work)
@@ -131,12 +131,12 @@ def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[
         # Similar labels stand together: a row's best labels share blocks of classifiers.
         present = _trees(problem, dataset, present, strategy, seed, work).leaf_order(0)
     if strategy.classifiers != "leaf":
-        one_vs_rest, more = _one_vs_rest(dataset, strategy, present, costs, seed, work)
+        of_labels, more = one_vs_rest(dataset, strategy, present, costs, seed, work)
         report += more
     index = None
     if strategy.search == "index":
-        index = work.run("index", _core.build_label_index, one_vs_rest, work.threads_for("index"))
-    return core_model(forest, one_vs_rest, index, strategy, counts), report
+        index = work.run("index", _core.build_label_index, of_labels, work.threads_for("index"))
+    return core_model(forest, of_labels, index, strategy, counts), report
 
 
 def train_sample(
@@ -149,7 +149,7 @@ def train_sample(
 ) -> _core.Model:
     """Train some labels alone, as they would be trained among all labels, which have these counts."""
     dataset, costs = _dataset(problem, strategy, counts)
-    forest = one_vs_rest = None
+    forest = of_labels = None
     if sample.tree is not None:
         trees = _core.Trees.from_arrays([sample.tree], problem.labels.n_labels)
         forest, _ = _tree_classifiers(dataset, trees, strategy, seed, work)
@@ -157,10 +157,10 @@ def train_sample(
     if strategy.classifiers != "leaf":
         costs = costs[sample.original] if len(costs) else costs
         present = np.flatnonzero(problem.labels.counts[:n_sampled]).astype(np.uint32)
-        one_vs_rest, _ = _one_vs_rest(dataset, strategy, present, costs, seed, work)
+        of_labels, _ = one_vs_rest(dataset, strategy, present, costs, seed, work)
     counts_here = np.ones(problem.labels.n_labels, np.int64)
     counts_here[:n_sampled] = counts[sample.original]
-    return core_model(forest, one_vs_rest, None, strategy, counts_here)
+    return core_model(forest, of_labels, None, strategy, counts_here)
 
 
 def train_labels(
@@ -204,12 +204,20 @@ def _tree_classifiers(
     return forest, Report(**numbers)
 
 
-def _one_vs_rest(
-    dataset: Dataset, strategy: Strategy, labels: Array, costs: Array, seed: int, work: Work
+def one_vs_rest(
+    dataset: Dataset,
+    strategy: Strategy,
+    labels: Array,
+    costs: Array,
+    seed: int,
+    work: Work,
+    old: _core.Forest | None = None,
+    n_old_rows: int = 0,
 ) -> tuple[_core.Forest, Report]:
-    params = one_vs_rest_params(strategy)
+    """Train the classifiers of labels against all rows; those in `old` go on from there."""
+    params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
     costs = costs[labels] if len(costs) else costs
-    own = (labels, costs, strategy.frequent_share, params, seed)
+    own = (labels, costs, strategy.frequent_share, params, seed, old, n_old_rows)
     stage = _core.ClassifierStage.of_labels(dataset.core, *own)
     recipe = lambda: Recipe(recipes.label_classifiers, own, dataset.arrays, recipes.dataset)
     work.solve("one-vs-rest", stage, recipe)
@@ -299,11 +307,6 @@ def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVector
     # Solving them takes about as long as reading them would, and they are larger than X.
     work.solve("label vectors", stage, recipe, keep=False)
     return stage.finish(work.threads)
-
-
-def one_vs_rest_params(strategy: Strategy) -> dict[str, Any]:
-    """The core's parameters of one-vs-rest classifiers."""
-    return _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
 
 
 def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:
