@@ -8,8 +8,7 @@ import pytest
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._model.strategy import Facts
 from bonsai_xmc._selection import default
-from bonsai_xmc._selection import held_out as selection
-from bonsai_xmc._selection.strategy import search_space
+from bonsai_xmc._selection.strategy import ADJUSTMENTS, SMALLER_COSTS, WEIGHTS, search_space
 from helpers import says
 
 BLEND = {"classifiers": "blend", "C": 1.0, "branching_factor": 8, "threshold": 0.5}
@@ -105,7 +104,7 @@ def test_what_was_chosen_and_why(data):
 def test_more_rows_raise_the_measures(data, monkeypatch):
     """Models of a part of the rows, and of half of that, tell how much."""
     found = []
-    price = selection.price_of_blend
+    price = default.price_of_blend
     monkeypatch.setattr(default, "price_of_blend", lambda *args: found.append(args) or price(*args))
     Bonsai(random_state=0, threshold=0.5).fit(data.X_train, data.Y_train)
     ((n_labels, n_entries, growth),) = found
@@ -129,10 +128,10 @@ def tried(facts=MANY, **params):
 
 
 def test_what_is_tried():
-    costs = (1.0, *selection.SMALLER_COSTS)
-    assert tried() == (costs, selection.WEIGHTS, selection.ADJUSTMENTS)
+    costs = (1.0, *SMALLER_COSTS)
+    assert tried() == (costs, WEIGHTS, ADJUSTMENTS)
     of_texts = replace(MANY, n_texts=2, n_blocks=2)
-    assert tried(of_texts).costs == (1.5, *selection.SMALLER_COSTS)
+    assert tried(of_texts).costs == (1.5, *SMALLER_COSTS)
     assert tried(loss="logistic").costs == (10.0, 3.0, 1.0)
     assert tried(of_texts, loss="logistic").costs == (15.0, 3.0, 1.0)
     assert tried(C=2.0).costs == (2.0,)

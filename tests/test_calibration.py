@@ -17,6 +17,7 @@ from bonsai_xmc import Bonsai, FormatError, TextBonsai, datasets, metrics
 from bonsai_xmc._model.calibration import DEPTH, Calibration, learn
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._server.served import Served, rows_of
+from bonsai_xmc.metrics._ranking import Truth
 from helpers import error_of, says
 
 KINDS = {
@@ -220,11 +221,13 @@ def test_bad_input(plain, generated):
     with says("none of the predictions is right"):
         plain.calibrate(X, Y * 0)
     assert plain.calibration_ is None
-    ids, log_scores = np.array([[0], [1]]), np.array([[-0.1], [-2.0]])
+    ranked = lambda *true: Truth(np.cumsum([0, *true]), np.arange(2)[np.array(true) > 0]).rank(
+        np.array([[0], [1]]), np.array([[-0.1], [-2.0]])
+    )
     with says("all predictions are right"):
-        learn(ids, log_scores, np.ones((2, 1), bool), np.ones(2), "platt", None)
+        learn(ranked(1, 1), np.ones(2), "platt", None)
     with says("right less often"):
-        learn(ids, log_scores, np.array([[False], [True]]), np.ones(2), "platt", None)
+        learn(ranked(0, 1), np.ones(2), "platt", None)
 
 
 def test_labels_as_lists_and_generators(generated):

@@ -7,11 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._model.label_texts import text_vectors, texts_of
 from bonsai_xmc._selection import prior as prior_search
 from bonsai_xmc._selection.prior import Candidates, search
+from bonsai_xmc.metrics._ranking import Truth
 from helpers import random_csr, text_bonsai
 
 WORDS = [f"{a}{b}" for a in ("brick", "heat", "garden", "timber", "music") for b in "abcdefghijklmnopqrst"]
@@ -208,17 +210,16 @@ def test_search_lets_labels_without_rows_in_only_where_they_do_not_cost_others()
     n, width = 10, 12
     margin = np.full((n, width), -5.0, np.float32)
     similarity = np.zeros((n, width), np.float32)
-    hit = np.zeros((n, width), bool)
-    kind = np.full((n, width), len(FEWEST_ROWS) - 1)
-    margin[:, 0], hit[:, 0] = 0.4, True
-    kind[:, 1], margin[:, 1], similarity[:, 1] = 0, -1, 0.6
-    similarity[:2, 1], hit[:2, 1] = 0.95, True
-    ideal = np.where(hit.sum(1) == 2, 1 + 1 / np.log2(3), 1.0)
-    found = Candidates(margin, similarity, kind, np.zeros_like(margin), hit, ideal, hit.sum(1))
+    counts = np.full(width, FEWEST_ROWS[-1])
+    margin[:, 0] = 0.4
+    counts[1], margin[:, 1], similarity[:, 1], similarity[:2, 1] = 0, -1, 0.6, 0.95
+    truth = labels_of([{0, 1}] * 2 + [{0}] * 8)
+    labels = Truth(truth.indptr, truth.indices).rank(np.tile(np.arange(width), (n, 1)))
+    found = Candidates(labels, margin, similarity, np.zeros_like(margin), counts)
     prior = search(found, "squared_hinge", 100)
     figures = found.figures(np.array(prior.weights), np.array(prior.offsets), "squared_hinge")
     assert figures[0] == pytest.approx(100) and figures[1] == pytest.approx(100)
-    assert "10 held-out rows, classifiers of 100 others" in prior.evidence
+    assert "10 held-out rows, models of 100 others" in prior.evidence
 
 
 def test_candidates_are_the_best_of_each_kind(monkeypatch):
@@ -250,8 +251,8 @@ def test_candidates_are_the_best_of_each_kind(monkeypatch):
         assert there.sum() == len(wanted)
         own = [max(margins[row, i], -1) if margins[row, i] == -np.inf else margins[row, i] for i in wanted]
         np.testing.assert_allclose(np.sort(found.margin[place][there]), np.sort(own), rtol=1e-5)
-        assert found.hit[place].sum() == truth[row, list(wanted)].sum()
-        assert found.n_true[place] == truth[row].sum()
+        assert found.labels.is_true[place].sum() == truth[row, list(wanted)].sum()
+        assert found.labels.truth.n_true[place] == truth[row].sum()
 
 
 # files

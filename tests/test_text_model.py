@@ -484,26 +484,26 @@ def test_a_winner_by_chance_is_not_kept(records, monkeypatch):
 
     rows, labels = records[0] * 3, records[1] * 3
     monkeypatch.setattr(tuning, "_TRAINING_ROWS", 100)
-    monkeypatch.setattr(tuning, "_JUDGING_ROWS", 40)
-    monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the default, on other rows"))
+    monkeypatch.setattr(tuning, "_HELD_OUT_ROWS", 40)
+    monkeypatch.setattr(tuning._Search, "measure", _measure_by("bigrams × 0.6", "the default, on other rows"))
     model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
     assert not any(entry["kept"] for entry in model.tuning_["tried"])
     assert not any("title+abstract word 2" in name for name, _, _ in model.blocks_)
-    monkeypatch.setattr(tuning._Search, "judge", _judge_by("bigrams × 0.6", "the best, on other rows"))
+    monkeypatch.setattr(tuning._Search, "measure", _measure_by("bigrams × 0.6", "the best, on other rows"))
     model = TextBonsai(fields="auto", min_df=1).fit(rows, labels)
     assert [entry["settings"] for entry in model.tuning_["tried"] if entry["kept"]]
     assert any("word 2" in name for name, _, _ in model.blocks_)
 
 
-def _judge_by(*good):
-    """A judge that likes settings with these words."""
+def _measure_by(*good):
+    """Figures that are best for settings with these words."""
 
-    def judge(self, sample, settings, what):
+    def measure(self, sample, settings, what):
         liked = any(words in what for words in good)
         self.tried.append({"settings": what, "nDCG@5": 100.0 * liked, "kept": False})
         return np.full(10, float(liked))
 
-    return judge
+    return measure
 
 
 def test_searches_that_cannot_be(records):

@@ -12,10 +12,11 @@ from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model import thresholds as _thresholds
-from bonsai_xmc._model.thresholds import FALLBACK, Judged
-from bonsai_xmc._selection.threshold import _best_threshold
+from bonsai_xmc._model.thresholds import FALLBACK, Scored
+from bonsai_xmc._selection.threshold import best_threshold
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.samples import sample_labels, sample_subtrees
+from bonsai_xmc.metrics._ranking import Truth
 from helpers import says
 
 
@@ -110,34 +111,47 @@ def test_it_is_told(generated, caplog):
 # --- the choice, by hand ---
 
 
-def judged(scores, right, positives, weights=None):
-    n = len(scores)
-    weights = np.ones(n) if weights is None else np.array(weights)
-    return Judged(np.array(scores), np.array(right, bool), weights, positives)
+def scored(scores, is_true, n_true, weights=None):
+    weights = np.ones(len(scores)) if weights is None else np.array(weights)
+    return Scored(np.array(scores), np.array(is_true, bool), weights, n_true)
+
+
+def test_rankings_are_flattened_with_their_weights():
+    truth = Truth(np.array([0, 1, 3]), np.array([2, 0, 1]), np.array([1.0, 3.0]))
+    ranking = truth.rank(np.array([[2, 0, -1], [1, 2, 0]]))
+    scores = np.array([[0.9, 0.5, 0.0], [0.8, 0.7, 0.6]])
+    found = Scored.of(ranking, scores, np.array([10.0, 1.0, 0.0]))
+    assert found.scores.tolist() == [0.5, 0.8, 0.6]  # label 2 does not count
+    assert found.is_true.tolist() == [False, True, True]
+    assert found.weights.tolist() == [10, 3, 30] and found.n_true == 33
+    plain = Scored.of(ranking, scores)
+    assert plain.weights.tolist() == [1, 1, 3, 3, 3] and plain.n_true == 7
+    joined = Scored.joined([found, plain])
+    assert len(joined.scores) == 8 and joined.n_true == 40 and joined.is_true.dtype == bool
 
 
 def test_the_threshold_lies_between_the_last_taken_and_the_next_score():
     # F1: 1 of 1 → 2·1/(1+2), 2 of 2 → 1, then falls.
-    threshold = _best_threshold(judged([0.9, 0.4, 0.1], [1, 1, 0], 2))
+    threshold = best_threshold(scored([0.9, 0.4, 0.1], [1, 1, 0], 2))
     assert 0.1 < threshold <= 0.4
     assert threshold == 0.2  # the geometric middle, in few digits
-    assert _best_threshold(judged([0.4, 0.9, 0.1], [1, 1, 0], 2)) == 0.2
+    assert best_threshold(scored([0.4, 0.9, 0.1], [1, 1, 0], 2)) == 0.2
 
 
 def test_equal_scores_are_taken_together():
     # Alone, the first 0.5 would be best; but a threshold cannot part the two.
-    assert _best_threshold(judged([0.5, 0.5, 0.5, 0.5, 0.9], [1, 0, 0, 0, 1], 2)) > 0.5
+    assert best_threshold(scored([0.5, 0.5, 0.5, 0.5, 0.9], [1, 0, 0, 0, 1], 2)) > 0.5
 
 
 def test_weights_decide():
-    many_wrong = judged([0.9, 0.4, 0.1], [1, 0, 1], 2, [1, 100, 1])
-    assert _best_threshold(many_wrong) > 0.4
-    assert _best_threshold(judged([0.9, 0.4, 0.1], [1, 0, 1], 101, [1, 1, 100])) <= 0.1
+    many_wrong = scored([0.9, 0.4, 0.1], [1, 0, 1], 2, [1, 100, 1])
+    assert best_threshold(many_wrong) > 0.4
+    assert best_threshold(scored([0.9, 0.4, 0.1], [1, 0, 1], 101, [1, 1, 100])) <= 0.1
 
 
 def test_nothing_to_choose_from():
-    assert _best_threshold(judged([], [], 3)) == FALLBACK
-    assert _best_threshold(judged([0.3, 0.2], [0, 0], 3)) == FALLBACK
+    assert best_threshold(scored([], [], 3)) == FALLBACK
+    assert best_threshold(scored([0.3, 0.2], [0, 0], 3)) == FALLBACK
 
 
 # --- samples of labels ---
@@ -285,20 +299,15 @@ def test_no_threshold_is_better(fitted, generated, objective, calibrated):
 
 
 def test_thresholds_by_hand():
-    ids = np.array([[0, 1], [2, -1]])
     scores = np.array([[0.8, 0.2], [0.4, 0.0]], np.float32)
-    right = np.array([[True, False], [True, False]])
-    sizes = np.array([1, 2])
-    choose = lambda objective: _thresholds.choose(
-        ids, scores, right, sizes, _thresholds.objective_of(objective)
-    )
+    truth = Truth(np.array([0, 1, 2]), np.array([0, 2]), sizes=np.array([1, 2]))
+    ranking = truth.rank(np.array([[0, 1], [2, -1]]))
+    choose = lambda objective: _thresholds.choose(ranking, scores, _thresholds.objective_of(objective))
     assert 0.2 < choose("micro_f1") <= 0.4
     assert 0.2 < choose("f1_at_2") <= 0.4
     assert choose(("precision", 1.0)) == choose("f1_at_2")
     assert choose(("precision", 0.5)) <= 0.2
-    curve = _thresholds.mean_f1(
-        np.array([0, 0, 1]), scores[[0, 0, 1], [0, 1, 0]], right[[0, 0, 1], [0, 1, 0]], sizes
-    )
+    curve = _thresholds.mean_f1(ranking, scores, 2)
     assert curve.values.tolist() == pytest.approx([1 / 2, (1 + 2 / 3) / 2, (2 / 3 + 2 / 3) / 2])
 
 

@@ -24,6 +24,7 @@ from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._training import learn as further_rows
 from bonsai_xmc._training.work import Runner
+from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 if TYPE_CHECKING:
     from bonsai_xmc._explain.objects import Explanation, WhyNot
@@ -217,10 +218,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         fitted = self._require_fitted()
         if groups is not None and fitted.imported:
             raise ValueError("groups need the frequencies of labels, which are unknown for imported models")
-        ids, log_scores, right, sizes = self._judged(X, Y)
-        learnt = calibration.learn(ids, log_scores, right, fitted.label_counts, method, groups)
-        scores = learnt.scores(ids, log_scores, fitted.label_counts, apart=False)
-        threshold = thresholds.choose(ids, scores, right, sizes, ("micro_f1", 0))
+        ranking = self._ranking(X, Y)
+        learnt = calibration.learn(ranking, fitted.label_counts, method, groups)
+        scores = learnt.scores(ranking.ids, ranking.scores, fitted.label_counts, apart=False)
+        threshold = thresholds.choose(ranking, scores, ("micro_f1", 0))
         return self._with(replace(fitted, calibration=learnt, threshold=threshold))
 
     def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
@@ -247,20 +248,19 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         True
         """
         wanted = thresholds.objective_of(objective)
-        ids, log_scores, right, sizes = self._judged(X, Y)
-        scores = self._require_fitted().scores(ids, log_scores, apart=False)
-        return thresholds.choose(ids, scores, right, sizes, wanted)
+        ranking = self._ranking(X, Y)
+        scores = self._require_fitted().scores(ranking.ids, ranking.scores, apart=False)
+        return thresholds.choose(ranking, scores, wanted)
 
-    def _judged(self, X: Any, Y: Any) -> tuple[Array, Array, Array, Array]:
-        """The `max_labels` best labels of each row: ids, log scores, whether each is right; and the number of
-        true labels of each row, whether the model has them or not."""
+    def _ranking(self, X: Any, Y: Any) -> Ranking:
+        """The `max_labels` best labels of each row beside the true ones, known to the model or not."""
         fitted = self._require_fitted()
         Y = list(Y) if isinstance(Y, Iterator) else Y
         ids, log_scores = self._ranked(X, self._max_labels())
         truth = label_sets.over_classes(Y, fitted.classes)
         label_sets.check_rows(len(ids), truth.shape[0])
-        right = label_sets.is_true(truth, ids)
-        return ids, log_scores, right, np.diff(label_sets.labels_of(Y).indptr)
+        sizes = np.diff(label_sets.labels_of(Y).indptr)
+        return Truth(truth.indptr, truth.indices, sizes=sizes).rank(ids, log_scores)
 
     def _max_labels(self) -> int:
         most = getattr(self.classifier_, "max_labels", MAX_LABELS)
@@ -335,9 +335,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         ids, _ = self.top_k(X, 1)
         truth = label_sets.over_classes(y, self.classes_)
         label_sets.check_rows(len(ids), truth.shape[0])
-        rows, _ = np.nonzero(ids >= 0)
-        best = sp.csr_array((np.ones(len(rows)), (rows, ids[rows, 0])), shape=truth.shape)
-        return float(np.average(truth.multiply(best).sum(axis=1), weights=sample_weight))
+        return float(np.average(label_sets.is_true(truth, ids)[:, 0], weights=sample_weight))
 
     # --- labels that change ---
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc.metrics._definitions import TAIL_ROWS, frequency_groups
+from bonsai_xmc.metrics._ranking import Ranking
 from bonsai_xmc.metrics._reliability import in_bins
 
 Array = npt.NDArray[Any]
@@ -133,12 +134,9 @@ def check_options(method: Any, groups: Any) -> None:
         )
 
 
-def learn(
-    ids: Array, log_scores: Array, right: Array, label_counts: Array, method: str, groups: str | None
-) -> Calibration:
-    """The maps of ranked labels, of which `right` says whether they are true."""
-    ids, log_scores, right = (part[:, :DEPTH] for part in (ids, log_scores, right))
-    right = right & (ids >= 0)
+def learn(ranking: Ranking, label_counts: Array, method: str, groups: str | None) -> Calibration:
+    """The maps of a ranking."""
+    ids, log_scores, right = (part[:, :DEPTH] for part in (ranking.ids, ranking.scores, ranking.is_true))
     if not right.any():
         raise ValueError("none of the predictions is right: there is nothing to calibrate by on these rows")
     result = _learnt(ids, log_scores, right, label_counts, method, groups)

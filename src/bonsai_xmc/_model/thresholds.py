@@ -1,14 +1,16 @@
 """The threshold of `predict`, chosen on predictions whose rightness is known."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._base.params import check
 from bonsai_xmc._model.strategy import is_auto
+from bonsai_xmc.metrics._ranking import Ranking
 
 Array = npt.NDArray[Any]
 
@@ -20,14 +22,34 @@ _CLOSE = 0.998
 _LAST_DIGITS = 1e-4
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Predictions of rows whose labels are known: for each its score, whether it is right, and its weight."""
+class Scored(NamedTuple):
+    """Predictions whose truth is known, and the weight of all true labels, found or not."""
 
     scores: Array
-    right: Array
+    is_true: Array
     weights: Array
-    positives: float  # weight of all true labels, found or not
+    n_true: float
+
+    @classmethod
+    def of(cls, ranking: Ranking, scores: Array, label_weights: Array | None = None) -> "Scored":
+        """Flatten a ranking with these scores; labels of weight 0 do not count."""
+        truth = ranking.truth
+        of_label = np.ones(int(max(ranking.ids.max(initial=0), truth.indices.max(initial=0))) + 1)
+        of_label = of_label if label_weights is None else label_weights
+        of_row = np.ones(truth.n_rows) if truth.weights is None else truth.weights
+        row, place = np.nonzero(ranking.ids >= 0)
+        weights = of_label[ranking.ids[row, place]] * of_row[row]
+        row, place, weights = (part[weights > 0] for part in (row, place, weights))
+        n_true = (of_label[truth.indices] * of_row[truth.rows]).sum()
+        n_true += ((truth.n_true - np.diff(truth.indptr)) * of_row).sum()
+        scored = scores[row, place].astype(np.float64)
+        return cls(scored, ranking.is_true[row, place], weights, float(n_true))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Scored]") -> "Scored":
+        """All predictions of several parts."""
+        scores, is_true, weights, n_true = zip(*parts, strict=True)
+        return cls(np.concatenate(scores), np.concatenate(is_true), np.concatenate(weights), sum(n_true))
 
 
 @dataclass(frozen=True)
@@ -54,30 +76,32 @@ def _curve(scores: Array, values: Array) -> Curve:
     return Curve(scores[last], values[last])
 
 
-def micro_f1(judged: Judged) -> Curve:
-    order = np.argsort(-judged.scores, kind="stable")
-    weights = judged.weights[order]
-    right = np.cumsum(weights * judged.right[order])
-    return _curve(judged.scores[order], 2 * right / (np.cumsum(weights) + judged.positives))
+def micro_f1(found: Scored) -> Curve:
+    order = np.argsort(-found.scores, kind="stable")
+    weights = found.weights[order]
+    hits = np.cumsum(weights * found.is_true[order])
+    return _curve(found.scores[order], 2 * hits / (np.cumsum(weights) + found.n_true))
 
 
-def precision(scores: Array, right: Array) -> Curve:
-    order = np.argsort(-scores, kind="stable")
-    return _curve(scores[order], np.cumsum(right[order]) / np.arange(1, len(order) + 1))
+def precision(found: Scored) -> Curve:
+    order = np.argsort(-found.scores, kind="stable")
+    return _curve(found.scores[order], np.cumsum(found.is_true[order]) / np.arange(1, len(order) + 1))
 
 
-def mean_f1(rows: Array, scores: Array, right: Array, sizes: Array) -> Curve:
-    """Mean over rows of F1; `sizes` are the numbers of true labels. Rows without any count 0."""
-    order = np.lexsort((-scores, rows))
-    rows, scores, right = rows[order], scores[order], right[order]
+def mean_f1(ranking: Ranking, scores: Array, k: int) -> Curve:
+    """Mean over rows of F1 of at most k labels; rows without true labels count 0."""
+    rows, place = np.nonzero(ranking.ids[:, :k] >= 0)
+    order = np.lexsort((-scores[rows, place], rows))
+    rows, place = rows[order], place[order]
+    values, is_true = scores[rows, place].astype(np.float64), ranking.is_true[rows, place]
     first = np.searchsorted(rows, rows)  # of the row's predictions, best first
     taken = np.arange(len(rows)) - first + 1
-    hits = np.cumsum(right) - np.concatenate([[0], np.cumsum(right)])[first]
-    f1 = 2 * hits / (taken + sizes[rows])
+    hits = np.cumsum(is_true) - np.concatenate([[0], np.cumsum(is_true)])[first]
+    f1 = 2 * hits / (taken + ranking.truth.n_true[rows])
     gain = np.diff(f1, prepend=0.0)
     gain[taken == 1] = f1[taken == 1]
-    order = np.argsort(-scores, kind="stable")
-    return _curve(scores[order], np.cumsum(gain[order]) / max(1, len(sizes)))
+    order = np.argsort(-values, kind="stable")
+    return _curve(values[order], np.cumsum(gain[order]) / max(1, ranking.truth.n_rows))
 
 
 def steadiest(curve: Curve, room: float = 0.0) -> float | None:
@@ -160,20 +184,13 @@ def objective_of(given: Any) -> Objective:
     )
 
 
-def choose(ids: Array, scores: Array, right: Array, sizes: Array, objective: Objective) -> float:
-    """The best threshold for ranked predictions; `sizes` are the numbers of true labels of the rows."""
+def choose(ranking: Ranking, scores: Array, objective: Objective) -> float:
+    """The best threshold for the scores of a ranking."""
     kind, number = objective
-    if kind == "f1_at":
-        ids, scores, right = (part[:, : int(number)] for part in (ids, scores, right))
-    found = ids >= 0
-    scores = scores.astype(np.float64)
     if kind == "precision":
-        return lowest(precision(scores[found], right[found]), number, _LAST_DIGITS)
-    if kind == "f1_at":
-        curve = mean_f1(np.nonzero(found)[0], scores[found], right[found], sizes)
-    else:
-        weights = np.ones(int(found.sum()))
-        curve = micro_f1(Judged(scores[found], right[found], weights, float(sizes.sum())))
+        return lowest(precision(Scored.of(ranking, scores)), number, _LAST_DIGITS)
+    by_row = kind == "f1_at"
+    curve = mean_f1(ranking, scores, int(number)) if by_row else micro_f1(Scored.of(ranking, scores))
     threshold = steadiest(curve, _LAST_DIGITS)
     if threshold is None:
         raise ValueError("none of the predictions is right: no threshold can be chosen on these rows")

@@ -1,34 +1,38 @@
-"""The choice of the default model: candidates trained on a part of the rows, compared on held-out rows."""
+"""The choice of the default model: which C, blend weight and logit adjustment rank labels best.
 
-from collections.abc import Mapping
+Models trained on a part of the rows score held-out rows. Every combination of blend weight and logit
+adjustment is then evaluated without further training. The objective, and why, is in docs/default.md.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._model.strategy import beam_size
-from bonsai_xmc._selection.held_out import (
-    Candidates,
-    Evidence,
-    HeldOut,
-    Ranked,
-    Trials,
-    alone,
-    extrapolated,
-    growth,
-    price_of_blend,
-)
-from bonsai_xmc._selection.strategy import SearchSpace, clear_gain, resolve
+from bonsai_xmc._selection.held_out import Evidence, HeldOut, Pool, is_better, measured
+from bonsai_xmc._selection.strategy import Choice, SearchSpace, Setting, clear_gain, resolve
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
+from bonsai_xmc.metrics._ranking import Ranking
+
+Array = npt.NDArray[Any]
+
+MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
+_SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
+# Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
+_PRICE_OF_BLEND, _SMALL = 0.1, 1e10
 
 
 def gather(
     problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, work: Work
-) -> Evidence | None:
+) -> Choice | None:
     """The best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
@@ -41,47 +45,152 @@ def gather(
 
 def _gather(
     problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, work: Work
-) -> Evidence | None:
-    split, half_of_training = splits.small_part(problem.rows.n_rows, seed)
-    part, held_out = problem.take(split.training), HeldOut(problem.labels, split.held_out, problem.weights)
-    half = problem.take(half_of_training)
+) -> Choice | None:
+    n_rows = problem.rows.n_rows
+    sizes = splits.part_sizes(n_rows)
+    split = splits.split(n_rows, *sizes, seed)
+    half = problem.take(splits.split(n_rows, sizes[0] // 2, 0, seed).training)
+    part, held_out = problem.take(split.training), HeldOut.of(problem, split.held_out)
     if not len(half.labels.indices) or not len(held_out.truth.indices):
         return None
-    rows = problem.rows.take(split.held_out)
     fixed: dict[str, Any] = {"classifiers": "blend", "search": "auto", "n_probe": "auto"}
     fixed |= {"blend_weight": 0.5, "logit_adjustment": 0.0}
     strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
+    options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
 
-    def ranked(trees: _core.Forest | None, one_vs_rest: _core.Forest | None) -> Ranked:
+    def ranked(trees: _core.Forest | None, one_vs_rest: _core.Forest | None) -> Ranking:
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)
-        k = min(splits.CANDIDATES, model.n_labels)
-        options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
-        return Ranked(*work.predict(model, rows, k, **options))
+        return held_out.rank(model, splits.CANDIDATES, work, **options)
+
+    def of_one_vs_rest(some: Problem, C: float) -> Ranking:
+        return ranked(None, train(some, replace(one_vs_rest, C=C), seed, work)[0].one_vs_rest)
 
     @cache
-    def of_half(C: float) -> Any:
-        model, _ = train(half, replace(one_vs_rest, C=C), seed, work)
-        return alone(held_out, ranked(None, model.one_vs_rest))
+    def of_half(C: float) -> Array:
+        return measured(of_one_vs_rest(half, C), MEASURES)
 
-    usual = space.costs[0]
     model, _ = train(part, strategy, seed, work)
     of_trees, of_usual = ranked(model.trees, None), ranked(None, model.one_vs_rest)
-    doublings = float(np.log2(problem.rows.n_rows / part.rows.n_rows))
-    level = alone(held_out, of_usual)
+    usual, level = space.costs[0], measured(of_usual, MEASURES)
+    doublings = float(np.log2(n_rows / part.rows.n_rows))
     more = growth(of_half(usual), level, doublings)
     price = price_of_blend(problem.facts.n_labels, problem.facts.n_entries, more)
-    search = Trials(held_out, space.weights, space.adjustments, price, clear_gain(problem.facts))
-    search.add(usual, Candidates(held_out, of_usual, of_trees))
+    counts = remaining_counts(problem.labels, split.held_out)
+    search = Trials(space, counts, price, clear_gain(problem.facts))
+    search.add(usual, Pool([of_usual, of_trees]))
     search.accept()
     for C in space.costs[1:]:
-        model, _ = train(part, replace(one_vs_rest, C=C), seed, work)
-        found = ranked(None, model.one_vs_rest)
-        if not search.add(C, Candidates(held_out, found, of_trees)):
+        found = of_one_vs_rest(part, C)
+        if not search.add(C, Pool([found, of_trees])):
             break
-        effect = alone(held_out, found) - level
+        effect = measured(found, MEASURES) - level
         of_all = extrapolated(of_half(C) - of_half(usual), effect, doublings)
         if not search.accept(of_all / more - effect):
             break
-    return search.evidence(len(split.training))
+    return search.choice(held_out.truth.n_rows, part.rows.n_rows)
+
+
+def price_of_blend(n_labels: int, n_entries: int, growth: Array) -> Array:
+    """Points by which a blend must be better than either model alone, given the size of the data.
+
+    They count for models of all rows. The gain of a blend grows as the measures do: on a part of the rows,
+    whose measures are `growth` times smaller, it need not be as large.
+    """
+    return _PRICE_OF_BLEND * min(1.0, n_labels * n_entries / _SMALL) / growth
+
+
+def remaining_counts(labels: Labels, held_out: Array) -> Array:
+    """Rows of each label, estimated without those held out: what a logit adjustment would see."""
+    rest = labels.counts - labels.take(held_out).counts
+    return np.maximum(rest * (labels.n_rows / (labels.n_rows - len(held_out))), 1.0)
+
+
+def extrapolated(half: Array, part: Array, doublings: float) -> Array:
+    """Measures, or their differences, for all rows: about linear in the logarithm of the number of rows."""
+    return part + doublings * (part - half)
+
+
+def growth(half: Array, part: Array, doublings: float) -> Array:
+    """How many times larger measures are for all rows than for a part of them; at least 1."""
+    of_all = np.minimum(extrapolated(half, part, doublings), 100.0)
+    return np.maximum(of_all / np.maximum(part, 1e-9), 1.0)
+
+
+def soft_minimum(gains: Array) -> Array:
+    """Over the last axis; below the mean, and near the minimum where one is far below the others."""
+    low = gains.min(-1, keepdims=True)
+    mean = np.exp(-_SHARPNESS * (gains - low)).mean(-1)
+    return low[..., 0] - np.log(mean) / _SHARPNESS
+
+
+class _Best(NamedTuple):
+    objective: float
+    setting: Setting
+    measures: Array
+
+
+class Trials:
+    """Blends of one-vs-rest classifiers, at one C after the other, with the same trees.
+
+    The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
+    the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
+    either alone by `price`, of each measure, and a larger adjustment than smaller ones by `clear_gain`.
+    """
+
+    def __init__(
+        self, space: SearchSpace, counts: Array, price: Array | float = 0.0, clear_gain: float = 0.0
+    ) -> None:
+        self._space, self._price, self._clear_gain = space, price, clear_gain
+        self._log_counts = np.log(counts).astype(np.float32)
+        self._simple = np.empty((0, len(MEASURES)))
+        self._best: _Best | None = None
+        self._next = 0.0, np.empty(0)  # C, and measures of shape (weights, adjustments, 4)
+
+    def grid(self, pool: Pool, weights: Sequence[float], adjustments: Sequence[float]) -> Array:
+        """Measures of shape (weights, adjustments, 4)."""
+        result = np.empty((len(weights), len(adjustments), len(MEASURES)))
+        for a, adjustment in enumerate(adjustments):
+            scores = pool.adjusted(np.exp(np.float32(-adjustment) * self._log_counts))
+            for w, weight in enumerate(weights):
+                result[w, a] = measured(pool.ranking((1 - weight, weight), 5, scores), MEASURES)
+        return result
+
+    def add(self, C: float, pool: Pool) -> bool:
+        """Whether one of the settings at this C is better than those before; `accept` takes it."""
+        if self._best is None:
+            self._simple = self.grid(pool, (0.0, 1.0, 0.5), (0.0,))[:, 0]
+        self._next = C, self.grid(pool, self._space.weights, self._space.adjustments)
+        return self._best is None or is_better(self._best_of(self._next[1])[0], self._best.objective)
+
+    def accept(self, trend: Array | float = 0.0) -> bool:
+        """Whether the settings that were added last are better even if this is added to their gains.
+
+        `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
+        """
+        C, measures = self._next
+        objective, (w, a) = self._best_of(measures, trend)
+        if self._best is not None and not is_better(objective, self._best.objective):
+            return False
+        setting = Setting(C, self._space.weights[w], self._space.adjustments[a])
+        self._best = _Best(objective, setting, measures[w, a])
+        return True
+
+    def _best_of(self, measures: Array, trend: Array | float = 0.0) -> tuple[float, tuple[int, int]]:
+        weights, adjustments = np.array(self._space.weights), np.array(self._space.adjustments)
+        gains = measures - self._simple.max(0) + (1 - weights)[:, None, None] * trend
+        gains[(weights > 0) & (weights < 1)] -= self._price
+        objective = soft_minimum(gains)
+        objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
+        w, a = np.unravel_index(objective.argmax(), objective.shape)
+        best = float(objective[w, a])
+        enough = np.flatnonzero(objective[w] >= best - self._clear_gain)
+        return best, (int(w), int(enough[np.argmin(adjustments[enough])]))
+
+    def choice(self, n_held_out: int, n_training: int) -> Choice:
+        """The best setting, and the evidence for it."""
+        assert self._best is not None
+        names = ("one-vs-rest", "trees", "equal weights", "chosen")
+        figures = dict(zip(names, [*self._simple, self._best.measures], strict=True))
+        return Choice(self._best.setting, str(Evidence(MEASURES, figures, n_held_out, n_training)))

@@ -1,8 +1,8 @@
 """Weights of fields and n-grams, and the power of values, chosen on held-out training rows.
 
 A coordinate search: from the default settings on, one setting after the other is tried with other values, and
-the best value is kept. Every candidate is trained and judged on the same sample: some rows that train, others
-that judge, and so many of the labels that one candidate costs a bounded number of steps. The texts of the
+the best value is kept. Every candidate is trained and measured on the same sample: some training rows, some
+held-out rows, and so many of the labels that one candidate costs a bounded number of steps. The texts of the
 sample are vectorised once; a candidate weighs their blocks. A value is kept only if it is better by more
 than chance would explain, and in the end the winner must beat the default on a second sample.
 """
@@ -22,6 +22,7 @@ from bonsai_xmc._base.random import seed_of, shuffled
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import Labels, labels_of
 from bonsai_xmc._data.rows import training_rows
+from bonsai_xmc._selection.held_out import HeldOut, climb, is_better
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._text.blocks import AUTO, OWN_CHARS, OWN_WORDS, Block, Plan, make_plan
 from bonsai_xmc._text.fitted import FittedText, text_options
@@ -31,13 +32,14 @@ from bonsai_xmc._text.title import ROWS, SHORT, measure
 from bonsai_xmc._training.train import TextFacts, make_problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
+from bonsai_xmc.metrics._definitions import OF_ROWS
 
 Array = npt.NDArray[Any]
 
 # The budget: candidates, rows of a sample, and labels × entries of X of one candidate.
 MOST_CANDIDATES = 32
 _TRAINING_ROWS = 12_000
-_JUDGING_ROWS = 4_000
+_HELD_OUT_ROWS = 4_000
 _WORK = 1.5e9
 _FEWEST_LABELS = 200
 _LABEL_SEED = 1
@@ -91,20 +93,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search came to, and all that it tried."""
+    """The best settings, and all that was tried."""
 
     settings: Settings
     tried: list[dict[str, Any]]  # settings in words, nDCG@5 in percent, kept or not
-    n_training: int
-    n_judging: int
-    n_labels: int
+    sample: "_Sample"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "tried": self.tried,
-            "training_rows": self.n_training,
-            "judging_rows": self.n_judging,
-            "labels": self.n_labels,
+            "training_rows": self.sample.n_training,
+            "judging_rows": self.sample.n_rows - self.sample.n_training,
+            "labels": self.sample.labels.shape[1],
         }
 
 
@@ -153,23 +153,22 @@ def tune(
     if first is None:
         return None
     default = search.default()
-    score = search.judge(first, default, "the default")
-    best = search.climb(first, default, score)
+    path = search.climb(first, default)
     second = search.sample(rows, labels, order[first.n_rows :])
-    if best != default and second is not None:
-        again = search.judge(second, default, "the default, on other rows")
-        checked = search.judge(second, best, "the best, on other rows")
-        if checked.mean() < again.mean():
-            best = default
-            for entry in search.tried:
-                entry["kept"] = False
-    LOG.info("tuning: %s", best.describe())
-    return Tuned(best, search.tried, first.n_training, first.n_rows - first.n_training, first.n_labels)
+    if path[-1] != default and second is not None:
+        again = search.measure(second, default, "the default, on other rows")
+        checked = search.measure(second, path[-1], "the best, on other rows")
+        path = path if checked.mean() >= again.mean() else [default]
+    kept = {settings.describe() for settings in path[1:]}
+    for entry in search.tried:
+        entry["kept"] = entry["settings"] in kept
+    LOG.info("tuning: %s", path[-1].describe())
+    return Tuned(path[-1], search.tried, first)
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows with some of their labels: the first `n_training` train, the others judge."""
+    """Rows with some of their labels: the first `n_training` train, the others are held out."""
 
     columns: list[list[Any]]  # texts of all rows, by field
     labels: sp.csr_array
@@ -180,10 +179,6 @@ class _Sample:
     @property
     def n_rows(self) -> int:
         return self.labels.shape[0]
-
-    @property
-    def n_labels(self) -> int:
-        return self.labels.shape[1]
 
 
 _Step = Callable[[Settings], list[Settings]]
@@ -221,11 +216,11 @@ class _Search:
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
         """A sample from the beginning of `order`; None if there are too few rows or labels."""
-        n_rows = min(len(order), _TRAINING_ROWS + _JUDGING_ROWS)
+        n_rows = min(len(order), _TRAINING_ROWS + _HELD_OUT_ROWS)
         if n_rows < _FEWEST_ROWS:
             return None
         chosen = order[:n_rows]
-        n_training = n_rows - min(_JUDGING_ROWS, n_rows // 4)
+        n_training = n_rows - min(_HELD_OUT_ROWS, n_rows // 4)
         [columns] = columns_of([rows[i] for i in chosen], self._fields, complete=False)
         joined = sum(len(text) for column in columns for text in column if text) / n_rows
         self._short = joined <= SHORT
@@ -243,27 +238,21 @@ class _Search:
         some = matrix[:, known].tocsr()
         return replace(sample, labels=some) if some[n_training:].nnz else None
 
-    def climb(self, sample: _Sample, start: Settings, score: Array) -> Settings:
-        """Coordinate search: passes over the settings until none improves, or the budget is spent."""
-        best, best_score = start, score
+    def climb(self, sample: _Sample, start: Settings) -> list[Settings]:
+        """Passes over the settings until none improves, or the budget is spent; see `held_out.climb`."""
         seen = {repr(start)}
-        improved = True
-        while improved and len(self.tried) < MOST_CANDIDATES:
-            improved = False
-            for alternatives in self._coordinates():
-                found, found_score = best, best_score
-                for candidate in alternatives(best):
-                    if repr(candidate) in seen or len(self.tried) >= MOST_CANDIDATES:
-                        continue
-                    seen.add(repr(candidate))
-                    judged = self.judge(sample, candidate, candidate.describe())
-                    better = judged - best_score
-                    if better.mean() > _SURE * _standard_error(better) and judged.mean() > found_score.mean():
-                        found, found_score = candidate, judged
-                if found != best:
-                    best, best_score, improved = found, found_score, True
-                    self._keep(found)
-        return best
+
+        def measure(candidate: Settings) -> Array | None:
+            if repr(candidate) in seen or len(self.tried) >= MOST_CANDIDATES:
+                return None
+            seen.add(repr(candidate))
+            return self.measure(sample, candidate, candidate.describe())
+
+        def better(figures: Array, best: Array, found: Array) -> bool:
+            return is_better(figures, best, errors=_SURE) and bool(figures.mean() > found.mean())
+
+        figures = self.measure(sample, start, "the default")
+        return climb(start, figures, self._coordinates(), measure, better, MOST_CANDIDATES)
 
     def _coordinates(self) -> list[_Step]:
         """For each setting the candidates around the best one so far; what matters most comes first."""
@@ -291,30 +280,25 @@ class _Search:
         steps += [field_weight("words", field, (0.3,)) for field in others[:_FEW_FIELDS]]
         return steps
 
-    def judge(self, sample: _Sample, settings: Settings, what: str) -> Array:
-        """nDCG of each row that judges."""
+    def measure(self, sample: _Sample, settings: Settings, what: str) -> Array:
+        """nDCG@5 of each held-out row that has a label."""
         X = self._matrix(sample, settings)
         n = sample.n_training
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
         plan = self._plan(settings)
         texts = TextFacts(len(plan.texts), len(plan.blocks))
-        problem = make_problem(training_rows(X[:n], "X")[0], labels_of(sample.labels[:n]), texts=texts)
-        model, _ = train(problem, resolve(given, problem.facts), given["random_state"], Work(self._threads))
-        held_out = training_rows(X[n:], "X")[0]
+        problem = make_problem(training_rows(X, "X")[0], labels_of(sample.labels), texts=texts)
+        part, held_out = problem.take(np.arange(n)), HeldOut.of(problem, np.arange(n, sample.n_rows))
+        work = Work(self._threads)
+        model, _ = train(part, resolve(given, part.facts), given["random_state"], work)
         options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0, "path_weight": 0.0}
-        k = min(_DEPTH, model.n_labels)
-        ids, _ = model.top_k(held_out.to_core(), k, threads=self._threads, **options)
-        scores = _ndcg(ids, sample.labels[n:])
+        ranking = held_out.rank(model, _DEPTH, work, **options)
+        scores = OF_ROWS["nDCG"](ranking, ranking.ids.shape[1]).part[ranking.truth.n_true > 0]
         self.tried.append({"settings": what, "nDCG@5": round(100 * float(scores.mean()), 2), "kept": False})
         LOG.info("tuning: %.2f %s", 100 * scores.mean(), what)
         if self._progress is not None:
             self._progress("tuning", len(self.tried), MOST_CANDIDATES + 2)
         return scores
-
-    def _keep(self, settings: Settings) -> None:
-        for entry in self.tried:
-            if entry["settings"] == settings.describe():
-                entry["kept"] = True
 
     def _plan(self, settings: Settings) -> Plan:
         params = settings.params()
@@ -363,20 +347,3 @@ _TRAINING_PARAMS = (
     "normalize",
     "random_state",
 )
-
-
-def _standard_error(differences: Array) -> float:
-    return float(differences.std() / np.sqrt(max(1, len(differences))))
-
-
-def _ndcg(ids: Array, truth: sp.csr_array) -> Array:
-    """nDCG at the width of `ids`, of each row that has a label."""
-    rows = np.flatnonzero(np.diff(truth.indptr))
-    first = np.arange(truth.shape[0]) * np.int64(truth.shape[1])
-    keys = np.repeat(first, np.diff(truth.indptr)) + truth.indices
-    found = first[:, None] + ids
-    hits = np.isin(found, keys) & (ids >= 0)
-    discounts = 1 / np.log2(np.arange(2, ids.shape[1] + 2))
-    ideal = np.concatenate([[0], np.cumsum(discounts)])
-    most = np.minimum(np.diff(truth.indptr), ids.shape[1])
-    return ((hits * discounts).sum(axis=1)[rows]) / ideal[most[rows]]

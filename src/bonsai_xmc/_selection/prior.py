@@ -1,12 +1,14 @@
 """Choose the weights of the label-text prior on held-out rows.
 
 Classifiers of a quarter of the rows score rows that are held out. There, many labels have no row or few, so
-that each class of labels is judged by labels that are new to the model, or rare. The objective is nDCG@10
+that each class of labels is measured on labels that are new to the model, or rare. The objective is nDCG@10
 over all true labels; what labels with rows lose in P@1 or P@5 counts several times, so that others, of which
 there may be many more, do not take their places.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc._base.progress import LOG
-from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import (
     BIAS,
@@ -27,10 +28,13 @@ from bonsai_xmc._model.label_prior import (
 )
 from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors
 from bonsai_xmc._model.strategy import Strategy
-from bonsai_xmc._model.thresholds import FALLBACK, Judged, micro_f1, steadiest
+from bonsai_xmc._model.thresholds import FALLBACK, Scored, micro_f1, steadiest
+from bonsai_xmc._selection.held_out import Evidence, best_of, climb, is_better, measured
 from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._training import splits
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
+from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 Array = npt.NDArray[Any]
 
@@ -41,7 +45,7 @@ _MOST_PAIRS = 300_000_000  # held-out rows × labels: bounds the time
 _DENSE = 10_000_000  # rows × labels at a time: bounds the memory
 _CANDIDATES = 60  # of a row: by their classifiers, by texts among labels without rows, and among rare ones
 _RARE = 30
-_DEPTH = 10
+_DEPTH, _MEASURES = 10, ("nDCG@10", "P@1", "P@5")
 
 _WEIGHTS, _OFFSETS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3), (0.0, -0.05, -0.1, -0.2)
 _WITHOUT_ROWS = (0.7, 1.0, 1.3), (0.0, -0.05, -0.1, -0.15, -0.2, -0.3)
@@ -50,42 +54,42 @@ _SWEEPS = 3
 _MIN_GAIN = 0.01  # points; less is noise
 _PRICE_P1, _PRICE_P5 = 2.0, 5.0  # points of nDCG for a point that labels with rows lose
 
+_N = len(FEWEST_ROWS)
+_WITHOUT = (0.0,) * _N, (-np.inf,) + (0.0,) * (_N - 1)  # β and δ of each class where texts do not count
+_Pairs = tuple[tuple[float, float], ...]  # β and δ of each class
+
 
 @dataclass(frozen=True)
 class Candidates:
     """Labels of held-out rows that may be among the best, (rows, candidates); unused places have −∞."""
 
+    labels: Ranking  # in no particular order
     margin: Array  # by the classifier; BIAS without one
     similarity: Array  # of the row and the label's text
-    kind: Array  # class of the label by its rows
     penalty: Array  # what the logit adjustment adds to the log score
-    hit: Array
-    ideal: Array  # (rows,): the largest possible gain
-    n_true: Array  # (rows,): labels
+    counts: Array  # (labels,): training rows
 
-    def figures(self, weights: Array, offsets: Array, loss: str) -> Array:
+    @cached_property
+    def kind(self) -> Array:
+        """Class of each candidate by its rows."""
+        return row_class(self.counts)[np.maximum(self.labels.ids, 0)]
+
+    def scores(self, weights: Any, offsets: Any, loss: str) -> Array:
+        """Log scores with these β and δ of each class."""
+        weights, offsets = np.array(weights, np.float32), np.array(offsets, np.float32)
+        margin = self.margin + weights[self.kind] * self.similarity + offsets[self.kind]
+        return np.asarray(_log_score(margin, loss) + self.penalty)
+
+    def figures(self, weights: Any, offsets: Any, loss: str) -> Array:
         """nDCG@10 of all labels, P@1 and P@5 of labels with rows, in percent."""
-        margin = self.margin + weights[self.kind] * self.similarity + offsets[self.kind]
-        score = _log_score(margin, loss) + self.penalty
-        row = np.arange(len(score))[:, None]
-        best = np.argpartition(-score, _DEPTH, axis=1)[:, :_DEPTH]
-        best = best[row, np.argsort(-score[row, best], axis=1, kind="stable")]
-        hit = self.hit[row, best]
-        with_rows = hit & (self.kind[row, best] > 0)
-        gain = (hit * _DISCOUNTS).sum(1) / self.ideal
-        return 100 * np.array([gain.mean(), with_rows[:, 0].mean(), with_rows[:, :5].mean()])
+        best = best_of(self.labels, self.scores(weights, offsets, loss), _DEPTH)
+        with_rows = best.among(self.counts > 0)
+        return np.append(measured(best, _MEASURES[:1]), measured(with_rows, _MEASURES[1:]))
 
-    def threshold(self, prior: LabelPrior, loss: str) -> float:
+    def threshold(self, weights: Any, offsets: Any, loss: str) -> float:
         """The score with the best micro-F1."""
-        weights, offsets = (np.array(part, np.float32) for part in (prior.weights, prior.offsets))
-        margin = self.margin + weights[self.kind] * self.similarity + offsets[self.kind]
-        scores = np.exp(_log_score(margin, loss) + self.penalty).ravel().astype(np.float64)
-        judged = Judged(scores, self.hit.ravel(), np.ones(len(scores)), float(self.n_true.sum()))
-        return steadiest(micro_f1(judged)) or FALLBACK
-
-
-_N = len(FEWEST_ROWS)
-_DISCOUNTS = 1 / np.log2(np.arange(2, _DEPTH + 2))
+        scores = np.exp(self.scores(weights, offsets, loss))
+        return steadiest(micro_f1(Scored.of(self.labels, scores))) or FALLBACK
 
 
 def _log_score(margin: Array, loss: str) -> Array:
@@ -138,11 +142,10 @@ def choose_prior(
     n_rows, n_labels = problem.rows.n_rows, vectors.shape[0]
     if n_rows < _FEWEST:
         return Chosen(USUAL, 1.0)
-    order = shuffled(n_rows, seed + 1)
     n_training = min(int(_TRAINING_SHARE * n_rows), _MOST_TRAINING)
     n_held_out = min(n_rows - n_training, _MOST_HELD_OUT, max(500, _MOST_PAIRS // n_labels))
-    part = problem.take(np.sort(order[:n_training]))
-    held_out = problem.take(np.sort(order[n_rows - n_held_out :]))
+    split = splits.split(n_rows, n_training, n_held_out, seed + 1)
+    part, held_out = problem.take(split.training), problem.take(split.held_out)
     if not len(part.labels.indices) or not len(held_out.labels.indices):
         return Chosen(USUAL, 1.0)
     alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
@@ -154,10 +157,10 @@ def choose_prior(
     found = candidates_of(held_out, weights, bias, vectors, counts, strategy.logit_adjustment)
     prior = search(found, strategy.loss, n_training)
     LOG.info("%s", prior.evidence)
-    without = found.threshold(
-        replace(prior, weights=(0,) * _N, offsets=(-np.inf,) + (0,) * (_N - 1)), strategy.loss
+    without, with_texts = (
+        found.threshold(*part, strategy.loss) for part in (_WITHOUT, (prior.weights, prior.offsets))
     )
-    return Chosen(prior, found.threshold(prior, strategy.loss) / without)
+    return Chosen(prior, with_texts / without)
 
 
 def candidates_of(
@@ -169,7 +172,7 @@ def candidates_of(
     adjustment: float,
 ) -> Candidates:
     n_labels = len(counts)
-    truth = held_out.labels
+    held_out = held_out.take(np.flatnonzero(np.diff(held_out.labels.indptr)))  # rows that have labels
     rows = held_out.rows.to_scipy()
     has_text = np.diff(vectors.indptr) > 0
     groups = [np.flatnonzero(has_text & (counts == 0))]
@@ -181,24 +184,12 @@ def candidates_of(
         some = rows[begin : begin + size]
         margin = (some @ of_weights).toarray() + bias
         similarity = (some @ of_texts).toarray()
-        ids = [_best(margin, None), *(_best(similarity, group) for group in groups)]
-        parts.append(_joined(np.sort(np.concatenate(ids, axis=1), axis=1), margin, similarity))
-    label, margin, similarity = (np.concatenate(part) for part in zip(*parts, strict=True))
-    row = np.arange(truth.n_rows)
-    keys = np.repeat(row, np.diff(truth.indptr)) * np.int64(n_labels) + truth.indices
-    some_labels = np.diff(truth.indptr) > 0
-    ideal = np.concatenate([[0], np.cumsum(_DISCOUNTS)])[np.minimum(np.diff(truth.indptr), _DEPTH)]
-    taken = np.maximum(label, 0)
-    found = Candidates(
-        margin=margin,
-        similarity=similarity,
-        kind=row_class(counts)[taken],
-        penalty=(-adjustment * np.log(np.maximum(counts, 1))).astype(np.float32)[taken],
-        hit=np.isin(row[:, None] * np.int64(n_labels) + label, keys) & (label >= 0),
-        ideal=ideal,
-        n_true=np.diff(truth.indptr),
-    )
-    return Candidates(**{name: values[some_labels] for name, values in vars(found).items()})
+        best = [_best(margin, None), *(_best(similarity, group) for group in groups)]
+        parts.append(_joined(np.sort(np.concatenate(best, axis=1), axis=1), margin, similarity))
+    ids, margin, similarity = (np.concatenate(part) for part in zip(*parts, strict=True))
+    labels = Truth(held_out.labels.indptr, held_out.labels.indices).rank(ids)
+    penalty = (-adjustment * np.log(np.maximum(counts, 1))).astype(np.float32)[np.maximum(ids, 0)]
+    return Candidates(labels, margin, similarity, penalty, counts)
 
 
 def _best(values: Array, group: Array | None) -> Array:
@@ -223,47 +214,32 @@ def _joined(ids: Array, margin: Array, similarity: Array) -> tuple[Array, Array,
 
 def search(found: Candidates, loss: str, n_training: int) -> LabelPrior:
     """Coordinate search, class by class, for β and δ together."""
-    weights, offsets = np.zeros(_N, np.float32), np.zeros(_N, np.float32)
-    offsets[0] = -np.inf
-    without = found.figures(weights, offsets, loss)
+    without = found.figures(*_WITHOUT, loss)
 
-    def value(weights: Array, offsets: Array) -> float:
+    def value(pairs: _Pairs) -> float:
+        weights, offsets = zip(*pairs, strict=True)
         figures = found.figures(weights, offsets, loss)
         loss_p1, loss_p5 = np.maximum(without - figures, 0)[1:]
         return float(figures[0] - _PRICE_P1 * loss_p1 - _PRICE_P5 * loss_p5)
 
-    weights[0], offsets[0] = _START
-    best = value(weights, offsets)
-    for _ in range(_SWEEPS):
-        before = best
-        for kind in range(_N):
-            if not (found.kind == kind).any():
-                continue
-            # The more rows, the less a label leans on its text.
-            most = weights[kind - 1] if kind else np.inf
-            least = weights[kind + 1] if kind + 1 < _N else 0
-            for pair in _pairs(kind, least, most):
-                some = weights.copy(), offsets.copy()
-                some[0][kind], some[1][kind] = pair
-                if (reached := value(*some)) > best + _MIN_GAIN:
-                    best, (weights, offsets) = reached, some
-        if best - before < 2 * _MIN_GAIN:
-            break
-    figures = found.figures(weights, offsets, loss)
-    table = _table(len(found.ideal), n_training, without, figures)
-    rounded = [tuple(round(float(number), 6) for number in part) for part in (weights, offsets)]
-    return LabelPrior(rounded[0], rounded[1], table)
+    def step(kind: int) -> Callable[[_Pairs], list[_Pairs]]:
+        return lambda best: [(*best[:kind], pair, *best[kind + 1 :]) for pair in _tried(best, kind)]
+
+    start: _Pairs = (_START, *((0.0, 0.0),) * (_N - 1))
+    steps = [step(kind) for kind in range(_N) if (found.kind == kind).any()]
+    better = lambda reached, _, best: is_better(reached, best, _MIN_GAIN)
+    best = climb(start, value(start), steps, value, better, _SWEEPS, 2 * _MIN_GAIN)[-1]
+    weights, offsets = zip(*best, strict=True)
+    figures = {"without texts": without, "with texts": found.figures(weights, offsets, loss)}
+    n_rows = found.labels.truth.n_rows
+    note = " (P@1 and P@5 of labels with rows)"
+    return LabelPrior(weights, offsets, str(Evidence(_MEASURES, figures, n_rows, n_training, note)))
 
 
-def _pairs(kind: int, least: float, most: float) -> list[tuple[float, float]]:
+def _tried(best: _Pairs, kind: int) -> list[tuple[float, float]]:
+    """β and δ of a class; the more rows a label has, the less its text counts."""
     weights, offsets = (_WEIGHTS, _OFFSETS) if kind else _WITHOUT_ROWS
-    allowed = [w for w in weights if least - 1e-6 <= w <= most + 1e-6]
+    most = best[kind - 1][0] if kind else np.inf
+    least = best[kind + 1][0] if kind + 1 < _N else 0.0
+    allowed = [w for w in weights if least <= w <= most]
     return [(w, d) for w in allowed for d in offsets if w > 0 or d == 0]
-
-
-def _table(n_rows: int, n_training: int, without: Array, figures: Array) -> str:
-    lines = [f"{n_rows:,} held-out rows, classifiers of {n_training:,} others:"]
-    lines.append(" " * 15 + " nDCG@10    P@1    P@5 (the latter of labels with rows)")
-    for name, (ndcg, p1, p5) in (("without texts", without), ("with texts", figures)):
-        lines.append(f"{name:15} {ndcg:7.2f} {p1:6.2f} {p5:6.2f}")
-    return "\n".join(lines)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.random import shuffled
-from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.labels import Labels, is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._training.work import Work
@@ -69,15 +69,12 @@ def _search(core: _core.Model, rows: Rows, own: Labels, beam_size: int, work: Wo
     n_own = np.diff(own.indptr)
     n_own[1::2] = 0
     depth = min(core.n_labels, 10 + min(_MOST_OWN, int(n_own.max(initial=0))))
-    row = np.arange(len(n_own))[:, None] * np.int64(core.n_labels)
-    keys = np.repeat(row[:, 0], np.diff(own.indptr)) + own.indices
-    keys = keys[np.repeat(n_own > 0, np.diff(own.indptr))]
 
     @cache
     def search(n_probe: int) -> Array:
         options = {"beam_size": beam_size, "exact": False, "n_probe": n_probe, "path_weight": 0.0}
         ids, scores = work.predict(core, rows, depth, **options)
-        scores[np.isin(row + ids, keys)] = -np.inf
+        scores[is_true(own, ids) & (n_own > 0)[:, None]] = -np.inf
         best = np.full((len(ids), 10), -np.inf, np.float32)  # there may be fewer labels
         best[:, : min(10, depth)] = np.sort(scores, axis=1)[:, ::-1][:, :10]
         return best

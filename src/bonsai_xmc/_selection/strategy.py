@@ -8,8 +8,6 @@ import numpy as np
 from bonsai_xmc._base.params import PARAMETERS, TREES
 from bonsai_xmc._data.user_trees import tree_list
 from bonsai_xmc._model.strategy import MIN_SEARCHED_LABELS, Facts, Strategy, beam_size, is_auto, n_probe
-from bonsai_xmc._selection import held_out
-from bonsai_xmc._selection.held_out import Evidence
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
 # label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own
@@ -37,12 +35,34 @@ _CLEAR_GAIN = 0.05
 # Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
 USUAL_BLEND_WEIGHT = 0.3
 
+# What is tried on held-out rows: smaller C after the usual one, as long as they get better, and combinations
+# of the others. Fewer rows say too little: differences of a point would be noise.
+MIN_ROWS = 1000
+SMALLER_COSTS = (0.3, 0.1)
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+ADJUSTMENTS = (0.0, 0.0125, 0.025, 0.05, 0.1, 0.2)
+
 # What only clustering uses, with the value that says that nothing was given.
 _CLUSTERING: Mapping[str, Any] = {
     name: parameter.default
     for name, parameter in PARAMETERS.items()
     if parameter.group == TREES and name != "tree"
 }
+
+
+class Setting(NamedTuple):
+    """What held-out rows choose."""
+
+    C: float
+    blend_weight: float
+    logit_adjustment: float
+
+
+class Choice(NamedTuple):
+    """The best setting on held-out rows, and the figures that speak for it, as a table."""
+
+    setting: Setting
+    evidence: str
 
 
 class SearchSpace(NamedTuple):
@@ -58,7 +78,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     classifiers = params["classifiers"]
     if classifiers == "auto" and not is_auto(params["blend_weight"]):
         classifiers = "blend"
-    if classifiers not in ("auto", "blend") or facts.n_rows < held_out.MIN_ROWS:
+    if classifiers not in ("auto", "blend") or facts.n_rows < MIN_ROWS:
         return None
     if classifiers == "auto" and _by_size(params, facts) is not None:
         return None
@@ -73,25 +93,25 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     )
     weights = tuple(
         weight
-        for weight in held_out.WEIGHTS
+        for weight in WEIGHTS
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
-    smaller = (_USUAL_C[params["loss"]] * share for share in held_out.SMALLER_COSTS)
+    smaller = (_USUAL_C[params["loss"]] * share for share in SMALLER_COSTS)
     costs = (_usual_C(params, facts), *smaller)
     tried = SearchSpace(
         costs if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
-        held_out.ADJUSTMENTS if is_auto(params["logit_adjustment"]) else (float(params["logit_adjustment"]),),
+        ADJUSTMENTS if is_auto(params["logit_adjustment"]) else (float(params["logit_adjustment"]),),
     )
     return None if all(len(values) == 1 for values in tried) else tried
 
 
-def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None = None) -> Strategy:
+def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = None) -> Strategy:
     """The strategy for these data. Given values that would have no effect are an error.
 
-    `evidence` is the choice on held-out rows, where `search_space` asks for one.
+    `choice` is the one on held-out rows, where `search_space` asks for one.
     """
-    classifiers, search, reason = _choose(params, facts, evidence)
+    classifiers, search, reason = _choose(params, facts, choice)
     one_vs_rest = classifiers != "leaf"
     n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
     _check_given(params, classifiers, search, reason)
@@ -101,8 +121,8 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
     bias = _or(params["bias"], -1.0 if holds_bias else "learn")
     node_C = _USUAL_C[params["loss"]]
     C = _usual_C(params, facts) if one_vs_rest else node_C
-    found = evidence.setting if evidence is not None and one_vs_rest else held_out.Setting(C, 0.0, 0.0)
-    blend_weight = found.blend_weight if evidence is not None else USUAL_BLEND_WEIGHT
+    found = choice.setting if choice is not None and one_vs_rest else Setting(C, 0.0, 0.0)
+    blend_weight = found.blend_weight if choice is not None else USUAL_BLEND_WEIGHT
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
     given_tree = params["tree"] is not None
     max_depth = params["max_depth"]
@@ -139,11 +159,11 @@ def resolve(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None =
         logit_adjustment=float(_or(params["logit_adjustment"], found.logit_adjustment)),
         normalize=bool(params["normalize"]),
         reason=reason,
-        evidence="" if evidence is None else evidence.table,
+        evidence="" if choice is None else choice.evidence,
     )
 
 
-def _choose(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None) -> tuple[str, str, str]:
+def _choose(params: Mapping[str, Any], facts: Facts, choice: Choice | None) -> tuple[str, str, str]:
     """classifiers, search, and the reason for both."""
     classifiers, search, reasons = params["classifiers"], params["search"], []
     if classifiers == "leaf" and search in ("exact", "index"):
@@ -152,7 +172,7 @@ def _choose(params: Mapping[str, Any], facts: Facts, evidence: Evidence | None) 
             "follows all nodes"
         )
     if classifiers == "auto":
-        classifiers, reason = _by_size(params, facts) or _by_evidence(facts, evidence)
+        classifiers, reason = _by_size(params, facts) or _by_choice(facts, choice)
         reasons.append(reason)
     else:
         reasons.append(f'classifiers="{classifiers}" was given')
@@ -203,8 +223,8 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
         affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"
     if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
         return "one_vs_rest", affordable
-    if facts.n_rows < held_out.MIN_ROWS:
-        few = f"{facts.n_rows:,} rows are too few to choose by (at least {held_out.MIN_ROWS:,})"
+    if facts.n_rows < MIN_ROWS:
+        few = f"{facts.n_rows:,} rows are too few to choose by (at least {MIN_ROWS:,})"
         return "one_vs_rest", f"{affordable}; {few}"
     return None
 
@@ -225,10 +245,10 @@ def clear_gain(facts: Facts) -> float:
     return _CLEAR_GAIN if facts.n_blocks > 1 else 0.0
 
 
-def _by_evidence(facts: Facts, evidence: Evidence | None) -> tuple[str, str]:
-    if evidence is None:
+def _by_choice(facts: Facts, choice: Choice | None) -> tuple[str, str]:
+    if choice is None:
         return "one_vs_rest", f"{facts.n_rows:,} rows with too few labels to choose by held-out rows"
-    weight = evidence.setting.blend_weight
+    weight = choice.setting.blend_weight
     name = "one_vs_rest" if weight == 0 else "leaf" if weight == 1 else "blend"
     return name, "most accurate on held-out rows"
 

@@ -39,20 +39,22 @@ class Split(NamedTuple):
     held_out: Array
 
 
-def small_part(n_rows: int, seed: int) -> tuple[Split, Array]:
-    """An eighth of the rows or more to train on, a fifth or more to evaluate on; and half of the former."""
+def split(n_rows: int, n_training: int, n_held_out: int, seed: int) -> Split:
+    """So many random rows train, so many others are held out."""
     order = shuffled(n_rows, seed)
+    return Split(np.sort(order[:n_training]), np.sort(order[n_rows - n_held_out :]))
+
+
+def part_sizes(n_rows: int) -> tuple[int, int]:
+    """An eighth of the rows or more to train on, a fifth or more to hold out: bounded by their cost."""
     n_training = min(n_rows // 4, max(n_rows // 8, MIN_TRAINING_ROWS), MAX_TRAINING_ROWS)
-    n_held_out = min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
-    half = np.sort(order[: n_training // 2])
-    return Split(np.sort(order[:n_training]), np.sort(order[n_rows - n_held_out :])), half
+    return n_training, min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
 
 
 def most_rows(n_rows: int, seed: int) -> Split:
     """A bounded number of rows are held out, all others train."""
-    order = shuffled(n_rows, seed)
     n_held_out = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
-    return Split(np.sort(order[n_held_out:]), np.sort(order[:n_held_out]))
+    return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 
 def folds(n_rows: int, seed: int) -> list[Split]:

@@ -62,11 +62,12 @@ class Work:
         """Threads of a phase, or of the one that it is a part of."""
         return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
 
-    def predict(self, model: _core.Model, rows: Rows, k: int, **options: Any) -> tuple[Array, Array]:
-        """``model.top_k`` as a phase; some rows at a time where memory is short."""
+    def predict(self, model: Any, rows: Rows, k: int, **options: Any) -> tuple[Array, Array]:
+        """``model.top_k`` of the core's model or of a ranker as a phase; in parts where memory is short."""
         threads = self.threads_for("predict")
+        form = lambda part: part.to_core() if isinstance(model, _core.Model) else part
         parts = [
-            self.run("predict", model.top_k, part.to_core(), k, threads=threads, **options)
+            self.run("predict", model.top_k, form(part), k, threads=threads, **options)
             for part in rows.batches(self._batch_rows or max(1, rows.n_rows))
         ]
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]

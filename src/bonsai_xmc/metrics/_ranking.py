@@ -39,7 +39,7 @@ class Truth:
         """The row of each true label."""
         return np.repeat(np.arange(self.n_rows), np.diff(self.indptr))
 
-    def rank(self, ids: NDArray[Any], scores: NDArray[Any] | None = None) -> "Ranking":
+    def rank(self, ids: NDArray[Any], scores: Any = None) -> "Ranking":
         """Return a ranking of these rows with what is true about it."""
         return Ranking(self, ids, is_true(self, ids), scores)
 
@@ -65,7 +65,7 @@ class Ranking:
     truth: Truth
     ids: NDArray[Any]  # −1 where there are fewer
     is_true: NDArray[np.bool_]
-    scores: NDArray[Any] | None = None  # log scores
+    scores: Any = None  # log scores, an array, if they are known
 
     @cached_property
     def gains(self) -> Floats:

@@ -313,8 +313,7 @@ def _part(sizes: Sizes, rows: float, labels: float, pairs: float) -> Sizes:
 def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None) -> float:
     """A training on a part of the rows, and what it predicts for others."""
     n = sizes.n_rows
-    n_part = min(n // 4, max(n // 8, splits.MIN_TRAINING_ROWS), splits.MAX_TRAINING_ROWS)
-    n_held_out = min(n * 3 // 4, max(n // 5, splits.MIN_HELD_OUT_ROWS), splits.MAX_HELD_OUT_ROWS)
+    n_part, n_held_out = splits.part_sizes(n)
     share = n_part / max(1, n)
     pairs = share * sizes.n_pairs
     part = _part(sizes, n_part, min(sizes.n_present, pairs), pairs)
