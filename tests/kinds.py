@@ -1,0 +1,144 @@
+"""Every kind of fitted model: one list, on which the contract runs, and from which other modules choose."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from bonsai_xmc import Bonsai, TextBonsai, datasets, systems
+from bonsai_xmc.compat._omikuji_files import load_omikuji
+from test_import_omikuji import sparse, write_model
+
+TREES = {"branching_factor": 5, "n_trees": 2}
+BLEND = {"classifiers": "blend", "blend_weight": 0.4, "C": 1.0, "logit_adjustment": 0.0, **TREES}
+
+# Parameters of `Bonsai` by the kind of the model.
+PARAMS: dict[str, dict[str, Any]] = {
+    "leaf": {"classifiers": "leaf", **TREES},
+    "one tree": {"classifiers": "leaf", "branching_factor": 5, "n_trees": 1, "max_depth": 4},
+    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
+    "index": {"classifiers": "one_vs_rest", "search": "index"},
+    "adjusted": {"classifiers": "one_vs_rest", "search": "exact", "logit_adjustment": 0.3},
+    "blend": BLEND,
+    "blend, index": BLEND | {"search": "index"},
+    "blend, adjusted": BLEND | {"logit_adjustment": 0.1},
+    "logistic": {"classifiers": "one_vs_rest", "loss": "logistic", "tail_exponent": 0},
+    "logistic blend": BLEND | {"loss": "logistic"},
+    "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic"},
+    "raw rows": {"classifiers": "leaf", "normalize": False, **TREES},
+}
+
+
+def some(*names: str) -> dict[str, dict[str, Any]]:
+    """Return the parameters of these kinds."""
+    return {name: PARAMS[name] for name in names}
+
+
+class Case(NamedTuple):
+    """A fitted model, an estimator that would give it again, and rows to predict with their labels."""
+
+    model: Any
+    unfitted: Any  # None: it is not the result of a `fit`
+    X_train: Any
+    Y_train: Any
+    X: Any
+    Y: Any
+
+
+N_ROWS = 260
+
+
+@cache
+def _data() -> Any:
+    data = datasets.make_xmc(
+        n_rows=N_ROWS, n_test=40, n_features=90, n_labels=25, features_per_row=12, labels_per_row=2.2
+    )
+    names = np.array([f"label {i}" for i in range(25)], dtype=object)
+    lists = lambda Y: [names[row].tolist() for row in np.split(Y.indices, Y.indptr[1:-1])]
+    return data.X_train, lists(data.Y_train), data.X_test, lists(data.Y_test)
+
+
+def _of_rows(estimator: Any, dense: bool = False) -> Case:
+    X_train, Y_train, X, Y = _data()
+    if dense:
+        X_train, X = X_train.toarray() + 0.25, X.toarray() + 0.25
+    model = type(estimator)(**estimator.get_params(deep=False)).fit(X_train, Y_train)
+    return Case(model, estimator, X_train, Y_train, X, Y)
+
+
+def _edited(kind: str) -> Case:
+    case = _of_rows(Bonsai(**PARAMS["exact"], threshold=0.5, n_jobs=1))
+    if kind == "merged":
+        model = case.model.merge(["label 1", "label 2"], "label 1").rename({"label 0": "other"})
+    else:
+        model = case.model.calibrate(case.X, case.Y)
+    return case._replace(model=model, unfitted=None)
+
+
+def _imported() -> Case:
+    """Trees of omikuji, with a residual and a strict beam; label frequencies are unknown."""
+    _, _, X, Y = _data()
+    rng, n = np.random.default_rng(2), X.shape[1] + 1
+    draw = lambda k: sparse(rng.normal(size=(n, k)) * (rng.random((n, k)) < 0.3))
+    parts = np.split(rng.permutation(25), [4])
+    leaves = [{"Leaf": {"weights": draw(len(part)), "labels": part.tolist()}} for part in parts]
+    tree = {"Branch": {"weights": draw(2), "children": leaves}}
+    with tempfile.TemporaryDirectory() as folder:
+        model = load_omikuji(str(write_model(Path(folder), [tree, leaves[0]], n - 1)))
+    ids = [[int(label.removeprefix("label ")) for label in row] for row in Y]
+    return Case(model, None, None, None, X, ids)
+
+
+def _of_texts(classifier: Any) -> Case:
+    texts = datasets.make_texts(200, n_test=30, random_state=3)
+    estimator = TextBonsai(classifier=classifier, word_ngrams=1, char_ngrams=None)
+    model = TextBonsai(**estimator.get_params(deep=False)).fit(texts.texts_train, texts.labels_train)
+    train = (list(texts.texts_train), texts.labels_train)
+    return Case(model, estimator, *train, list(texts.texts_test), texts.labels_test)
+
+
+# Parameters with which a system is trained in a moment.
+QUICK: dict[str, dict[str, Any]] = {}
+
+
+def system_of(kind: str, **params: Any) -> Any:
+    """Return an unfitted system for small data."""
+    return systems.system(kind)(**QUICK.get(kind, {}) | {"threshold": 0.3, "n_jobs": 1} | params)
+
+
+MADE = ("merged", "calibrated", "imported")  # not the result of a `fit`
+KINDS = {
+    **{
+        name: lambda params=params: _of_rows(Bonsai(**params, threshold=0.3, n_jobs=1))
+        for name, params in PARAMS.items()
+    },
+    "default": lambda: _of_rows(Bonsai(n_jobs=1)),
+    "dense": lambda: _of_rows(Bonsai(**BLEND, threshold=0.3, n_jobs=1), dense=True),
+    "merged": lambda: _edited("merged"),
+    "calibrated": lambda: _edited("calibrated"),
+    "imported": _imported,
+    "texts": lambda: _of_texts(Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1)),
+    **{name: lambda name=name: _of_rows(system_of(name)) for name in systems.SYSTEMS},
+}
+if systems.SYSTEMS:
+    _first = next(iter(systems.SYSTEMS))
+    KINDS[f"texts, {_first}"] = lambda: _of_texts(system_of(_first))
+
+
+@cache
+def case_of(kind: str) -> Case:
+    """Return a case that is made once in a process; nothing of it may be changed."""
+    return KINDS[kind]()
+
+
+def some_rows(X: Any, n: int) -> Any:
+    """Return the first n rows, of texts or of a matrix."""
+    return X[:n]
+
+
+def nothing_in(X: Any) -> Any:
+    """Return a row without features, of the same form."""
+    return [""] if isinstance(X, list) else csr_array((1, X.shape[1]))
