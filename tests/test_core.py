@@ -10,6 +10,7 @@ from sklearn.svm import LinearSVC
 import reference
 import stages
 from bonsai_xmc import _core, _core_testing
+from bonsai_xmc._base.params import PARAMETERS
 from helpers import random_csr
 from reference import Node, Rng, derive, unit_rows
 from stored import (
@@ -327,6 +328,24 @@ def check_dual(X, Y, weights=None, normalize=True, dense=False, C=1.0, key=5, **
 
 
 @on_each_isa
+def test_losses_are_those_of_the_parameter():
+    assert PARAMETERS["loss"].rule.choices == tuple(_core.losses())
+
+
+@pytest.mark.parametrize("loss", _core.losses())
+def test_log_score_is_minus_the_loss(loss):
+    margins = np.linspace(-30, 30, 242).reshape(2, 121)
+    scores = _core.log_scores(loss, margins)
+    assert scores.shape == margins.shape
+    np.testing.assert_allclose(scores, -reference.loss_of(margins, loss), rtol=1e-12)
+    assert _core.log_scores(loss, np.array(-np.inf)) == -np.inf
+
+
+def test_log_scores_rejects_an_unknown_loss():
+    with pytest.raises(ValueError, match="loss is 'hinge', but must be one of squared_hinge, logistic"):
+        _core.log_scores("hinge", np.zeros(1))
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 @pytest.mark.parametrize("max_iter", [1, 2, 3, 8])
 def test_dual_pass_by_pass(max_iter, loss):

@@ -258,7 +258,10 @@ void bind_model(nb::module_& m) {
         .def_prop_ro(
             "index", [](const Model& model) { return model.shared_index(); },
             nb::sig("def index(self) -> LabelIndex | None"))
-        .def_prop_ro("loss", [](const Model& model) { return std::string(name_of(model.loss())); })
+        .def_prop_ro("loss",
+                     [](const Model& model) {
+                         return std::visit([](auto loss) { return std::string(loss.name); }, model.loss());
+                     })
         .def_prop_ro("normalize", &Model::normalize)
         .def_prop_ro("strict_beam", &Model::strict_beam)
         .def_prop_ro("blend_weight", &Model::blend_weight)

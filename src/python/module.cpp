@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
         "The instruction set that calls use: the best of this machine, or what BONSAI_ISA says.");
     m.def("available_threads", bonsai::available_threads, "The number of threads that this process may use.");
     bonsai::bind_dataset(m);
+    bonsai::bind_facts(m);
     bonsai::bind_model(m);
     bonsai::bind_packing(m);
     bonsai::bind_reasons(m);

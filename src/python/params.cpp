@@ -56,7 +56,7 @@ class Reader {
         return value.ptr() == Py_True;
     }
     template <class T>
-    T one_of(const char* name, std::initializer_list<std::pair<const char*, T>> choices) const {
+    T one_of(const char* name, const Choices<T>& choices) const {
         const nb::object value = get(name);
         std::string text;
         if (!nb::try_cast(value, text)) fail(name, value, "text");
@@ -77,21 +77,22 @@ class Reader {
     const nb::dict& params_;
 };
 
+Choices<Loss> losses() {
+    Choices<Loss> all;
+    for_each_loss([&](auto loss) { all.emplace_back(loss.name, loss); });
+    return all;
+}
+
 }  // namespace
 
 Loss loss_named(const std::string& name) {
-    return choice<Loss>("loss", name, {{"squared_hinge", Loss::squared_hinge}, {"logistic", Loss::logistic}});
-}
-
-const char* name_of(Loss loss) {
-    return loss == Loss::squared_hinge ? "squared_hinge" : "logistic";
+    return choice<Loss>("loss", name, losses());
 }
 
 LinearParams linear_params(const nb::dict& params) {
     const Reader read(params);
     constexpr double largest = std::numeric_limits<float>::max();
-    return {.loss = read.one_of<Loss>("loss",
-                                      {{"squared_hinge", Loss::squared_hinge}, {"logistic", Loss::logistic}}),
+    return {.loss = read.one_of<Loss>("loss", losses()),
             .solver = read.one_of<Solver>("solver", {{"dual", Solver::dual}, {"newton", Solver::newton}}),
             .c = read.number("C", std::numeric_limits<float>::min(), largest),
             .tol = read.number("tol", 0, largest),

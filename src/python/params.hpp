@@ -3,17 +3,20 @@
 
 #include <nanobind/nanobind.h>
 
-#include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "linear/problem.hpp"
 #include "tree/build.hpp"
 
 namespace bonsai {
 
+// Names, and what they stand for.
+template <class T>
+using Choices = std::vector<std::pair<const char*, T>>;
+
 Loss loss_named(const std::string& name);
-const char* name_of(Loss loss);
 
 // {"loss", "solver", "C", "tol", "max_iter", "learn_bias", "fixed_bias", "prune"}
 LinearParams linear_params(const nanobind::dict& params);
@@ -23,8 +26,7 @@ KMeansParams kmeans_params(const nanobind::dict& params);
 TreeParams tree_params(const nanobind::dict& params, uint64_t seed);
 
 template <class T>
-T choice(const std::string& parameter, const std::string& name,
-         std::initializer_list<std::pair<const char*, T>> choices) {
+T choice(const std::string& parameter, const std::string& name, const Choices<T>& choices) {
     std::string known;
     for (const auto& [text, value] : choices) {
         if (name == text) return value;

@@ -85,7 +85,7 @@ void test_prediction() {
     const Forest model(forest.arrays(), kFeatures, kLabels);
     const Input input(2);
     for (const size_t beam : {0u, 1u, 2u}) {
-        const Query query{.loss = Loss::squared_hinge, .beam_size = beam, .k = kLabels, .normalize = true};
+        const Query query{.loss = SquaredHinge{}, .beam_size = beam, .k = kLabels, .normalize = true};
         const Found found = predict(model, input.rows.view(), query);
         CHECK(ids_in_range(found));
         CHECK(found.ids[0] == -1 && found.scores[0] == -INFINITY);
@@ -117,11 +117,8 @@ void test_strict_beam() {
     const Forest model(forest.arrays(), kFeatures, kLabels, false, nullptr, residual);
     const Input input(2);
     for (const size_t beam : {1u, 2u, 5u}) {
-        const Query query{.loss = Loss::squared_hinge,
-                          .beam_size = beam,
-                          .k = kLabels,
-                          .normalize = true,
-                          .strict_beam = true};
+        const Query query{
+            .loss = SquaredHinge{}, .beam_size = beam, .k = kLabels, .normalize = true, .strict_beam = true};
         const Found found = predict(model, input.rows.view(), query);
         for (size_t i = 0; i < input.rows.n_rows; ++i) {
             const auto row = found.ids.begin() + static_cast<int64_t>(i * kLabels);
@@ -144,7 +141,7 @@ void test_interrupt() {
     Control control;
     Pool pool(2, control);
     control.stop = true;
-    const Query query{.loss = Loss::logistic, .beam_size = 1, .k = 1, .normalize = true};
+    const Query query{.loss = Logistic{}, .beam_size = 1, .k = 1, .normalize = true};
     const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .n_probe = 0, .path_weight = 0};
     CHECK_THROWS(
         top_k(model_of(model, query), input.rows.view(), params, kernels(), pool, ids.data(), scores.data()),
@@ -177,7 +174,7 @@ void explain_some(const Forest& forest, const RowsView& row, const Query& query,
 
 void predict_every_way(const Forest& model, const Input& input, Rng& rng) {
     const Rows& rows = input.rows;
-    for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
+    for (const Loss loss : {Loss(SquaredHinge{}), Loss(Logistic{})}) {
         const Query query{.loss = loss,
                           .beam_size = rng.below(4),
                           .k = 1 + rng.below(kLabels),
@@ -261,7 +258,7 @@ void test_sums_beyond_32_bits() {
     rows.value.assign(features.size(), 1.0f);
     rows.ptr = {0, static_cast<int64_t>(features.size())};
     const Forest model(forest.arrays(), kFeatures, kLabels);
-    const Query query{.loss = Loss::squared_hinge, .beam_size = 0, .k = kLabels, .normalize = false};
+    const Query query{.loss = SquaredHinge{}, .beam_size = 0, .k = kLabels, .normalize = false};
     CHECK(ids_in_range(predict(model, rows.view(), query)));
 }
 
@@ -288,7 +285,7 @@ void test_sums_of_forbidden_weights() {
     }
     RowsView one = rows.view();
     one.n_rows = 1;
-    const Query query{.loss = Loss::squared_hinge, .beam_size = 0, .k = kLabels, .normalize = false};
+    const Query query{.loss = SquaredHinge{}, .beam_size = 0, .k = kLabels, .normalize = false};
     const Found expected = predict(model, one, query);
     for (const char* name : {"portable", "avx2", "avx512", "avx512vnni"}) {
         const Kernels* kernels = nullptr;

@@ -142,7 +142,7 @@ void test_model() {
     CHECK(all->is_one_leaf() && !trees->is_one_leaf());
     CHECK(all->position(2) == 1 && all->position(7) == 2 && all->position(3) == kAbsent);
     const auto make = [](auto first, auto second, float weight = 0) {
-        Model(first, second, Loss::logistic, true, {.weight = weight});
+        Model(first, second, Logistic{}, true, {.weight = weight});
     };
     const std::shared_ptr<const Forest> none;
     make(trees, none);

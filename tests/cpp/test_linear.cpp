@@ -34,7 +34,7 @@ struct TestProblem {
     Problem problem;
 };
 
-constexpr LinearParams kParams{.loss = Loss::squared_hinge,
+constexpr LinearParams kParams{.loss = SquaredHinge{},
                                .solver = Solver::dual,
                                .c = 1,
                                .tol = 1e-3,
@@ -181,8 +181,8 @@ void test_optimum(const Kernels& k, Loss loss, Solver solver, bool learn_bias) {
             double z = s.bias[c];
             for (size_t f = 0; f < d; ++f) z += test.rows.at(i, f) * w[c * d + f];
             z *= y;
-            const double slope =
-                loss == Loss::squared_hinge ? -2 * std::max(0.0, 1 - z) : -1 / (1 + std::exp(z));
+            const double slope = std::holds_alternative<SquaredHinge>(loss) ? -2 * std::max(0.0, 1 - z)
+                                                                            : -1 / (1 + std::exp(z));
             const double step = params.c * (i % 3 ? 1 : 2) * slope * y;
             for (size_t f = 0; f < d; ++f) gradient[f] += step * test.rows.at(i, f);
             gradient[d] += step;
@@ -231,7 +231,7 @@ void test_corners(const Kernels& k, Loss loss, Solver solver) {
 int main() {
     for (const Kernels* k : all_kernels()) {
         for (const bool learn_bias : {false, true}) test_singleton_features(*k, learn_bias);
-        for (const Loss loss : {Loss::squared_hinge, Loss::logistic})
+        for (const Loss loss : {Loss(SquaredHinge{}), Loss(Logistic{})})
             for (const Solver solver : {Solver::dual, Solver::newton}) {
                 for (const bool flag : {false, true}) {
                     test_panels(*k, loss, solver, flag);

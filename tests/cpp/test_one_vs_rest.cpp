@@ -89,7 +89,7 @@ struct Topics {
 };
 
 LinearParams usual(float bias = -1.0f) {
-    return {.loss = Loss::squared_hinge,
+    return {.loss = SquaredHinge{},
             .solver = Solver::dual,
             .c = 1.0,
             .tol = 0.01,
@@ -129,7 +129,7 @@ void test_other_settings() {
     LinearParams learnt = usual();
     learnt.learn_bias = true;
     LinearParams logistic = usual();
-    logistic.loss = Loss::logistic;
+    logistic.loss = Logistic{};
     LinearParams newton = usual();
     newton.solver = Solver::newton;
     for (const LinearParams& params : {learnt, logistic, newton, usual(-0.5f), usual(-2.0f)}) {

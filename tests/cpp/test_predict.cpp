@@ -15,7 +15,7 @@ using namespace bonsai;
 namespace {
 
 constexpr size_t kFeatures = 120, kLabels = 300, kRows = 500;
-constexpr LinearParams kLinear{.loss = Loss::squared_hinge,
+constexpr LinearParams kLinear{.loss = SquaredHinge{},
                                .solver = Solver::dual,
                                .c = 4,
                                .tol = 0.05,
@@ -217,7 +217,7 @@ void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_res
 
 void check_refused(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest,
                    const Blend& blend) {
-    CHECK_THROWS(Model(trees, one_vs_rest, Loss::squared_hinge, true, blend), "inconsistent");
+    CHECK_THROWS(Model(trees, one_vs_rest, SquaredHinge{}, true, blend), "inconsistent");
 }
 
 void test_batches() {
@@ -244,14 +244,14 @@ void test_batches() {
     std::vector<float> offsets(kLabels);
     for (size_t l = 0; l < kLabels; ++l) offsets[l] = -0.05f * static_cast<float>(l % 11);
     const Model models[] = {
-        Model(several, nullptr, Loss::squared_hinge, true),  // several trees
-        Model(one, nullptr, Loss::squared_hinge, true),      // one
-        Model(nullptr, all, Loss::squared_hinge, true),      // one-vs-rest, all labels
-        Model(routes, all, Loss::squared_hinge, true),       // one-vs-rest behind a beam search
-        Model(nullptr, all, Loss::squared_hinge, true, {.label_offsets = offsets}),
-        Model(routes, all, Loss::squared_hinge, true, {.label_offsets = offsets}),
-        Model(several, all, Loss::squared_hinge, true, {.weight = 0.3f}),
-        Model(several, all, Loss::squared_hinge, true, {.weight = 0.6f, .label_offsets = offsets}),
+        Model(several, nullptr, SquaredHinge{}, true),  // several trees
+        Model(one, nullptr, SquaredHinge{}, true),      // one
+        Model(nullptr, all, SquaredHinge{}, true),      // one-vs-rest, all labels
+        Model(routes, all, SquaredHinge{}, true),       // one-vs-rest behind a beam search
+        Model(nullptr, all, SquaredHinge{}, true, {.label_offsets = offsets}),
+        Model(routes, all, SquaredHinge{}, true, {.label_offsets = offsets}),
+        Model(several, all, SquaredHinge{}, true, {.weight = 0.3f}),
+        Model(several, all, SquaredHinge{}, true, {.weight = 0.6f, .label_offsets = offsets}),
     };
     for (const size_t beam : {size_t{0}, size_t{3}})
         for (const size_t m : {size_t{4}, size_t{6}, size_t{7}})

@@ -78,7 +78,7 @@ void test_best(Loss loss, size_t most) {
 }  // namespace
 
 int main() {
-    for (const Loss loss : {Loss::squared_hinge, Loss::logistic}) {
+    for (const Loss loss : {Loss(SquaredHinge{}), Loss(Logistic{})}) {
         test_bounds(loss);
         for (const size_t most : {0u, 1u, 5u, 10u, 16u, 17u, 1000u}) test_best(loss, most);
     }

@@ -11,7 +11,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._explain.names import FeatureName, feature_names, label_name
 from bonsai_xmc._explain.objects import Contribution, Decision, Effect, Explanation, TreePath
 from bonsai_xmc._explain.paths import Edge, Forest, Kept, cluster_name
-from bonsai_xmc._explain.scores import FROM_TREES, Weights, log_score, steps_of, weights_of
+from bonsai_xmc._explain.scores import Weights, steps_of, weights_of
 from bonsai_xmc._explain.texts import Occurrence, TextPlaces, highlighted, occurrences, places_of
 from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._text.records import columns_of
@@ -59,7 +59,7 @@ class ExplainedRow:
     def from_trees(self) -> set[int]:
         """The slots that a blend scores by its trees."""
         core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
-        k = min(FROM_TREES, self.fitted.linear.n_slots)
+        k = min(_core.FROM_TREES, self.fitted.linear.n_slots)
         ids, _ = core.top_k(
             self.rows, k, beam_size=self.beam, exact=False, n_probe=0, path_weight=0.0, threads=1
         )
@@ -178,7 +178,7 @@ class ExplainedRow:
     def _decision(self, forest: _core.Forest, child: int, path: float, about: str) -> tuple[Decision, float]:
         """With the log score of the path through it."""
         weights, total, scale, bias, margin, score = self.reasons.decide(forest, child, path)
-        own = float(np.exp(log_score(self.core.loss, margin)))
+        own = float(np.exp(_core.log_scores(self.core.loss, np.array([margin]))[0]))
         contributions = self._contributions(weights, scale)
         unit = self.reasons.unit
         decision = Decision(

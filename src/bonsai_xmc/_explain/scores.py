@@ -5,17 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bonsai_xmc import _core
 from bonsai_xmc._explain.objects import Decision, ScoreStep, TreePath
 from bonsai_xmc._model.fitted import FittedModel
-
-FROM_TREES = 32  # labels of a row that a blend scores by its trees
-
-
-def log_score(loss: str, margin: float) -> float:
-    """Minus the loss."""
-    if loss == "logistic":
-        return float(min(margin, 0.0) - np.log1p(np.exp(-abs(margin))))
-    return -(max(0.0, 1.0 - margin) ** 2)
 
 
 def mean_path(paths: Sequence[TreePath], n_trees: int) -> float:
@@ -82,12 +74,8 @@ def _own(fitted: FittedModel, own: Decision) -> list[ScoreStep]:
             f"margin = {own.integer_margin:,} × {own.unit:.4g} × {own.scale:.4g} {signed(own.bias)}{finer}",
             own.margin,
         ),
-        ScoreStep(f"one-vs-rest = {loss_formula(fitted.linear.core.loss)}", own.score),
+        ScoreStep(f"one-vs-rest = {_core.losses()[fitted.linear.core.loss]['score_formula']}", own.score),
     ]
-
-
-def loss_formula(loss: str) -> str:
-    return "1 / (1 + exp(−margin))" if loss == "logistic" else "exp(−max(0, 1 − margin)²)"
 
 
 def signed(number: float) -> str:
@@ -101,7 +89,7 @@ def _trees(paths: Sequence[TreePath], n_trees: int) -> list[ScoreStep]:
         factors = " × ".join(f"{decision.score:.3g}" for decision in path.decisions)
         reason = ""
         if not path.counts:
-            left = f"its label is not among the {FROM_TREES} best of the trees"
+            left = f"its label is not among the {_core.FROM_TREES} best of the trees"
             reason = f", but {'the search leaves it' if path.dropped else left}: 0"
         steps.append(
             ScoreStep(f"tree {path.tree + 1} = {factors}{reason}", path.score if path.counts else 0.0)

@@ -4,13 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bonsai_xmc import _core
 from bonsai_xmc._base.params import check
 from bonsai_xmc._model.probes import Probes
-
-# Labels whose classifiers are stored, and scored, together.
-_BLOCK_LABELS = 128
-# Labels from which on one-vs-rest training finds the rows that a label needs by an index.
-MIN_SEARCHED_LABELS = 50_000
 
 # The values that `classifiers` and `search` can be resolved to, and the sections of the model that they need.
 STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -111,7 +107,7 @@ def n_probe(
     # rare labels, which the index does not know. Where half of the blocks would be scored, scoring all takes
     # no longer.
     chosen = measured.n_probe(k) if measured is not None else (16 + 4 * k) * (4 if adjusted else 1)
-    return chosen if 2 * chosen * _BLOCK_LABELS <= n_labels else 0
+    return chosen if 2 * chosen * _core.BLOCK_LABELS <= n_labels else 0
 
 
 def is_auto(given: Any) -> bool:

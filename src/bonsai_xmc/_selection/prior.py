@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import (
@@ -94,10 +95,7 @@ class Candidates:
 
 def _log_score(margin: Array, loss: str) -> Array:
     """As the core ranks: by the score, and equal scores by the margin."""
-    if loss == "logistic":
-        return np.asarray(-np.logaddexp(0, -margin))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(-np.square(np.maximum(1 - margin, 0)) + 1e-6 * np.maximum(margin, -1e6))
+    return _core.log_scores(loss, margin) + 1e-6 * np.maximum(margin, -1e6)
 
 
 class Chosen(NamedTuple):

@@ -5,26 +5,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bonsai_xmc import _core
 from bonsai_xmc._base.params import PARAMETERS, TREES
 from bonsai_xmc._data.user_trees import tree_list
-from bonsai_xmc._model.strategy import MIN_SEARCHED_LABELS, Facts, Strategy, beam_size, is_auto, n_probe
+from bonsai_xmc._model.strategy import Facts, Strategy, beam_size, is_auto, n_probe
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
 # label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own
-# (docs/default.md). The rows that an index can hold, which finds the rows of many labels instead; pairs of a
-# row and a label up to which that takes an hour or two of a core. Labels up to which scoring all of them is
-# fast enough, and those that an index over classifiers can hold (docs/performance.md).
+# (docs/default.md). The labels from which on an index finds the rows instead, and the rows that it can hold;
+# pairs of a row and a label up to which that takes an hour or two. Labels up to which scoring all of
+# them is fast enough, and those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
 MAX_DENSE_PAIRS = 1e11
-MAX_SEARCHED_ROWS = 2**24 - 1
+MIN_SEARCHED_LABELS = _core.MIN_SEARCHED_LABELS
+MAX_SEARCHED_ROWS = _core.MAX_SEARCHED_ROWS
 MAX_POSITIVES = 2e7
 MAX_EXACT_LABELS = 50_000
-MAX_INDEX_LABELS = 2**24
+MAX_INDEX_LABELS = _core.MAX_INDEX_LABELS
 # Share of the rows above which a one-vs-rest classifier learns its own bias.
 FREQUENT_SHARE = 0.02
-# C, where nothing else is chosen, for each loss. The logistic loss is flatter: at C = 1 its classifiers of
-# unit rows are regularised too much (docs/algorithm.md).
-_USUAL_C: Mapping[str, float] = {"squared_hinge": 1.0, "logistic": 10.0}
+_LOSSES: Mapping[str, Any] = _core.losses()
 # What that is multiplied by where rows are made of blocks of several texts. Rows have unit length, so that
 # each block is shorter the more there are; C makes up for that. Blocks of one text say much the same: nothing
 # has to be made up for (chosen on titles of yso-sv and TIBKAT).
@@ -96,7 +96,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         for weight in WEIGHTS
         if not (weight == 0 and needs_trees) and not (weight == 1 and needs_one_vs_rest)
     )
-    smaller = (_USUAL_C[params["loss"]] * share for share in SMALLER_COSTS)
+    smaller = (_LOSSES[params["loss"]]["usual_C"] * share for share in SMALLER_COSTS)
     costs = (_usual_C(params, facts), *smaller)
     tried = SearchSpace(
         costs if is_auto(params["C"]) else (float(params["C"]),),
@@ -116,10 +116,10 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
     n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
-    # Only the squared hinge is 0 from a margin of 1 on, which a bias of −1 gives rows without evidence.
-    holds_bias = one_vs_rest and not facts.dense and params["loss"] == "squared_hinge"
+    # A bias of −1 gives rows without evidence a margin from which on the loss is 0.
+    holds_bias = one_vs_rest and not facts.dense and _LOSSES[params["loss"]]["has_active_sets"]
     bias = _or(params["bias"], -1.0 if holds_bias else "learn")
-    node_C = _USUAL_C[params["loss"]]
+    node_C = _LOSSES[params["loss"]]["usual_C"]
     C = _usual_C(params, facts) if one_vs_rest else node_C
     found = choice.setting if choice is not None and one_vs_rest else Setting(C, 0.0, 0.0)
     blend_weight = found.blend_weight if choice is not None else USUAL_BLEND_WEIGHT
@@ -237,7 +237,7 @@ def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
 
 def _usual_C(params: Mapping[str, Any], facts: Facts) -> float:
     """C of one-vs-rest where nothing else is chosen."""
-    return _USUAL_C[params["loss"]] * (_C_OF_TEXTS if facts.n_texts > 1 else 1.0)
+    return _LOSSES[params["loss"]]["usual_C"] * (_C_OF_TEXTS if facts.n_texts > 1 else 1.0)
 
 
 def clear_gain(facts: Facts) -> float:
@@ -303,7 +303,7 @@ def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
 def _active_set_problem(params: Mapping[str, Any]) -> str | None:
     """What the solver of one-vs-rest classifiers on active sets needs, and does not have."""
     bias = params["bias"]
-    if params["loss"] != "squared_hinge" or params["solver"] != "dual":
+    if not _LOSSES[params["loss"]]["has_active_sets"] or params["solver"] != "dual":
         return 'loss="squared_hinge" and solver="dual"'
     if not is_auto(bias) and (isinstance(bias, str) or bias > -1):
         return f"a bias held at −1 or below, but bias is {bias!r}"

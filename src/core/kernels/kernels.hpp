@@ -27,8 +27,8 @@ inline size_t panel_width(size_t n) {
     return n > kMaxLanes ? kMaxLanes : padded_lanes(n);
 }
 
-// Part of a pass of dual coordinate descent, for all lanes of a panel. With the squared hinge the bias stays
-// as it is; with the logistic loss it may be learnt on the way.
+// Part of a pass of dual coordinate descent, for all lanes of a panel. linear/loss.hpp says what a loss uses
+// of it. With the squared hinge the bias stays as it is; with the logistic loss it may be learnt on the way.
 struct DualPass {
     RowsView rows;
     const uint32_t* order;     // the rows to visit, in this order

@@ -18,6 +18,7 @@ constexpr double kMinGradient = 0.2;
 
 // A panel that its lanes leave as they converge. Lanes are independent: compacting the rest changes nothing
 // but the time.
+template <class AnyLoss>
 class DualPanel {
   public:
     DualPanel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
@@ -37,7 +38,7 @@ class DualPanel {
         alpha_.assign(rows * width_, 0.0f);
         bias_.assign(width_, params.learn_bias ? 0.0f : params.fixed_bias);
         set_diagonals();
-        if (params.learn_bias && params.loss == Loss::squared_hinge) start_bias();
+        if (AnyLoss::moves_bias_between_passes && params.learn_bias) start_bias();
         solution_.bias.resize(n);
         solution_.n_iter.resize(n);
         solution_.converged.assign(n, 0);
@@ -67,21 +68,16 @@ class DualPanel {
         const size_t rows = problem_.rows.n_rows;
         diagonal_.resize(rows);
         inv_q_.resize(rows);
-        const bool hinge = params_.loss == Loss::squared_hinge;
         for (size_t i = 0; i < rows; ++i) {
-            const double cost = problem_.cost(i, params_.c), norm2 = problem_.norm2[i];
-            double singletons2 = 0;  // see eliminates_singletons()
+            const double cost = problem_.cost(i, params_.c);
+            double singletons2 = 0;
             if (problem_.singletons)
                 for (const float x : (*problem_.singletons)[i]) singletons2 += double{x} * x;
-            diagonal_[i] = static_cast<float>(hinge ? 0.5 / cost + singletons2 : cost);
-            // A row without features and without a bias has no influence: any finite step will do.
-            const double q =
-                hinge ? norm2 + 0.5 / cost : std::max(norm2 + (params_.learn_bias ? 1.0 : 0.0), 1e-12);
-            inv_q_[i] = static_cast<float>(1.0 / q);
+            diagonal_[i] = static_cast<float>(AnyLoss::diagonal(cost, singletons2));
+            inv_q_[i] = static_cast<float>(1.0 / AnyLoss::q(cost, problem_.norm2[i], params_.learn_bias));
         }
     }
 
-    // The optimal bias of a classifier without weights.
     void start_bias() {
         double all = 0;
         std::vector<double> of_positives(width_, 0.0);
@@ -92,15 +88,7 @@ class DualPanel {
                 of_positives[static_cast<size_t>(std::countr_zero(bits))] += cost;
         }
         for (size_t l = 0; l < lane_.size() && all > 0; ++l)
-            bias_[l] = static_cast<float>(2 * of_positives[l] / all - 1);
-    }
-
-    // At the optimum the bias is the sum of y alpha. If the bias changes by 1, the alpha of a support vector
-    // changes by 1 / Q_ii if the weights follow at once, by up to three times that if they do not: a Newton
-    // step with twice that. Within a pass the bias is constant, so that rows that have nothing to do with a
-    // class need no updates just because the bias moved.
-    static float bias_step(float bias, float alpha_sum, float support) {
-        return (alpha_sum - bias) / (1 + 2 * support);
+            bias_[l] = static_cast<float>(AnyLoss::first_bias(of_positives[l], all));
     }
 
     // One pass over all rows; returns the lanes that have converged.
@@ -125,22 +113,20 @@ class DualPanel {
                       .residual = residual,
                       .alpha_sum = alpha_sum,
                       .support = support};
-        const bool hinge = params_.loss == Loss::squared_hinge;
         const size_t step = rows_per_poll(problem_.rows);
         for (size_t begin = 0; begin < order.size(); begin += step) {
             control_.check();
             part.order = order.data() + begin;
             part.n = std::min(step, order.size() - begin);
-            (hinge ? kernels_.dual_squared_hinge : kernels_.dual_logistic)(part);
+            (kernels_.*AnyLoss::dual_pass)(part);
         }
         uint64_t converged = 0;
         for (size_t l = 0; l < lane_.size(); ++l) {
+            const PassedLane lane{bias_[l], high[l], low[l], residual[l], alpha_sum[l], support[l]};
             float move = 0;
-            if (params_.learn_bias && hinge && active_ >> l & 1)
-                bias_[l] += move = bias_step(bias_[l], alpha_sum[l], support[l]);
-            const bool settled = hinge ? high[l] - low[l] <= params_.tol && std::abs(move) <= params_.tol
-                                       : residual[l] <= params_.tol * double{alpha_sum[l]};
-            if (settled) converged |= uint64_t{1} << l;
+            if (AnyLoss::moves_bias_between_passes && params_.learn_bias && active_ >> l & 1)
+                bias_[l] += move = AnyLoss::bias_step(lane);
+            if (AnyLoss::converged(lane, move, params_.tol)) converged |= uint64_t{1} << l;
         }
         return converged;
     }
@@ -244,7 +230,11 @@ class DualPanel {
 
 Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
                     const Kernels& kernels, const Control& control, ProgressShare* progress) {
-    return DualPanel(problem, first, n, params, kernels, control).solve(progress);
+    return std::visit(
+        [&]<class AnyLoss>(AnyLoss) {
+            return DualPanel<AnyLoss>(problem, first, n, params, kernels, control).solve(progress);
+        },
+        params.loss);
 }
 
 }  // namespace bonsai

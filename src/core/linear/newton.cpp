@@ -22,6 +22,7 @@ bool any_of(const bool (&flags)[kMaxLanes], size_t n) {
 //
 // Legend: w weights, g gradient, s trial step, r residual -g - Hs, d search direction, h = Hd; panels of
 // (n_features + 1 if the bias is learnt) x width. f objective, delta trust radius; one for each lane.
+template <class AnyLoss>
 class NewtonPanel {
   public:
     NewtonPanel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
@@ -136,7 +137,7 @@ class NewtonPanel {
                 const double cost = problem_.cost(i, params_.c);
                 for (size_t l = 0; l < n_; ++l) {
                     const double z = sign(i, l) * (margin_of(i * width_ + l) + fixed_bias());
-                    f[l] += cost * loss_at(params_.loss, z);
+                    f[l] += cost * AnyLoss::at(z);
                 }
             }
         });
@@ -161,18 +162,15 @@ class NewtonPanel {
 
     // g at w, and the diagonal of the loss's Hessian
     void gradient() {
-        const bool hinge = params_.loss == Loss::squared_hinge;
         for_each_part([&](size_t begin, size_t end) {
             for (size_t i = begin; i < end; ++i) {
                 const double cost = problem_.cost(i, params_.c);
                 for (size_t l = 0; l < n_; ++l) {
                     const size_t at = i * width_ + l;
                     const double y = sign(i, l), z = y * (margin_[at] + fixed_bias());
-                    const double p = hinge ? 0.0 : 1.0 / (1.0 + std::exp(-z));
-                    coef_[at] =
-                        static_cast<float>(cost * y * (hinge ? -2.0 * std::max(0.0, 1.0 - z) : p - 1.0));
-                    curvature_[at] =
-                        static_cast<float>(cost * (hinge ? (z < 1.0 ? 2.0 : 0.0) : p * (1.0 - p)));
+                    const Derivatives at_z = AnyLoss::derivatives(z);
+                    coef_[at] = static_cast<float>(cost * y * at_z.first);
+                    curvature_[at] = static_cast<float>(cost * at_z.second);
                 }
             }
         });
@@ -298,7 +296,11 @@ class NewtonPanel {
 
 Solution solve_newton(const Problem& problem, size_t first, size_t n, const LinearParams& params,
                       const Kernels& kernels, const Control& control, ProgressShare* progress) {
-    return NewtonPanel(problem, first, n, params, kernels, control).solve(progress);
+    return std::visit(
+        [&]<class AnyLoss>(AnyLoss) {
+            return NewtonPanel<AnyLoss>(problem, first, n, params, kernels, control).solve(progress);
+        },
+        params.loss);
 }
 
 }  // namespace bonsai

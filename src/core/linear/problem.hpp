@@ -27,11 +27,10 @@ struct LinearParams {
     float prune;       /// weights |w| ≤ prune are dropped; negative: none is
 };
 
-// Whether the solver eliminates singleton features. In the dual of the squared hinge the weight of such a
-// feature is y α x, so that it adds y α x² to the margin of its only row: as if 1 / (2 C_i) were larger by
-// x².
+// Whether the solver eliminates singleton features.
 inline bool eliminates_singletons(const LinearParams& params) {
-    return params.solver == Solver::dual && params.loss == Loss::squared_hinge;
+    return params.solver == Solver::dual &&
+           std::visit([](auto loss) { return loss.eliminates_singletons; }, params.loss);
 }
 
 // The rows that all classes of a node share, and for each row the classes that it is a positive of. Borrows

@@ -16,7 +16,7 @@ const double kRounding = std::exp2(0.5 / kLevelsPerOctave);
 }  // namespace
 
 bool RowIndex::can_index(const RowsView& rows) {
-    return !rows.is_dense() && rows.n_rows <= kRowMask &&
+    return !rows.is_dense() && rows.n_rows <= kMaxRows &&
            std::none_of(rows.value, rows.value + rows.ptr[rows.n_rows], [](float v) { return v < 0; });
 }
 

@@ -29,9 +29,10 @@ struct Entry {
 class RowIndex {
   public:
     static constexpr unsigned kRowBits = 24;
+    static constexpr size_t kMaxRows = (size_t{1} << kRowBits) - 1;
     static constexpr size_t kLevels = 64;
 
-    // Sparse rows without negative values, less than 2^24: only positive weights can make their margins
+    // Sparse rows without negative values, up to kMaxRows: only positive weights can make their margins
     // large.
     static bool can_index(const RowsView& rows);
     // Such rows; nothing is borrowed.

@@ -24,9 +24,6 @@ namespace {
 // Groups of 64 labels in a window. Labels that need further rounds are regrouped within their window, so that
 // scans are shared by many; and a window's active sets are in memory at the same time.
 constexpr size_t kWindowGroups = 64;
-// From this many labels on, margin violations are searched by an index over the rows. It takes less time than
-// scans where there are many rows for the few positives of a label, as is usual with so many labels.
-constexpr size_t kIndexedLabels = 50000;
 // The preparation of the rows takes about 1 / kPreparation of the other work.
 constexpr uint64_t kPreparation = 20;
 
@@ -392,8 +389,9 @@ std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size
 }
 
 bool can_use_active_sets(const Dataset& data, const LinearParams& params) {
-    return params.loss == Loss::squared_hinge && params.solver == Solver::dual && !params.learn_bias &&
-           params.fixed_bias <= -1 && !data.x().is_dense();
+    return std::visit([](auto loss) { return loss.has_active_sets; }, params.loss) &&
+           params.solver == Solver::dual && !params.learn_bias && params.fixed_bias <= -1 &&
+           !data.x().is_dense();
 }
 
 class OneVsRestClassifiers final : public ClassifierStage {

@@ -14,6 +14,11 @@
 
 namespace bonsai {
 
+// From this many labels on, margin violations are searched by an index over the rows, if it can hold them. It
+// takes less time than scans where there are many rows for the few positives of a label, as is usual with so
+// many labels.
+inline constexpr size_t kIndexedLabels = 50000;
+
 // One-vs-rest classifiers that were trained before, on the first `n_rows` of all rows.
 struct OldForest {
     std::shared_ptr<const Forest> forest = nullptr;  // of the same features and labels; null: there are none

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <variant>
 
 #include "kernels/kernels.hpp"
 #include "linear/loss.hpp"
@@ -26,10 +27,7 @@ class Scores {
     Scores(Loss loss, const Kernels& kernels) : loss_(loss), kernels_(kernels) {}
 
     float of(float path, float margin) const {
-        if (loss_ == Loss::logistic)
-            return path + (std::min(margin, 0.0f) - std::log1p(std::exp(-std::abs(margin))));
-        const float gap = 1.0f - margin, slack = gap > 0.0f ? gap : 0.0f;
-        return path - slack * slack;
+        return path - std::visit([&](auto loss) { return loss.at(margin); }, loss_);
     }
     // An upper bound of the scores of all margins up to `largest`, however logarithms are rounded.
     float upper_bound(float path, float largest) const {
@@ -40,7 +38,7 @@ class Scores {
     float lowest_margin(float path, float threshold) const {
         const float own = threshold - path - rounding(threshold) - rounding(path);
         if (own >= 0) return -kLowest;
-        const float margin = loss_ == Loss::logistic ? -std::log(std::expm1(-own)) : 1.0f - std::sqrt(-own);
+        const float margin = std::visit([&](auto loss) { return loss.margin_of(-own); }, loss_);
         return margin - rounding(margin);
     }
     // fn(child, score) for each of up to 128 margins that is at least `lowest`, and not of an excluded child.

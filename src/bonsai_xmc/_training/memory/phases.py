@@ -6,7 +6,8 @@ of a sparse row is an index and a value of four bytes each.
 
 from dataclasses import replace
 
-from bonsai_xmc._model.strategy import MIN_SEARCHED_LABELS, Strategy
+from bonsai_xmc import _core
+from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.memory.sizes import Sizes, leaf_size, levels, n_leaves
 
@@ -239,7 +240,7 @@ def panel(sizes: Sizes, strategy: Strategy, classes: float, share: float) -> flo
 def active_sets(sizes: Sizes, strategy: Strategy, threads: int) -> float:
     """One-vs-rest with a fixed bias: all rows quantised twice, and the buffers of each thread."""
     rows = slice_of(sizes, 1.0) + (4.0 + 2) * sizes.n_entries + 18 * sizes.n_rows
-    if indexed := sizes.n_present >= MIN_SEARCHED_LABELS:
+    if indexed := sizes.n_present >= _core.MIN_SEARCHED_LABELS:
         rows += 4.0 * sizes.n_entries + 12.0 * sizes.n_used_features
     used = float(sizes.n_used_features)
     # For each thread: the weights of a classifier, dense and as a list; a panel of int16; 64 active sets, and
