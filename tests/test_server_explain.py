@@ -166,10 +166,10 @@ def test_too_many_at_once():
     from bonsai_xmc._server.reasons import Reasons
 
     reasons = Reasons(None)
-    assert asyncio.run(reasons._run(len, "abc")) == 3
+    assert asyncio.run(reasons.run(len, "abc")) == 3
     reasons._waiting = 64
     with pytest.raises(Overloaded):
-        asyncio.run(reasons._run(len, "abc"))
+        asyncio.run(reasons.run(len, "abc"))
 
 
 def test_openapi(server):

@@ -1,7 +1,6 @@
 """Labels given by their keys: filters of a prediction, and changes of a trained model's labels."""
 
 import difflib
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,9 +14,10 @@ from bonsai_xmc._model.fitted import FittedModel
 
 Array = npt.NDArray[Any]
 
-_SHORT = 5  # characters of a label that may have no pair in common with what it should be
-_PARTS = 12  # about so many characters or pairs of it are searched for
-_COMPARED = 200  # candidates that a misspelt label is compared with, letter by letter
+_LONGEST = 100  # characters of a label that are compared
+_ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+_CHUNK = 50_000  # labels whose bits are found at once
+_COMPARED = 300  # candidates that a misspelt label is compared with, letter by letter
 
 
 def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:
@@ -87,33 +87,70 @@ def marked_words(
 def did_you_mean(fitted: FittedModel, label: Any) -> str:
     """The end of a message about a label that the model does not have: labels that are called almost so.
 
-    Candidates are those with most pairs of characters, of short labels most characters, in common: difflib
-    takes too long for half a million of them.
+    Candidates are those with most pairs of characters in common, by bits: difflib takes too long for half a
+    million of them.
     """
     if not isinstance(label, str) or not label:
         return ""
-    wanted = label.lower()
-    size = 2 if len(wanted) > _SHORT else 1
-    step = 1 + len(wanted) // _PARTS
-    parts = {wanted[i : i + size] for i in range(0, len(wanted) - size + 1, step)}
-    names = fitted.labels.names
-    found: list[tuple[int, int, str, int]] = []
-    for texts in (fitted.classes.tolist() if fitted.labels.named else (), names):
-        for i, text in enumerate(texts):
-            difference = abs(len(text) - len(wanted))
-            if 2 * difference <= len(wanted) + 2:
-                lower = text.lower()
-                common = sum(part in lower for part in parts)
-                if common:
-                    found.append((common, -difference, lower, i))
-    places: dict[str, int] = {}
-    for *_, lower, i in heapq.nlargest(_COMPARED, found, key=lambda candidate: candidate[:2]):
-        places.setdefault(lower, i)
-    close = [places[lower] for lower in difflib.get_close_matches(wanted, places, n=3)]
-    if not close:
-        return ""
-    shown = [f"{fitted.classes[i]!r}" + (f" ({names[i]})" if names and names[i] else "") for i in close]
-    return f"; did you mean {' or '.join(dict.fromkeys(shown))}?"
+    if "similar" not in fitted._cache:
+        fitted._cache["similar"] = _Similar(fitted)
+    close = fitted._cache["similar"].to(label)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+class _Similar:
+    """The labels and their names, with the characters and pairs that each has, as bits."""
+
+    def __init__(self, fitted: FittedModel) -> None:
+        self._classes = fitted.classes
+        self._names = fitted.labels.names
+        self._texts = [*(fitted.classes.tolist() if fitted.labels.named else ()), *self._names]
+        self._bits = _bits(self._texts)
+        self._sizes = _count(self._bits)
+
+    def to(self, label: str) -> list[str]:
+        """The three labels that are called almost so."""
+        if not self._texts:
+            return []
+        own = _bits([label])
+        common = _count(self._bits & own)
+        alike = common / (self._sizes + _count(own) - common)
+        n = min(_COMPARED, len(alike))
+        best = np.argpartition(-alike, n - 1)[:n]
+        places: dict[str, int] = {}
+        for i in best[np.lexsort((best, -alike[best]))].tolist():
+            places.setdefault(_compared(self._texts[i]), i % len(self._classes))
+        close = [places[text] for text in difflib.get_close_matches(_compared(label), places, n=3)]
+        names = self._names or len(self._classes) * ("",)
+        shown = [f"{self._classes[i]!r}" + (f" ({names[i]})" if names[i] else "") for i in close]
+        return list(dict.fromkeys(shown))
+
+
+def _compared(text: str) -> str:
+    return text[:_LONGEST].lower()
+
+
+def _bits(texts: list[str]) -> Array:
+    """64 bits for the characters of each text, and 64 for the pairs of them."""
+    found = np.empty((len(texts), 2), np.uint64)
+    for begin in range(0, len(texts), _CHUNK):
+        parts = [
+            b"\0%b\0" % _compared(text).encode("utf-8", "surrogatepass")
+            for text in texts[begin : begin + _CHUNK]
+        ]
+        characters = np.frombuffer(b"".join(parts), np.uint8)
+        pairs = characters * np.uint8(37) + np.append(characters[1:], np.uint8(0))
+        ends = np.cumsum([len(part) for part in parts])
+        for column, hashes in enumerate((characters, pairs)):
+            bits = np.uint64(1) << (hashes & np.uint8(63)).astype(np.uint64)
+            found[begin : begin + len(parts), column] = np.bitwise_or.reduceat(bits, [0, *ends[:-1]])
+    return found
+
+
+def _count(bits: Array) -> Array:
+    """Bits that are set in each row."""
+    counts: Array = _ONES[bits.view(np.uint8)].sum(axis=1, dtype=np.int32)
+    return counts
 
 
 def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:

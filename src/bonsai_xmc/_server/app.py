@@ -99,8 +99,10 @@ class Service:
         texts = [fields.document(value, f"texts[{i}]", served.fields) for i, value in enumerate(values)]
         if given["restrict"] == []:
             raise Problem(400, "restrict is empty, but must hold one label at least")
+        allowed, limits = None, (given["restrict"], given["exclude"])
         try:
-            allowed = served.allowed(given["restrict"], given["exclude"])
+            if limits != (None, None):
+                allowed = await self.reasons.run(served.allowed, *limits)
         except ValueError as error:
             raise Problem(404, str(error)[:500]) from None
         rows = await self.rank(batcher, texts, given["k"], given["threshold"], allowed)

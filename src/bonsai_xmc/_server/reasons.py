@@ -35,17 +35,17 @@ class Reasons:
         length = sum(map(len, text.values())) if isinstance(text, dict) else len(text)
         if length > most:
             raise Problem(400, f"text has {length:,} characters, but at most {most:,} can be explained")
-        return await self._run(_explain, served, text, given["label"], given["features"], given["why_not"])
+        return await self.run(_explain, served, text, given["label"], given["features"], given["why_not"])
 
     async def labels(self, batcher: Batcher, given: dict[str, Any]) -> Labels:
         """Labels whose name or key holds a text, the most frequent first."""
-        return await self._run(batcher.served.search, given["q"], given["offset"], given["limit"])
+        return await self.run(batcher.served.search, given["q"], given["offset"], given["limit"])
 
     async def tree(self, batcher: Batcher, given: dict[str, Any]) -> Tree:
         """The children of a node of a label tree."""
-        return await self._run(_tree, batcher.served, given)
+        return await self.run(_tree, batcher.served, given)
 
-    async def _run(self, function: Any, *arguments: Any) -> Any:
+    async def run(self, function: Any, *arguments: Any) -> Any:
         if self._waiting >= _WAITING:
             raise Overloaded
         self._waiting += 1
