@@ -13,7 +13,7 @@ PAGE = {
     "/app.js": ("app.js", "text/javascript"),
     "/files.js": ("files.js", "text/javascript"),
     "/why.js": ("why.js", "text/javascript"),
-    "/tree.js": ("tree.js", "text/javascript"),
+    "/labels.js": ("labels.js", "text/javascript"),
     "/style.css": ("style.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }

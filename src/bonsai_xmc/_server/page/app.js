@@ -2,8 +2,9 @@
 // Everything that comes from outside is put into the page by textContent: never as HTML.
 
 const at = (id) => document.getElementById(id);
-const CHUNK = 100; // texts of a file in one request
-let trees = {}; // of each model: how many it has
+const TRIES = 3; // of a request that the server refuses for a moment
+const LONGEST_LINK = 30_000; // characters
+let models = {}; // by their names
 let latest = 0; // number of the last request for the text, so that late answers do not replace newer ones
 
 function element(name, text, className) {
@@ -12,6 +13,9 @@ function element(name, text, className) {
   if (className) node.className = className;
   return node;
 }
+
+const count = (n) => n.toLocaleString("en");
+const counted = (n, noun) => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 async function ask(path, body) {
   const headers = {};
@@ -22,54 +26,129 @@ async function ask(path, body) {
     options.method = "POST";
     options.body = JSON.stringify(body);
   }
-  const response = await fetch(path, options);
-  if (response.status === 401) at("key-choice").hidden = false;
-  const value = await response.json();
-  if (!response.ok) throw new Error(value.detail || response.statusText);
-  return value;
+  for (let tries = 1; ; tries += 1) {
+    const response = await fetch(path, options);
+    const seconds = Number(response.headers.get("Retry-After"));
+    if (seconds && tries < TRIES) {
+      await new Promise((go) => { setTimeout(go, 1000 * seconds); });
+      continue;
+    }
+    if (response.status === 401) at("key-choice").hidden = false;
+    const value = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(value.detail || `${response.status} ${response.statusText}`);
+    return value;
+  }
 }
 
-function chosen() {
-  const model = at("model").value || undefined;
-  const k = Math.min(100, Math.max(1, Number.parseInt(at("k").value, 10) || 10));
-  return { model, k };
+const model = () => models[at("model").value] || { fields: [], threshold: 0, trees: 0 };
+const limit = (id) => Math.min(100, Math.max(1, Number.parseInt(at(id).value, 10) || 10));
+
+// The name of a label with its key. In a model with names, a label without one is no name itself.
+function named(label) {
+  const nameless = label.name === label.label;
+  const box = element("span");
+  box.append(nameless && model().named ? element("span", "no name", "name soft") : element("span", label.name, "name"));
+  if (!nameless || model().named) box.append(" ", element("span", label.label, "key"));
+  return box;
+}
+
+// --- tabs ---
+
+const tabs = () => [...at("tabs").children].filter((tab) => !tab.hidden);
+const opened = {}; // what to do when a tab is opened, by the id of its panel
+
+function openTab(tab) {
+  for (const other of at("tabs").children) {
+    const chosen = other === tab;
+    other.setAttribute("aria-selected", String(chosen));
+    other.tabIndex = chosen ? 0 : -1;
+    at(other.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  (opened[tab.getAttribute("aria-controls")] || (() => {}))();
+}
+
+at("tabs").addEventListener("click", (event) => {
+  const tab = event.target.closest("[role=tab]");
+  if (tab) openTab(tab);
+});
+at("tabs").addEventListener("keydown", (event) => {
+  const all = tabs();
+  const here = all.indexOf(event.target);
+  const next = { ArrowRight: here + 1, ArrowLeft: here - 1, Home: 0, End: all.length - 1 }[event.key];
+  if (next === undefined || here < 0) return;
+  event.preventDefault();
+  const tab = all[(next + all.length) % all.length];
+  tab.focus();
+  openTab(tab);
+});
+
+// --- the text: a box for each field of the model ---
+
+const boxes = () => [...at("boxes").querySelectorAll("textarea")];
+
+function makeBoxes() {
+  const old = new Map(boxes().map((box) => [box.name, box.value]));
+  const fields = model().fields.length ? model().fields : [""];
+  at("boxes").replaceChildren(...fields.flatMap((field, i) => {
+    const label = element("label", field || "Text");
+    const box = element("textarea");
+    box.id = `box-${i}`;
+    box.name = field;
+    label.htmlFor = box.id;
+    box.rows = fields.length === 1 ? 14 : i === 0 ? 2 : 7;
+    box.spellcheck = false;
+    box.placeholder = fields.length === 1 ? "Type or paste a text" : "";
+    box.value = old.get(field) || "";
+    return [label, box];
+  }));
+  const lost = [...old].filter(([name]) => !fields.includes(name)).map(([, text]) => text).filter(Boolean);
+  if (lost.length && boxes().every((box) => !box.value)) boxes().at(-1).value = lost.join("\n");
+}
+
+// A string, or an object of fields; null: there is no text.
+function written() {
+  const filled = boxes().filter((box) => box.value.trim());
+  if (!filled.length) return null;
+  return model().fields.length ? Object.fromEntries(filled.map((box) => [box.name, box.value])) : filled[0].value;
 }
 
 async function predict() {
-  const text = at("text").value;
-  const number = ++latest;
-  if (!text.trim()) {
+  const text = written();
+  latest += 1;
+  const number = latest;
+  if (text === null) {
     at("results").replaceChildren();
-    at("status").textContent = "";
-    forgetReasons(text);
+    at("status").textContent = "Labels appear here while you type.";
+    forgetReasons(null);
     return;
   }
   try {
-    const answer = await ask("predict", { texts: [text], ...chosen() });
+    const answer = await ask("predict", { text, k: limit("k"), model: at("model").value });
     if (number !== latest) return;
     const labels = answer.results[0];
-    at("results").replaceChildren(...labels.map((label) => labelItem(label, text)));
+    at("results").replaceChildren(...labels.flatMap((label, i) => labelItems(label, text, labels[i - 1])));
     forgetReasons(text);
-    const best = labels.length ? `, best: ${labels[0].name}` : "";
-    at("status").textContent = labels.length === 1 ? `1 label${best}` : `${labels.length} labels${best}`;
+    const best = labels.length ? `, best: ${labels[0].name}` : ": no word of the text is known to the model";
+    at("status").textContent = `${counted(labels.length, "label")}${best}`;
   } catch (error) {
     if (number === latest) at("status").textContent = `Error: ${error.message}`;
   }
 }
 
-function labelItem(label, text) {
-  const item = element("li");
-  item.append(element("span", label.name, "name"), element("span", label.score.toFixed(3), "score"));
+// A label, after a line where those begin that are below the threshold.
+function labelItems(label, text, before) {
+  const least = model().threshold;
+  const item = element("li", undefined, label.score < least ? "label below" : "label");
   const why = whyButton(label, text);
-  item.append(why.button);
   const meter = element("meter");
   meter.max = 1;
   meter.value = label.score;
   meter.setAttribute("aria-hidden", "true"); // the number says it
-  item.append(meter);
-  if (label.label !== label.name) item.append(element("span", label.label, "key"));
-  item.append(why.panel);
-  return item;
+  item.append(named(label), element("span", label.score.toFixed(3), "score"));
+  if (model().explained) item.append(why.button);
+  item.append(meter, why.panel);
+  if (label.score >= least || (before && before.score < least)) return [item];
+  return [element("li", `Below the threshold ${least.toFixed(3)}: not predicted by itself`, "line"), item];
 }
 
 let timer;
@@ -78,78 +157,65 @@ function soon(call, milliseconds) {
   timer = setTimeout(call, milliseconds);
 }
 
-// --- a file of texts ---
+// --- a link to the text and the model ---
 
-const cell = (text) => String(text).replace(/[\t\r\n]+/g, " ");
+// In the part behind "#", which browsers do not send to the server.
+function linkTo() {
+  const query = new URLSearchParams({ model: at("model").value, k: limit("k") });
+  for (const box of boxes()) if (box.value) query.set(box.name ? `text.${box.name}` : "text", box.value);
+  return `${location.origin}${location.pathname}#${query}`;
+}
 
-async function predictFile() {
-  const file = at("file").files[0];
-  if (!file) return;
-  const texts = (await file.text()).split(/\r?\n/);
-  if (texts[texts.length - 1] === "") texts.pop();
-  const lines = ["text\tlabel\tname\tscore\t…"];
-  at("download").hidden = true;
-  at("progress").hidden = false;
-  try {
-    for (let begin = 0; begin < texts.length; begin += CHUNK) {
-      const part = texts.slice(begin, begin + CHUNK);
-      const answer = await ask("predict", { texts: part, ...chosen() });
-      part.forEach((text, i) => {
-        const cells = answer.results[i].flatMap((l) => [l.label, l.name, l.score.toFixed(4)]);
-        lines.push([text, ...cells].map(cell).join("\t"));
-      });
-      at("progress").value = Math.min(1, (begin + part.length) / texts.length);
-    }
-    if (at("download").href) URL.revokeObjectURL(at("download").href);
-    const content = new Blob([`${lines.join("\n")}\n`], { type: "text/tab-separated-values" });
-    at("download").href = URL.createObjectURL(content);
-    at("download").hidden = false;
-    at("file-status").textContent = `${texts.length} texts are done`;
-  } catch (error) {
-    at("file-status").textContent = `Error: ${error.message}`;
+async function share() {
+  const link = linkTo();
+  if (link.length > LONGEST_LINK) {
+    at("share-status").textContent = `The text is too long for a link: at most ${count(LONGEST_LINK)} characters.`;
+    return;
+  }
+  history.replaceState(null, "", link);
+  const copied = await (navigator.clipboard ? navigator.clipboard.writeText(link) : Promise.reject(new Error()))
+    .then(() => true, () => false);
+  at("share-status").textContent = copied ? "The link is copied." : "The link is in the address bar.";
+}
+
+function readLink() {
+  const query = new URLSearchParams(location.hash.slice(1));
+  if (models[query.get("model")]) at("model").value = query.get("model");
+  if (query.get("k")) at("k").value = query.get("k");
+  makeBoxes();
+  for (const box of boxes()) {
+    const text = query.get(box.name ? `text.${box.name}` : "text");
+    if (text !== null) box.value = text;
   }
 }
 
-// --- all labels ---
-
-async function browse(more) {
-  const offset = more ? at("all").children.length : 0;
-  const query = new URLSearchParams({ q: at("search").value, offset, limit: 20 });
-  if (chosen().model) query.set("model", chosen().model);
-  try {
-    const answer = await ask(`labels?${query}`);
-    const items = answer.labels.map((label) => {
-      const item = element("li");
-      item.append(element("span", label.name), element("span", label.rows === null ? "" : `${label.rows} ×`, "score"));
-      if (label.label !== label.name) item.append(element("span", label.label, "key"));
-      return item;
-    });
-    if (more) at("all").append(...items);
-    else at("all").replaceChildren(...items);
-    at("more").hidden = at("all").children.length >= answer.total;
-    at("found").textContent = `${answer.total} labels; the number says in how many training texts each occurs`;
-  } catch (error) {
-    at("found").textContent = `Error: ${error.message}`;
-  }
+function changed() {
+  const { name, system, labels } = model();
+  at("about").textContent = name ? `${name}: ${system}, ${counted(labels, "label")}.` : "";
+  at("tab-tree").hidden = !model().trees;
+  const tab = at("tabs").querySelector("[aria-selected=true]");
+  openTab(tab.hidden ? at("tab-try") : tab);
+  return predict();
 }
 
 async function start() {
   try {
-    const { models } = await ask("models");
-    at("model").replaceChildren(...models.map((model) => element("option", model.name)));
-    at("model-choice").hidden = models.length < 2;
-    trees = Object.fromEntries(models.map((model) => [model.name, model.trees]));
-    await Promise.all([browse(false), showTrees()]);
+    const found = (await ask("models")).models;
+    models = Object.fromEntries(found.map((one) => [one.name, one]));
+    at("model").replaceChildren(...found.map((one) => element("option", one.name)));
+    at("model-choice").hidden = found.length < 2;
+    readLink();
+    await changed();
   } catch (error) {
     at("status").textContent = `Error: ${error.message}`;
   }
 }
 
-at("text").addEventListener("input", () => soon(predict, 120));
+at("boxes").addEventListener("input", () => soon(predict, 120));
 at("k").addEventListener("input", () => soon(predict, 120));
-at("model").addEventListener("change", () => { predict(); browse(false); showTrees(); });
-at("key").addEventListener("change", () => { start().then(predict); });
-at("file").addEventListener("change", predictFile);
-at("search").addEventListener("input", () => soon(() => browse(false), 150));
-at("more").addEventListener("click", () => browse(true));
+at("share").addEventListener("click", share);
+at("model").addEventListener("change", () => { makeBoxes(); changed(); });
+at("key").addEventListener("change", start);
+window.addEventListener("hashchange", () => { readLink(); changed(); });
+for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
 document.addEventListener("DOMContentLoaded", start); // after the other scripts

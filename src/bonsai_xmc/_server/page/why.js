@@ -3,7 +3,7 @@
 
 const STEPS = 5; // strengths of a highlight
 const FAINT = 0.05; // effects below this part of the largest are not highlighted
-let explained = ""; // the text that the labels on the page are for
+let explained = null; // the text that the labels on the page are for
 
 const signed = (x) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(3);
 const side = (x) => (x < 0 ? "down" : "up");
@@ -23,7 +23,7 @@ function whyButton(label, text) {
     button.setAttribute("aria-expanded", String(!panel.hidden));
     if (panel.hidden || panel.firstChild) return;
     try {
-      const answer = await ask("explain", { text, label: label.label, features: 10, model: chosen().model });
+      const answer = await ask("explain", { text, label: label.label, features: 10, model: at("model").value });
       panel.replaceChildren(...reasons(answer.explanation));
       at("status").textContent = `Reasons for ${label.name} are shown below it`;
     } catch (error) {
@@ -35,9 +35,17 @@ function whyButton(label, text) {
 
 function reasons(why) {
   const parts = why.notes.map((note) => element("p", note));
-  parts.push(...highlights(why.texts), effects(why), ...why.paths.map(path));
-  parts.push(table(["From margins to the score", ""], why.steps.map((step) => [step.text, number(step.value)])));
+  parts.push(...highlights(why.texts), effects(why), arithmetic(why));
   return parts;
+}
+
+// Closed at first: the words that count are above.
+function arithmetic(why) {
+  const box = element("details");
+  box.append(element("summary", "How the score is computed"));
+  box.append(...why.paths.map(path));
+  box.append(table(["From margins to the score", "Value"], why.steps.map((step) => [step.text, number(step.value)])));
+  return box;
 }
 
 const number = (x) => String(Number(x.toPrecision(4))).replace("-", "−");
@@ -73,15 +81,16 @@ function effects(why) {
     element("span", signed(line.effect), side(line.effect)), `${Math.round(100 * line.share)} %`, line.name,
     [line.kind, line.where].filter(Boolean).join(", "),
   ]);
-  if (why.more) rows.push(["", "", `and ${why.more} more`, ""]);
-  return table(["Effect", "Share", "Feature", "Kind, field"], rows);
+  const box = element("div");
+  box.append(table(["Effect", "Share", "Feature", "Kind, field"], rows));
+  if (why.more) box.append(element("p", `and ${count(why.more)} more`, "soft"));
+  return box;
 }
 
-// Closed at first: the words that count are above.
 function path(part) {
-  const box = element("details");
+  const box = element("section");
   const left = part.counts ? "" : " (not counted)";
-  box.append(element("summary", `Tree ${part.tree + 1}, score of the path ${number(part.score)}${left}`));
+  box.append(element("h4", `Tree ${part.tree + 1}, score of the path ${number(part.score)}${left}`));
   box.append(table(["To", "Margin", "Score"], part.decisions.map((decision) => {
     const to = element("span", decision.about);
     const most = decision.contributions.slice(0, 4).map((c) => `${signed(c.effect)} ${c.name}`).join(", ");
@@ -94,6 +103,7 @@ function path(part) {
 // Cells are texts or elements.
 function table(head, rows) {
   const box = element("table");
+  const wide = element("div", undefined, "wide");
   const line = (cells, name) => {
     const row = element("tr");
     for (const cell of cells) {
@@ -110,15 +120,19 @@ function table(head, rows) {
   const body = element("tbody");
   body.append(...rows.map((cells) => line(cells, "td")));
   box.append(top, body);
-  return box;
+  wide.append(box);
+  return wide;
 }
 
 // --- why not another ---
 
 function forgetReasons(text) {
-  if (text !== explained) at("why-not-answer").replaceChildren();
+  if (JSON.stringify(text) !== JSON.stringify(explained)) {
+    at("why-not-answer").replaceChildren();
+    at("why-not-status").textContent = "";
+  }
   explained = text;
-  at("why-not-part").hidden = !text.trim();
+  at("why-not-part").hidden = text === null || !model().explained;
 }
 
 async function whyNot() {
@@ -126,11 +140,11 @@ async function whyNot() {
   if (!label) return;
   const text = explained;
   try {
-    const { why_not: answer } = await ask("explain", { text, label, why_not: true, features: 10, model: chosen().model });
+    const { why_not: answer } = await ask("explain", { text, label, why_not: true, features: 10, model: at("model").value });
     if (text !== explained) return;
     const parts = answer.sentences.map((sentence) => element("p", sentence));
     for (const ahead of answer.ahead) {
-      parts.push(element("h3", `Ahead: ${ahead.name}, number ${ahead.rank}, score ${number(ahead.score)}`));
+      parts.push(element("h3", `Ahead: ${ahead.name}, number ${count(ahead.rank)}, score ${number(ahead.score)}`));
       if (!ahead.lines.length) {
         parts.push(element("p", "No word of the text has a weight for either: the biases of their classifiers decide."));
         continue;
@@ -142,11 +156,11 @@ async function whyNot() {
     }
     if (answer.explanation) {
       parts.push(element("h3", `${answer.name} itself`), ...highlights(answer.explanation.texts));
-      parts.push(...answer.explanation.paths.map(path));
+      parts.push(arithmetic(answer.explanation));
     }
     at("why-not-answer").replaceChildren(...parts);
     at("why-not-status").textContent = answer.rank === null ? `${answer.name} has no score`
-      : `${answer.name} is number ${answer.rank} of ${answer.n_ranked}`;
+      : `${answer.name} is number ${count(answer.rank)} of ${count(answer.n_ranked)}`;
   } catch (error) {
     at("why-not-answer").replaceChildren();
     at("why-not-status").textContent = `Error: ${error.message}`;
@@ -154,8 +168,7 @@ async function whyNot() {
 }
 
 async function offerLabels() {
-  const query = new URLSearchParams({ q: at("why-not").value, limit: 20 });
-  if (chosen().model) query.set("model", chosen().model);
+  const query = new URLSearchParams({ q: at("why-not").value, limit: 20, model: at("model").value });
   try {
     const answer = await ask(`labels?${query}`);
     const names = answer.labels.map((label) => label.name);
@@ -176,7 +189,4 @@ at("why-not").addEventListener("input", () => {
   clearTimeout(offering);
   offering = setTimeout(offerLabels, 150);
 });
-at("why-not").addEventListener("keydown", (event) => {
-  if (event.key === "Enter") whyNot();
-});
-at("why-not-ask").addEventListener("click", whyNot);
+at("why-not-part").addEventListener("submit", whyNot);
