@@ -204,7 +204,7 @@ def test_models_and_labels(server, model):
     (entry,) = server.get("/models")["models"]
     assert entry["name"] == "themes" and entry["labels"] == len(model.classes_) and entry["fields"] == []
     assert (entry["kind"], entry["system"], entry["named"]) == ("bonsai", "Bonsai", False)
-    assert entry["threshold"] == model.threshold_ and entry["explained"]
+    assert entry["threshold"] == model.threshold_
     first = server.get("/labels?limit=3")
     assert first["total"] == len(model.classes_)
     assert [e["rows"] for e in first["labels"]] == sorted(model.label_counts_, reverse=True)[:3]

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 from bonsai_xmc._explain.objects import Ahead, Decision, Difference, Effect, Explanation, TextOf
+from bonsai_xmc._model.ranker import Evidence
 
 NO_DIFFERENCE = "no feature of the row has a weight for either: the biases of their classifiers decide"
 
@@ -45,6 +46,8 @@ def shown(value: Any, n: int) -> Any:
 
     `others` is the sum of the products that are left out: all add up to the integer margin.
     """
+    if isinstance(value, Evidence):
+        return value._asdict() | {"rows": value.rows[:n]}
     if isinstance(value, tuple):
         return [shown(item, n) for item in value]
     if not is_dataclass(value) or isinstance(value, type):

@@ -14,6 +14,7 @@ from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.ranker import Ranker
+from bonsai_xmc._model.similar import Similar
 from bonsai_xmc._text.fitted import FittedText
 
 Array = npt.NDArray[Any]
@@ -56,6 +57,11 @@ class LabelTable:
     def place(self) -> Mapping[Any, int]:
         """The index of each label in `classes`."""
         return {label: i for i, label in enumerate(self.classes.tolist())}
+
+    @cached_property
+    def similar(self) -> Similar:
+        """Finds labels that a misspelt one may mean."""
+        return Similar(self.classes, self.names)
 
     def take(self, order: Array, **changed: Any) -> "LabelTable":
         """Return a table of these labels, −1 for one that is new; `changed` replaces columns of the result.

@@ -1,6 +1,5 @@
 """Labels given by their keys: filters of a prediction, and changes of a trained model's labels."""
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,11 +12,6 @@ from bonsai_xmc._model.edit import edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 
 Array = npt.NDArray[Any]
-
-_LONGEST = 100  # characters of a label that are compared
-_ONES = np.array([byte.bit_count() for byte in range(256)], np.uint8)
-_CHUNK = 50_000  # labels whose bits are found at once
-_COMPARED = 300  # candidates that a misspelt label is compared with, letter by letter
 
 
 def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:
@@ -85,72 +79,9 @@ def marked_words(
 
 
 def did_you_mean(fitted: FittedModel, label: Any) -> str:
-    """The end of a message about a label that the model does not have: labels that are called almost so.
-
-    Candidates are those with most pairs of characters in common, by bits: difflib takes too long for half a
-    million of them.
-    """
-    if not isinstance(label, str) or not label:
-        return ""
-    if "similar" not in fitted._cache:
-        fitted._cache["similar"] = _Similar(fitted)
-    close = fitted._cache["similar"].to(label)
+    """The end of a message about a label that the model does not have: labels that are called almost so."""
+    close = fitted.labels.similar.to(label) if isinstance(label, str) and label else []
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-class _Similar:
-    """The labels and their names, with the characters and pairs that each has, as bits."""
-
-    def __init__(self, fitted: FittedModel) -> None:
-        self._classes = fitted.classes
-        self._names = fitted.labels.names
-        self._texts = [*(fitted.classes.tolist() if fitted.labels.named else ()), *self._names]
-        self._bits = _bits(self._texts)
-        self._sizes = _count(self._bits)
-
-    def to(self, label: str) -> list[str]:
-        """The three labels that are called almost so."""
-        if not self._texts:
-            return []
-        own = _bits([label])
-        common = _count(self._bits & own)
-        alike = common / (self._sizes + _count(own) - common)
-        n = min(_COMPARED, len(alike))
-        best = np.argpartition(-alike, n - 1)[:n]
-        places: dict[str, int] = {}
-        for i in best[np.lexsort((best, -alike[best]))].tolist():
-            places.setdefault(_compared(self._texts[i]), i % len(self._classes))
-        close = [places[text] for text in difflib.get_close_matches(_compared(label), places, n=3)]
-        names = self._names or len(self._classes) * ("",)
-        shown = [f"{self._classes[i]!r}" + (f" ({names[i]})" if names[i] else "") for i in close]
-        return list(dict.fromkeys(shown))
-
-
-def _compared(text: str) -> str:
-    return text[:_LONGEST].lower()
-
-
-def _bits(texts: list[str]) -> Array:
-    """64 bits for the characters of each text, and 64 for the pairs of them."""
-    found = np.empty((len(texts), 2), np.uint64)
-    for begin in range(0, len(texts), _CHUNK):
-        parts = [
-            b"\0%b\0" % _compared(text).encode("utf-8", "surrogatepass")
-            for text in texts[begin : begin + _CHUNK]
-        ]
-        characters = np.frombuffer(b"".join(parts), np.uint8)
-        pairs = characters * np.uint8(37) + np.append(characters[1:], np.uint8(0))
-        ends = np.cumsum([len(part) for part in parts])
-        for column, hashes in enumerate((characters, pairs)):
-            bits = np.uint64(1) << (hashes & np.uint8(63)).astype(np.uint64)
-            found[begin : begin + len(parts), column] = np.bitwise_or.reduceat(bits, [0, *ends[:-1]])
-    return found
-
-
-def _count(bits: Array) -> Array:
-    """Bits that are set in each row."""
-    counts: Array = _ONES[bits.view(np.uint8)].sum(axis=1, dtype=np.int32)
-    return counts
 
 
 def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:

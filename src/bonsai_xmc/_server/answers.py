@@ -4,6 +4,7 @@
 
 from typing import Annotated, Any, TypedDict
 
+from bonsai_xmc._explain.evidence import SystemExplanation
 from bonsai_xmc._explain.objects import Explanation, WhyNot
 
 Score = Annotated[float, {"minimum": 0, "maximum": 1}]
@@ -24,7 +25,6 @@ Model = TypedDict(
         "threshold": Score,
         "fields": list[str],
         "trees": int,
-        "explained": bool,  # whether it explains its labels
         "modified": str,
     },
 )
@@ -33,7 +33,8 @@ Label = TypedDict("Label", {"label": str, "name": str, "rows": int | None})  # N
 Labels = TypedDict("Labels", {"total": int, "labels": list[Label]})
 Node = TypedDict("Node", {"node": int | None, "name": str, "labels": int, "label": str | None})
 Explained = TypedDict(
-    "Explained", {"model": str, "explanation": Explanation | None, "why_not": WhyNot | None}
+    "Explained",
+    {"model": str, "explanation": Explanation | SystemExplanation | None, "why_not": WhyNot | None},
 )
 Tree = TypedDict(
     "Tree",

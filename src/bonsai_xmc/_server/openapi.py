@@ -13,7 +13,7 @@ from bonsai_xmc._server.served import Served
 from bonsai_xmc._server.settings import Settings
 
 _TYPES: dict[Any, str] = {
-    str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null", Any: "object",
+    str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null",
 }  # fmt: skip
 _ERRORS = {
     400: "something is wrong with the request",
@@ -106,6 +106,8 @@ def _schema(kind: Any, schemas: dict[str, Schema]) -> Schema:
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _schema(inner[0], schemas) | inner[1]
+    if kind is Any:
+        return {}
     if kind in _TYPES:
         return {"type": _TYPES[kind]}
     if origin in (Union, UnionType):

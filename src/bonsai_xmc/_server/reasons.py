@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from bonsai_xmc._explain.display import shown
 from bonsai_xmc._explain.names import label_id
-from bonsai_xmc._explain.row import ExplainedRow, NoClassifier
+from bonsai_xmc._explain.row import NoClassifier
+from bonsai_xmc._explain.verbs import explained_row
 from bonsai_xmc._explain.why_not import why_not
 from bonsai_xmc._server import fields
 from bonsai_xmc._server.answers import Explained, Labels, Node, Tree
@@ -56,19 +57,18 @@ class Reasons:
 
 
 def _explain(served: Served, text: Any, label: str, n: int, refused: bool) -> Explained:
-    if not served.is_explained:
-        raise Problem(
-            400,
-            f"the model {served.name!r:.100} is of the system {served.system}, which does not explain its "
-            "labels: ask a model of Bonsai",
-        )
-    row = ExplainedRow(served.model, [text])
+    row = explained_row(served.model, text)
     try:
         number = label_id(row.fitted, label)
-        explanation = None if refused else row.explain(number)
-    except (ValueError, NoClassifier) as error:
+    except ValueError as error:
         raise Problem(404, str(error)[:500]) from None
-    found = why_not(row, number, 3) if refused else None
+    try:
+        explanation = None if refused else row.explain(number)
+        found = why_not(row, number, 3) if refused and row.fitted.linear else None
+    except NoClassifier as error:
+        raise Problem(404, str(error)[:500]) from None
+    except (ValueError, NotImplementedError) as error:  # what this kind of model cannot explain
+        raise Problem(400, f"the model {served.name!r:.100}: {error}"[:500]) from None
     return {"model": served.name, "explanation": shown(explanation, n), "why_not": shown(found, n)}
 
 

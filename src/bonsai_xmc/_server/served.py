@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bonsai_xmc import TextBonsai
 from bonsai_xmc._explain.paths import Forest, most_frequent
 from bonsai_xmc._model.labels import allowed_labels, marked_words
+from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._server.answers import Labels, Model, Node
 
 Signature = tuple[int, int, int]  # of a file: inode, size, time of the last change
@@ -82,8 +83,9 @@ class Served:
     @cached_property
     def forest(self) -> Forest | None:
         """The label trees; None if the model has none."""
-        core = getattr(self._core, "trees", None)
-        return None if core is None else Forest(core)
+        ranker = self.model.fitted_.ranker
+        trees = ranker.core.trees if isinstance(ranker, LinearRanker) else None
+        return None if trees is None else Forest(trees)
 
     def cluster(self, root: int, node: int) -> Node:
         """A node of a tree; those that were asked for are kept."""
@@ -101,22 +103,6 @@ class Served:
         return self._clusters[node]
 
     @property
-    def _core(self) -> Any:
-        return self.model.fitted_.linear.core
-
-    @property
-    def is_explained(self) -> bool:
-        return self.kind == "bonsai"
-
-    @property
-    def kind(self) -> str:
-        return "bonsai"
-
-    @property
-    def system(self) -> str:
-        return type(self.model.classifier_).__name__
-
-    @property
     def modified(self) -> str:
         return datetime.fromtimestamp(self.signature[2] / 1e9, UTC).isoformat()
 
@@ -129,14 +115,13 @@ class Served:
     def about(self) -> Model:
         return {
             "name": self.name,
-            "kind": self.kind,
-            "system": self.system,
+            "kind": self.model.fitted_.ranker.kind,
+            "system": type(self.model.classifier_).__name__,
             "labels": len(self.keys),
             "named": self.keys != self.titles,
             "threshold": float(self.model.threshold_),
             "fields": list(self.fields),
             "trees": 0 if self.forest is None else len(self.forest.tree_ptr) - 1,
-            "explained": self.is_explained,
             "modified": self.modified,
         }
 

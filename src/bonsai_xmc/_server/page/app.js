@@ -145,8 +145,7 @@ function labelItems(label, text, before) {
   meter.value = label.score;
   meter.setAttribute("aria-hidden", "true"); // the number says it
   item.append(named(label), element("span", label.score.toFixed(3), "score"));
-  if (model().explained) item.append(why.button);
-  item.append(meter, why.panel);
+  item.append(why.button, meter, why.panel);
   if (label.score >= least || (before && before.score < least)) return [item];
   return [element("li", `Below the threshold ${least.toFixed(3)}: not predicted by itself`, "line"), item];
 }

@@ -34,9 +34,16 @@ function whyButton(label, text) {
 }
 
 function reasons(why) {
+  if (why.evidence) return why.evidence.flatMap(evidence);
   const parts = why.notes.map((note) => element("p", note));
   parts.push(...highlights(why.texts), effects(why), arithmetic(why));
   return parts;
+}
+
+// A table of a system that explains its scores in terms of its own.
+function evidence(part) {
+  const rows = part.rows.map((row) => row.map((value) => (typeof value === "number" ? number(value) : String(value))));
+  return [element("h3", part.title), table(part.columns, rows)];
 }
 
 // Closed at first: the words that count are above.
@@ -132,7 +139,7 @@ function forgetReasons(text) {
     at("why-not-status").textContent = "";
   }
   explained = text;
-  at("why-not-part").hidden = text === null || !model().explained;
+  at("why-not-part").hidden = text === null || model().kind !== "bonsai";
 }
 
 async function whyNot() {
