@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc._model.fitted import LabelTable
 from bonsai_xmc._model.labels import did_you_mean
 from helpers import error_of
 
@@ -123,12 +124,15 @@ def test_misspelt_labels_among_many():
     classes = np.empty(n, dtype=object)
     classes[:] = [f"http://example.org/concept/{i:07}" for i in range(n)]
     names = tuple(f"{'abcdefghij'[i % 10]}{'klmnopqrst'[i // 10 % 10]}ing number {i}" for i in range(n - 1))
-    text = replace(model.fitted_.text, label_names=(*names, "Brick construction"))
-    fitted = replace(model.fitted_, classes=classes, label_counts=np.ones(n, np.int64), text=text)
+    labels = LabelTable(classes, np.ones(n, np.int64), (*names, "Brick construction"))
+    fitted = replace(model.fitted_, labels=labels)
     begin = time.process_time()
     hint = did_you_mean(fitted, "Brick constuction")
     assert hint == "; did you mean 'http://example.org/concept/0499999' (Brick construction)?"
     assert time.process_time() - begin < 5
+    begin = time.process_time()
+    assert did_you_mean(fitted, "bking numbr 17").startswith("; did you mean")
+    assert time.process_time() - begin < 0.5  # once the labels are indexed
     assert did_you_mean(fitted, "xyzzy") == did_you_mean(fitted, "") == did_you_mean(fitted, 7) == ""
 
 
