@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import Bonsai, LabelTree, datasets, metrics
 from bonsai_xmc._base.params import DEFAULTS
-from bonsai_xmc._cli import arguments, train
+from bonsai_xmc._cli import parser, train
 from bonsai_xmc._cli.io import Inputs
 from helpers import error_of
 
@@ -30,7 +30,7 @@ def folder(cli_folder):
 
 def estimator_of(*line):
     """The estimator that `bonsai train` would fit."""
-    args = arguments.make_parser().parse_args(line)
+    args = parser.make_parser().parse_args(line)
     return train.estimator(args.preset, train.given_parameters(args), Inputs())
 
 
@@ -94,7 +94,7 @@ def test_every_parameter_has_an_option():
     signature = inspect.signature(Bonsai).parameters
     assert {name: parameter.default for name, parameter in signature.items()} == dict(DEFAULTS)
     assert list(DEFAULTS) == list(signature)
-    args = arguments.make_parser().parse_args(["train", "x", "-o", "y"])
+    args = parser.make_parser().parse_args(["train", "x", "-o", "y"])
     assert not vars(args).keys() & signature.keys()  # defaults stay where they are
 
 
@@ -126,7 +126,7 @@ def test_options_become_parameters(option, expected):
 
 @pytest.mark.parametrize("options", [[], ["--random-state=9"], ["--n-jobs=1", "--max-labels=7"]])
 def test_without_options_the_defaults_of_python_hold(options):
-    args = arguments.make_parser().parse_args(["train", "x", "-o", "y", *options])
+    args = parser.make_parser().parse_args(["train", "x", "-o", "y", *options])
     given = {name: value for name, value in vars(args).items() if name in DEFAULTS}
     assert estimator_of("train", "x", "-o", "y", *options).get_params() == Bonsai(**given).get_params()
 
@@ -201,9 +201,7 @@ def test_the_default_model_is_that_of_python(bonsai, tmp_path, folder, data):
 
 def printed_defaults():
     """The options of `bonsai train` for parameters, with the defaults that --help prints."""
-    text = " ".join(
-        arguments.make_parser()._subparsers._group_actions[0].choices["train"].format_help().split()
-    )
+    text = " ".join(parser.make_parser().verbs["train"].format_help(everything=True).split())
     found = {}
     for name in DEFAULTS:
         option = name.replace("_", "-")
@@ -253,7 +251,7 @@ def test_beam_and_threads_can_be_chosen_for_prediction(bonsai, data, folder):
     model = Bonsai.load(folder / "model.bonsai").set_params(beam_size=1)
     ids, _ = model.top_k(data.X_test, 2)
     out = bonsai("predict", "model.bonsai", "test.txt", "-k", 2, "--beam-size", 1, "--n-jobs", 2, "--json")
-    assert [[e["label"] for e in json.loads(line)] for line in out.splitlines()] == [
+    assert [[int(e["label"]) for e in json.loads(line)["labels"]] for line in out.splitlines()] == [
         [label for label in row if label >= 0] for row in ids.tolist()
     ]
     everything = bonsai("predict", "model.bonsai", "test.txt", "-k", 40, "--beam-size", "none")
@@ -264,42 +262,16 @@ def test_beam_and_threads_can_be_chosen_for_prediction(bonsai, data, folder):
     assert "n_jobs is 0" in error_of(bonsai, "predict", "model.bonsai", "test.txt", "--n-jobs", 0)
 
 
-@pytest.fixture
-def named(tmp_path):
-    """A model with names, some of them awkward, and rows of which the last has no features."""
-    X = np.eye(3)
-    Bonsai().fit(X, [["tab\there"], ["grün"], ["日本", "grün"]]).save(tmp_path / "named")
-    (tmp_path / "rows").write_text("2 3\n1:1\n\n")
-    return tmp_path
-
-
-def test_names(bonsai, named):
-    out = bonsai("predict", named / "named", named / "rows", "-k", 1, "--names")
-    name, score = out.splitlines()[0].split("\t")
-    assert name == "grün"
-    assert 0 < float(score) <= 1
-    assert out.splitlines()[1] == ""
-    out = bonsai("predict", named / "named", named / "rows", "-k", 3, "--names")
-    assert "tab here" in out.splitlines()[0].split("\t")
-    rows = [
-        json.loads(l)
-        for l in bonsai("predict", named / "named", named / "rows", "-k1", "--json").splitlines()
-    ]
-    assert rows[0][0]["name"] == "grün"
-    assert rows[1] == []
-    assert bonsai("predict", named / "named", named / "rows", "-k", 1).splitlines()[0] == "2 3"
-
-
 def test_names_from_a_file(bonsai, tmp_path):
     (tmp_path / "names").write_text("".join(f"label {i}\n" for i in range(40)))
     plain = bonsai("predict", "model.bonsai", "test.txt", "-k", 2).splitlines()[1:]
-    out = bonsai(
-        "predict", "model.bonsai", "test.txt", "-k", 2, "--label-names", tmp_path / "names"
-    ).splitlines()
-    assert [line.split("\t")[0] for line in out] == [f"label {line.split(':')[0]}" for line in plain]
-    target = tmp_path / "out.gz"
-    bonsai("predict", "model.bonsai", "test.txt", "-k", 2, "--label-names", tmp_path / "names", "-o", target)
-    assert gzip.decompress(target.read_bytes()).decode().splitlines() == out
+    line = ("predict", "model.bonsai", "test.txt", "-k", 2, "--label-names", tmp_path / "names")
+    out = bonsai(*line)
+    best = [json.loads(row)["labels"][0] for row in out.splitlines()]
+    assert [entry["label"] for entry in best] == [line.split(":")[0] for line in plain]
+    assert all(entry["name"] == f"label {entry['label']}" for entry in best)
+    bonsai(*line, "-o", tmp_path / "out.gz")
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()).decode() == out
     assert sorted(os.listdir(tmp_path)) == ["names", "out.gz"]
 
 

@@ -67,7 +67,7 @@ def test_a_row_of_a_file(bonsai, folder, model, records):
     found = json.loads(bonsai("explain", "m.bonsai", "docs.jsonl", "--row", "6", "-k", "1", "--json"))
     label = model.suggest(records[0][5], k=1)[0][0]
     predicted = map(json.loads, bonsai("predict", "m.bonsai", "docs.jsonl", "-k", 1).splitlines())
-    assert {row["line"]: row["labels"][0]["label"] for row in predicted}[6] == label
+    assert {row["row"]: row["labels"][0]["label"] for row in predicted}[6] == label
     assert found["explanations"] == [json.loads(json.dumps(model.explain(records[0][5], label).to_dict()))]
     assert error_of(bonsai, "explain", "m.bonsai", "docs.jsonl", "--row", "100000").startswith(
         "--row is 100000, but docs.jsonl has no document at this line; the last one is at line "
@@ -77,7 +77,7 @@ def test_a_row_of_a_file(bonsai, folder, model, records):
     for line in (2, 4):
         out = json.loads(bonsai("explain", "m.bonsai", "table.csv", "--row", line, "-k", "1", "--json"))
         predicted = bonsai("predict", "m.bonsai", "table.csv", "-k", "1").splitlines()
-        best = {row["line"]: row["labels"][0]["label"] for row in map(json.loads, predicted)}
+        best = {row["row"]: row["labels"][0]["label"] for row in map(json.loads, predicted)}
         assert out["explanations"][0]["label"] == best[line]
     assert "no document at this line; the next one is at line 2" in error_of(
         bonsai, "explain", "m.bonsai", "table.csv", "--row", "1"

@@ -35,9 +35,9 @@ def labels_of(bonsai, *args):
 
 def test_list(bonsai):
     assert bonsai("labels", "texts.bonsai") == (
-        "bricks\t2\tBrick construction\nheat\t2\nhomes\t1\npumps\t1\n"
+        "bricks\tBrick construction\t2\nheat\t\t2\nhomes\t\t1\npumps\t\t1\n"
     )
-    assert bonsai("labels", "matrix.bonsai", "--list") == "0\t1\n1\t1\n2\t1\n"
+    assert bonsai("labels", "matrix.bonsai", "--list") == "0\t\t1\n1\t\t1\n2\t\t1\n"
     assert json.loads(bonsai("labels", "texts.bonsai", "--json").splitlines()[0]) == {
         "label": "bricks",
         "name": "Brick construction",

@@ -227,8 +227,8 @@ def test_strict_ends_at_the_first_fault(bonsai, faulty, tmp_path, model):
 
 def test_faulty_rows_keep_their_place_in_predictions(bonsai, faulty, model):
     rows = [json.loads(line) for line in bonsai("predict", model, faulty, "-k", 1).splitlines()]
-    assert [row["line"] for row in rows] == list(range(1, 21))
-    assert rows[5] == {"line": 6, "labels": []}
+    assert [row["row"] for row in rows] == list(range(1, 21))
+    assert rows[5] == {"row": 6, "labels": []}
     assert "line 6" in bonsai.error and "without labels" not in bonsai.error
 
 
@@ -308,7 +308,7 @@ def test_json_lines(bonsai, model, records, tmp_path):
 def test_tsv_and_scores(bonsai, model, records, tmp_path):
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.tsv")
     header, first, *_ = (tmp_path / "out.tsv").read_text().splitlines()
-    assert header.split("\t") == ["line", "id", "rank", "label", "name", "score"]
+    assert header.split("\t") == ["row", "id", "rank", "label", "name", "score"]
     assert first.split("\t")[:4] == ["1", "d0", "1", "t:0"]
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.txt")
     ids, _ = metrics.read_predictions(tmp_path / "out.txt")
@@ -324,9 +324,9 @@ def test_csv(bonsai, folder, faulty, tmp_path):
     bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", tmp_path / "out.csv")
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["line", "id", "rank", "label", "name", "score"]
-    assert [row["line"] for row in rows if row["rank"] in ("1", "")] == [str(i) for i in range(1, 21)]
-    assert {"line": "6", "id": "", "rank": "", "label": "", "name": "", "score": ""} in rows
+    assert list(rows[0]) == ["row", "id", "rank", "label", "name", "score"]
+    assert [row["row"] for row in rows if row["rank"] in ("1", "")] == [str(i) for i in range(1, 21)]
+    assert {"row": "6", "id": "", "rank": "", "label": "", "name": "", "score": ""} in rows
     assert {row["name"] for row in rows if row["rank"]} == set(HARD.values())
     packed = tmp_path / "packed.csv.gz"
     bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", packed)
@@ -351,7 +351,7 @@ def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
     assert page.exists()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     message = error(bonsai, "evaluate", tmp_path / "other.csv", "dev.jsonl")
-    assert "other.csv, line 2: not a prediction as `bonsai predict` writes it (columns line, label" in message
+    assert "other.csv, line 2: not a prediction as `bonsai predict` writes it (columns row, label" in message
 
 
 def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
@@ -363,10 +363,8 @@ def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
     )
     assert not (tmp_path / "out.xlsx").exists()
     bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", "--output-format", "csv")
-    assert (tmp_path / "out.xlsx").read_text().startswith("line,id,rank")
-    matrix = cli_folder / "model.bonsai"
-    bonsai("predict", matrix, cli_folder / "test.txt", "-o", tmp_path / "out.csv", code=2)
-    assert "predictions of a model of matrices are scores (.txt), with --names a .tsv" in bonsai.error
+    assert (tmp_path / "out.xlsx").read_text().startswith("row,id,rank")
+    bonsai("predict", cli_folder / "model.bonsai", cli_folder / "test.txt", "-o", tmp_path / "p.doc", code=2)
 
 
 def test_halves_of_surrogate_pairs_in_documents(bonsai, model, tmp_path):
@@ -387,9 +385,6 @@ def test_names_at_prediction(bonsai, tmp_path):
     assert bonsai("predict", tmp_path / "m", "boiler", "-k", 1).split()[1:] == ["t:1"]
     named = bonsai("predict", tmp_path / "m", "boiler", "-k", 1, "--label-names", "names.tsv")
     assert named.split()[1:] == ["t:1", "heating"]
-    assert "--names is for models of matrices" in error(
-        bonsai, "predict", tmp_path / "m", "boiler", "--names"
-    )
 
 
 def test_a_terminal_gets_a_table(bonsai, model, monkeypatch):
@@ -509,7 +504,7 @@ def test_info(bonsai, model):
 
 def test_models_of_matrices_take_no_documents(bonsai, cli_folder, folder):
     matrix = cli_folder / "model.bonsai"
-    for option in ("--text=title", "--strict", "--output-format=tsv"):
+    for option in ("--text=title", "--strict"):
         message = error(bonsai, "predict", matrix, cli_folder / "test.txt", option)
         assert "is for documents, but" in message
     line = ["train", cli_folder / "train.txt", "-o", folder / "x", "--strict"]

@@ -1,6 +1,5 @@
 """What the documentation says is true: its examples run, and the files, commands and names in it exist."""
 
-import argparse
 import ast
 import doctest
 import importlib
@@ -23,7 +22,7 @@ from scipy.sparse import csr_array
 import bonsai_xmc
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._base.params import PRESETS
-from bonsai_xmc._cli import arguments
+from bonsai_xmc._cli import parser
 from bonsai_xmc._modelfile import container
 
 ROOT = Path(__file__).parents[1]
@@ -196,8 +195,7 @@ def test_named_commands_exist(document):
 
 def command_parsers():
     """The parsers of the command line's commands, by name."""
-    actions = arguments.make_parser()._actions
-    return next(action.choices for action in actions if isinstance(action, argparse._SubParsersAction))
+    return parser.make_parser().verbs
 
 
 #: Words of our own, or of earlier versions, for which the field has others.

@@ -331,7 +331,7 @@ def test_report_beside_the_predictions_of_any_system(folder, bonsai):
     assert {d["value"] for d in found["differences"].values()} == {0}
     ranks = [json.loads(line) for line in (folder / "same.jsonl").read_text().splitlines()]
     other = [
-        {"line": row["line"], "labels": [{"label": "of them alone"}, {"label": row["labels"][0]["label"]}]}
+        {"row": row["row"], "labels": [{"label": "of them alone"}, {"label": row["labels"][0]["label"]}]}
         for row in ranks[:50]
     ]
     (folder / "other.jsonl").write_text("\n".join(map(json.dumps, other)))

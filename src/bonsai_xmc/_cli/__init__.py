@@ -1,101 +1,103 @@
-"""The command line ``bonsai``: translates options into calls. A module for each command.
+"""The command line ``bonsai``: verbs, a module for each, which translate options into calls.
 
 Results go to standard output; progress, warnings and at most one ``bonsai: error: …`` to standard error.
 Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away,
 143 terminated.
+
+A verb is a module with ``SUMMARY``, ``EXAMPLES``, ``add_options(parser)`` and ``run(args)``, in the table
+`parser.VERBS`. Everything that is imported before ``run`` is light: help, usage errors and completion need
+neither NumPy nor the core.
 """
 
-import argparse
+import contextlib
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from bonsai_xmc._base.progress import NO_MEMORY, ProgressBar
+_SILENT = 1.0  # seconds of the processor within which an interrupt is not worth a message
 
-from . import (
-    calibrate,
-    convert,
-    demo,
-    evaluate,
-    explain,
-    import_,
-    info,
-    labels,
-    learn,
-    predict,
-    serve,
-    train,
-)
-from .arguments import make_parser
-from .io import UsageError
 
-_COMMANDS = {
-    "train": train.run,
-    "predict": predict.run,
-    "explain": explain.run,
-    "evaluate": evaluate.run,
-    "calibrate": calibrate.run,
-    "learn": learn.run,
-    "info": info.run,
-    "labels": labels.run,
-    "convert": convert.run,
-    "import": import_.run,
-    "serve": serve.run,
-    "demo": demo.run,
-}
+class UsageError(ValueError):
+    """A command that is wrong in itself; exit code 2."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
-    args = make_parser().parse_args(argv)
-    args.progress = ProgressBar(lines=False) if sys.stderr.isatty() and not args.quiet else None
-    terminated = threading.Event()
+    ended: list[int] = []  # by signals: libraries replace the exception by one of their own
+    args: Any = None
     try:
-        _end_on_sigterm(terminated)
-        with warnings.catch_warnings():
+        with _ending_on_signals(ended), warnings.catch_warnings():
+            from .parser import parse
+
             warnings.showwarning = lambda message, *_: print(f"bonsai: warning: {message}", file=sys.stderr)
-            _COMMANDS[args.command](args)
+            args = parse(argv)
+            args.verb.run(args)
             sys.stdout.flush()
     except BrokenPipeError:
         # Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        how = "terminated" if terminated.is_set() else "interrupted"
-        if getattr(args, "checkpoint", None):
-            how += f"; the same command continues from {args.checkpoint}"
-        return _fail(args, f"bonsai: {how}", 143 if terminated.is_set() else 130)
-    except MemoryError as error:
-        text = _one_line(error)
-        return _fail(
-            args, f"bonsai: error: {text if text.startswith(NO_MEMORY) else f'{NO_MEMORY} ({text})'}", 1
-        )
-    except UsageError as error:
-        return _fail(args, f"bonsai: error: {_one_line(error)}", 2)
-    except (ValueError, OSError, ImportError) as error:
-        return _fail(args, f"bonsai: error: {_one_line(error)}", 1)
+    except (KeyboardInterrupt, Exception) as error:
+        if ended or isinstance(error, KeyboardInterrupt):
+            return _stopped(args, signal.SIGTERM in ended)
+        return _failed(args, error)
     return 0
 
 
-def _end_on_sigterm(terminated: threading.Event) -> None:
+@contextlib.contextmanager
+def _ending_on_signals(ended: list[int]) -> Iterator[None]:
     """SIGTERM ends a command as Ctrl-C does, so that nothing is left half-written."""
 
-    def end(*_: object) -> None:
-        terminated.set()  # libraries replace the exception by one of their own
+    def end(number: int, _: object) -> None:
+        ended.append(number)
         raise KeyboardInterrupt
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    if before[signal.SIGINT] is not signal.default_int_handler:  # ignored, as in the background of a script
+        del before[signal.SIGINT]
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _fail(args: argparse.Namespace, line: str, code: int) -> int:
-    if args.progress is not None:
+def _stopped(args: Any, terminated: bool) -> int:
+    import time
+
+    how = "terminated" if terminated else "interrupted"
+    if getattr(args, "checkpoint", None):
+        how += f"; the same command continues from {args.checkpoint}"
+    if args is not None and time.process_time() > _SILENT:
+        _say(args, f"bonsai: {how}")
+    return 143 if terminated else 130
+
+
+def _failed(args: Any, error: Exception) -> int:
+    text = _one_line(error)
+    if isinstance(error, MemoryError):
+        from bonsai_xmc._base.progress import NO_MEMORY
+
+        text = text if text.startswith(NO_MEMORY) else f"{NO_MEMORY} ({text})"
+    elif not isinstance(error, ValueError | OSError | ImportError):
+        raise error
+    _say(args, f"bonsai: error: {text}")
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def _say(args: Any, line: str) -> None:
+    if args is not None and args.progress is not None:
         args.progress.finish()
     print(line, file=sys.stderr)
-    return code
 
 
 def _one_line(error: Exception) -> str:

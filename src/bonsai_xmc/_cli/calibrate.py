@@ -1,25 +1,58 @@
 """``bonsai calibrate``: calibrated scores and a threshold for a trained model, as a new file."""
 
 import argparse
-import json
-import sys
 from typing import Any
 
-from bonsai_xmc._model.thresholds import resolve
+from .parser import add_data, add_model, add_output, add_prediction_parameters
 
-from . import models
-from .io import STANDARD, Inputs, check_output, save_model
-from .report import calibration_of, in_bytes, table
-from .rows import labelled_rows
+SUMMARY = "calibrate the scores of a model, and choose its threshold"
+EXAMPLES = (
+    "bonsai calibrate model.bonsai dev.csv -o calibrated.bonsai",
+    "bonsai calibrate model.bonsai dev.csv --method none --threshold precision=0.8 -o careful.bonsai",
+)
+COMMON = ("output", "method", "groups", "threshold", "json", "quiet")
 
 
-def objective(text: str) -> Any:
+def _objective(text: str) -> Any:
     """``micro_f1``, ``f1_at_5`` or ``precision=0.8``, as `choose_threshold` takes them."""
     name, sign, value = text.partition("=")
     return (name, float(value)) if sign else text
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_model(parser)
+    add_data(parser, "DEV", "dev")
+    add_output(parser, "OUT")
+    add(
+        "--method",
+        choices=("isotonic", "platt", "none"),
+        default="isotonic",
+        help="isotonic regression, or logistic regression of the log score; none: choose the threshold alone "
+        "(default: isotonic)",
+    )
+    add(
+        "--groups",
+        choices=("none", "frequency"),
+        default="none",
+        help="one map for all labels, or one for each of head, torso and tail labels (default: none)",
+    )
+    add(
+        "--threshold",
+        type=_objective,
+        metavar="micro_f1|f1_at_5|precision=X",
+        help="what the threshold of the model is chosen for (default: micro_f1)",
+    )
+    add_prediction_parameters(parser)
+
+
 def run(args: argparse.Namespace) -> None:
+    from bonsai_xmc._model.thresholds import resolve
+
+    from . import models, source
+    from .io import Inputs, check_output, save_model
+    from .report import calibration_of, in_bytes, show, table
+
     inputs = Inputs(args.model, args.data, args.labels)
     check_output(args.output, inputs.files(args.split))
     inputs.hold(args.data)  # it is read twice
@@ -28,27 +61,19 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--groups needs a --method of calibration")
     if args.method != "none":
         groups = None if args.groups == "none" else args.groups
-        model = model.calibrate(*labelled_rows(args, model, inputs), method=args.method, groups=groups)
+        rows = source.for_model(args, model, inputs).labelled()
+        model = model.calibrate(*rows, method=args.method, groups=groups)
     if args.method == "none" or args.threshold is not None:
         # with the method none, of the scores that the model has: calibrated ones, if it was before
-        given = labelled_rows(args, model, inputs)
-        model.classifier_.threshold = model.choose_threshold(*given, args.threshold or "micro_f1")
+        rows = source.for_model(args, model, inputs).labelled()
+        model.classifier_.threshold = model.choose_threshold(*rows, args.threshold or "micro_f1")
     size = save_model(model, args.output)
-    if args.quiet and not args.json:
-        return
-    out = sys.stderr if args.output == STANDARD else sys.stdout
     threshold = resolve(model.classifier_.threshold, model)
-    found = {"model": args.output, "bytes": size, "calibration": model.calibration_, "threshold": threshold}
-    if args.json:
-        print(json.dumps(found, indent=2), file=out)
-        return
+    aim = args.threshold or "micro_f1"
+    facts = {"model": args.output, "bytes": size, "calibration": model.calibration_, "threshold": threshold}
     rows = [
         *calibration_of(model.calibration_),
-        ("threshold", f"{threshold:g}, for {_told(args.threshold)}"),
+        ("threshold", f"{threshold:g}, for {aim if isinstance(aim, str) else f'{aim[0]} {aim[1]:g}'}"),
         ("model", f"{args.output}, {in_bytes(size)}"),
     ]
-    print(table(rows), file=out)
-
-
-def _told(given: Any) -> str:
-    return "micro_f1" if given is None else given if isinstance(given, str) else f"{given[0]} {given[1]:g}"
+    show(args, facts, table(rows))

@@ -1,14 +1,22 @@
 """``bonsai demo``: from texts to suggestions, on generated texts."""
 
 import argparse
-import contextlib
-import io
-import json
 
-from bonsai_xmc import _demo
+SUMMARY = "train, evaluate, predict and explain on generated texts"
+EXAMPLES = ("bonsai demo", "bonsai demo --json")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """It has none of its own."""
 
 
 def run(args: argparse.Namespace) -> None:
+    import contextlib
+    import io
+    import json
+
+    from bonsai_xmc import _demo
+
     silent = args.json or args.quiet
     with contextlib.redirect_stdout(io.StringIO()) if silent else contextlib.nullcontext():
         report = _demo.main(verbose=not silent)

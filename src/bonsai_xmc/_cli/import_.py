@@ -1,15 +1,38 @@
 """``bonsai import``: models of other libraries become ours."""
 
 import argparse
-import json
-import os
 
-from bonsai_xmc.compat._omikuji_files import is_omikuji, load_omikuji
+from .parser import add_output
 
-from .io import check_output, save_model
+SUMMARY = "convert a model of omikuji 0.5"
+EXAMPLES = (
+    "bonsai import omikuji-model -o imported.bonsai",
+    "bonsai import omikuji-model --label-names names.txt --quantise -o small.bonsai",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="FOLDER", help="folder that omikuji wrote, with settings.json and tree0.cbor")
+    add_output(parser)
+    add(
+        "--n-labels",
+        type=int,
+        metavar="N",
+        help="number of labels (default: the largest label + 1, if the trees have enough of them)",
+    )
+    add("--label-names", metavar="FILE", help="names of the labels, one on each line")
+    add("--quantise", action="store_true", help="weights of 8 bits instead of 16: half the size")
 
 
 def run(args: argparse.Namespace) -> None:
+    import os
+
+    from bonsai_xmc.compat._omikuji_files import is_omikuji, load_omikuji
+
+    from .io import check_output, save_model
+    from .report import in_bytes, show
+
     if not os.path.isdir(args.model):
         raise ValueError(f"{args.model} is not a folder; a model of omikuji is one")
     if not is_omikuji(args.model):
@@ -22,17 +45,16 @@ def run(args: argparse.Namespace) -> None:
     model = load_omikuji(args.model, args.n_labels, names, args.quantise)
     before = sum(entry.stat().st_size for entry in os.scandir(args.model) if entry.is_file())
     size = save_model(model, args.output)
-    report = {
+    facts = {
         "trees": len(model.trees_),
         "labels": len(model.classes_),
         "features": model.n_features_in_,
         "bytes before": before,
         "bytes": size,
     }
-    if args.json:
-        print(json.dumps(report, indent=2))
-    elif not args.quiet and args.output != "-":
-        print(
-            f"{report['trees']} trees, {report['labels']:,} labels, {report['features']:,} features: "
-            f"{before / 1e6:,.1f} MB became {size / 1e6:,.1f} MB"
-        )
+    show(
+        args,
+        facts,
+        f"{facts['trees']} trees, {facts['labels']:,} labels, {facts['features']:,} features: "
+        f"{in_bytes(before)} became {in_bytes(size)}",
+    )

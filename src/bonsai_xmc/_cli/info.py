@@ -4,11 +4,24 @@ import argparse
 import json
 import os
 
-from .io import Inputs
-from .report import describe, rows_of, table, tuning_of
+from .parser import add_model
+
+SUMMARY = "describe a model"
+EXAMPLES = ("bonsai info model.bonsai", "bonsai info model.bonsai --verify --json")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--verify", action="store_true", help="check all checksums and the contents")
+    parser.add_argument(
+        "--tree", action="store_true", help="show the levels of the trees; with --json all nodes"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
+    from .io import Inputs
+    from .report import describe, rows_of, table, tuning_of
+
     inputs = Inputs(args.model)
     model = inputs.model(args.model, verify=args.verify)
     size = os.path.getsize(args.model) if os.path.isfile(args.model) else len(inputs.source(args.model).data)

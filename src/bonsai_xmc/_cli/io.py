@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bonsai_xmc import FormatError
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
 from bonsai_xmc._estimators.base import LabelRanker
@@ -26,10 +25,6 @@ from bonsai_xmc.datasets._reading import Expected, Options, Rows, mapped_rows, r
 
 STANDARD = "-"  # standard input or output
 _STANDARD_INPUT = "standard input"
-
-
-class UsageError(ValueError):
-    """A command that is wrong in itself; exit code 2."""
 
 
 class Inputs:
@@ -80,18 +75,25 @@ class Inputs:
         if not _is_regular(path):
             self.source(path)
 
-    def model(self, path: str, **options: Any) -> LabelRanker:
-        """A model; one that comes through a pipe lies in a file while it is read."""
+    @contextlib.contextmanager
+    def file(self, path: str) -> Iterator[str]:
+        """A file that can be opened by its name: what comes through a pipe lies in one for that time."""
         if _is_regular(path):
-            return load(path, **options)
+            yield path
+            return
         source = self.source(path)
         with tempfile.NamedTemporaryFile() as file:
             file.write(source.data)
             file.flush()
             try:
-                return load(file.name, mmap=False, **options)
+                yield file.name
             except ValueError as error:
-                raise FormatError(str(error).replace(file.name, source.name)) from error
+                raise ValueError(str(error).replace(file.name, source.name)) from error
+
+    def model(self, path: str, **options: Any) -> LabelRanker:
+        """A trained model."""
+        with self.file(path) as name:
+            return load(name, **({} if name == path else {"mmap": False}), **options)
 
     def documents(self, path: str, format: str, options: DocumentOptions) -> Documents:
         """A stream of documents; of a pipe that has been read already, those that it held."""
@@ -102,14 +104,15 @@ class Inputs:
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
         """Features and labels of the arguments DATA and LABELS."""
-        return self._rows(args, args.data, args.labels, args.split, expected)
+        return self._rows(args, args.data, args.labels, args.split or args.usual_split, expected)
 
     def features(self, args: argparse.Namespace, expected: Expected) -> Any:
         """Features of the argument DATA; labels are ignored."""
         if self._is_matrix(args.data):
             source, options = self.source(args.data), _options(args)
             return read_matrix(source, "feature", options.base, expected.n_features, expected)[0]
-        return self._rows(args, args.data, None, args.split, expected._replace(n_labels=None)).X
+        split = args.split or args.usual_split
+        return self._rows(args, args.data, None, split, expected._replace(n_labels=None)).X
 
     def labels(self, args: argparse.Namespace, path: str, split: str, expected: Expected) -> Any:
         """Labels from a file of their own, or from one with features, which are ignored."""
@@ -140,7 +143,8 @@ class Inputs:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    return Options(args.format, args.base, args.label_base)
+    base = "auto" if args.base is None else args.base
+    return Options(args.format, base, args.label_base or 0)
 
 
 def _is_regular(path: str) -> bool:

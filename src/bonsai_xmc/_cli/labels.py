@@ -5,18 +5,54 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bonsai_xmc import TextBonsai
-from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._model.labels import keys_of
+from .parser import LABELS, add_model, add_parameter
 
-from .io import Inputs, check_output, save_model, writing
-from .label_lists import lines_of, marked, words_of
-from .report import count, in_bytes
+SUMMARY = "list the labels of a model, or write a model with other labels"
+EXAMPLES = (
+    "bonsai labels model.bonsai",
+    "bonsai labels model.bonsai --rename bricks brickwork --merge heat heating -o new.bonsai",
+)
 
 _EDITS = ("restrict", "drop", "rename", "merge", "add")
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_model(parser)
+    add("-o", "--output", metavar="NEW", help="model file to write; -: standard output")
+    add("--list", action="store_true", help="print label, name and training rows of each label (default)")
+    add("--restrict", nargs="+", metavar=LABELS, help="keep only these labels; @FILE: one on each line")
+    add("--drop", nargs="+", metavar=LABELS, help="drop these labels")
+    add(
+        "--rename",
+        nargs="+",
+        action="append",
+        metavar="OLD NEW|@FILE",
+        help="rename a label; may be repeated; @FILE: lines OLD<TAB>NEW",
+    )
+    add(
+        "--merge",
+        nargs="+",
+        action="append",
+        metavar="INTO LABEL|@FILE",
+        help="make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
+        "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge, "
+        "add",
+    )
+    add(
+        "--add",
+        metavar="FILE",
+        help="add labels that are known by their texts alone (models of texts): lines "
+        "id<TAB>name<TAB>text|text, or JSON objects; labels that the model has stay as they are",
+    )
+    add_parameter(parser, "n_jobs")
+
+
 def run(args: argparse.Namespace) -> None:
+    from . import models
+    from .io import Inputs, check_output, save_model, writing
+    from .report import count, in_bytes, show
+
     inputs = Inputs(args.model, args.add)
     edits = [name for name in _EDITS if getattr(args, name)]
     if edits and args.output is None:
@@ -26,9 +62,7 @@ def run(args: argparse.Namespace) -> None:
             f"-o {args.output}: there is nothing to change; see --drop, --rename, --merge, --add"
         )
     check_output(args.output, inputs.files())
-    model = inputs.model(args.model)
-    if hasattr(args, "n_jobs"):
-        model.classifier_.set_params(n_jobs=args.n_jobs)
+    model = models.load(args, inputs)
     if not edits:
         with writing(None) as file:
             file.writelines(line.encode() + b"\n" for line in _listed(model, args.json))
@@ -36,15 +70,17 @@ def run(args: argparse.Namespace) -> None:
     before = len(model.classes_)
     model = _edited(args, model)
     size = save_model(model, args.output)
-    report = {"labels before": before, "labels": len(model.classes_), "bytes": size}
-    if args.json and args.output != "-":
-        print(json.dumps(report, indent=2))
-    elif not args.quiet and args.output != "-":
-        print(f"{args.output}: {count(report['labels'], 'label')} instead of {before:,}, {in_bytes(size)}")
+    facts = {"labels before": before, "labels": len(model.classes_), "bytes": size}
+    text = f"{args.output}: {count(facts['labels'], 'label')} instead of {before:,}, {in_bytes(size)}"
+    show(args, facts, text)
 
 
-def _edited(args: argparse.Namespace, model: LabelRanker) -> LabelRanker:
+def _edited(args: argparse.Namespace, model: Any) -> Any:
     """In the order of _EDITS."""
+    from bonsai_xmc._model.labels import keys_of
+
+    from .models import marked, words_of
+
     if args.restrict:
         model = model.restrict(marked(model, args.restrict, "--restrict"))
     if args.drop:
@@ -57,31 +93,26 @@ def _edited(args: argparse.Namespace, model: LabelRanker) -> LabelRanker:
         old = keys_of(model.fitted_, [pair[0] for pair in pairs], "--rename")
         if len(set(old)) < len(old):
             raise ValueError(f"--rename: {next(o for o in old if old.count(o) > 1)!r} is given twice")
-        model = model.rename(dict(zip(old, _new_keys(model, pairs), strict=True)))
+        new = [pair[1] for pair in pairs]
+        # all labels of a model of integers may get names
+        all_named = len(new) == len(model.classes_) and not all(map(str.isdigit, new))
+        if model.fitted_.labels.named or not all_named:
+            new = keys_of(model.fitted_, new, "--rename")
+        model = model.rename(dict(zip(old, new, strict=True)))
     for into, *labels in _groups(args.merge or [], "--merge"):
         key, *keys = keys_of(model.fitted_, [into, *labels], "--merge")
         model = model.merge(keys, into=key)
     if args.add:
-        if not isinstance(model, TextBonsai):
+        if not hasattr(model, "add_labels"):
             raise ValueError(f"--add needs a model of texts, but {args.model} is a model of matrices")
         model = model.add_labels(args.add)
     return model
 
 
-def _new_keys(model: LabelRanker, pairs: Sequence[Sequence[str]]) -> list[Any]:
-    """New labels; all labels of a model of integers may get names."""
-    new = [pair[1] for pair in pairs]
-    if (
-        not model.fitted_.labels.named
-        and len(pairs) == len(model.classes_)
-        and not all(map(str.isdigit, new))
-    ):
-        return new
-    return keys_of(model.fitted_, new, "--rename")
-
-
 def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[str]]:
     """The arguments of each option; @FILE stands for one option with each line."""
+    from .models import lines_of
+
     for group in given:
         if len(group) == 1 and group[0].startswith("@"):
             yield from lines_of(group[0][1:])
@@ -91,16 +122,15 @@ def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[st
             yield group
 
 
-def _listed(model: LabelRanker, as_json: bool) -> Iterator[str]:
-    """label<TAB>training rows, or – if they are not known<TAB>name"""
+def _listed(model: Any, as_json: bool) -> Iterator[str]:
+    """label<TAB>name<TAB>training rows, or – if they are not known: a file of names for --label-names."""
     clean = str.maketrans("\t\r\n", "   ")
     names = model.fitted_.labels.names or [""] * len(model.classes_)
     labels = model.classes_.tolist()
     counts = [None] * len(labels) if model.fitted_.imported else model.label_counts_.tolist()
     for label, n_rows, name in zip(labels, counts, names, strict=True):
         if as_json:
-            named = {"name": name} if name else {}
-            yield json.dumps({"label": label, **named, "rows": n_rows}, ensure_ascii=False)
+            yield json.dumps({"label": label, "name": name, "rows": n_rows}, ensure_ascii=False)
         else:
-            cells = [str(label), "–" if n_rows is None else str(n_rows), *([name] if name else [])]
+            cells = [str(label), name, "–" if n_rows is None else str(n_rows)]
             yield "\t".join(cell.translate(clean) for cell in cells)

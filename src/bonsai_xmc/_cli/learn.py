@@ -1,32 +1,45 @@
 """``bonsai learn``: a model that has learnt from further rows, as a new file."""
 
 import argparse
-import json
-import sys
 from typing import Any
 
-from bonsai_xmc import TextBonsai
-from bonsai_xmc._training.learn import check_can_learn
+from .parser import add_data, add_model, add_output, add_parameter
 
-from . import models
-from .io import STANDARD, Inputs, check_output, save_model
-from .report import count, in_bytes
-from .rows import labelled_rows
+SUMMARY = "go on training a model with further rows"
+EXAMPLES = (
+    "bonsai learn model.bonsai corrected.csv -o new.bonsai",
+    "bonsai learn model.bonsai corrected.csv -o new.bonsai --json",
+)
+COMMON = ("output", "n_jobs", "json", "quiet")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_model(parser, help="model file, trained with --keep-rows")
+    add_data(parser, "NEW", "trn")
+    add_output(parser, "OUT")
+    add_parameter(parser, "n_jobs")
 
 
 def run(args: argparse.Namespace) -> None:
+    from bonsai_xmc._training.learn import check_can_learn
+
+    from . import models, source
+    from .io import Inputs, check_output, save_model
+    from .report import count, in_bytes, show
+
     inputs = Inputs(args.model, args.data, args.labels)
     check_output(args.output, inputs.files(args.split))
     model = models.load(args, inputs)
     check_can_learn(model.fitted_)  # before anything is read
-    X, Y = labelled_rows(args, model, inputs, new_labels=True)
-    if isinstance(model, TextBonsai):
+    rows = source.for_model(args, model, inputs, new_labels=True)
+    X, Y = rows.labelled()
+    if isinstance(rows, source.Texts):
         X = list(X)  # labels are complete when all texts are read
     learnt = model.learn(X, Y, progress=args.progress)
     size = save_model(learnt, args.output)
     kept = learnt.fitted_.rows
     assert kept is not None
-    report: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "model": args.output,
         "bytes": size,
         "rows": learnt.n_rows_fit_,
@@ -35,13 +48,10 @@ def run(args: argparse.Namespace) -> None:
         "new labels": len(learnt.classes_) - len(model.classes_),
         "bytes of kept rows": kept.n_bytes,
     }
-    out = sys.stderr if args.output == STANDARD else sys.stdout
-    if args.json:
-        print(json.dumps(report, indent=2), file=out)
-    elif not args.quiet:
-        print(
-            f"{args.output}: {count(report['new rows'], 'row')} more, {report['rows']:,} in all; "
-            f"{count(report['new labels'], 'new label')}, {report['labels']:,} in all; {in_bytes(size)}, "
-            f"{in_bytes(kept.n_bytes)} of them rows",
-            file=out,
-        )
+    show(
+        args,
+        facts,
+        f"{args.output}: {count(facts['new rows'], 'row')} more, {facts['rows']:,} in all; "
+        f"{count(facts['new labels'], 'new label')}, {facts['labels']:,} in all; {in_bytes(size)}, "
+        f"{in_bytes(kept.n_bytes)} of them rows",
+    )

@@ -1,91 +1,71 @@
 """``bonsai predict``: the best labels of each row."""
 
 import argparse
-import io
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any
 
-from bonsai_xmc import TextBonsai
-from bonsai_xmc._base.sniff import extension
-from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc.metrics._files import format_lines
+from bonsai_xmc._base.params import PARAMETERS
 
-from . import models, predict_texts
-from .io import Inputs, UsageError, check_output, writing
+from .parser import LABELS, add_data, add_model, add_prediction_parameters
+
+SUMMARY = "find the best labels of a text, or of each row of a file"
+EXAMPLES = (
+    'bonsai predict model.bonsai "Thermal insulation of old brick houses" -k 3',
+    "bonsai predict model.bonsai documents.csv --threshold auto -o labels.csv",
+)
+COMMON = (
+    "k", "output", "output_format", "threshold", "restrict", "exclude", "label_names", "text", "json",
+    "quiet",
+)  # fmt: skip
+#: table: for people; jsonl, csv and tsv: for programs; xc: as in the Extreme Classification Repository.
+OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "xc")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_model(parser)
+    add_data(parser, "INPUT", "tst", labels=False)
+    add("-k", type=int, default=5, help="labels for each row, if the model has as many (default: 5)")
+    add("-o", "--output", metavar="OUT", help="file to write (default: -, standard output)")
+    add(
+        "--output-format",
+        choices=OUTPUT_FORMATS,
+        help="what to write (default: by the name of OUT: .jsonl, .csv, .tsv, or .txt for numbers of labels "
+        "as in the Extreme Classification Repository; otherwise a table for a text and on a terminal, JSON "
+        "lines for documents, xc for matrices)",
+    )
+    add(
+        "--threshold",
+        **PARAMETERS["threshold"].rule.options,
+        help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
+    )
+    # one value each: with several, the text that follows would be one of them
+    add(
+        "--restrict",
+        action="append",
+        metavar=LABELS,
+        help="find only this label; may be repeated; @FILE: one on each line (default: all)",
+    )
+    add("--exclude", action="append", metavar=LABELS, help="do not find this label; likewise")
+    add(
+        "--label-names",
+        metavar="FILE",
+        help="names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those of "
+        "the model)",
+    )
+    add_prediction_parameters(parser)
 
 
 def run(args: argparse.Namespace) -> None:
+    from . import models, predictions, source
+    from .io import Inputs, check_output, writing
+
     inputs = Inputs(args.model, args.data, args.label_names)
     check_output(args.output, inputs.files(args.split))
     model = models.load(args, inputs)
-    if isinstance(model, TextBonsai):
-        return predict_texts.run(args, model, inputs)
-    models.check_no_document_options(args)
-    names = _label_names(args, model, inputs)
-    named = names is not None and (args.names or args.label_names is not None)
-    _check_extension(args.output, "jsonl" if args.json else "tsv" if named else "txt")
-    X = inputs.features(args, models.expected(args, model))
-    n_labels = len(model.classes_)
-    ids, scores = models.top_k(args, model, X, min(args.k, n_labels))
-    lines: Iterator[bytes]
-    if args.json:
-        lines = _json_lines(ids, scores, names)
-    elif names is not None and named:
-        lines = _tsv_lines(ids, scores, names)
-    else:
-        lines = format_lines(ids, scores, n_labels)
+    rows = source.for_model(args, model, inputs, labels=False)
+    kind = "matrix" if isinstance(rows, source.Matrices) else "documents" if rows.text is None else "text"
+    format = predictions.format_of(args, kind)
+    names = predictions.names_of(model, inputs, args.label_names)
+    ranked = models.rank(args, model, rows, args.k)
+    lines = predictions.lines_of(format, ranked, names, kind != "text", args.threshold is not None)
     with writing(args.output) as file:
         file.writelines(lines)
-
-
-def _check_extension(path: str | None, written: str) -> None:
-    """Refuse a name that promises another format than the one of the output."""
-    end = extension(path or "")
-    if end in (".csv", ".tsv", ".jsonl", ".ndjson") and end != f".{written}":
-        raise UsageError(
-            f"-o {path}: predictions of a model of matrices are scores (.txt), with --names a .tsv file, "
-            "with --json a .jsonl file"
-        )
-
-
-def _label_names(args: argparse.Namespace, model: LabelRanker, inputs: Inputs) -> Sequence[str] | None:
-    if args.label_names is None and (model.fitted_.labels.named or model.fitted_.labels.keyed):
-        return [str(label) for label in model.classes_]
-    if args.label_names is None and args.names:
-        raise ValueError(
-            f"{args.model} has no label names; give a file with one on each line as --label-names"
-        )
-    if args.label_names is None:
-        return None
-    source = inputs.source(args.label_names)
-    try:
-        names = io.TextIOWrapper(io.BytesIO(source.data), "utf-8").read().removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{source.name} is not UTF-8 text: {error}") from error
-    if len(names) < len(model.classes_):
-        raise ValueError(
-            f"{source.name} has {len(names):,} names, but {args.model} {len(model.classes_):,} labels"
-        )
-    return names
-
-
-def _rows(ids: Any, scores: Any, names: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
-    for labels, values in zip(ids.tolist(), scores.tolist(), strict=True):
-        pairs = [(label, value) for label, value in zip(labels, values, strict=True) if label >= 0]
-        if names is None:
-            yield [{"label": label, "score": value} for label, value in pairs]
-        else:
-            yield [{"label": label, "name": names[label], "score": value} for label, value in pairs]
-
-
-def _json_lines(ids: Any, scores: Any, names: Sequence[str] | None) -> Iterator[bytes]:
-    for row in _rows(ids, scores, names):
-        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
-
-
-def _tsv_lines(ids: Any, scores: Any, names: Sequence[str]) -> Iterator[bytes]:
-    clean = str.maketrans("\t\r\n", "   ")
-    for row in _rows(ids, scores, names):
-        cells = (f"{entry['name'].translate(clean)}\t{entry['score']:.6g}" for entry in row)
-        yield "\t".join(cells).encode() + b"\n"

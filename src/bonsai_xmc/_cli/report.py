@@ -1,5 +1,8 @@
-"""What a model is, in words and numbers."""
+"""What a model is, in words and numbers; and how a verb says what it has done."""
 
+import argparse
+import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -196,6 +199,15 @@ def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
 def _size(tree: dict[str, int]) -> str:
     nodes, leaves = count(tree["nodes"], "node"), count(tree["leaves"], "leaf", "leaves")
     return f"{nodes}, {leaves}, depth {tree['depth']}"
+
+
+def show(args: argparse.Namespace, facts: dict[str, Any], text: str) -> None:
+    """Print what a verb has done, as JSON or as text: not where the model itself is written."""
+    out = sys.stderr if args.output == "-" else sys.stdout
+    if args.json:
+        print(json.dumps(facts, indent=2), file=out)
+    elif not args.quiet:
+        print(text, file=out)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -3,10 +3,45 @@
 import argparse
 import os
 import sys
-from dataclasses import fields
 
-OPTIONS = ("host", "port", "workers", "max_body", "max_texts", "max_requests", "timeout", "rate")
-KEY = "BONSAI_API_KEY"
+from .parser import add_parameter
+
+SUMMARY = "serve models of texts over HTTP, with a page to try them"
+EXAMPLES = (
+    "bonsai serve model.bonsai",
+    "bonsai serve model.bonsai other.bonsai --port 8080 --workers 2",
+)
+
+_KEY = "BONSAI_API_KEY"
+_SETTINGS = ("host", "port", "workers", "max_body", "max_texts", "max_requests", "timeout", "rate", "n_jobs")
+
+
+def _port(text: str) -> int:
+    if not 0 <= int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port; ports lie from 0 to 65535")
+    return int(text)
+
+
+_port.__name__ = "port"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("models", metavar="MODEL", nargs="+", help="model files of texts; each is served under its file name")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine alone)")
+    add("--port", type=_port, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
+    add("--workers", type=int, default=1, metavar="N", help="processes, which share the models (default: 1)")
+    add(
+        "--api-key-file",
+        metavar="FILE",
+        help=f"file with a key that clients must send (default: {_KEY})",
+    )
+    add("--max-body", type=int, metavar="N", help="maximum size of a request in bytes (default: 10000000)")
+    add("--max-texts", type=int, metavar="N", help="maximum number of texts in a request (default: 1000)")
+    add("--max-requests", type=int, metavar="N", help="requests in progress in a process (default: 512)")
+    add("--timeout", type=float, metavar="X", help="time limit of a request in seconds (default: 30)")
+    add("--rate", type=float, metavar="X", help="requests a second of each client (default: no limit)")
+    add_parameter(parser, "n_jobs", "all, shared by the processes")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -15,11 +50,7 @@ def run(args: argparse.Namespace) -> None:
         from bonsai_xmc._server.supervisor import Supervisor
     except ImportError as error:
         raise ImportError(f"bonsai serve needs {error.name}: pip install 'bonsai-xmc[serve]'") from error
-    known = {field.name for field in fields(Settings)}
-    chosen = {
-        name: getattr(args, name) for name in (*OPTIONS, "n_jobs") if getattr(args, name, None) is not None
-    }
-    assert chosen.keys() <= known
+    chosen = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name, None) is not None}
     for name, value in chosen.items():
         least = 0.01 if name in ("rate", "timeout") else 1
         if name not in ("host", "port") and not least <= value < 2**53:  # which NaN is not
@@ -34,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
 def _key(path: str | None) -> str | None:
     """The key from a file or from the environment: options are seen by all users of a machine."""
     if path is None:
-        return os.environ.get(KEY) or None
+        return os.environ.get(_KEY) or None
     with open(path, encoding="utf-8") as file:
         key = file.read().strip()
     if not key:

@@ -1,110 +1,158 @@
 """``bonsai train``: a file of rows becomes a model."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from bonsai_xmc import Bonsai, LabelTree, TextBonsai
-from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, check_params
-from bonsai_xmc._base.progress import ProgressBar
-from bonsai_xmc._estimators.text import TEXT_PARAMS
-from bonsai_xmc._text.blocks import params_from_json
-from bonsai_xmc.datasets import read_label_names, read_label_texts
-from bonsai_xmc.datasets._npz import read_npy
-from bonsai_xmc.datasets._reading import Expected, read_matrix
+from bonsai_xmc._base.hints import did_you_mean
+from bonsai_xmc._base.params import (
+    CLASSIFIERS,
+    PARAMETERS,
+    PREDICTION,
+    PRESETS,
+    RUN,
+    TEXT_PARAMETERS,
+    TEXTS,
+    TREES,
+    check_params,
+)
 
-from . import train_texts
-from .io import STANDARD, Inputs, check_output, save_model
-from .report import describe, in_bytes, rows_of, table, tuning_of
-from .runner import runner_of
-from .texts import holds_documents
+from .parser import add_data, add_output, add_parameter
 
-_REPRESENTATIONS = ("input", "output", "joint")
+SUMMARY = "train a model on documents or matrices, and write it to a file"
+EXAMPLES = (
+    "bonsai train documents.csv -o model.bonsai",
+    "bonsai train documents.csv --text title,abstract --labels subjects --keep-rows -o model.bonsai",
+)
+COMMON = (
+    "output", "text", "label_field", "label_names", "label_texts", "preset", "params", "keep_rows", "n_jobs",
+    "quiet",
+)  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add_data(parser, "TRAIN", "trn", sizes=True)
+    add_output(parser)
+    add("--preset", choices=PRESETS, help="parameters of a method of the paper (default: the best model)")
+    add(
+        "--params",
+        metavar="FILE",
+        help="JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden "
+        "by options",
+    )
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        help="folder for finished units of work: after a crash or an interrupt, the same command continues",
+    )
+    add(
+        "--max-memory",
+        metavar="SIZE",
+        default="auto",
+        help="bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
+        "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
+    )
+    add(
+        "--ray",
+        metavar="auto|ADDRESS|local",
+        help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
+    )
+    groups = {group.title: group for group in parser._action_groups}
+    for name in (CLASSIFIERS, TREES, PREDICTION, RUN):
+        groups[name] = parser.add_argument_group(name)
+    add = groups[TEXTS].add_argument
+    add(
+        "--label-names",
+        metavar="FILE",
+        help="names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
+    )
+    add(
+        "--label-texts",
+        metavar="FILE",
+        help="names, synonyms and descriptions of labels, a prior for their classifiers, so that labels "
+        "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
+    )
+    add(
+        "--tune",
+        action="store_true",
+        help="search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
+        "on samples of at most 16,000 rows",
+    )
+    for name in TEXT_PARAMETERS:
+        add_parameter(groups[TEXTS], name)
+    for name in dict.fromkeys(["classifiers", "search", *PARAMETERS]):  # the choice of the method first
+        add_parameter(groups[PARAMETERS[name].group], name)
 
 
 def run(args: argparse.Namespace) -> None:
+    from . import source
+    from .io import STANDARD, Inputs, check_output, save_model
+    from .report import describe, rows_of, show, table, tuning_of
+
+    begin = time.perf_counter()
     given = given_parameters(args)
-    own = [args.params, args.label_names, args.label_texts]
-    inputs = Inputs(args.data, args.labels, *own, *_files_of(given))
+    files = args.params, args.label_names, args.label_texts, _tree_file(given), _vector_file(given)
+    inputs = Inputs(args.data, args.labels, *files)
     check_output(args.output, inputs.files(args.split))
-    # where the model itself is the output, reports go elsewhere
     out = sys.stderr if args.output == STANDARD else sys.stdout
-    begin = time.perf_counter()
-    train = _on_documents if holds_documents(args, inputs) else _on_features
-    model, report = train(args, given, inputs, out)
-    fitted = time.perf_counter()
-    size = save_model(model, args.output)
-    seconds = {"reading": report.pop("reading"), **model.timings_, "saving": time.perf_counter() - fitted}
-    seconds["total"] = time.perf_counter() - begin
-    report = describe(args.output, size, model) | {"seconds": seconds} | report
-    if args.json:
-        print(json.dumps(report, indent=2), file=out)
-    elif not args.quiet:
-        times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
-        print(table([*rows_of(report), *tuning_of(report), *times]), file=out)
-
-
-def _on_features(
-    args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
-) -> tuple[Bonsai, dict[str, Any]]:
-    for name in (
-        "label_separator",
-        "label_names",
-        "label_texts",
-        "strict",
-        "max_line",
-        "tune",
-        *(n for n in TEXT_PARAMETERS if n in given),
-    ):
-        if getattr(args, name, None):
-            raise ValueError(f"--{name.replace('_', '-')} is for documents, but {args.data} holds features")
-    model = estimator(args.preset, given, inputs)
-    begin = time.perf_counter()
-    rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
-    reading = time.perf_counter() - begin
+    names, texts = _label_files(args, inputs)
+    rows = source.for_training(args, inputs)
+    model: Any
+    if isinstance(rows, source.Texts):
+        model = _text_estimator(args, given | texts, rows, inputs)
+        assert rows.documents is not None
+        if not args.quiet and not args.json and rows.documents.fields:
+            documents = rows.documents
+            said = f"texts from {', '.join(documents.fields)}; labels from {documents.label_field}"
+            print(said, flush=True, file=out)
+    else:
+        if names is not None:
+            raise ValueError(f"--label-names is for documents, but {args.data} holds features")
+        model = estimator(args.preset, given, inputs)
     estimate: dict[str, Any] = {}
-    options = _options(args, model, estimate, out)
-    with runner_of(args) as runner:
-        model.fit(rows.X, rows.Y, runner=runner, **options)
-    return model._with(replace(model.fitted_, id_base=rows.id_base)), {
-        "reading": reading,
-        "estimate": estimate,
-    }
-
-
-def _on_documents(
-    args: argparse.Namespace, given: dict[str, Any], inputs: Inputs, out: TextIO
-) -> tuple[TextBonsai, dict[str, Any]]:
-    names = None if args.label_names is None else read_label_names(args.label_names)
-    documents = train_texts.open_training(args, inputs)
-    if "fields" not in given or args.text or args.tune:
-        given = given | {"fields": train_texts.fields_of(args, documents)}
-    if args.label_texts is not None:
-        given = given | {"label_texts": read_label_texts(args.label_texts)}
-    texts = {name: given.pop(name) for name in (*TEXT_PARAMS, "label_texts") if name in given}
-    model = TextBonsai(**texts, classifier=estimator(args.preset, given, inputs))
-    if not args.quiet and not args.json and documents.fields:
-        said = f"texts from {', '.join(documents.fields)}; labels from {documents.label_field}"
-        print(said, flush=True, file=out)
-    estimate: dict[str, Any] = {}
-    options = _options(args, model.classifier, estimate, out)
-    model, reading = train_texts.fit(args, model, documents, **options)
+    X, Y = rows.labelled()
+    with _runner(args, bool(given.get("verbose"))) as runner:
+        model.fit(X, Y, runner=runner, **_fit_options(args, estimate, out))
+    model = rows.remembered(model)
     if names is not None:
         model = model.name_labels(names)
-    return model, {"reading": reading, "estimate": estimate, "problems": documents.problems.counts}
+    fitted = time.perf_counter()
+    size = save_model(model, args.output)
+    seconds = {"reading": rows.seconds, **model.timings_, "saving": time.perf_counter() - fitted}
+    seconds["total"] = time.perf_counter() - begin
+    facts = describe(args.output, size, model) | {"seconds": seconds, "estimate": estimate}
+    if isinstance(rows, source.Texts):
+        facts["problems"] = rows.problems
+    times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
+    show(args, facts, table([*rows_of(facts), *tuning_of(facts), *times]))
 
 
-def _options(
-    args: argparse.Namespace, model: Bonsai, estimate: dict[str, Any], out: TextIO
-) -> dict[str, Any]:
-    """Options of `fit`. What training will need is noted in `estimate`, and printed."""
-    if model.verbose and not args.quiet:
+@contextlib.contextmanager
+def _runner(args: argparse.Namespace, verbose: bool) -> Any:
+    """A cluster, if one was asked for; otherwise the threads of this process."""
+    from bonsai_xmc._base.progress import ProgressBar
+
+    if verbose and not args.quiet:
         args.progress = ProgressBar()
+    if args.ray is None:
+        yield None
+        return
+    from bonsai_xmc.ray import RayRunner
+
+    status = args.progress.note if args.progress is not None else None
+    with RayRunner(args.ray, status=status) as runner:
+        yield runner
+
+
+def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -> dict[str, Any]:
+    """Options of `fit`. What training will need is noted in `estimate`, and printed."""
+    from .report import in_bytes
 
     def note(found: dict[str, Any]) -> None:
         estimate.update(found)
@@ -120,6 +168,20 @@ def _options(
     }
 
 
+def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] | None, dict[str, Any]]:
+    """Names and texts of labels, read before anything that takes longer."""
+    from bonsai_xmc.datasets import read_label_names, read_label_texts
+
+    names, texts = None, {}
+    if args.label_names is not None:
+        with inputs.file(args.label_names) as path:
+            names = read_label_names(path)
+    if args.label_texts is not None:
+        with inputs.file(args.label_texts) as path:
+            texts["label_texts"] = read_label_texts(path)
+    return names, texts
+
+
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The parameters of the parameter file and of the options, which win."""
     given = {} if args.params is None else _read_params(args.params)
@@ -127,29 +189,66 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     return given | {name: value for name, value in vars(args).items() if name in known}
 
 
-def estimator(preset: str | None, given: dict[str, Any], inputs: Inputs) -> Bonsai:
+def estimator(preset: str | None, given: dict[str, Any], inputs: Any) -> Any:
     """The estimator that a preset and parameters describe; trees and label vectors are read from files."""
-    if isinstance(given.get("tree"), str):
-        given = given | {"tree": LabelTree.from_json(Path(given["tree"]))}
-    for path in _vector_files(given):
+    from bonsai_xmc import Bonsai, LabelTree
+
+    if (path := _tree_file(given)) is not None:
+        given = given | {"tree": LabelTree.from_json(Path(path))}
+    if (path := _vector_file(given)) is not None:
         given = given | {"representation": _label_vectors(path, inputs)}
     model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
     check_params(model.get_params(deep=False))
     return model
 
 
-def _files_of(given: dict[str, Any]) -> list[str]:
-    tree = given.get("tree")
-    return ([tree] if isinstance(tree, str) else []) + _vector_files(given)
+def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, inputs: Any) -> Any:
+    """The same for documents: a reader of texts in front of it."""
+    from bonsai_xmc import TextBonsai
+
+    if args.text and not rows.documents.fields:
+        raise ValueError(
+            f"{args.data} is a file of {rows.documents.kind} and has no fields, so --text must not be given"
+        )
+    if "fields" not in given or args.text or args.tune:
+        given = given | {"fields": _fields_of(args, rows.documents.fields)}
+    of_texts = ("fields", *TEXT_PARAMETERS, "label_texts")
+    texts = {name: given[name] for name in of_texts if name in given}
+    rest = {name: value for name, value in given.items() if name not in of_texts}
+    return TextBonsai(**texts, classifier=estimator(args.preset, rest, inputs))
 
 
-def _vector_files(given: dict[str, Any]) -> list[str]:
+def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
+    """The parameter `fields`: weights as given; without any, the title is known by its name."""
+    from bonsai_xmc._text.blocks import is_title
+
+    weights = args.text or {}
+    weighted = any(weight is not None for weight in weights.values())
+    if args.tune and weighted:
+        raise ValueError("--tune searches for the weights of fields, so --text must not give any")
+    if args.tune:
+        return dict.fromkeys(fields, "auto") if fields else "auto"
+    if weighted and fields:
+        default = {name: 1.0 if is_title(name) else 0.0 for name in weights}
+        return {name: default[name] if weight is None else weight for name, weight in weights.items()}
+    return list(fields) or None
+
+
+def _tree_file(given: dict[str, Any]) -> str | None:
+    return given["tree"] if isinstance(given.get("tree"), str) else None
+
+
+def _vector_file(given: dict[str, Any]) -> str | None:
     """The file with label vectors, if the representation is one."""
     path = given.get("representation")
-    return [path] if isinstance(path, str) and path not in _REPRESENTATIONS and os.path.exists(path) else []
+    named = isinstance(path, str) and path not in ("input", "output", "joint")
+    return path if named and os.path.exists(path) else None
 
 
-def _label_vectors(path: str, inputs: Inputs) -> Any:
+def _label_vectors(path: str, inputs: Any) -> Any:
+    from bonsai_xmc.datasets._npz import read_npy
+    from bonsai_xmc.datasets._reading import read_matrix
+
     source = inputs.source(path)
     if source.kind != "npy":
         return read_matrix(source, "column")[0]
@@ -160,6 +259,8 @@ def _label_vectors(path: str, inputs: Inputs) -> Any:
 
 
 def _read_params(path: str) -> dict[str, Any]:
+    from bonsai_xmc._text.blocks import params_from_json
+
     try:
         with open(path, encoding="utf-8") as file:
             given = json.load(file)
@@ -167,8 +268,11 @@ def _read_params(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(given, dict):
         raise ValueError(f"{path} does not hold a JSON object of parameters")
+    if isinstance(given.get("params"), dict):  # a report of `bonsai info` or `bonsai train`
+        given = given["params"]
     known = ["fields", *TEXT_PARAMETERS, *PARAMETERS]
     for name in given:
         if name not in known:
-            raise ValueError(f"{path}: unknown parameter {name!r}; there are {', '.join(known)}")
+            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            raise ValueError(f"{path}: unknown parameter {name!r}{hint}")
     return params_from_json(given)

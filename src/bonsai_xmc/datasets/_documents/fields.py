@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bonsai_xmc._base.hints import did_you_mean
 from bonsai_xmc._data.rows import check_encodable
 from bonsai_xmc._text.blocks import is_title
 
@@ -61,7 +62,8 @@ def check_fields(fields: Sequence[str], sample: Sample, name: str) -> None:
     present = _all_fields(sample)
     for field in fields:
         if sample and field not in present:
-            raise ValueError(f"{name} has no field {field!r}. {_name_them(sample)}")
+            hint = did_you_mean(field, present) or f". {_name_them(sample)}"
+            raise ValueError(f"{name} has no field {field!r}{hint}")
 
 
 def _all_fields(sample: Sample) -> list[str]:

@@ -1,0 +1,306 @@
+"""The parser: verbs and their options, a short and a full help, and hints for what is misspelt."""
+
+import argparse
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from bonsai_xmc._base.hints import did_you_mean
+from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, TEXTS
+from bonsai_xmc._base.rules import integer
+
+#: The verbs, in the order of the help; each is a module here ("import" is import_).
+VERBS = (
+    "train", "evaluate", "predict", "explain", "serve", "calibrate", "learn", "labels", "info", "convert",
+    "import", "demo",
+)  # fmt: skip
+
+MATRICES = "matrices"
+LABELS = "LABEL|@FILE"  # what several options take
+#: Options that have an effect on documents alone, and on matrices alone, by the names of their values.
+OF_DOCUMENTS = {
+    "text": "--text", "label_field": "--labels", "label_separator": "--label-separator",
+    "strict": "--strict", "max_line": "--max-line",
+    "label_texts": "--label-texts", "tune": "--tune",
+} | {name: f"--{name.replace('_', '-')}" for name in TEXT_PARAMETERS}  # fmt: skip
+OF_MATRICES = {
+    "labels": "LABELS", "n_features": "--n-features", "n_labels": "--n-labels", "base": "--base",
+    "label_base": "--label-base", "split": "--split", "train": "--train",
+}  # fmt: skip
+
+_WAY = """\
+from a CSV file to a served model:
+  bonsai train documents.csv -o model.bonsai   find the columns of texts and labels, train, report
+  bonsai evaluate model.bonsai test.csv        measure the accuracy on documents with known labels
+  bonsai predict model.bonsai "a new text"     find labels for a text, or for a file of documents
+  bonsai serve model.bonsai                    a page to try it, and HTTP: pip install 'bonsai-xmc[serve]'
+
+`bonsai demo` shows all this on generated texts, `bonsai COMMAND --help` the options of a command.
+"""
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command; `verb` is its module, `progress` the bar that shows how far it is."""
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        verb = parser.verbs[args.command]
+        known = [option for action in verb._actions for option in action.option_strings]
+        hint = did_you_mean(unknown[0].partition("=")[0], known)
+        verb.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    args.progress = None
+    if sys.stderr.isatty() and not args.quiet:
+        from bonsai_xmc._base.progress import ProgressBar
+
+        args.progress = ProgressBar(lines=False)
+    return args
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with a short help, of the `common` options, and a full one."""
+
+    verbs: dict[str, "Parser"]
+    common: tuple[str, ...] | None = None  # names of values; None: all
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        hint = "" if wrong is None else did_you_mean(wrong[1], re.findall(r"[\w.+-]+", wrong[2]))
+        super().error(message + hint)
+
+    def format_help(self, everything: bool = False) -> str:
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in self._action_groups:
+            shown = [a for a in group._group_actions if everything or self._is_common(a)]
+            if shown:
+                formatter.start_section(group.title)
+                formatter.add_text(group.description)
+                formatter.add_arguments(shown)
+                formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _is_common(self, action: argparse.Action) -> bool:
+        return self.common is None or not action.option_strings or action.dest in (*self.common, "help")
+
+    def short_usage(self) -> str:
+        """The arguments that must be given."""
+        words = []
+        for action in self._actions:
+            if action.required and action.option_strings:
+                words.append(f"{action.option_strings[0]} {action.metavar}")
+            elif not action.option_strings:
+                words.append(
+                    {None: "{}", "?": "[{}]", "+": "{0} [{0} …]"}[action.nargs].format(action.metavar)
+                )
+        return f"{self.prog} {' '.join(words)} [options]"
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the default of each option."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, max_help_position=28, **options)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help or ""
+        if "(default" in text or action.required or not action.option_strings or action.dest == "help":
+            return text
+        return f"{text} (default: {'no' if action.const is True else 'none'})"
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: Any, *_: Any) -> None:
+        parser._print_message(parser.format_help(everything=True), sys.stdout)
+        parser.exit()
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: Any, *_: Any) -> None:
+        from bonsai_xmc import __version__
+
+        parser._print_message(f"bonsai-xmc {__version__}\n", sys.stdout)
+        parser.exit()
+
+
+def make_parser() -> Parser:
+    """The parser of the command ``bonsai``; its result has the name of the verb in `command`."""
+    parser = Parser(
+        prog="bonsai", description="Extreme multi-label classification: labels for texts.", epilog=_WAY
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, dest="help", help="print the version, and exit"
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=Parser, title="commands", prog="bonsai"
+    )
+    parser.usage = "bonsai COMMAND …"
+    parser.verbs = {}
+    for name in VERBS:
+        verb = importlib.import_module(f"bonsai_xmc._cli.{name}{'_' * (name == 'import')}")
+        command = commands.add_parser(
+            name,
+            help=verb.SUMMARY,
+            description=f"{verb.SUMMARY[0].upper()}{verb.SUMMARY[1:]}.",
+            epilog="examples:\n" + "\n".join(f"  {example}" for example in verb.EXAMPLES),
+        )
+        command.set_defaults(verb=verb)
+        command.common = getattr(verb, "COMMON", None)
+        verb.add_options(command)
+        command.add_argument("--json", action="store_true", help="print JSON")
+        command.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
+        if command.common is not None:
+            command.add_argument(
+                "--help-all", action=_HelpAll, nargs=0, dest="help", help="show all options, and exit"
+            )
+        command.usage = command.short_usage()
+        parser.verbs[name] = command
+    return parser
+
+
+# Options that several verbs have
+
+
+def add_model(parser: Any, metavar: str = "MODEL", help: str = "model file") -> None:
+    parser.add_argument("model", metavar=metavar, help=f"{help}; -: standard input")
+
+
+def add_output(parser: Any, metavar: str = "MODEL", help: str = "model file to write") -> None:
+    parser.add_argument("-o", "--output", metavar=metavar, required=True, help=f"{help}; -: standard output")
+
+
+def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False) -> None:
+    """The rows that a verb reads, and how: documents or matrices."""
+    add = parser.add_argument
+    what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
+    add(
+        "data",
+        metavar=name,
+        help=what + "documents (JSON lines, CSV, TSV, Parquet, or as for Annif, PECOS, LibMultiLabel, "
+        "fastText), or features in a format of the Extreme Classification Repository, svmlight or .npz; may "
+        "be compressed by gzip, bzip2 or xz; -: standard input",
+    )
+    if labels:
+        add("labels", metavar="LABELS", nargs="?", help=f"matrices: file with the labels, if {name} has none")
+    add(
+        "--format",
+        choices=FORMATS,
+        default="auto",
+        help="format of the file (default: auto, by its content and its name)",
+    )
+    _add_documents(parser.add_argument_group(TEXTS), labels)
+    add = parser.add_argument_group(MATRICES).add_argument
+    # a model knows the base of the svmlight file that it was trained on
+    fallback = "an error" if sizes else "as in the training file"
+    add(
+        "--base",
+        **integer(0, "auto").options | {"metavar": "0|1|auto"},
+        help="id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
+        f"{fallback})",
+    )
+    add("--label-base", type=int, metavar="0|1", help="id of the first label (default: 0)")
+    add("--split", metavar="NAME", help=f"part of a folder: trn, tst, … (default: {split})")
+    parser.set_defaults(usual_split=split)
+    if sizes:
+        add("--n-features", type=int, metavar="N", help=f"number of features, if {name} does not say it")
+        add("--n-labels", type=int, metavar="N", help=f"number of labels, if {name} does not say it")
+
+
+#: As `datasets.read_documents` and `datasets.load_xc` take them.
+FORMATS = (
+    "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "lines",
+    "xc", "split", "svmlight",
+)  # fmt: skip
+
+
+def _add_documents(group: Any, labels: bool) -> None:
+    """How documents are read; a model knows how its training file was."""
+    add = group.add_argument
+    add(
+        "--text",
+        type=_fields,
+        metavar="FIELD,…",
+        help="fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected, "
+        "or those of the model)",
+    )
+    if labels:
+        add(
+            "--labels",
+            dest="label_field",
+            metavar="FIELD",
+            help="field that holds the labels (default: detected)",
+        )
+        add(
+            "--label-separator",
+            metavar="TEXT",
+            help="separator of labels in a string, or one of the words space, none (default: detected)",
+        )
+    add("--strict", action="store_true", help="stop with an error at the first faulty row")
+    add(
+        "--max-line",
+        type=int,
+        metavar="BYTES",
+        help="maximum length of a line, or of a row of a CSV file; a longer one is an error "
+        "(default: 67108864)",
+    )
+
+
+def _fields(text: str) -> dict[str, float | None]:
+    """``title=0.7,abstract`` as names with weights; None: not given."""
+    fields: dict[str, float | None] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, weight = part.rpartition("=")
+        fields[name if sign else part] = float(weight) if sign else None
+    if not fields:
+        raise ValueError("no field")
+    return fields
+
+
+_fields.__name__ = "list of fields"
+
+
+def add_prediction_parameters(parser: Any) -> None:
+    for name in ("beam_size", "n_probe"):
+        add_parameter(parser, name, "as in the model")
+    add_parameter(parser, "n_jobs")
+
+
+def add_parameter(parser: Any, name: str, shown_default: str | None = None) -> None:
+    """An option for a parameter. If it is not given, it does not appear in the result at all."""
+    parameter = TEXT_PARAMETERS[name] if name in TEXT_PARAMETERS else PARAMETERS[name]
+    words = {True: "yes", False: "no", None: "none"}
+    default = parameter.default
+    shown = words[default] if default is None or isinstance(default, bool) else default
+    parser.add_argument(
+        f"--{name.replace('_', '-')}",
+        dest=name,
+        default=argparse.SUPPRESS,
+        help=f"{parameter.help} (default: {shown_default or shown})",
+        **parameter.rule.options,
+    )
+
+
+def given(args: argparse.Namespace, options: Iterable[str]) -> Iterator[str]:
+    """Those of the options, by the names of their values, that the command has."""
+    values = vars(args)
+    for name in options:
+        value = values.get(name)
+        if (value is not None and value is not False) or (name in values and name in TEXT_PARAMETERS):
+            yield name
+
+
+def refuse(args: argparse.Namespace, options: dict[str, str], why: str) -> None:
+    """Raise ValueError if the command has one of the options: it would have no effect."""
+    for name in given(args, options):
+        raise ValueError(f"{options[name]} is for {why}")

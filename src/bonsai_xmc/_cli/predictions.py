@@ -1,0 +1,209 @@
+"""Predictions as files and tables, written by ``predict`` and read by ``evaluate``."""
+
+import argparse
+import csv
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bonsai_xmc._base.sniff import extension, sniff
+from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc.datasets import Document, read_label_names
+from bonsai_xmc.datasets._documents.formats import READERS
+from bonsai_xmc.datasets._documents.problems import Problems
+from bonsai_xmc.datasets._reading import read_matrix
+from bonsai_xmc.metrics._files import format_lines, parse_lines
+
+from . import UsageError
+from .io import Inputs
+from .models import Ranked
+
+_BY_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "xc"}
+_COLUMNS = ("row", "id", "rank", "label", "name", "score")
+_TABLE = "columns row, label and score"
+_READ = {"jsonl": '{"row": 1, "labels": [{"label": …, "score": …}]}', "csv": _TABLE, "tsv": _TABLE}
+_BLANKS = str.maketrans("\t\r\n", "   ")
+
+
+class Names(NamedTuple):
+    """What labels are called: themselves, and by a name, "" where there is none."""
+
+    labels: Any
+    names: Sequence[str]
+
+    def label(self, i: int) -> str:
+        return str(self.labels[i])
+
+    def name(self, i: int) -> str:
+        return self.names[i] if self.names else ""
+
+
+def names_of(model: LabelRanker, inputs: Inputs, path: str | None) -> Names:
+    """The names of the labels: those of a file, or else those that the model has."""
+    labels = model.classes_
+    if path is None:
+        return Names(labels, model.fitted_.labels.names)
+    with inputs.file(path) as file:
+        known = read_label_names(file)
+    names = [known.get(str(label), "") for label in labels.tolist()]
+    if not any(names):
+        raise ValueError(f"{inputs.name(path)} has no name for any label of the model")
+    return Names(labels, names)
+
+
+def format_of(args: argparse.Namespace, source: str) -> str:
+    """What to write; `source`: "text", "documents" or "matrix"."""
+    if args.output_format is not None:
+        return str(args.output_format)
+    if args.json:
+        return "jsonl"
+    usual = "xc" if source == "matrix" and args.label_names is None else "jsonl"
+    if args.output is None or args.output == "-":
+        on_screen = source == "text" or (usual == "jsonl" and sys.stdout.isatty())
+        return "table" if on_screen else usual
+    end = extension(args.output)
+    if end and end not in _BY_EXTENSION:
+        known = ", ".join(_BY_EXTENSION)
+        raise UsageError(f"-o {args.output}: a name ends with {known}, or give --output-format")
+    return _BY_EXTENSION.get(end, usual)
+
+
+def lines_of(
+    format: str, ranked: Iterator[Ranked], names: Names, headings: bool, least: bool
+) -> Iterator[bytes]:
+    """The predictions as lines. `headings`: of several rows; `least`: labels had to reach a threshold."""
+    if format == "xc":
+        return _xc_lines(list(ranked), len(names.labels))
+    rows = _rows(ranked)
+    if format == "table":
+        lines = _table_lines(rows, names, headings, least)
+    elif format == "jsonl":
+        lines = _json_lines(rows, names)
+    else:
+        lines = (_csv_line if format == "csv" else _tsv_line)(_cells(rows, names))
+    # texts and ids may hold halves of surrogate pairs
+    return (line.encode(errors="replace") + b"\n" for line in lines)
+
+
+_Row = tuple[int, Document | None, list[tuple[int, float]]]  # its number, its document, its labels
+
+
+def _rows(ranked: Iterator[Ranked]) -> Iterator[_Row]:
+    for (_, _, rows, documents), ids, scores in ranked:
+        for i, (row, of_row, values) in enumerate(zip(rows, ids.tolist(), scores.tolist(), strict=True)):
+            found = [(label, score) for label, score in zip(of_row, values, strict=True) if label >= 0]
+            yield row, None if documents is None else documents[i], found
+
+
+def _table_lines(rows: Iterator[_Row], names: Names, headings: bool, least: bool) -> Iterator[str]:
+    columns = shutil.get_terminal_size().columns
+    for row, document, found in rows:
+        if headings:
+            yield _heading(row, document)[: columns - 1]
+        if not found:
+            known = "no score reaches the threshold" if least else "none of its words is known"
+            yield f"  no label: {known}"
+        width = max((len(names.label(i)) for i, _ in found), default=0)
+        for i, score in found:
+            yield f"  {score:.3f}  {names.label(i):<{width}}  {names.name(i)}".rstrip()
+        if headings:
+            yield ""
+
+
+def _heading(row: int, document: Document | None) -> str:
+    if document is None:
+        return f"row {row}"
+    text = document.text if isinstance(document.text, str) else " ".join(document.text.values())
+    return " ".join([document.id or f"row {row}", *text[:500].split()])
+
+
+def _json_lines(rows: Iterator[_Row], names: Names) -> Iterator[str]:
+    for row, document, found in rows:
+        labels = []
+        for i, score in found:
+            name = {"name": names.name(i)} if names.name(i) else {}
+            labels.append({"label": names.label(i), **name, "score": float(f"{score:.6g}")})
+        where = {} if document is None or document.id is None else {"id": document.id}
+        yield json.dumps({"row": row, **where, "labels": labels}, ensure_ascii=False)
+
+
+def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
+    """A line for each label; of a row without any, one without a label."""
+    yield list(_COLUMNS)
+    for row, document, found in rows:
+        where = [str(row), "" if document is None else document.id or ""]
+        for rank, (i, score) in enumerate(found, 1):
+            yield [*where, str(rank), names.label(i), names.name(i), f"{score:.6g}"]
+        if not found:
+            yield [*where, "", "", "", ""]
+
+
+def _csv_line(rows: Iterator[list[str]]) -> Iterator[str]:
+    for cells in rows:
+        line = io.StringIO()
+        csv.writer(line).writerow(cells)  # its own line end makes it quote cells that hold one
+        yield line.getvalue().removesuffix("\r\n")
+
+
+def _tsv_line(rows: Iterator[list[str]]) -> Iterator[str]:
+    for cells in rows:
+        yield "\t".join(_quoted(cell.translate(_BLANKS)) for cell in cells)
+
+
+def _quoted(cell: str) -> str:
+    """As the reader of TSV takes it: quotes around a whole cell are not part of it."""
+    inside = len(cell) >= 2 and cell[0] == cell[-1] == '"'
+    return '"' + cell.replace('"', '""') + '"' if inside else cell
+
+
+def _xc_lines(ranked: list[Ranked], n_labels: int) -> Iterator[bytes]:
+    width = min((part.ids.shape[1] for part in ranked), default=1)
+    ids = np.concatenate([np.empty((0, width), np.int32), *(part.ids for part in ranked)])
+    scores = np.concatenate([np.empty((0, width), np.float32), *(part.scores for part in ranked)])
+    return format_lines(ids, scores, n_labels)
+
+
+# Reading
+
+
+def kind_of(inputs: Inputs, path: str) -> str:
+    """What a file is that may be a model or predictions: "model", "labels", "columns", or something else.
+
+    "labels": predictions with labels, by rows. "columns": numbers of labels, as files of the Extreme
+    Classification Repository have them.
+    """
+    if os.path.isdir(path):
+        return "model"
+    kind = sniff(inputs.beginning(path), path, ("row", "label"))
+    return "labels" if kind in _READ else "columns" if kind in ("matrix", "npz") else kind
+
+
+def read_columns(inputs: Inputs, path: str) -> Any:
+    """Predictions as `metrics.evaluate` takes them."""
+    source = inputs.source(path)
+    if source.kind == "npz":
+        return read_matrix(source, "column")[0]
+    return parse_lines(io.BytesIO(source.data), source.name)
+
+
+def read_labels(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
+    """Labels and their scores, best first, by the row that they belong to; 0 where there is no score."""
+    name, kind = inputs.name(path), sniff(inputs.beginning(path), path, ("row", "label"))
+    found: dict[int, list[tuple[str, float]]] = {}
+    for number, record in READERS[kind](io.BytesIO(inputs.source(path).data), Problems(name, strict=True)):
+        try:
+            row: Any = record
+            entries = row["labels"] if kind == "jsonl" else [row] if row["label"] else []
+            scored = [(str(entry["label"]), float(entry.get("score") or 0.0)) for entry in entries]
+            found.setdefault(int(row["row"]), []).extend(scored)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{name}, line {number}: not a prediction as `bonsai predict` writes it ({_READ[kind]})"
+            ) from error
+    return found

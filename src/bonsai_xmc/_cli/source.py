@@ -1,0 +1,265 @@
+"""Documents and matrices: two sources of one stream of rows, labels and keys."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from bonsai_xmc import TextBonsai
+from bonsai_xmc._base.sniff import DOCUMENTS, KNOWN_EXTENSIONS
+from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc.datasets import Document, Documents
+from bonsai_xmc.datasets._documents import FORMATS
+from bonsai_xmc.datasets._documents import Options as DocumentOptions
+from bonsai_xmc.datasets._documents.fields import LIST
+from bonsai_xmc.datasets._documents.problems import MAX_LINE
+from bonsai_xmc.datasets._reading import Expected
+
+from .io import STANDARD, Inputs
+from .parser import OF_DOCUMENTS, OF_MATRICES, refuse
+
+CHUNK = 4096  # documents that are predicted at a time
+_PROSE = 3  # words in the first line, which no file of features has
+
+
+class Part(NamedTuple):
+    """Some rows: features or texts, as the model takes them, and labels, as a matrix or as lists."""
+
+    X: Any
+    Y: Any
+    rows: Sequence[int]  # their numbers from 1: the line of a document, the row of a matrix
+    documents: list[Document] | None  # None: rows of a matrix
+
+
+class Matrices:
+    """Rows of a matrix; all of them are one part."""
+
+    problems: dict[str, int] = {}  # noqa: RUF012 (never changed)
+
+    def __init__(
+        self, name: str, X: Any, Y: Any = None, id_base: int | None = None, seconds: float = 0
+    ) -> None:
+        self.name, self.seconds = name, seconds
+        self._X, self._Y, self._id_base = X, Y, id_base
+
+    def parts(self) -> Iterator[Part]:
+        yield Part(self._X, self._Y, range(1, self._X.shape[0] + 1), None)
+
+    def labelled(self) -> tuple[Any, Any]:
+        """All rows and labels."""
+        return self._X, self._Y
+
+    def row(self, number: int | None) -> Any:
+        """One row, by default the first."""
+        number, n_rows = number or 1, self._X.shape[0]
+        if number > n_rows:
+            raise ValueError(f"--row is {number}, but {self.name} has {n_rows:,} rows")
+        return self._X[[number - 1]]
+
+    def remembered(self, model: Any) -> Any:
+        """The model, which from now on knows how ids are counted in the file that it was trained on."""
+        return model._with(replace(model.fitted_, id_base=self._id_base))
+
+
+class Texts:
+    """Documents, read as a stream, in parts."""
+
+    def __init__(
+        self,
+        documents: Documents | None,
+        fields: Sequence[str],
+        more: Sequence[str] = (),
+        text: str | None = None,
+    ) -> None:
+        """`fields`: those that the model reads; without any, the texts of a document are joined, but for
+        those of `more` fields. `text`: a text that was given instead of a file.
+        """
+        self.documents, self.text, self.seconds = documents, text, 0.0
+        self._fields, self._more = fields, more
+        self.name = "the text" if documents is None else documents.name
+
+    @property
+    def problems(self) -> dict[str, int]:
+        return {} if self.documents is None else self.documents.problems.counts
+
+    def __iter__(self) -> Iterator[Document]:
+        """The documents; what was faulty about them is reported at the end."""
+        if self.documents is None:
+            yield Document(1, None, self.text or "", [])
+            return
+        iterator = iter(self.documents)
+        begin = time.perf_counter()
+        while (document := next(iterator, None)) is not None:
+            self.seconds += time.perf_counter() - begin
+            yield document
+            begin = time.perf_counter()
+        self.seconds += time.perf_counter() - begin
+        for line in self.documents.problems.report():
+            print(f"bonsai: warning: {line}", file=sys.stderr)
+
+    def parts(self) -> Iterator[Part]:
+        iterator = iter(self)
+        while chunk := list(islice(iterator, CHUNK)):
+            labels = [document.labels for document in chunk]
+            yield Part([self.read(d) for d in chunk], labels, [d.line for d in chunk], chunk)
+
+    def labelled(self) -> tuple[Iterator[Any], list[list[str]]]:
+        """Texts as a stream, and their labels: a list that is complete when the texts have been read."""
+        labels: list[list[str]] = []
+
+        def texts() -> Iterator[Any]:
+            for document in self:
+                labels.append(document.labels)
+                yield self.read(document)
+            if not labels:
+                raise ValueError(f"{self.name} holds no document with text and labels")
+
+        return texts(), labels
+
+    def read(self, document: Document) -> Any:
+        """The text of a document as the model takes it: a record, or a string if it has no fields."""
+        if isinstance(document.text, str) or self._fields:
+            return document.text
+        return " ".join(text for field, text in document.text.items() if text and field not in self._more)
+
+    def row(self, number: int | None) -> Any:
+        """The document at a line, by default the first."""
+        if self.text is not None and number is not None:
+            raise ValueError("--row is for files, but a text was given")
+        line = 0
+        for document in self:
+            line = document.line
+            if number is None or line == number:
+                return self.read(document)
+            if line > number:
+                break
+        if number is None:
+            raise ValueError(f"{self.name} holds no document")
+        near = "the next one is at" if line > number else "the last one is at"
+        raise ValueError(
+            f"--row is {number}, but {self.name} has no document at this line; {near} line {line}"
+        )
+
+    def remembered(self, model: Any) -> Any:
+        """The model, which from now on knows the field and the separator of the labels."""
+        documents, text = self.documents, model.fitted_.text
+        assert documents is not None
+        source = {"labels": documents.label_field, "separator": documents.separator}
+        text = replace(text, source=source if documents.fields else {})
+        return model._with(replace(model.fitted_, text=text))
+
+
+Source = Texts | Matrices
+
+
+def for_training(args: argparse.Namespace, inputs: Inputs) -> Source:
+    """The rows of the argument DATA, whatever they are."""
+    if holds_documents(args, inputs):
+        return documents_of(args, inputs)
+    refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
+    begin = time.perf_counter()
+    rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
+    return Matrices(inputs.name(args.data), *rows, seconds=time.perf_counter() - begin)
+
+
+def for_model(
+    args: argparse.Namespace,
+    model: LabelRanker,
+    inputs: Inputs,
+    *,
+    labels: bool = True,
+    new_labels: bool = False,
+    more: Sequence[str] = (),
+) -> Source:
+    """The rows of the argument DATA, as the model takes them; documents as its training file was read.
+
+    `labels`: only rows with labels. `new_labels`: some may be unknown to the model. `more`: names of fields
+    that the text of a document holds, too.
+    """
+    if isinstance(model, TextBonsai):
+        text = model.fitted_.text
+        assert text is not None
+        if not labels and not is_file(args.data):
+            refuse(args, OF_MATRICES, "matrices, but a text was given")
+            return Texts(None, text.plan.fields, text=args.data)
+        fields = text.plan.fields or tuple(args.text or ())
+        fields = (*fields, *(name for name in more if name not in fields))
+        texts = documents_of(args, inputs, fields, text.source, labels)
+        assert texts.documents is not None
+        return Texts(texts.documents, text.plan.fields, more)
+    refuse(args, OF_DOCUMENTS, f"documents, but {args.model} is a model of matrices")
+    if more:
+        raise ValueError(f"--by is for documents, but {args.model} is a model of matrices")
+    expected = Expected(model.n_features_in_, len(model.classes_), model.fitted_.id_base, args.model)
+    name = inputs.name(args.data)
+    if not labels:
+        return Matrices(name, inputs.features(args, expected))
+    if new_labels and not model.fitted_.labels.named and not model.fitted_.labels.keyed:
+        expected = expected._replace(n_labels=None)
+    return Matrices(name, *inputs.rows(args, expected))
+
+
+def documents_of(
+    args: argparse.Namespace,
+    inputs: Inputs,
+    fields: Sequence[str] = (),
+    source: Any = None,
+    complete: bool = True,
+) -> Texts:
+    """The documents of the argument DATA; `source` says how labels were written in the training file."""
+    if getattr(args, "labels", None) is not None:
+        raise ValueError(
+            f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
+            f"of the labels: --labels {args.labels}"
+        )
+    refuse(args, OF_MATRICES, f"matrices, but {inputs.name(args.data)} holds documents")
+    separator = (source or {}).get("separator")
+    if separator == LIST:  # the training file had lists, which need none; another one may have strings
+        separator = None
+    options = DocumentOptions(
+        tuple(fields) or tuple(args.text or ()),
+        getattr(args, "label_field", None) or (source or {}).get("labels"),
+        getattr(args, "label_separator", None) or "auto",
+        complete,
+        args.strict,
+        MAX_LINE if args.max_line is None else args.max_line,
+        separator or "auto",
+    )
+    documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
+    return Texts(documents, documents.fields)
+
+
+def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
+    """Whether the argument DATA is a file of documents, and not of features."""
+    if args.format != "auto":
+        return args.format in FORMATS
+    if args.text is not None or args.label_field is not None:
+        return True
+    if os.path.isdir(args.data):
+        return False
+    kind = inputs.kind(args.data)
+    prose = kind in ("xc", "svmlight") and _begins_with_words(inputs.beginning(args.data))
+    return kind in DOCUMENTS or prose
+
+
+def _begins_with_words(beginning: bytes) -> bool:
+    """Whether a file is prose, so that a message about documents helps more than one about features."""
+    words = beginning.partition(b"\n")[0].decode(errors="replace").split()
+    return sum(word.isalpha() for word in words) >= _PROSE
+
+
+def is_file(argument: str) -> bool:
+    """Whether an argument names a file; otherwise it is a text."""
+    if argument == STANDARD or os.path.exists(argument):
+        return True
+    path = argument.startswith(("/", "./", "../")) and len(argument.split()) == 1
+    if path or argument.lower().endswith(KNOWN_EXTENSIONS):
+        raise FileNotFoundError(
+            f"there is no file {argument!r}; if it is a text, pass it on standard input: "
+            "echo TEXT | bonsai predict MODEL -"
+        )
+    return False
