@@ -290,7 +290,7 @@ def test_of_texts_from_python_the_command_line_and_the_server(texts, folder, bon
     assert TextBonsai.load(folder / "out.bonsai").suggest(texts.texts_test, 5) == ours
     lines = bonsai("predict", "out.bonsai", "dev.jsonl", "--json").splitlines()
     told = [[(e["label"], e["score"]) for e in json.loads(line)["labels"]] for line in lines]
-    assert told == [[(label, round(score, 6)) for label, score in row] for row in ours]
+    assert told == [[(label, float(f"{score:.6g}")) for label, score in row] for row in ours]
     served = Served.load(str(folder / "out.bonsai"), 1)
     assert [[score for _, score in row] for row in rows_of(served.rank(texts.texts_test, 5))] == [
         [score for _, score in row] for row in ours

@@ -107,7 +107,7 @@ def test_standard_input(bonsai, tmp_path, folder, stdin):
     stdin(predictions.encode())
     assert bonsai("evaluate", "-", "test.txt", "--train", "train.txt") == expected
     stdin("".join(f"label {i}\n" for i in range(40)).encode())
-    assert "label 3\t" in bonsai("predict", "model.bonsai", "test.txt", "--label-names", "-")
+    assert '"name": "label 3"' in bonsai("predict", "model.bonsai", "test.txt", "--label-names", "-")
 
 
 def test_standard_output(folder, capfdbinary, monkeypatch):

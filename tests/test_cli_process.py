@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, _cli, datasets
+from bonsai_xmc._cli import io
 from bonsai_xmc._modelfile import container
 from helpers import error_of, says
 
@@ -49,6 +50,7 @@ def broken(tmp_path, folder):
     (tmp_path / "mixed.json").write_text("[[0], 1]")
     (tmp_path / "latin").write_bytes("grün\n".encode("latin-1"))
     (tmp_path / "few").write_text("one\n")
+    (tmp_path / "other").write_text("x\tone\n")
     (tmp_path / "empty.npy").write_bytes(b"")
     (tmp_path / "wide.txt").write_text("1 500\n499:1\n")
     return tmp_path
@@ -69,7 +71,7 @@ def broken(tmp_path, folder):
         ("train train.txt -o {0}/m --params {0}/list.json", "list.json does not hold a JSON object"),
         (
             "train train.txt -o {0}/m --params {0}/unknown.json",
-            "unknown.json: unknown parameter 'brunching'; there",
+            "unknown.json: unknown parameter 'brunching'; did you mean 'branching_factor'?",
         ),
         ("train train.txt -o {0}/m --params {0}/broken.json", "broken.json is not valid JSON"),
         ("train train.txt -o {0}/m --params {0}/wrong.json", "branching_factor is 'many', but must be"),
@@ -90,12 +92,8 @@ def broken(tmp_path, folder):
         ("predict model.bonsai missing.txt", "missing.txt: No such file or directory"),
         ("predict model.bonsai {0}/wide.txt", "wide.txt"),
         ("predict model.bonsai test.txt -k 0", "k is 0, but must be at least 1"),
-        ("predict model.bonsai test.txt --names", "model.bonsai has no label names"),
-        (
-            "predict model.bonsai test.txt --label-names {0}/few",
-            "few has 1 names, but model.bonsai 40 labels",
-        ),
-        ("predict model.bonsai test.txt --label-names {0}/latin", "latin is not UTF-8 text"),
+        ("predict model.bonsai test.txt --label-names {0}/other", "has no name for any label of the model"),
+        ("predict model.bonsai test.txt --label-names {0}/latin", "latin, line 1: not UTF-8"),
         ("predict model.bonsai tst_X_Xf.txt.gz --base 1", "tst_X_Xf.txt.gz: line 2"),
         ("predict model.bonsai test.txt -o {0}/no/p", "/no/p': there is no folder"),
         ("predict model.bonsai test.txt -o /dev/full", "No space left on device"),
@@ -139,7 +137,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
     def load(*_, **__):
         raise ValueError("first line\n  second line")
 
-    monkeypatch.setattr(Bonsai, "load", load)
+    monkeypatch.setattr(io, "load", load)
     assert error_of(bonsai, "info", "model.bonsai") == "first line second line"
 
 
@@ -285,11 +283,11 @@ def test_lack_of_memory_in_the_core_names_the_phase(bonsai, tmp_path, monkeypatc
         raise MemoryError("std::bad_alloc")
 
     from bonsai_xmc._base.progress import Phases
-    from bonsai_xmc._model.fitted import FittedModel
+    from bonsai_xmc._model.linear import LinearRanker
 
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(cli_data.X_train, cli_data.Y_train)
     with monkeypatch.context() as patch:
-        patch.setattr(FittedModel, "top_k", fail)
+        patch.setattr(LinearRanker, "top_k", fail)
         with says("not enough memory to predict the 7 best labels of these rows; predict fewer", MemoryError):
             model.top_k(cli_data.X_test, 7)
     phases = Phases(None)

@@ -235,7 +235,7 @@ def test_faulty_rows_keep_their_place_in_predictions(bonsai, faulty, model):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("train", "docs.jsonl.gz", "--text", "tilte"), "has no field 'tilte'. There are 'id', 'title'"),
+        (("train", "docs.jsonl.gz", "--text", "tilte"), "has no field 'tilte'; did you mean 'title'?"),
         (("train", "docs.jsonl.gz", "--labels", "tags"), "has no field 'tags'"),
         (("train", "docs.jsonl.gz", "subjects"), "to name the field of the labels: --labels subjects"),
         (("train", "lines.txt"), "not a file of documents in a known format"),

@@ -226,7 +226,7 @@ def test_what_omikuji_does_not_store_is_unknown(tmp_path, capsys):
     shown = json.loads(told("info", "--json").out)
     assert shown["rows"] is None and shown["labels_with_rows"] is None
     assert shown["params"].keys() <= {"beam_size", "n_probe", "threshold", "max_labels", "n_jobs", "verbose"}
-    assert told("labels", "--list").out.splitlines()[0] == "0\t–"
+    assert told("labels", "--list").out.splitlines()[0] == "0\t\t–"
 
     data = tmp_path / "data.txt"
     rows = [f"{i},{i + 1} " + " ".join(f"{f}:1" for f in range(i, i + 9)) for i in range(40)]

@@ -258,7 +258,7 @@ def test_command(bonsai):
     assert "kept rows" in bonsai("info", "old.bonsai")
     said = bonsai("learn", "old.bonsai", "new.jsonl", "-o", "new.bonsai")
     assert said.startswith("new.bonsai: 1 row more, 3 in all; 1 new label, 3 in all; ")
-    assert bonsai("labels", "new.bonsai") == "bricks\t1\nheat\t2\nantiques\t1\n"
+    assert bonsai("labels", "new.bonsai") == "bricks\t\t1\nheat\t\t2\nantiques\t\t1\n"
     report = json.loads(bonsai("learn", "old.bonsai", "new.jsonl", "-o", "new.bonsai", "--json"))
     assert (report["new rows"], report["new labels"]) == (1, 1)
     bonsai("train", "old.jsonl", *options, "-o", "none.bonsai")

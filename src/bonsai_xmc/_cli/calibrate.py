@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--groups needs a --method of calibration")
     if args.method != "none":
         groups = None if args.groups == "none" else args.groups
-        rows = source.for_model(args, model, inputs).labelled()
-        model = model.calibrate(*rows, method=args.method, groups=groups)
+        X, Y = source.for_model(args, model, inputs).labelled()
+        model = model.calibrate(X, Y, method=args.method, groups=groups)
     if args.method == "none" or args.threshold is not None:
         # with the method none, of the scores that the model has: calibrated ones, if it was before
-        rows = source.for_model(args, model, inputs).labelled()
-        model.classifier_.threshold = model.choose_threshold(*rows, args.threshold or "micro_f1")
+        X, Y = source.for_model(args, model, inputs).labelled()
+        model.classifier_.threshold = model.choose_threshold(X, Y, args.threshold or "micro_f1")
     size = save_model(model, args.output)
     threshold = resolve(model.classifier_.threshold, model)
     aim = args.threshold or "micro_f1"

@@ -17,7 +17,7 @@ from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
 from bonsai_xmc.metrics._definitions import METRICS
-from bonsai_xmc.metrics._ranked import by_score
+from bonsai_xmc.metrics._ranking import best_first
 
 from . import models, predictions, source
 from .io import Inputs, writing
@@ -156,8 +156,8 @@ def _of_predictions(
                 f"{inputs.name(args.data)}; are they those of another file?"
             )
         ranked = [[label for label, _ in found[row]] for row in truth]
-        known = {label for row in (*truth.values(), *ranked) for label in row}
-        return metrics.evaluate(list(truth.values()), ranked, k=_cutoffs(args, len(known)))
+        n_labels = len({label for row in (*truth.values(), *ranked) for label in row})
+        return metrics.evaluate(list(truth.values()), ranked, k=_cutoffs(args, n_labels))
     refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
     path = args.labels or args.data
     if kind == "columns":
@@ -190,24 +190,22 @@ def _labels_by_row(args: argparse.Namespace, inputs: Inputs, path: str) -> dict[
             "says what they mean"
         )
     classes = _classes_of(inputs, args.classes)
-    if sp.issparse(file):
-        entries = sp.coo_array(file)
-        row, label, score = entries.row, entries.col, entries.data
+    if isinstance(file, sp.csr_array):
+        entries = file.tocoo()
+        row, label, score = entries.row.astype(np.int64), entries.col, entries.data
     else:
         row, label, score = file.row, file.label, file.score
     if file.shape[1] != len(classes):
         raise ValueError(
             f"{inputs.name(path)} has {file.shape[1]:,} labels, but {args.classes} {len(classes):,}"
         )
-    ranked, order = by_score(row, label, score, file.shape[0])
     lines = [document.line for document in source.documents_of(args, inputs, complete=False)]
     if len(lines) != file.shape[0]:
         raise ValueError(f"{inputs.name(path)} has {file.shape[0]:,} rows, but {args.data} {len(lines):,}")
-    found: dict[int, list[tuple[str, float]]] = {line: [] for line in lines}
-    for i, of_row, value in zip(
-        ranked.row.tolist(), ranked.label.tolist(), score[order].tolist(), strict=True
-    ):
-        found[lines[i]].append((classes[of_row], value))
+    found: dict[int, list[tuple[str, float]]] = {}
+    ids, scores = best_first(row, label, score, len(lines))
+    for line, of_row, values in zip(lines, ids.tolist(), scores.tolist(), strict=True):
+        found[line] = [(classes[i], value) for i, value in zip(of_row, values, strict=True) if i >= 0]
     return found
 
 

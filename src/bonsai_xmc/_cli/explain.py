@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> None:
     labels = [label_id(row.fitted, label) for label in args.label]
     if not args.label and not args.why_not:
         labels = row.ids[: args.k]
-    explained = [row.explain(label) for label in labels]
-    refused = [why_not(row, label_id(row.fitted, label), args.k) for label in args.why_not]
+    explained: list[Any] = [row.explain(label) for label in labels]
+    refused: list[Any] = [why_not(row, label_id(row.fitted, label), args.k) for label in args.why_not]
     if args.html is not None:
         fragments = [answer.to_html() for answer in (*explained, *refused)]
         with writing(args.html) as file:

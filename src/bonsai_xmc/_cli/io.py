@@ -143,7 +143,7 @@ class Inputs:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    base = "auto" if args.base is None else args.base
+    base: Any = "auto" if args.base is None else args.base
     return Options(args.format, base, args.label_base or 0)
 
 

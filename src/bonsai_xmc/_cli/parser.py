@@ -101,9 +101,8 @@ class Parser(argparse.ArgumentParser):
             if action.required and action.option_strings:
                 words.append(f"{action.option_strings[0]} {action.metavar}")
             elif not action.option_strings:
-                words.append(
-                    {None: "{}", "?": "[{}]", "+": "{0} [{0} …]"}[action.nargs].format(action.metavar)
-                )
+                form = {"?": "[{}]", "+": "{0} [{0} …]"}.get(str(action.nargs), "{}")
+                words.append(form.format(action.metavar))
         return f"{self.prog} {' '.join(words)} [options]"
 
 

@@ -240,7 +240,7 @@ def _tree_file(given: dict[str, Any]) -> str | None:
 
 def _vector_file(given: dict[str, Any]) -> str | None:
     """The file with label vectors, if the representation is one."""
-    path = given.get("representation")
+    path: Any = given.get("representation")
     named = isinstance(path, str) and path not in ("input", "output", "joint")
     return path if named and os.path.exists(path) else None
 
