@@ -6,6 +6,7 @@ import sys
 from bonsai_xmc._base.progress import ProgressBar
 
 from . import experiments, known
+from .bench import Factory, RankedFile
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,9 +36,18 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         required=True,
         help="a known data set (eurlex57k, amazon-670k, …), a folder with training and test files, "
-        "TRAIN,TEST, or generated:SHAPE*FRACTION, data generated in the shape of a known set",
+        "TRAIN,TEST, or generated:SHAPE*FRACTION, data generated in the shape of a known set; NAME=… gives a "
+        "folder or files of your own a name",
     )
     add("-o", "--output", metavar="DIR", required=True, help="folder for numbers, figures and the report")
+    add("--systems", metavar="NAME", nargs="+", help="compare these systems alone (default: all)")
+    add(
+        "--ranked",
+        metavar="NAME=FILE",
+        nargs="+",
+        default=[],
+        help="rankings of the test rows by other systems: a file that `bonsai evaluate` reads",
+    )
     add("--seeds", type=int, metavar="N", help="seeds of each system (default: 5, quick 2)")
     add("--quick", action="store_true", help="two seeds")
     add("--n-jobs", type=int, metavar="N", help="threads (default: all)")
@@ -51,6 +61,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> object:
+    ranked = [(name, file) for name, _, file in (text.partition("=") for text in args.ranked)]
+    for name, file in ranked:
+        if not name or not file:
+            raise ValueError("--ranked takes NAME=FILE, such as ours=predictions.txt")
     return experiments.run(
         args.names,
         args.data,
@@ -58,9 +72,15 @@ def _run(args: argparse.Namespace) -> object:
         seeds=args.seeds,
         quick=args.quick,
         n_jobs=args.n_jobs,
+        only=args.systems,
+        systems={name: _reader(file) for name, file in ranked},
         report=lambda line: print(line, file=sys.stderr, flush=True),
         bar=ProgressBar(lines=False) if sys.stderr.isatty() else None,
     )
+
+
+def _reader(file: str) -> Factory:
+    return lambda seed: RankedFile(file)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from bonsai_xmc import Bonsai
 from . import plots, remarks
 from .bench import CUTOFFS, Bench, Factory, paper_depth, preset
 from .comparisons import Comparisons
-from .published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL
+from .published import COVERAGE, NAMES, OUTPUT_SPACE, PRECISION, TAIL, precision_of, tail_of
 from .results import (
     Experiment,
     Result,
@@ -71,7 +71,7 @@ def precision(bench: Bench) -> Result:
     return Result(
         _lines(runs, at("P", "nDCG")),
         [
-            measured_table("P@k in percent", runs, keys, paper, PRECISION.get(paper or "")),
+            measured_table("P@k in percent", runs, keys, paper, precision_of(paper)),
             compared.table(),
         ],
         [
@@ -89,7 +89,7 @@ def precision(bench: Bench) -> Result:
 def tail(bench: Bench) -> Result:
     """Figure 4."""
     runs, keys, paper = _measured(bench, bench.systems), at("PSP", "PSnDCG"), bench.source.reference
-    published = {name: (*psp, *ndcg) for name, (psp, ndcg) in TAIL.get(paper or "", {}).items()}
+    published = tail_of(paper)
     A, B = bench.source.propensity
     compared = all_pairs(runs, at("PSP"))
     by_group = Table(
@@ -118,7 +118,7 @@ def tail(bench: Bench) -> Result:
                 paper,
                 {n: v[:3] for n, v in published.items()},
             ),
-            measured_table("", runs, at("PSnDCG"), paper, {n: v[3:] for n, v in published.items()}),
+            measured_table("", runs, at("PSnDCG"), paper, {n: v[3:] for n, v in published.items() if v[3:]}),
             by_group,
             compared.table(),
         ],

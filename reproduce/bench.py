@@ -1,5 +1,6 @@
 """What all experiments share: data, systems, seeds, and measurements that are computed once and stored."""
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bonsai_xmc import Bonsai, metrics
+from bonsai_xmc import Bonsai, metrics, systems
 from bonsai_xmc._base.progress import ProgressBar
 
 from . import beam, published
@@ -31,11 +32,45 @@ class System(Protocol):
         """(ids, scores) of the k best labels of each row, best first, −1 where there are fewer."""
 
 
+class RankedFile:
+    """The rankings of another system, from a file with a line for each test row."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._ids, self._scores = metrics.read_predictions(path)
+
+    def fit(self, X: Any, Y: Any, /) -> "RankedFile":
+        return self
+
+    def top_k(self, X: Any, k: int, /) -> tuple[Any, Any]:
+        if X.shape[0] != len(self._ids):
+            raise ValueError(
+                f"{self.path} ranks {len(self._ids):,} rows, but there are {X.shape[0]:,} test rows"
+            )
+        return self._ids[:, :k], self._scores[:, :k]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What identifies it: its content."""
+        return {"digest": hashlib.sha256(self._ids.tobytes()).hexdigest()}
+
+
 #: Makes an unfitted system for a seed.
 Factory = Callable[[int], System]
 Systems = Mapping[str, Factory]
 
 PRESETS = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
+# Systems of the package beside presets: their kind, and parameters that make a variant of it.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fastxml": ("fastxml", {}),
+    "pfastxml": ("pfastrexml", {"alpha": 1.0}),
+    "pfastrexml": ("pfastrexml", {}),
+    "sleec": ("sleec", {}),
+    "leml": ("leml", {}),
+    "robustxml": ("robustxml", {}),
+    "pd-sparse": ("pd-sparse", {}),
+    "ppd-sparse": ("pd-sparse", {"variant": "ppd"}),
+    "proxml": ("proxml", {}),
+}
 
 
 def preset(name: str, **overrides: Any) -> Factory:
@@ -48,10 +83,25 @@ def paper_depth(paper: str | None) -> dict[str, Any]:
     return {"max_depth": 2} if paper in published.TWO_LEVELS else {}
 
 
-def paper_systems(paper: str | None) -> dict[str, Factory]:
-    """The presets with the paper's settings, which depend on the data set."""
+def paper_systems(paper: str | None, data: str = "") -> dict[str, Factory]:
+    """Return all systems: presets, the default model, and those that the paper compares Bonsai with.
+
+    Settings are those that were published for the data set.
+    """
     depth = paper_depth(paper)
-    return {name: preset(name, **depth if name.startswith("bonsai") else {}) for name in PRESETS}
+    made: dict[str, Factory] = {
+        name: preset(name, **depth if name.startswith("bonsai") else {}) for name in PRESETS
+    }
+    made["default"] = lambda seed: Bonsai(random_state=seed)
+    for name, (kind, variant) in VARIANTS.items():
+        if kind in systems.SYSTEMS:
+            settings = published.SETTINGS.get(kind, {}).get(data, {})
+            made[name] = _system(kind, variant | settings)
+    return made
+
+
+def _system(kind: str, params: Mapping[str, Any]) -> Factory:
+    return lambda seed: systems.system(kind)(**params, threshold=0.5, random_state=seed)
 
 
 @dataclass
@@ -107,7 +157,9 @@ class Bench:
 
     def seeds_of(self, factory: Factory) -> Sequence[int]:
         """The seeds to run: one-vs-rest has no random tree and needs one run only."""
-        return range(1 if getattr(factory(0), "max_depth", None) == 1 else self.seeds)
+        model = factory(0)
+        once = getattr(model, "max_depth", None) == 1 or isinstance(model, RankedFile)
+        return range(1 if once else self.seeds)
 
     def unit(
         self,
@@ -167,7 +219,7 @@ class Bench:
             "fit_s": fitted - begin,
             "fit_cpu_s": fitted_cpu - cpu,
             "predict_ms": 1000 * (predicted - fitted) / max(1, data.X_test.shape[0]),
-            "one_row_ms": _one_row_ms(model, data.X_test),
+            "one_row_ms": 0.0 if isinstance(model, RankedFile) else _one_row_ms(model, data.X_test),
             "threads": self.threads,
         }
         return result | (_forest_facts(model, data.Y_train) if isinstance(model, Bonsai) else {})

@@ -5,7 +5,7 @@ from typing import Any
 
 from . import plots
 from .accuracy import seeds_text
-from .bench import Bench
+from .bench import Bench, RankedFile
 from .results import Experiment, Result, Table, published_table, spread, title_of
 from .statistics import mean_and_sd
 
@@ -18,7 +18,11 @@ _PLACES = ("root", "inner", "leaves")
 
 def cost(bench: Bench) -> Result:
     """Section 4.6 and the abstract."""
-    runs = {name: bench.measure(name, factory, timed=True) for name, factory in bench.systems.items()}
+    runs = {
+        name: bench.measure(name, factory, timed=True)
+        for name, factory in bench.systems.items()
+        if not isinstance(factory(0), RankedFile)
+    }
     numbers = [
         {"system": name, "seed": seed, **{key: run[key] for key in _CLOCKS}}
         | {f"{phase}, s": seconds for phase, seconds in run.get("phases_s", {}).items()}

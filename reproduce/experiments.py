@@ -15,7 +15,7 @@ from bonsai_xmc._base.threads import threads_of
 
 from . import accuracy, cost, depth, labels, plots
 from . import source as sources
-from .bench import Bench, Systems, paper_systems
+from .bench import Bench, Factory, Systems, paper_systems
 from .report import write as write_report
 from .results import Experiment, Result, plural
 from .store import Store, write_json, write_text
@@ -41,6 +41,7 @@ def run(
     quick: bool = False,
     n_jobs: int | None = None,
     systems: Systems | None = None,
+    only: Iterable[str] | None = None,
     report: Callable[[str], None] = lambda line: None,
     bar: ProgressBar | None = None,
 ) -> Path:
@@ -55,7 +56,7 @@ def run(
         Names in ``EXPERIMENTS``, or "all".
     data : str or several
         A name that `known.load` knows, a folder, two files as ``"TRAIN,TEST"``, or
-        ``"generated:SHAPE*FRACTION"``.
+        ``"generated:SHAPE*FRACTION"``. ``"NAME=…"`` gives files or a folder a name.
     output : path
         Folder to write to; created if missing.
     seeds : int, optional
@@ -68,6 +69,8 @@ def run(
         Further systems to compare in precision, tail, coverage and time: anything with ``fit(X, Y)`` and
         ``top_k(X, k)``. A known name replaces that system. Results are stored under class and parameters
         (``get_params``), or under class and name if there are none.
+    only : several names, optional
+        Of our systems, compare these alone.
     report : callable
         Called with a line of text for each finished unit of work.
     bar : ProgressBar, optional
@@ -103,7 +106,7 @@ def run(
         source = sources.load(text)
         bench = Bench(
             source,
-            paper_systems(source.paper) | dict(systems or {}),
+            _compared(paper_systems(source.paper, source.name), only) | dict(systems or {}),
             seeds,
             store,
             threads,
@@ -118,6 +121,14 @@ def run(
             report(f"{text}  {name}  done")
     report(f"{store.computed} units of work computed, {store.reused} reused")
     return folder / "report.html"
+
+
+def _compared(systems: Systems, only: Iterable[str] | None) -> dict[str, Factory]:
+    wanted = list(systems) if only is None else list(only)
+    for name in wanted:
+        if name not in systems:
+            raise ValueError(f"system {name!r} is unknown, there are {', '.join(systems)}")
+    return {name: systems[name] for name in wanted}
 
 
 def _listed(value: str | Iterable[str]) -> list[str]:

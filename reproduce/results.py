@@ -24,6 +24,16 @@ TITLES = {
     "parabel": "Parabel",
     "parabel-o": "Parabel-o",
     "dismec": "DiSMEC",
+    "default": "Bonsai (default)",
+    "fastxml": "FastXML",
+    "pfastxml": "PfastXML",
+    "pfastrexml": "PfastreXML",
+    "sleec": "SLEEC",
+    "leml": "LEML",
+    "robustxml": "RobustXML (reconstruction)",
+    "pd-sparse": "PD-Sparse",
+    "ppd-sparse": "PPD-Sparse",
+    "proxml": "ProXML",
 }
 
 
@@ -170,7 +180,7 @@ def measured_table(
     rows = []
     for name in [*runs, *(name for name in published if name not in runs)]:
         ours = [spread([run["metrics"][key] for run in runs.get(name, ())]) for key in keys]
-        theirs = [printed(value) for value in published[name]] if name in published else ["–"] * len(keys)
+        theirs = [printed(value) for value in published.get(name, ())] or ["–"] * len(keys)
         rows.append([title_of(name), *ours, *(theirs if published else [])])
     return Table(title, columns, rows, note)
 

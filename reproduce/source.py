@@ -83,11 +83,19 @@ def canonical(text: str) -> str:
     """One way to write what users write in several: upper case in names, ``./`` and ``/`` around folders."""
     if text.lower() in known_names() or text.lower().startswith(_GENERATED):
         return text.lower()
-    return ",".join(os.path.normpath(path) for path in text.split(","))
+    name, named, text = _name_of(text)
+    return (f"{name}=" if named else "") + ",".join(os.path.normpath(path) for path in text.split(","))
+
+
+def _name_of(text: str) -> tuple[str, bool, str]:
+    """Return the name of the data, whether it was given, and what it stands for."""
+    name, given, rest = text.partition("=")
+    return (name, True, rest) if given and re.fullmatch(r"[\w.-]+", name) else (text, False, text)
 
 
 def check(text: str) -> None:
     """Raise a ValueError that lists the choices if `text` names no data; reads nothing."""
+    _, _, text = _name_of(text)
     if text.startswith(_GENERATED):
         _generated_shape(text)
     elif text in known_names():
@@ -106,6 +114,7 @@ def load(text: str) -> Source:
     """The data that `text` names; see `check` for what that can be."""
     text = canonical(text)
     check(text)
+    name, _, text = _name_of(text)
     paper, generated, origin = None, False, text
     if text.startswith(_GENERATED):
         shape, fraction = _generated_shape(text)
@@ -116,9 +125,9 @@ def load(text: str) -> Source:
         data = _from_files(text)
     if origin in published.NAMES:
         paper = origin
-    slug = re.sub(r"[^\w.-]+", "-", text).strip("-.")
+    slug = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     propensity = metrics.PROPENSITY.get(origin, (0.55, 1.5))
-    return Source(text, slug, data, data_digest(data), paper, generated, propensity)
+    return Source(name, slug, data, data_digest(data), paper, generated, propensity)
 
 
 def _generated_shape(text: str) -> tuple[str, float]:

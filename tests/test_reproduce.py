@@ -1,6 +1,7 @@
 """The paper's experiments: a small run of all, tests of differences, remarks, reuse, errors, statistics."""
 
 import csv
+import functools
 import json
 import math
 import re
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 import reproduce
 from reproduce import EXPERIMENTS, __main__, beam, depth, published, remarks, source, store
+from reproduce.bench import PRESETS, VARIANTS
 from reproduce.comparisons import Comparisons
 from reproduce.depth import branching_for
 from reproduce.statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, LabelTree, datasets
+from bonsai_xmc import Bonsai, LabelTree, datasets, metrics, systems
 from bonsai_xmc.datasets import Dataset
+from kinds import QUICK
 
 DATA = "generated:small*0.5"
 SLUG = "generated-small-0.5"
@@ -25,11 +28,15 @@ SMALL, SMALL_SLUG = "generated:small*0.4", "generated-small-0.4"
 TESTING = ["precision", "tail", "balance", "coverage", "depth", "output-space"]
 
 
+# Most tests need no more systems than these.
+run = functools.partial(reproduce.run, only=PRESETS)
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A folder with a finished run of everything; not to be changed."""
     folder = tmp_path_factory.mktemp("experiments")
-    reproduce.run("all", DATA, folder, seeds=2, n_jobs=1)
+    run("all", DATA, folder, seeds=2, n_jobs=1)
     return folder
 
 
@@ -39,7 +46,7 @@ def tested(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tested")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(depth, "DEPTHS", (2, 3))
-        reproduce.run(TESTING, SMALL, folder, seeds=5, n_jobs=1)
+        run(TESTING, SMALL, folder, seeds=5, n_jobs=1)
     return folder
 
 
@@ -228,7 +235,7 @@ def test_curves_that_coincide_are_remarked(tmp_path):
     for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
         datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
     text = f"{tmp_path}/train.txt,{tmp_path}/test.txt"
-    reproduce.run(["precision", "propagation"], text, tmp_path / "out", seeds=1, n_jobs=1)
+    run(["precision", "propagation"], text, tmp_path / "out", seeds=1, n_jobs=1)
     (path,) = (tmp_path / "out" / "precision").glob("*.json")
     systems, paths = (
         result(tmp_path / "out", name, path.stem)["remarks"] for name in ("precision", "propagation")
@@ -279,48 +286,48 @@ def test_the_depth_figure_has_all_curves(done):
 
 
 def test_a_second_run_trains_nothing_and_writes_the_same(tmp_path, fits):
-    reproduce.run(["precision", "tail", "coverage", "time"], DATA, tmp_path, seeds=2, n_jobs=1)
+    run(["precision", "tail", "coverage", "time"], DATA, tmp_path, seeds=2, n_jobs=1)
     assert sorted(fits) == [0] * 5 + [1] * 4, "the four share their models; one-vs-rest has one"
     before = (tmp_path / "precision" / f"{SLUG}.csv").read_bytes()
     fits.clear()
     said = []
-    reproduce.run(["precision", "tail"], DATA, tmp_path, seeds=2, n_jobs=1, report=said.append)
+    run(["precision", "tail"], DATA, tmp_path, seeds=2, n_jobs=1, report=said.append)
     assert fits == [] and said[-1] == "0 units of work computed, 18 reused"
     assert (tmp_path / "precision" / f"{SLUG}.csv").read_bytes() == before
     assert "Unique labels" in (tmp_path / "report.html").read_text("utf-8"), (
         "earlier results stay in the report"
     )
-    reproduce.run("precision", DATA, tmp_path, seeds=3, n_jobs=1)
+    run("precision", DATA, tmp_path, seeds=3, n_jobs=1)
     assert fits == [2] * 4, "only the new seed"
 
 
 def test_other_data_and_other_parameters_are_other_units(tmp_path, fits):
-    reproduce.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1)
+    run("output-space", DATA, tmp_path, seeds=1, n_jobs=1)
     first = len(fits)
-    reproduce.run("output-space", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1)
+    run("output-space", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1)
     assert len(fits) == 2 * first
     wide = {"bonsai-o": lambda seed: Bonsai.preset("bonsai-o", C=2.0, random_state=seed)}
-    reproduce.run("output-space", DATA, tmp_path, seeds=1, n_jobs=1, systems=wide)
+    run("output-space", DATA, tmp_path, seeds=1, n_jobs=1, systems=wide)
     assert len(fits) == 2 * first + 1
 
 
 def test_times_with_other_threads_are_measured_anew(tmp_path, fits):
-    reproduce.run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
+    run("precision", DATA, tmp_path, seeds=1, n_jobs=1)
     before = lines(tmp_path, "precision")
     fits.clear()
-    reproduce.run("precision", DATA, tmp_path, seeds=1, n_jobs=2)
+    run("precision", DATA, tmp_path, seeds=1, n_jobs=2)
     assert fits == [], "accuracy does not depend on threads"
-    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=2)
+    run("time", DATA, tmp_path, seeds=1, n_jobs=2)
     assert len(fits) == 5
     assert {line["threads"] for line in lines(tmp_path, "time")} == {"2"}
-    reproduce.run("precision", DATA, tmp_path, seeds=1)
+    run("precision", DATA, tmp_path, seeds=1)
     assert lines(tmp_path, "precision") == before
 
 
 def test_reused_times_are_said_to_be(tmp_path):
-    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    run("time", DATA, tmp_path, seeds=1, n_jobs=1)
     assert "reused" not in result(tmp_path, "time")["tables"][0]["note"]
-    reproduce.run("time", DATA, tmp_path, seeds=1, n_jobs=1)
+    run("time", DATA, tmp_path, seeds=1, n_jobs=1)
     assert "5 of 5 are reused" in result(tmp_path, "time")["tables"][0]["note"]
 
 
@@ -330,13 +337,13 @@ def test_an_interrupted_run_continues(tmp_path, fits):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reproduce.run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
+        run("depth", DATA, tmp_path, seeds=2, n_jobs=1, report=stop_after_four)
     units = sorted((tmp_path / "units").iterdir())
     assert len(units) == 4, "what is finished is on the disk before anybody hears of it"
     assert all(path.suffix == ".json" and json.loads(path.read_text("utf-8")) for path in units)
     assert not (tmp_path / "depth" / f"{SLUG}.json").exists()
     fits.clear()
-    reproduce.run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
+    run("depth", DATA, tmp_path, seeds=2, n_jobs=1)
     assert len(fits) == 16
 
 
@@ -371,7 +378,7 @@ def test_any_object_with_fit_and_top_k_takes_part(tmp_path):
     Popular.fitted = 0
     systems = {"popular": lambda seed: Popular()}
     names = ["precision", "tail", "coverage", "time"]
-    reproduce.run(names, DATA, tmp_path, seeds=2, n_jobs=1, systems=systems)
+    run(names, DATA, tmp_path, seeds=2, n_jobs=1, systems=systems)
     assert Popular.fitted == 2, "once for each seed, for all four"
     data = datasets.make_xmc("small", scale=0.5)
     best = np.argmax(np.asarray(data.Y_train.sum(axis=0)).ravel())
@@ -400,7 +407,7 @@ def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     spellings = ["mydata", "mydata/", "./mydata", "./mydata//"]
     assert {source.load(text).slug for text in spellings} == {"mydata"}
-    reproduce.run("powerlaw", spellings, tmp_path / "out", seeds=1)
+    run("powerlaw", spellings, tmp_path / "out", seeds=1)
     assert [path.name for path in (tmp_path / "out" / "powerlaw").glob("*.json")] == ["mydata.json"]
     assert source.load("Generated:Small*0.1").name == "generated:small*0.1"
     assert source.canonical("EURLEX57K") == "eurlex57k"
@@ -408,7 +415,7 @@ def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
     pair = source.load("train.svm,test.svm").data
     assert (pair.X_test[:, 1:] != data.X_test[:, : pair.X_test.shape[1] - 1]).nnz == 0
     with pytest.raises(ValueError, match="mydata holds the data; give another folder for the results"):
-        reproduce.run("powerlaw", "mydata/", "mydata", seeds=1)
+        run("powerlaw", "mydata/", "mydata", seeds=1)
 
 
 def test_generateds_take_what_belongs_to_their_shape():
@@ -442,21 +449,21 @@ def test_generateds_take_what_belongs_to_their_shape():
 )
 def test_errors_help(tmp_path, names, data, options, message):
     with pytest.raises(ValueError, match=message):
-        reproduce.run(names, data, tmp_path / "out", **options)
+        run(names, data, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_known_set_that_is_missing_is_said_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("BONSAI_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="amazon-3m"):
-        reproduce.run("tail", [DATA, "amazon-3m"], tmp_path / "out")
+        run("tail", [DATA, "amazon-3m"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'bonsai-xmc\[plots\]'"):
-        reproduce.run("powerlaw", DATA, tmp_path / "out")
+        run("powerlaw", DATA, tmp_path / "out")
     assert __main__.main(["run", "powerlaw", "--data", DATA, "-o", str(tmp_path / "out")]) == 1
     assert "reproduce: error: experiments draw with Matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -614,10 +621,10 @@ def test_only_the_squared_hinge_can_be_followed(fitted, generated):
 
 
 def test_published_numbers_have_their_shape():
-    assert "PfastXML" not in published.TAIL["amazon-3m"], "its bars of 1 are placeholders"
+    assert "pfastxml" not in published.TAIL["amazon-3m"], "its bars of 1 are placeholders"
     for table in (published.PRECISION, published.COVERAGE):
-        for systems in table.values():
-            for numbers in systems.values():
+        for of_set in table.values():
+            for numbers in of_set.values():
                 assert len(numbers) == 3 and min(numbers) > 0 and max(numbers) < 100
     for curve in published.DEPTH.values():
         for precision, ndcg in curve.values():
@@ -629,7 +636,7 @@ def test_published_numbers_have_their_shape():
 
 
 def test_the_paper_stands_beside_its_own_data_set(tmp_path):
-    reproduce.run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
+    run(["precision", "datasets"], "generated:eurlex-4k*0.05", tmp_path, seeds=1, n_jobs=1)
     table = result(tmp_path, "precision", "generated-eurlex-4k-0.05")["tables"][0]
     rows = {row[0]: row for row in table["rows"]}
     assert rows["Bonsai-i"][table["columns"].index("P@1, EURLex-4K †")] == "83.0"
@@ -637,3 +644,38 @@ def test_the_paper_stands_beside_its_own_data_set(tmp_path):
     statistics = result(tmp_path, "datasets", "generated-eurlex-4k-0.05")
     assert statistics["tables"][0]["columns"][-1] == "Table 1, EURLex-4K †"
     assert statistics["findings"] == [], "generated data are not compared with the table"
+
+
+# --- Systems ---
+
+
+OTHERS = ["default", *(name for name, (kind, _) in VARIANTS.items() if kind in systems.SYSTEMS)]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_system_of_the_paper_is_measured(name, tmp_path):
+    params = QUICK.get(VARIANTS[name][0], {}) if name in VARIANTS else {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(published.SETTINGS, VARIANTS.get(name, (name,))[0], {"generated:small*0.2": params})
+        run("precision", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1, only=[name])
+    (line,) = lines(tmp_path, "precision", "generated-small-0.2")
+    assert line["system"] == name and 0 < float(line["P@1"]) <= 100
+
+
+def test_own_data_have_a_name_and_ranked_files_stand_beside_our_systems(tmp_path):
+    data = datasets.make_xmc("small", scale=0.2)
+    for part, X, Y in (("train", data.X_train, data.Y_train), ("test", data.X_test, data.Y_test)):
+        datasets.save_xc(tmp_path / f"{part}.txt", X, Y)
+    n_labels = data.Y_test.shape[1]
+    truth = [row[:5] for row in np.split(data.Y_test.indices, data.Y_test.indptr[1:-1])]
+    ids = np.full((len(truth), 5), -1, np.int32)
+    for i, row in enumerate(truth):
+        ids[i, : len(row)] = row
+    metrics.write_predictions(tmp_path / "oracle.txt", ids, (ids >= 0) * 1.0, n_labels)
+    given = f"ours={tmp_path / 'train.txt'},{tmp_path / 'test.txt'}"
+    options = ["--systems", "bonsai-i", "--ranked", f"oracle={tmp_path / 'oracle.txt'}", "--seeds", "1"]
+    assert __main__.main(["run", "precision", "--data", given, "-o", str(tmp_path / "out"), *options]) == 0
+    found = {line["system"]: float(line["P@1"]) for line in lines(tmp_path / "out", "precision", "ours")}
+    assert found["oracle"] == pytest.approx(100 * np.mean([len(row) > 0 for row in truth]))
+    assert 0 < found["bonsai-i"] < found["oracle"]
+    assert __main__.main(["run", "precision", "--data", given, "-o", str(tmp_path), "--systems", "x"]) == 1
