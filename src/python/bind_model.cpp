@@ -15,7 +15,7 @@
 
 #include "kernels/kernels.hpp"
 #include "model/forest.hpp"
-#include "model/model.hpp"
+#include "predict/model.hpp"
 #include "predict/top_k.hpp"
 #include "python/arrays.hpp"
 #include "python/bindings.hpp"

@@ -9,7 +9,7 @@
 #include "check.hpp"
 #include "forests.hpp"
 #include "kernels/kernels.hpp"
-#include "model/model.hpp"
+#include "predict/model.hpp"
 #include "predict/reasons.hpp"
 #include "predict/top_k.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "check.hpp"
 #include "forests.hpp"
-#include "model/model.hpp"
+#include "predict/model.hpp"
 
 using namespace bonsai;
 using namespace forests;

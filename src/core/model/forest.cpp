@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/kernels.hpp"
-#include "tree/label_tree.hpp"
+#include "model/label_tree.hpp"
 
 namespace bonsai {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/parallel.hpp"
-#include "model/model.hpp"
 #include "predict/batch.hpp"
 #include "predict/beam_search.hpp"
 #include "predict/block_scoring.hpp"
+#include "predict/model.hpp"
 #include "predict/probed_blocks.hpp"
 #include "predict/ranking.hpp"
 

@@ -10,10 +10,10 @@
 #include "base/groups.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
-#include "model/model.hpp"
 #include "predict/batch.hpp"
 #include "predict/beam_search.hpp"
 #include "predict/block_scoring.hpp"
+#include "predict/model.hpp"
 #include "predict/ranking.hpp"
 
 namespace bonsai {

@@ -10,8 +10,8 @@
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
 #include "kernels/kernels.hpp"
-#include "model/model.hpp"
 #include "predict/batch.hpp"
+#include "predict/model.hpp"
 #include "predict/scores.hpp"
 
 namespace bonsai {

@@ -7,7 +7,7 @@
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
 #include "kernels/kernels.hpp"
-#include "model/model.hpp"
+#include "predict/model.hpp"
 
 namespace bonsai {
 

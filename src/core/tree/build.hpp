@@ -12,8 +12,8 @@
 #include "data/rows.hpp"
 #include "data/slice.hpp"
 #include "kernels/kernels.hpp"
+#include "model/label_tree.hpp"
 #include "tree/kmeans.hpp"
-#include "tree/label_tree.hpp"
 
 namespace bonsai {
 

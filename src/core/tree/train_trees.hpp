@@ -12,7 +12,7 @@
 #include "linear/problem.hpp"
 #include "model/classifier_stage.hpp"
 #include "model/forest.hpp"
-#include "tree/label_tree.hpp"
+#include "model/label_tree.hpp"
 
 namespace bonsai {
 

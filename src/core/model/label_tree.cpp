@@ -1,4 +1,4 @@
-#include "tree/label_tree.hpp"
+#include "model/label_tree.hpp"
 
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,4 @@
-#include "model/model.hpp"
+#include "predict/model.hpp"
 
 #include <cmath>
 #include <stdexcept>
