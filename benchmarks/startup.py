@@ -17,13 +17,13 @@ from bonsai_xmc import TextBonsai, datasets
 RUNS = 5
 LARGE = ("numpy", "scipy", "sklearn", "pandas")
 _PROGRAM = """
-import json, resource, sys
+import json, re, sys
 from bonsai_xmc._cli import main
 try:
     main(sys.argv[1:])
 except SystemExit:
     pass
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+memory = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 print(json.dumps([memory, sorted(sys.modules)]), file=sys.stderr)
 """
 

@@ -164,6 +164,12 @@ def test_help_and_wrong_usage_import_nothing_heavy(line, code):
     assert "bonsai_xmc._cli.parser" in modules and not modules & set(HEAVY)
 
 
+def test_prediction_of_a_text_imports_what_it_uses(models):
+    done, modules = imported_by("predict", str(models / "model.bonsai"), "brick walls", "-k", "1")
+    assert done.stdout.endswith("bricks\n")
+    assert "bonsai_xmc._core" in modules and not modules & {"sklearn", "pandas", "bonsai_xmc._estimators"}
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("typed", "expected"),

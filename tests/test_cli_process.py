@@ -16,7 +16,6 @@ import scipy.sparse as sp
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, _cli, datasets
-from bonsai_xmc._cli import io
 from bonsai_xmc._modelfile import container
 from helpers import error_of, says
 
@@ -137,7 +136,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
     def load(*_, **__):
         raise ValueError("first line\n  second line")
 
-    monkeypatch.setattr(io, "load", load)
+    monkeypatch.setattr(bonsai_xmc, "load", load)
     assert error_of(bonsai, "info", "model.bonsai") == "first line second line"
 
 

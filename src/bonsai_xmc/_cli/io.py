@@ -14,8 +14,6 @@ from typing import Any, BinaryIO
 
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
-from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._estimators.text import load
 from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents, open_file
@@ -90,8 +88,10 @@ class Inputs:
             except ValueError as error:
                 raise ValueError(str(error).replace(file.name, source.name)) from error
 
-    def model(self, path: str, **options: Any) -> LabelRanker:
+    def model(self, path: str, **options: Any) -> Any:
         """A trained model."""
+        from bonsai_xmc import load
+
         with self.file(path) as name:
             return load(name, **({} if name == path else {"mmap": False}), **options)
 
@@ -210,7 +210,7 @@ def writing(path: str | None) -> Iterator[BinaryIO]:
             yield file
 
 
-def save_model(model: LabelRanker, path: str) -> int:
+def save_model(model: Any, path: str) -> int:
     """Write a model to a file or a stream; its size in bytes."""
     if path != STANDARD and not _is_stream(path):
         model.save(path)

@@ -3,7 +3,8 @@
 import argparse
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +12,13 @@ import scipy.sparse as sp
 
 from bonsai_xmc._base.files import opened
 from bonsai_xmc._base.params import check
-from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._model import predict
+from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.labels import marked_words
+from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.thresholds import resolve, select
+from bonsai_xmc._modelfile import format as model_file
 
 from .io import Inputs
 from .source import Part, Source
@@ -27,17 +32,47 @@ class Ranked(NamedTuple):
     scores: Any
 
 
-def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None) -> LabelRanker:
-    """The model, with the prediction parameters that were given as options."""
-    model = inputs.model(path or args.model)
+class TextModel:
+    """A model of texts that predicts, without an estimator: importing scikit-learn takes a second."""
+
+    def __init__(self, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
+        self.fitted_, self.classes_, self.threshold_ = fitted, fitted.classes, fitted.threshold
+        self.classifier_ = SimpleNamespace(n_jobs=None, **prediction)
+
+    def top_k(self, X: Any, k: int, **options: Any) -> tuple[Any, Any]:
+        """As `TextBonsai.top_k`."""
+        options |= {name: getattr(self.classifier_, name) for name in ("beam_size", "n_probe", "n_jobs")}
+        ids, scores = predict.rank(self.fitted_, self._rows, X, k, **options)
+        return ids, self.fitted_.scores(ids, scores)
+
+    def _rows(self, X: Any, fitted: FittedModel) -> Rows:
+        return predict.text_rows(X, fitted, self.classifier_.n_jobs)
+
+
+def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, light: bool = False) -> Any:
+    """The model, with the prediction parameters that were given as options.
+
+    `light`: it need not do more than `top_k`.
+    """
+    model = None
+    if light:
+        with inputs.file(path or args.model) as name:
+            fitted, prediction = model_file.load(name, mmap=name == (path or args.model), verify=False)
+        if fitted.text is not None and isinstance(fitted.ranker, LinearRanker):
+            model = TextModel(fitted, prediction)
+    if model is None:
+        model = inputs.model(path or args.model)
     for name in sorted(vars(args).keys() & {"beam_size", "n_probe", "n_jobs"}):
         check(name, getattr(args, name))
-        model.classifier_.set_params(**{name: getattr(args, name)})
+        if not hasattr(model.classifier_, name):
+            kind = model.fitted_.ranker.kind
+            raise ValueError(f"--{name.replace('_', '-')} has no effect on a model of the kind {kind!r}")
+        setattr(model.classifier_, name, getattr(args, name))
     return model
 
 
 def rank(
-    args: argparse.Namespace, model: LabelRanker, source: Source, k: int, exact: bool = False
+    args: argparse.Namespace, model: Any, source: Source, k: int, exact: bool = False
 ) -> Iterator[Ranked]:
     """The best labels of all rows; with ``--threshold`` those of at least this score."""
     filters = {
@@ -73,7 +108,7 @@ def words_of(values: Iterable[str]) -> list[str]:
     return found
 
 
-def marked(model: LabelRanker, values: Sequence[str] | None, option: str) -> Any:
+def marked(model: Any, values: Sequence[str] | None, option: str) -> Any:
     """Labels for `restrict` or `exclude`, as booleans: they are used for every part of the input."""
     if not values:
         return None

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
 
     inputs = Inputs(args.model, args.data, args.label_names)
     check_output(args.output, inputs.files(args.split))
-    model = models.load(args, inputs)
+    model = models.load(args, inputs, light=True)
     rows = source.for_model(args, model, inputs, labels=False)
     kind = "matrix" if isinstance(rows, source.Matrices) else "documents" if rows.text is None else "text"
     format = predictions.format_of(args, kind)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonsai_xmc._base.sniff import extension, sniff
-from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets import Document, read_label_names
 from bonsai_xmc.datasets._documents.formats import READERS
 from bonsai_xmc.datasets._documents.problems import Problems
@@ -44,7 +43,7 @@ class Names(NamedTuple):
         return self.names[i] if self.names else ""
 
 
-def names_of(model: LabelRanker, inputs: Inputs, path: str | None) -> Names:
+def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
     """The names of the labels: those of a file, or else those that the model has."""
     labels = model.classes_
     if path is None:

@@ -9,9 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from bonsai_xmc import TextBonsai
 from bonsai_xmc._base.sniff import DOCUMENTS, KNOWN_EXTENSIONS
-from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets import Document, Documents
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
@@ -168,7 +166,7 @@ def for_training(args: argparse.Namespace, inputs: Inputs) -> Source:
 
 def for_model(
     args: argparse.Namespace,
-    model: LabelRanker,
+    model: Any,
     inputs: Inputs,
     *,
     labels: bool = True,
@@ -180,9 +178,8 @@ def for_model(
     `labels`: only rows with labels. `new_labels`: some may be unknown to the model. `more`: names of fields
     that the text of a document holds, too.
     """
-    if isinstance(model, TextBonsai):
-        text = model.fitted_.text
-        assert text is not None
+    text = model.fitted_.text
+    if text is not None:
         if not labels and not is_file(args.data):
             refuse(args, OF_MATRICES, "matrices, but a text was given")
             return Texts(None, text.plan.fields, text=args.data)

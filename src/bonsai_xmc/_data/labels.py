@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import _check_sample_weight
 
 from bonsai_xmc._data.rows import check_encodable, is_sparse, proven_csr, select
 
@@ -60,6 +58,8 @@ def labels_of(Y: Any) -> Labels:
     if not is_matrix(Y):
         return _from_lists(label_rows(Y))
     if not is_sparse(Y) and not hasattr(Y, "columns") and np.ndim(Y) != 2:
+        from sklearn.utils.multiclass import type_of_target  # takes a second to import
+
         raise ValueError(
             f"Y has {np.ndim(Y)} dimension(s) ({type_of_target(np.asarray(Y))} target), but must be an "
             "indicator matrix (rows × labels). For one class for each row, pass a list of one-element lists."
@@ -137,6 +137,8 @@ def row_weights(sample_weight: Any, n_rows: int) -> Array | None:
         return None
     if is_sparse(sample_weight):
         raise ValueError("sample_weight is a sparse matrix, but must be an array with a number for each row")
+    from sklearn.utils.validation import _check_sample_weight
+
     weights = _check_sample_weight(
         sample_weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True
     )

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
 
 from bonsai_xmc import _core
 
@@ -168,13 +166,16 @@ class DenseRows:
 Rows = SparseRows | DenseRows
 
 
-class _Reference(BaseEstimator):
-    """Takes the attributes that scikit-learn's checks set: no estimator changes before it is fitted."""
+def _reference() -> Any:
+    """Return what takes the attributes that scikit-learn's checks set: an estimator stays as it is."""
+    from sklearn.base import BaseEstimator  # takes a second to import: predictions of texts do without
+
+    return BaseEstimator()
 
 
 def training_rows(X: Any, estimator: str) -> tuple[Rows, Array | None]:
     """Return X of `fit`, sparse or dense by its entries, whatever it comes as, and the names of features."""
-    reference = _Reference()
+    reference = _reference()
     rows = _as_rows(_checked(reference, X, estimator, reset=True)).by_density()
     names = getattr(reference, "feature_names_in_", None)
     if names is not None:
@@ -211,6 +212,8 @@ def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> Row
 def _checked(reference: Any, X: Any, estimator: str, reset: bool) -> Any:
     X = proven_csr(X, "X") if is_sparse(X) else X
     options: dict[str, Any] = {"dtype": "numeric", "accept_large_sparse": True, "estimator": estimator}
+    from sklearn.utils.validation import validate_data
+
     return validate_data(reference, X, reset=reset, accept_sparse="csr", **options)
 
 

@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from bonsai_xmc._base.params import check
-from bonsai_xmc._base.progress import Phases, Progress, ProgressBar, memory_for
+from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import labels as label_sets
 from bonsai_xmc._data.rows import Rows, check_encodable
 from bonsai_xmc._data.tree import LabelTree
-from bonsai_xmc._model import calibration, thresholds
+from bonsai_xmc._model import calibration, predict, thresholds
 from bonsai_xmc._model import labels as edits
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.linear import LinearRanker
@@ -101,34 +101,19 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         progress: Progress | None = None,
     ) -> tuple[Array, Array]:
         """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
-        fitted = self._require_fitted()
-        if not isinstance(k, int | np.integer) or isinstance(k, bool):
-            raise ValueError(f"k is {k!r}, but must be an integer")
-        if k < 1:
-            raise ValueError(f"k is {k}, but must be at least 1")
-        if k >= 2**31:
-            raise ValueError(f"k is {k}, but must be at most 2³¹ − 1")
         search = {name: getattr(self.classifier_, name) for name in self.classifier_.search_parameters}
-        threads = threads_of(self.classifier_.n_jobs)
-        rows = self._rows(X, fitted)
-        watch = None if progress is None else lambda done, total: progress("predict", done, total)
-        n_labels = fitted.n_labels
-        doing = f"to predict the {int(k):,} best labels of these rows"
-        with memory_for(doing, "predict fewer rows at a time"):
-            ids, scores = fitted.ranker.top_k(
-                rows,
-                min(int(k), n_labels),
-                allowed=edits.allowed_labels(fitted, restrict, exclude),
-                exact=bool(exact),
-                threads=threads,
-                progress=watch,
-                **search,
-            )
-        if k > n_labels:
-            more = ((0, 0), (0, int(k) - n_labels))
-            ids = np.pad(ids, more, constant_values=-1)
-            scores = np.pad(scores, more, constant_values=-np.inf)
-        return ids, scores
+        return predict.rank(
+            self._require_fitted(),
+            self._rows,
+            X,
+            k,
+            exact=exact,
+            restrict=restrict,
+            exclude=exclude,
+            n_jobs=self.classifier_.n_jobs,
+            progress=progress,
+            **search,
+        )
 
     def top_k_labels(
         self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None

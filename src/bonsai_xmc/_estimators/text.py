@@ -20,12 +20,12 @@ from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
+from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.ranker import SYSTEMS
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
-from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._text.title import planned
 from bonsai_xmc._training.train import Problem, TextFacts
@@ -247,10 +247,7 @@ class TextBonsai(LabelRanker):
         return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
-        text = fitted.text
-        assert text is not None
-        threads = threads_of(self.classifier_.n_jobs)
-        return text.transform(columns_of(X, text.plan.fields, complete=False), threads)
+        return text_rows(X, fitted, self.classifier_.n_jobs)
 
     @property
     def fitted_(self) -> FittedModel:

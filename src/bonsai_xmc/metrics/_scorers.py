@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.pipeline import Pipeline
-from sklearn.utils.metadata_routing import MetadataRequest
 
 from bonsai_xmc._data.labels import is_matrix, label_rows
 
@@ -40,8 +38,10 @@ class Scorer:
         self.weighted = sample_weight
         return self
 
-    def get_metadata_routing(self) -> MetadataRequest:
+    def get_metadata_routing(self) -> Any:
         """What scikit-learn's routing of metadata asks every scorer for."""
+        from sklearn.utils.metadata_routing import MetadataRequest  # takes a second to import
+
         request = MetadataRequest(owner=repr(self))
         request.score.add_request(param="sample_weight", alias=self.weighted)
         return request
@@ -62,6 +62,8 @@ class Scorer:
 
 def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
     """The estimator with `top_k` inside pipelines and searches, and X as it sees it."""
+    from sklearn.pipeline import Pipeline
+
     while not hasattr(estimator, "top_k"):
         if isinstance(estimator, Pipeline):
             X = estimator[:-1].transform(X) if len(estimator) > 1 else X
