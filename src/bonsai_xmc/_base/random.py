@@ -19,6 +19,16 @@ def uniform(seed: int) -> float:
     return float(_mixed(np.array([2**63], np.uint64), seed)[0] >> np.uint64(11)) / 2**53
 
 
+def normals(n: int, seed: int) -> Array:
+    """Return n numbers of the standard normal distribution."""
+    half = (n + 1) // 2
+    uniforms = (
+        (_mixed(np.arange(2 * half, dtype=np.uint64), seed) >> np.uint64(11)) + np.uint64(1)
+    ) / 2.0**53
+    radius, angle = np.sqrt(-2 * np.log(uniforms[:half])), 2 * np.pi * uniforms[half:]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+
+
 def _mixed(numbers: Array, seed: int) -> Array:
     """SplitMix64 of (seed, number)."""
     with np.errstate(over="ignore"):

@@ -8,7 +8,11 @@ from importlib import import_module
 from typing import Any
 
 # The kind of a system, in model files and on the command line: its module and class.
-SYSTEMS: dict[str, tuple[str, str]] = {}
+SYSTEMS: dict[str, tuple[str, str]] = {
+    "leml": ("leml", "LEML"),
+    "robustxml": ("robustxml", "RobustXML"),
+    "sleec": ("sleec", "SLEEC"),
+}
 
 __all__ = ["SYSTEMS", "system"]
 

@@ -1,0 +1,306 @@
+"""LEML: a linear model of low rank for all labels (Yu, Jain, Kar, Dhillon, ICML 2014)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
+from bonsai_xmc._base.random import shuffled
+from bonsai_xmc._base.rules import integer, number
+from bonsai_xmc._data.labels import is_true
+from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._estimators.system import System
+from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.work import Work
+from bonsai_xmc.systems._embedding import (
+    Blocked,
+    Matrix,
+    Pool,
+    best_columns,
+    dense_blocks,
+    gram,
+    label_matrix,
+    ridge,
+    start_factor,
+    tensor,
+    unit_rows,
+    weighted,
+    with_bias,
+)
+
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int], None] | None
+
+_STEPS = 5  # of conjugate gradients in a round, which goes on where the last one ended
+_TOL = 1e-3
+_MOST_COMPONENTS = 300
+_ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0)  # to choose from
+_TRIAL_ROWS, _TRIAL_ROUNDS = 10_000, 3
+_STEEPNESS = 4.0  # of the map of estimates to scores: slope 1 at ½
+
+ABOVE_0 = number(lambda v: 0 < v <= 1e9, "a number above 0 and at most 1e9", "auto")
+
+
+def label_step(embedded: Array, y: Blocked, penalty: float, pool: Pool, taken: Array | None = None) -> Array:
+    """Return H = YᵀA (AᵀA + penalty I)⁻¹ for A, the embedded rows; `taken` is subtracted from YᵀA."""
+    left = gram(embedded, pool) + penalty * np.eye(embedded.shape[1])
+    right = y.transposed_times(embedded).astype(np.float64)
+    if taken is not None:
+        right -= taken
+    return np.linalg.solve(left, right.T).T.astype(np.float32)
+
+
+def feature_step(
+    x: Blocked, right: Array, h: Array, penalty: float, start: Array, pool: Pool, steps: int = _STEPS
+) -> Array:
+    """Return W that solves XᵀX W HᵀH + penalty W = right, by conjugate gradients from `start`.
+
+    In the basis of the eigenvectors of HᵀH the columns of W are systems of their own.
+    """
+    values, vectors = np.linalg.eigh(gram(h, pool))
+    basis = vectors.astype(np.float32)
+    w = ridge(x, right @ basis, np.maximum(values, 0), penalty, start @ basis, steps, _TOL)
+    return w @ basis.T
+
+
+def factorize(
+    x: Blocked,
+    y: Blocked,
+    k: int,
+    penalty: float,
+    seed: int,
+    pool: Pool,
+    *,
+    rounds: int,
+    start: tuple[Array, Array] | None = None,
+    apart: sp.csr_array | None = None,
+    progress: Progress = None,
+) -> tuple[Array, Array]:
+    """Return W (features × k) and H (labels × k) that minimise ½‖Y − X(W Hᵀ + S)‖² + ½ penalty (‖W‖² + ‖H‖²).
+
+    S, the part `apart`, is given, and 0 in LEML.
+    """
+    w, h = start or (np.zeros((x.shape[1], k), np.float32), start_factor(y.shape[1], k, seed))
+    for done in range(rounds):
+        right = x.transposed_times(y.times(h))
+        if apart is not None:
+            right -= x.transposed_times(x.times(apart @ h))
+        w = feature_step(x, right, h, penalty, w, pool)
+        embedded = x.times(w)
+        taken = None if apart is None else apart.T @ x.transposed_times(embedded)
+        h = label_step(embedded, y, penalty, pool, taken)
+        if progress is not None:
+            progress(done + 1, rounds)
+    return w, h
+
+
+def log_scores(estimates: Array) -> Array:
+    """Return log σ(4 (z − ½)) of estimates z of 0 or 1: strictly ascending, and at most 0."""
+    return -np.logaddexp(0, -_STEEPNESS * (estimates.astype(np.float64) - 0.5)).astype(np.float32)
+
+
+class LowRankRanker:
+    """z = x W Hᵀ for unit rows x with a further feature of 1; the k labels of the largest z.
+
+    The log score of a label is log σ(4 (z − ½)). Each label has weights of its own, W h, which are made when
+    they are asked for.
+    """
+
+    kind: ClassVar[str] = "leml"
+
+    def __init__(self, w: Array, h: Array) -> None:
+        self.w, self.h = w, h
+        self._wide_h: Array | None = None
+        self._unknown = ~h.any(axis=1)  # labels without training rows, which are never found
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.h)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.w) - 1
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Progress = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """See `Ranker`."""
+        if self._wide_h is None:
+            self._wide_h = self.h.T.astype(np.float64)
+        barred = self._unknown if allowed is None else self._unknown | ~allowed.astype(bool)
+        ids = np.empty((rows.n_rows, k), np.int32)
+        scores = np.empty((rows.n_rows, k), np.float32)
+        done = 0
+
+        def rank(part: tuple[slice, Rows]) -> None:
+            nonlocal done
+            estimates = self._estimates(with_bias(unit_rows(part[1])))
+            estimates[:, barred] = -np.inf
+            ids[part[0]], best = best_columns(estimates, k)
+            scores[part[0]] = log_scores(best)
+            done += part[1].n_rows
+
+        blocks = dense_blocks(rows.n_rows, self.n_labels)
+        size = blocks[0].stop if blocks else 1
+        parts: list[Any] = list(zip(blocks, rows.batches(size), strict=False))
+        with Pool(threads) as pool:
+            for first in range(0, len(parts), max(1, threads)):
+                pool.map(rank, parts[first : first + max(1, threads)])
+                if progress is not None:
+                    progress(done, rows.n_rows)
+        return ids, scores
+
+    def _estimates(self, x: Matrix) -> Array:
+        # In float64 and then rounded, they do not depend on which other rows are asked for.
+        assert self._wide_h is not None
+        return ((x @ self.w).astype(np.float64) @ self._wide_h).astype(np.float32)
+
+    def label_weights(self, label: int) -> Array:
+        """Return W h of a label: weights of the features of a unit row, and last its bias."""
+        return self.w @ self.h[label]
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """See `Ranker`. The contributions of features and the bias add up to z."""
+        x = sp.csr_array(with_bias(unit_rows(row)))
+        weights = self.label_weights(label)[x.indices]
+        parts = x.data * weights
+        largest = np.argsort(-np.abs(parts[:-1]), kind="stable")
+        columns = (array[largest].tolist() for array in (x.indices, weights, x.data, parts))
+        table = Evidence(
+            "features of the unit row, times the weights W h of the label",
+            ("feature", "weight", "value", "contribution"),
+            tuple(zip(*columns, strict=True)),
+        )
+        bias, z = float(parts[-1]), float(parts.sum())
+        sums = (
+            ("features", z - bias),
+            ("bias", bias),
+            ("z", z),
+            ("score σ(4 (z − ½))", float(np.exp(log_scores(np.array(z))))),
+        )
+        return table, Evidence("from contributions to the score", ("part", "amount"), sums)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """See `Ranker`."""
+        return {}, {"w": self.w, "h": self.h}
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """See `Ranker`."""
+        w = tensor(arrays, "w", np.float32, (n_features + 1, None))
+        return cls(w, tensor(arrays, "h", np.float32, (n_labels, w.shape[1])))
+
+    def take(self, labels: Array) -> Self:
+        """See `Ranker`."""
+        return type(self)(self.w, self.h[labels])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_wide_h": None}
+
+
+def matrices(problem: Problem, pool: Pool) -> tuple[Blocked, Blocked]:
+    """Return the unit rows with a bias, and the labels, both times the roots of the rows' weights."""
+    labels = problem.labels
+    x = weighted(with_bias(unit_rows(problem.rows)), problem.weights)
+    y = weighted(label_matrix(labels.indptr, labels.indices, labels.n_labels), problem.weights)
+    return Blocked(x, pool), Blocked(y, pool)
+
+
+def choose_alpha(problem: Problem, k: int, seed: int, threads: int, pool: Pool) -> float:
+    """Return the strength of regularisation with the best precision at 1, 3 and 5 on held-out rows."""
+    order = shuffled(problem.rows.n_rows, seed)
+    n_held = problem.rows.n_rows // 5
+    known = problem.take(np.sort(order[n_held : n_held + _TRIAL_ROWS]))
+    held_out = problem.take(np.sort(order[: min(n_held, _TRIAL_ROWS // 5)]))
+    if not len(known.labels.indices) or not len(held_out.labels.indices):
+        return 1.0
+    x, y = matrices(known, pool)
+    best, chosen = -1.0, _ALPHAS[0]
+    for alpha in _ALPHAS:
+        ranker = LowRankRanker(*factorize(x, y, k, alpha, seed, pool, rounds=_TRIAL_ROUNDS))
+        ids, _ = ranker.top_k(held_out.rows, min(5, problem.labels.n_labels), threads=threads)
+        right = is_true(held_out.labels, ids)
+        precision = float(sum(right[:, :depth].mean() for depth in (1, 3, 5)))
+        if precision > best:
+            best, chosen = precision, alpha
+    return chosen
+
+
+def n_components_of(given: Any, n_labels: int) -> int:
+    """Return the rank that "auto" stands for: 0.8 of the labels, at most 300."""
+    return max(1, min(_MOST_COMPONENTS, int(0.8 * n_labels))) if given == "auto" else int(given)
+
+
+class LEML(System):
+    """A linear model of low rank for all labels: rows and labels as vectors of a few hundred numbers.
+
+    Minimises ½‖Y − XWHᵀ‖² + ½ alpha (‖W‖² + ‖H‖²) over W (features × components) and H (labels ×
+    components) by turns: H = YᵀA (AᵀA + alpha I)⁻¹ with A = XW, and W by conjugate gradients. X are unit rows
+    with a further feature of 1. Scores of a row are σ(4 (xWHᵀ − ½)). After Yu, Jain, Kar, Dhillon:
+    Large-scale multi-label learning with missing labels, ICML 2014.
+
+    Parameters
+    ----------
+    n_components : int or "auto", default="auto"
+        The rank. "auto": 0.8 of the labels, at most 300.
+    alpha : float or "auto", default="auto"
+        Strength of regularisation. "auto": of 0.5, 1, 2, 4 and 8 the best on held-out rows.
+    max_iter : int, default=5
+        Rounds.
+    threshold, random_state, n_jobs, verbose
+        See `Bonsai`.
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "n_components": Parameter(
+            "auto", integer(1, "auto"), CLASSIFIERS, "the rank; auto: 0.8 of the labels, at most 300"
+        ),
+        "alpha": Parameter(
+            "auto", ABOVE_0, CLASSIFIERS, "strength of regularisation; auto: the best on held-out rows"
+        ),
+        "max_iter": Parameter(5, integer(1), CLASSIFIERS, "number of rounds"),
+        **COMMON,
+    }
+    ranker = LowRankRanker
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        alpha: Any = "auto",
+        max_iter: int = 5,
+        threshold: Any = "auto",
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.threshold = threshold
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> LowRankRanker:
+        k = n_components_of(params["n_components"], problem.labels.n_labels)
+        with Pool(work.threads) as pool:
+            alpha = params["alpha"]
+            if alpha == "auto":
+                alpha = work.run("alpha", lambda progress: choose_alpha(problem, k, seed, work.threads, pool))
+            x, y = matrices(problem, pool)
+            options = {"rounds": params["max_iter"]}
+            return LowRankRanker(*work.run("factors", factorize, x, y, k, alpha, seed, pool, **options))
