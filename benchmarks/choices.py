@@ -49,9 +49,6 @@ CHOICES = {
     "prune 0.02": choice(prune=0.02),
     "bias −1": choice(bias=-1.0),
     "bias learnt": choice(bias="learn"),
-    "beam search in three trees": choice(search="beam"),
-    "beam search in three trees, path_weight 0.1": choice(search="beam", path_weight=0.1),
-    "beam search in bonsai-io trees": choice(search="beam", representation="joint"),
     "feature values to the power 0.75": choice(power=0.75),
     "feature values to the power 1.25": choice(power=1.25),
 }

@@ -135,7 +135,7 @@ def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
 def facts_of(data: Dataset) -> Facts:
     X, Y = sp.csr_array(data.X_train), sp.csr_array(data.Y_train)
     print(f"{X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels …", flush=True)
-    model = Bonsai(classifiers="one_vs_rest", search="beam", n_trees=1, random_state=0)
+    model = Bonsai(n_trees=1, classifiers="blend", blend_weight=0.3, C=1.0, logit_adjustment=0.0)
     model.fit(X, Y)
     data_facts = label_facts(Y) | feature_facts(X) | vector_facts(X, Y)
     return data_facts | tree_facts(model) | classifier_facts(model, data)

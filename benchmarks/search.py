@@ -1,10 +1,10 @@
-"""One-vs-rest classifiers searched in three ways: all labels, an index, a beam search of label trees.
+"""One-vs-rest classifiers searched in two ways, all labels or an index, and a blend with label trees.
 
     python -m benchmarks.search                                     # some ten minutes on two cores
     python -m benchmarks.search --data 'amazon-670k*0.1' --n-probe 8 16 32 64
     python -m benchmarks.search --data tibkat-core --k 100 --n-probe 100 200 400
 
-All searches use the same classifiers, trained once, in the order of the leaves of the first tree. A name of
+All searches use the same classifiers, trained once. A name of
 `datasets.SHAPES`, optionally with a factor, means generated data; other names are real data sets (see
 BONSAI_DATA in CONTRIBUTING.md). "found" is the share of the k best labels of exact search. One thread.
 Batches are all rows at once; a single row is a call of its own. Both are measured in CPU time, and repeated
@@ -33,28 +33,26 @@ COLUMNS = ("rows/s", "p50 ms", "p99 ms", "found", "P@1", "P@5", "PSP@5")
 
 
 class Searches:
-    """The same classifiers with and without an index, and behind trees."""
+    """The same classifiers with an index, and blended with trees."""
 
     def __init__(self, data: Any, threads: int) -> None:
-        fitted = Bonsai(classifiers="one_vs_rest", search="beam", threshold=0.5, n_jobs=threads)
+        given = {"blend_weight": 0.3, "C": 1.0, "logit_adjustment": 0.0, "threshold": 0.5}
+        fitted = Bonsai(classifiers="blend", search="index", n_jobs=threads, **given)
         fitted.fit(data.X_train, data.Y_train)
         core, self.seconds = fitted.fitted_.linear.core, fitted.timings_
-        begin = time.perf_counter()
-        index = _core.build_label_index(core.one_vs_rest, threads)
-        self.seconds["index"] = time.perf_counter() - begin
+        parts = {"one-vs-rest": core.one_vs_rest, "index": core.index, "trees": core.trees}
         self.megabytes = {
-            name: sum(array.nbytes for array in part.arrays().values()) / 1e6
-            for name, part in (("one-vs-rest", core.one_vs_rest), ("index", index), ("trees", core.trees))
+            name: sum(array.nbytes for array in part.arrays().values()) / 1e6 for name, part in parts.items()
         }
-        self.beam = core
-        self.index = _core.Model(None, core.one_vs_rest, core.loss, core.normalize, index=index)
+        self.blend = core
+        self.index = _core.Model(None, core.one_vs_rest, core.loss, core.normalize, index=core.index)
         self.estimator = fitted
         rows, labels = training_rows(data.X_train, "Bonsai"), labels_of(data.Y_train)
         self.probes = measure_probes(self.index, rows, labels, 10, 0, Work(threads, Phases(None)))
 
 
 def top_k(model: Any, rows: Any, k: int, probes: int, exact: bool = False) -> np.ndarray:
-    options = {"beam_size": 10, "exact": exact, "n_probe": probes, "path_weight": 0.0, "threads": 1}
+    options = {"beam_size": 10, "exact": exact, "n_probe": probes, "threads": 1}
     return np.asarray(model.top_k(rows, k, **options)[0])
 
 
@@ -69,7 +67,7 @@ def measure(data: Any, n_rows: int, n_single: int, k: int, probes: list[int], th
     for number in sorted({*probes, *([automatic] if automatic else [])}):
         name = f"index, n_probe {number}" + (" (auto)" if number == automatic else "")
         cases.append((name, searches.index, number, False))
-    cases.append(("beam of 10 in three trees", searches.beam, 0, False))
+    cases.append(("blend with three trees", searches.blend, automatic, False))
     table, best = [], None
     for name, model, number, exact in cases:
         ids, seconds, latencies = None, np.inf, np.full(len(singles), np.inf)

@@ -14,7 +14,6 @@ import numpy as np
 
 GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 CLUSTERING, SOLVER = 2**32, 2**32 + 1  # words that set a node's generators apart from its children's keys
-SMALLEST = np.log(np.finfo(np.float32).tiny)
 
 
 def mix(z: int) -> int:
@@ -421,17 +420,11 @@ def train(
 
 
 def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int, tuple[float, float]]:
-    """One tree's candidates: label → (log score, raw margin). The beam holds nodes, never labels.
-
-    A leaf without classifiers gives its labels the score of the path, and no margin.
-    """
+    """One tree's candidates: label → (log score, raw margin). The beam holds nodes, never labels."""
     found, expanded = {}, [(0.0, root)]
     while expanded:
         reached = []
         for path, node in expanded:
-            if node.W is None:
-                found.update(dict.fromkeys(node.labels.tolist(), (path, np.nan)))
-                continue
             margins = (node.W * x).sum(axis=1) + node.b
             scores = path - loss_of(margins, loss)
             if node.children:
@@ -464,28 +457,15 @@ def shorten(x: np.ndarray) -> np.ndarray:
     return np.rint(x / step_of(x)) * step_of(x) if x.any() else x
 
 
-def predict(
-    forest, X, beam=10, loss="squared_hinge", normalize=True, ranker=None, path_power=0.0
-) -> list[list[tuple[int, float, float]]]:
-    """For each row all its candidates as (label, log score, margin), best first.
-
-    ranker: a leaf with a classifier for each label. The forest's leaves then have none: the trees lead to the
-    candidates, which the ranker's score ranks, times that of their path to the given power.
-    """
+def predict(forest, X, beam=10, loss="squared_hinge", normalize=True) -> list[list[tuple[int, float, float]]]:
+    """For each row all its candidates as (label, log score, margin), best first."""
     ranked = []
     for x in dense(X):
         short = shorten(x) / (np.linalg.norm(x) if normalize and x.any() else 1)
         reached = [descend(root, short, beam, loss) for root in forest] if x.any() else []
-        own = {} if ranker is None else descend(ranker, short, None, loss)
-        best = max((score for of_tree in reached for score, _ in of_tree.values()), default=0.0)
         candidates = []
         for l in set().union(*reached):
             scores, margins = np.array([of_tree[l] for of_tree in reached if l in of_tree]).T
-            if ranker is None:
-                candidates.append((l, log_mean(scores, len(forest)), float(margins.mean())))
-            elif l in own:
-                # A path counts as much as the least number above 0 beside the row's best one.
-                path = log_mean(np.maximum(scores, best + SMALLEST), len(forest))
-                candidates.append((l, float(own[l][0]) + path_power * path, float(own[l][1])))
+            candidates.append((l, log_mean(scores, len(forest)), float(margins.mean())))
         ranked.append(sorted(candidates, key=lambda c: (-c[1], -c[2], c[0])))
     return ranked

@@ -19,8 +19,8 @@ def build_trees(vectors, labels, n_labels, n_trees, params, seed, threads=1):
     return builder.finish()
 
 
-def train_trees(dataset, trees, params, seed, routing_only=False, threads=1):
-    stage = _core.ClassifierStage.of_trees(dataset, trees, params, seed, routing_only)
+def train_trees(dataset, trees, params, seed, threads=1):
+    stage = _core.ClassifierStage.of_trees(dataset, trees, params, seed)
     stage.solve(stage.missing(), threads)
     return stage.finish(threads)
 

@@ -55,11 +55,10 @@ def as_vectors(V, dense=False):
     return _core.LabelVectors.from_rows(as_rows(V, dense))
 
 
-def top_k(trees, one_vs_rest, x, k, beam, loss="squared_hinge", normalize=True, threads=1, path_weight=0.0):
+def top_k(trees, one_vs_rest, x, k, beam, loss="squared_hinge", normalize=True, threads=1):
     """Ids and log scores by a model of these forests; `beam` None: all nodes."""
     model = _core.Model(trees, one_vs_rest, loss, normalize)
-    options = {"beam_size": beam or 0, "exact": False, "n_probe": 0}
-    options |= {"path_weight": path_weight, "threads": threads}
+    options = {"beam_size": beam or 0, "exact": False, "n_probe": 0, "threads": threads}
     return model.top_k(x, k, **options)
 
 
@@ -119,16 +118,15 @@ def stored_classifiers(arrays, v, n_features):
     return W, scale, bias
 
 
-def stored_forest(arrays, n_features, bare=False):
-    """The reference's nodes with the weights that the arrays hold; of bare trees, none at the leaves."""
+def stored_forest(arrays, n_features):
+    """The reference's nodes with the weights that the arrays hold."""
     forest = []
     for first, end in zip(arrays["tree_ptr"][:-1], arrays["tree_ptr"][1:], strict=True):
         ptr = arrays["child_ptr"][first : end + 1]
         flat = (ptr - ptr[0], arrays["children"][ptr[0] : ptr[-1]], arrays["is_leaf"][first:end])
         root = reference.unflatten(*flat, key=0)
         for node in reference.breadth_first(root):
-            if node.children or not bare:
-                node.W, _, node.b = stored_classifiers(arrays, first + node.id, n_features)
+            node.W, _, node.b = stored_classifiers(arrays, first + node.id, n_features)
         forest.append(root)
     return forest
 
@@ -162,8 +160,8 @@ def pack(forest, scale=2.0**-3):
             a["children"] += [child.id for child in node.children] or node.labels.tolist()
             a["child_ptr"].append(len(a["children"]))
             a["is_leaf"].append(not node.children)
-            a["bias"] += [0.0] * len(node.labels) if node.W is None else node.b.tolist()
-            for first in range(0, 0 if node.W is None else len(node.b), BLOCK):
+            a["bias"] += node.b.tolist()
+            for first in range(0, len(node.b), BLOCK):
                 pack_block(a, np.rint(node.W[first : first + BLOCK] / scale).astype(int))
             a["block_ptr"].append(len(a["shift"]))
         a["tree_ptr"].append(len(a["is_leaf"]))

@@ -149,7 +149,6 @@ def test_what_is_tried():
 def test_where_nothing_is_tried():
     assert tried(classifiers="leaf") is None
     assert tried(classifiers="one_vs_rest") is None
-    assert tried(search="beam") is None
     assert tried(search="index") is None
     assert tried(C=1.0, blend_weight=0.4, logit_adjustment=0.0) is None
     for changed in ({"n_rows": 999}, {"n_labels": 60_000}, {"n_entries": 10**11}):
@@ -163,10 +162,6 @@ def test_what_does_not_fit(data):
         Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)
     with says('logit_adjustment needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", logit_adjustment=0.5).fit(X, Y)
-    with says('classifiers="blend" ranks labels by all of its classifiers'):
-        Bonsai(classifiers="blend", search="beam").fit(X, Y)
-    with says('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it'):
-        Bonsai(path_weight=0.5).fit(X, Y)
 
 
 def test_a_number_of_probes_does_not_hinder_the_choice_on_held_out_rows():

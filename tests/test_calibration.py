@@ -25,8 +25,6 @@ KINDS = {
     "narrow beam": {"classifiers": "leaf", "branching_factor": 6, "beam_size": 1},
     "one_vs_rest": {"classifiers": "one_vs_rest"},
     "index": {"classifiers": "one_vs_rest", "search": "index", "n_probe": 1},
-    "beam": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6},
-    "path": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6, "path_weight": 1.0},
     "blend": {"classifiers": "blend", "branching_factor": 6, "logit_adjustment": 0.1},
     "logistic": {"classifiers": "one_vs_rest", "loss": "logistic", "tail_exponent": 0},
 }

@@ -114,7 +114,6 @@ def test_every_parameter_has_an_option():
         ("--beam-size=none", {"beam_size": None}),
         ("--classifiers=one_vs_rest", {"classifiers": "one_vs_rest"}),
         ("--search=beam", {"search": "beam"}),
-        ("--path-weight=0.1", {"path_weight": 0.1}),
         ("--bias=auto", {"bias": "auto"}),
         ("--tol=0.01", {"tol": 0.01}),
     ],

@@ -205,7 +205,6 @@ WRONG = {
     "bias": ("learned", None, np.nan, np.inf, True),
     "classifiers": ("node", None, 1),
     "search": ("trees", None, 1),
-    "path_weight": (-0.1, "much", None, np.nan),
     "tail_exponent": (-0.1, "much", None, np.nan),
     "blend_weight": (0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
     "logit_adjustment": (-0.1, "much", None, np.nan),
@@ -418,7 +417,6 @@ def test_files_that_are_not_there(tmp_path):
         changed("model", loss="hinge"),
         changed("model", loss="logistic"),
         changed("model", normalize=1),
-        changed("model", path_weight=float("nan")),
         changed("model", blend_weight=0.5),
         changed("model", blend_weight=float("nan")),
         changed("model", logit_adjustment=-1.0),
@@ -492,9 +490,7 @@ def use_damaged_models(path, X):
     assert used > 100
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 1.0}]
-)
+@pytest.mark.parametrize("options", [{}, {"classifiers": "blend"}])
 def test_predictions_of_damaged_models_are_safe(fitted, generated, tmp_path, options):
     model = clone(fitted).set_params(**options).fit(generated.X_train, generated.Y_train)
     model.save(tmp_path / "m")

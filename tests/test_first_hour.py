@@ -298,8 +298,6 @@ def test_research(research, tmp_path, bonsai):
         metrics.evaluate(ids, data.Y_test)
     with pytest.raises(ValueError, match="labels, but"):
         metrics.evaluate(data.Y_test[:, :-1], model.predict_proba(data.X_test), k=1)
-    with pytest.raises(ValueError, match="path_weight needs"):
-        Bonsai(path_weight=0.5).fit(data.X_train, data.Y_train)
     with pytest.raises(ValueError, match="tail_exponent needs"):
         Bonsai.preset("bonsai-i", tail_exponent=0.5).fit(data.X_train, data.Y_train)
     depth = max(

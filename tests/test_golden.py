@@ -26,9 +26,8 @@ def rows_of(expected):
 
 def test_every_kind_is_there():
     assert set(NAMES) >= {
-        "trees", "one_vs_rest", "one_vs_rest_behind_trees", "blend", "index", "names", "integer_keys",
-        "feature_names", "dense", "logistic", "several_blocks", "calibrated", "calibrated_by_frequency",
-        "merged",
+        "trees", "one_vs_rest", "blend", "index", "names", "integer_keys", "feature_names", "dense",
+        "logistic", "several_blocks", "calibrated", "calibrated_by_frequency", "merged",
     }  # fmt: skip
     assert set(NAMES) == set(SHA256)
 

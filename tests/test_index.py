@@ -53,7 +53,7 @@ def index(classifiers):
 
 def top_k(forest, index, X, k, probes, threads=1, normalize=True):
     model = _core.Model(None, forest, "squared_hinge", normalize, index=index)
-    options = {"beam_size": 0, "exact": False, "path_weight": 0.0, "threads": threads}
+    options = {"beam_size": 0, "exact": False, "threads": threads}
     return model.top_k(as_rows(X), k, n_probe=probes, **options)
 
 
@@ -371,7 +371,6 @@ def test_probes_grow_with_k():
         ({"search": "index", "n_trees": 3}, "n_trees=3 would have no effect: this model has no trees"),
         ({"search": "exact", "n_probe": 3}, "n_probe is 3, but this model has no index to search"),
         ({"search": "index", "n_probe": 0}, "n_probe is 0, but must be 'auto', None or an integer from 1"),
-        ({"search": "index", "path_weight": 0.5}, "path_weight needs"),
     ],
 )
 def test_parameters_that_do_not_fit(generated, params, message):

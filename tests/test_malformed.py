@@ -178,7 +178,6 @@ def test_no_signal():
         ({"bias": 1e39}, r"bias is 1e\+39, but must be 'auto', 'learn' or a number from -1e\+09 to 1e\+09"),
         ({"prune": 1e39}, r"prune is 1e\+39, but must be"),
         ({"tail_exponent": 50}, "tail_exponent is 50, but must be 'auto' or a number from 0 to 10"),
-        ({"path_weight": 1e39}, r"path_weight is 1e\+39, but must be"),
         (
             {"n_jobs": 3000},
             "n_jobs is 3000, but must be None or an integer from −1,024 to 1,024 other than 0",

@@ -90,7 +90,6 @@ KINDS = {
     "named, two trees": lambda: of_rows(classifiers="leaf", n_trees=2, named=True),
     "one-vs-rest": lambda: of_rows(classifiers="one_vs_rest", search="exact", keep_rows=True),
     "index": lambda: of_rows(classifiers="one_vs_rest", search="index", keep_rows=True),
-    "beam": lambda: of_rows(classifiers="one_vs_rest", search="beam", branching_factor=2, max_leaf_size=2),
     "blend": lambda: of_rows(classifiers="blend", search="index", keep_rows=True, calibrated=True),
     "merged": lambda: of_rows(classifiers="one_vs_rest", search="index", merged=True),
     "adjusted": lambda: of_rows(classifiers="one_vs_rest", logit_adjustment=0.5, keep_rows=True),
@@ -293,7 +292,7 @@ def leaves_are_65(flags):
     [
         ("leaf", in_tensor("trees.is_leaf", leaves_are_65), "the tensor trees.is_leaf has a value above 1"),
         ("leaf", in_json("params", "resolved", "n_trees", value=0), "n_trees is 0 in params, but there are"),
-        ("beam", in_json("params", "resolved", "n_trees", value=7), "n_trees is 7 in params, but there are"),
+        ("blend", in_json("params", "resolved", "n_trees", value=7), "n_trees is 7 in params, but there are"),
         (
             "index",
             in_tensor("rows.labels", lambda a: a.reshape(-1, 1)),
@@ -338,9 +337,7 @@ def test_what_operations_rely_on_is_named(kind, change, message, tmp_path):
             loader.load(tmp_path / "m", verify=verify)
 
 
-@pytest.mark.parametrize(
-    "kind", ["one-vs-rest", "index", "beam", "blend", "adjusted", "texts", "label texts"]
-)
+@pytest.mark.parametrize("kind", ["one-vs-rest", "index", "blend", "adjusted", "texts", "label texts"])
 def test_labels_without_a_classifier(kind, tmp_path):
     """A label that has rows may lack a one-vs-rest classifier: it is never found, and nothing fails."""
     path = tmp_path / "m"
@@ -355,7 +352,7 @@ def test_labels_without_a_classifier(kind, tmp_path):
             "is_leaf": np.ones(1, np.uint8),
         }
         origins = np.zeros(len(kept), np.uint32), kept.astype(np.int64)
-        fewer = _core.assemble_forest(structure, [old], *origins, old.n_labels, False, 1)
+        fewer = _core.assemble_forest(structure, [old], *origins, old.n_labels, 1)
         arrays = file.arrays | {f"one_vs_rest.{name}": a for name, a in fewer.arrays().items()}
         if "index.levels" in arrays:
             index = _core.build_label_index(fewer, 1)

@@ -207,7 +207,7 @@ def test_batch_is_row_by_row(problem, params):
         {"classifiers": "leaf", "branching_factor": 8, "beam_size": None, "loss": "logistic"},
         {"classifiers": "leaf", "branching_factor": 8, "beam_size": 3, "n_trees": 1},
         {"classifiers": "one_vs_rest", "search": "exact"},
-        {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 8, "path_weight": 0.5},
+        {"classifiers": "blend", "branching_factor": 8, "blend_weight": 0.5},
     ],
 )
 def test_large_batches_are_searched_like_small_ones(params, k):

@@ -1,4 +1,4 @@
-"""One classifier for each label against all rows: its optimum, and the search behind trees or without."""
+"""One classifier for each label against all rows: its optimum, and the search."""
 
 import numpy as np
 import pytest
@@ -10,20 +10,15 @@ from sklearn.exceptions import ConvergenceWarning
 import reference
 import stages
 from bonsai_xmc import Bonsai, _core, _core_testing
-from helpers import forests_of, one_vs_rest_of, random_csr, trees_of
-from reference import Node, unit_rows
+from helpers import one_vs_rest_of, random_csr, trees_of
+from reference import unit_rows
 from stored import (
-    as_rows,
-    lattice_forest,
     linear_params,
     make_data,
     make_dataset,
     make_weights,
-    pack,
     stored_classifiers,
-    stored_forest,
     stored_ranker,
-    top_k,
 )
 
 several = settings(max_examples=60, deadline=None)
@@ -262,146 +257,6 @@ def test_unknown_labels():
 # --- the search ---
 
 
-def check_routed(forest, ranker, X, beam, path_power, loss="squared_hinge", normalize=False, n_labels=None):
-    """The core's search through `forest` to `ranker`, reference nodes both, against the reference's."""
-    n_labels = len(ranker.labels) if n_labels is None else n_labels
-    arrays = pack(forest), pack([ranker])
-    return check_search(*arrays, forest, ranker, X, n_labels, beam, path_power, loss, normalize)
-
-
-def check_search(trees, ranked, forest, ranker, X, n_labels, beam, path_power, loss, normalize):
-    expected = reference.predict(forest, X, beam, loss, normalize, ranker, path_power)
-    core = _core.Forest(trees, X.shape[1], n_labels, True)
-    behind = _core.Forest(ranked, X.shape[1], n_labels)
-    options = (beam, loss, normalize)
-    ids, scores = top_k(core, behind, as_rows(X), n_labels, *options, threads=2, path_weight=path_power)
-    for row, candidates in enumerate(expected):
-        n = len(candidates)
-        assert (ids[row, n:] == -1).all() and (scores[row, n:] == -np.inf).all()
-        if path_power == 0:
-            assert ids[row, :n].tolist() == [label for label, _, _ in candidates]
-        wanted = {label: score for label, score, _ in candidates}
-        assert wanted.keys() == set(ids[row, :n].tolist())
-        np.testing.assert_allclose(scores[row, :n], [wanted[i] for i in ids[row, :n]], rtol=1e-5, atol=1e-4)
-        assert (np.diff(scores[row, :n]) <= 0).all()
-        # Neither companions nor k change anything.
-        alone = top_k(core, behind, as_rows(X[[row]]), 2, *options, path_weight=path_power)
-        assert alone[0].tolist() == ids[[row], :2].tolist()
-        assert alone[1].tolist() == scores[[row], :2].tolist()
-    return expected
-
-
-def bare(forest):
-    for node in (node for root in forest for node in reference.breadth_first(root)):
-        if not node.children:
-            node.W = node.b = None
-    return forest
-
-
-def leaf(margins, labels):
-    """A leaf whose margins are these on the row (1,)."""
-    return Node(np.array(labels), W=np.array(margins)[:, None], b=np.zeros(len(labels)))
-
-
-def router(margins, *leaves):
-    """A root that leads to leaves without classifiers, with these margins on the row (1,)."""
-    children = [Node(np.array(labels), level=2, id=i + 1) for i, labels in enumerate(leaves)]
-    labels = np.sort(np.concatenate([child.labels for child in children]))
-    return Node(labels, children=children, W=np.array(margins)[:, None], b=np.zeros(len(leaves)))
-
-
-def test_routed_search_by_hand():
-    ranker = leaf([0.5, 3.0, 1.0, 0.0], [2, 0, 3, 1])  # log scores −¼, 0, 0, −1
-    one = router([0.5, 1.0, -1.0], [0, 1], [2], [3])  # paths −¼, 0, −4
-    two = router([0.0, 1.0], [0, 2, 3], [1])  # paths −1, 0
-    x = np.ones((1, 1), np.float32)
-    found = lambda *args: check_routed(*args)[0]
-    # One tree: the ranker alone ranks what the beam reaches, by margin where scores are equal
-    assert [c[:2] for c in found([one], ranker, x, 2, 0.0)] == [(0, 0), (2, -0.25), (1, -1)]
-    assert [c[0] for c in found([one], ranker, x, None, 0.0)] == [0, 3, 2, 1]
-    assert [c[0] for c in found([one], ranker, x, 1, 0.0)] == [2]
-    # Times the path's score
-    by_path = found([one], ranker, x, None, 1.0)
-    assert [(label, round(score, 9)) for label, score, _ in by_path] == [
-        (0, -0.25),
-        (2, -0.25),
-        (1, -1.25),
-        (3, -4),
-    ]
-    assert [(c[0], c[1]) for c in found([one], ranker, x, None, 0.5)][-1] == (3, -2)
-    # Two trees: the mean of the paths, where a tree that does not reach the label counts 0
-    both = dict(c[:2] for c in found([one, two], ranker, x, None, 2.0))
-    assert both[0] == pytest.approx(2 * np.log((np.exp(-0.25) + np.exp(-1)) / 2))
-    assert both[3] == pytest.approx(2 * np.log((np.exp(-4) + np.exp(-1)) / 2))
-    narrow = dict(c[:2] for c in found([one, two], ranker, x, 1, 1.0))
-    assert narrow == pytest.approx({2: -0.25 + np.log(1 / 2), 1: -1 + np.log(1 / 2)})
-
-
-def test_labels_that_the_ranker_lacks_are_no_candidates():
-    ranker, trees = leaf([2.0, 1.0], [3, 0]), router([1.0, 1.0], [0, 1], [2, 3])
-    ((best, second),) = check_routed([trees], ranker, np.ones((1, 1), np.float32), None, 0.5, n_labels=4)
-    assert (best[0], second[0]) == (3, 0)
-
-
-@several
-@given(
-    st.integers(0, 2**32),
-    st.sampled_from([1, 2, 5, None]),
-    st.sampled_from([0.0, 0.25, 1.0]),
-    st.integers(1, 3),
-)
-def test_routed_search(seed, beam, path_power, n_trees):
-    """Weights on a coarse grid, which is exact in single precision: ties abound."""
-    rng = np.random.default_rng(seed)
-    forest = bare(lattice_forest(rng, 30, 6, n_trees))
-    labels = rng.permutation(30)[: rng.integers(20, 31)]
-    W = rng.integers(-8, 9, (len(labels), 6)) / 4 * (rng.random((len(labels), 6)) < 0.5)
-    ranker = Node(labels, W=W, b=rng.integers(-4, 5, len(labels)) / 4)
-    X = rng.integers(-1, 3, (8, 6)).astype(np.float32)
-    X[3] = 0
-    expected = check_routed(forest, ranker, X, beam, path_power, n_labels=30)
-    assert expected[3] == []
-
-
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-@pytest.mark.parametrize("beam", [1, 3, None])
-@pytest.mark.parametrize("path_power", [0.0, 0.5])
-def test_routed_search_of_a_trained_model(beam, loss, path_power):
-    X, Y = make_data(31, n=150, d=60, labels=160, density=0.2)
-    options = {
-        "branching_factor": 5,
-        "n_trees": 2,
-        "loss": loss,
-        "path_weight": path_power,
-        "beam_size": beam,
-    }
-    model = Bonsai(classifiers="one_vs_rest", search="beam", **options).fit(X, Y)
-    assert trees_of(model)["tree_ptr"][1] > 20
-    arrays = forests_of(model)
-    forest, ranker = stored_forest(arrays[0], 60, bare=True), stored_ranker(arrays[1], 60)
-    assert not np.array_equal(ranker.labels, np.sort(ranker.labels))  # those of a leaf stand together
-    check_search(*arrays, forest, ranker, X[:40], 160, beam, path_power, loss, True)
-
-
-@few
-@given(st.integers(0, 2**32), st.integers(1, 3))
-def test_all_paths_find_what_the_exact_search_finds(seed, n_trees):
-    X, Y = make_data(seed, n=60, d=30, labels=40)
-    model = Bonsai(
-        classifiers="one_vs_rest",
-        search="beam",
-        branching_factor=3,
-        n_trees=n_trees,
-        beam_size=None,
-        random_state=seed,
-    )
-    model.fit(X, Y)
-    (ids, scores), (exact_ids, exact_scores) = model._ranked(X, 40), model._ranked(X, 40, exact=True)
-    assert np.array_equal(ids, exact_ids)
-    np.testing.assert_allclose(scores, exact_scores, rtol=1e-6)
-    assert (ids[~X.any(axis=1)] == -1).all()
-
-
 def test_exact_search_is_the_reference_s(generated):
     X, Y = generated.X_train, generated.Y_train
     model = Bonsai(classifiers="one_vs_rest", search="exact").fit(X, Y)
@@ -415,9 +270,9 @@ def test_exact_search_is_the_reference_s(generated):
 
 
 def test_rows_do_not_depend_on_their_companions(generated):
-    trees = {"search": "beam", "branching_factor": 6, "beam_size": 2, "path_weight": 0.3}
-    for options in (trees, {"search": "exact"}):
-        model = Bonsai(classifiers="one_vs_rest", **options)
+    blend = {"classifiers": "blend", "branching_factor": 6, "beam_size": 2, "blend_weight": 0.3}
+    for options in (blend, {"classifiers": "one_vs_rest"}):
+        model = Bonsai(**options)
         model.fit(generated.X_train, generated.Y_train)
         ids, scores = model.top_k(generated.X_test, 7)
         alone = [model.top_k(generated.X_test[[i]], 7) for i in range(generated.X_test.shape[0])]
@@ -425,38 +280,17 @@ def test_rows_do_not_depend_on_their_companions(generated):
         assert np.array_equal(np.concatenate([a[1] for a in alone]), scores)
 
 
-def test_more_margins_than_there_is_room_for_at_once():
-    """2048 rows that each need all of 80 blocks of the ranker are ranked in parts."""
-    rng, n_labels = np.random.default_rng(8), 80 * 128
-    W = rng.integers(-8, 9, (n_labels, 2)) / 4
-    ranker = Node(rng.permutation(n_labels), W=W, b=np.zeros(n_labels))
-    halves = np.split(rng.permutation(n_labels), 2)
-    leaves = [Node(np.sort(half), level=2, id=i + 1) for i, half in enumerate(halves)]
-    root = Node(np.arange(n_labels), children=leaves, W=np.zeros((2, 2)), b=np.ones(2))
-    core = _core.Forest(pack([root]), 2, n_labels, True)
-    behind = _core.Forest(pack([ranker]), 2, n_labels)
-    X = rng.integers(1, 4, (4100, 2)).astype(np.float32)
-    ids, _ = top_k(core, behind, as_rows(X), 3, None, normalize=False)
-    for row in (0, 1000, 1637, 1638, 1639, 2047, 2048, 4099):
-        margins = W @ X[row]
-        best = sorted(range(n_labels), key=lambda c: (-min(margins[c], 1), -margins[c], ranker.labels[c]))[:3]
-        assert ids[row].tolist() == ranker.labels[best].tolist()
-
-
 def test_trees_and_rankers_that_do_not_fit(generated):
-    routed = Bonsai(classifiers="one_vs_rest", search="beam", branching_factor=6).fit(
-        generated.X_train, generated.Y_train
-    )
-    smaller = _core.Forest(one_vs_rest_of(routed), 300, 61)
-    wider = _core.Forest(one_vs_rest_of(routed), 301, 60)
-    trees, one_vs_rest = routed.fitted_.linear.core.trees, routed.fitted_.linear.core.one_vs_rest
+    blend = Bonsai(classifiers="blend", branching_factor=6).fit(generated.X_train, generated.Y_train)
+    smaller = _core.Forest(one_vs_rest_of(blend), 300, 61)
+    wider = _core.Forest(one_vs_rest_of(blend), 301, 60)
+    trees, one_vs_rest = blend.fitted_.linear.core.trees, blend.fitted_.linear.core.one_vs_rest
     for pair, message in [
         ((None, None), "neither trees nor one-vs-rest classifiers"),
-        ((trees, None), "trees without classifiers at their leaves need one-vs-rest classifiers"),
         ((trees, trees), "not those of a single leaf"),
         ((trees, smaller), "differ in their number of labels or features"),
         ((trees, wider), "differ in their number of labels or features"),
     ]:
         with pytest.raises(ValueError, match=message):
-            _core.Model(*pair, "squared_hinge", True)
-    _core.Model(trees, one_vs_rest, "squared_hinge", True)
+            _core.Model(*pair, "squared_hinge", True, 0.0 if None in pair else 0.5)
+    _core.Model(trees, one_vs_rest, "squared_hinge", True, 0.5)

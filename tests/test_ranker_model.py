@@ -19,12 +19,12 @@ KINDS = {
     "leaf": {"classifiers": "leaf"},
     "exact": {"classifiers": "one_vs_rest", "search": "exact"},
     "index": {"classifiers": "one_vs_rest", "search": "index"},
-    "beam": {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.5},
+    "blend": {"classifiers": "blend", "search": "exact", "blend_weight": 0.5},
 }
 
 
 def make(generated, **options):
-    if options.get("classifiers") != "one_vs_rest" or options.get("search") == "beam":
+    if options.get("classifiers") != "one_vs_rest":
         options = {"classifiers": "leaf", "branching_factor": 6, "beam_size": 3, "prune": 0.1} | options
     return Bonsai(**options).fit(generated.X_train, generated.Y_train)
 
@@ -45,13 +45,11 @@ def model(request, generated):
         ({"classifiers": "auto"}, 1e12, 57, ("one_vs_rest", "exact")),
         ({"classifiers": "auto"}, 1e3, 50_000, ("leaf", "beam")),
         ({"classifiers": "auto", "search": "exact"}, 1e3, 50_000, ("one_vs_rest", "exact")),
-        ({"classifiers": "auto", "search": "beam"}, 1e12, 50_000, ("one_vs_rest", "beam")),
         ({"classifiers": "auto", "search": "exact"}, 1e12, 1, ("one_vs_rest", "exact")),
         ({"classifiers": "one_vs_rest"}, 1e3, 50_000, ("one_vs_rest", "exact")),
         ({"classifiers": "one_vs_rest"}, 1e3, 1, ("one_vs_rest", "index")),
         ({"search": "index"}, 1e3, 50_000, ("one_vs_rest", "index")),
         ({"classifiers": "leaf"}, 1e12, 50_000, ("leaf", "beam")),
-        ({"classifiers": "leaf", "search": "beam"}, 1e12, 50_000, ("leaf", "beam")),
         ({}, 1e12, 50_000, ("one_vs_rest", "exact")),
     ],
 )
@@ -63,7 +61,8 @@ def test_what_auto_comes_to(generated, monkeypatch, options, pairs, exact, expec
     assert (trees_of(model) is not None) == (expected[1] == "beam")
     assert (one_vs_rest_of(model) is not None) == (expected[0] == "one_vs_rest")
     assert len(model.trees_) == model.strategy_.n_trees == (3 if expected[1] == "beam" else 0)
-    explicit = Bonsai(classifiers=expected[0], search=expected[1]).fit(generated.X_train, generated.Y_train)
+    search = "auto" if expected[1] == "beam" else expected[1]
+    explicit = Bonsai(classifiers=expected[0], search=search).fit(generated.X_train, generated.Y_train)
     assert same_model(model, explicit)
     assert model.score(generated.X_test, generated.Y_test) > 0.5
 
@@ -132,17 +131,14 @@ def test_exact_search_needs_the_ranker(generated):
 
 
 def test_biases(generated):
-    assert -1.0 in set(one_vs_rest_of(make(generated, **KINDS["beam"]))["bias"])
-    routers = trees_of(make(generated, **KINDS["beam"]))
-    inner = np.repeat(routers["is_leaf"] == 0, np.diff(routers["child_ptr"]))
-    assert len(set(routers["bias"][inner])) > 10  # learnt
-    assert not routers["bias"][~inner].any() and not routers["scale"][~inner].any()  # there are none
-    held = make(generated, **KINDS["beam"], bias=-2)
-    assert set(one_vs_rest_of(held)["bias"]) == set(trees_of(held)["bias"][inner]) == {-2.0}
+    assert -1.0 in set(one_vs_rest_of(make(generated, **KINDS["blend"]))["bias"])
+    assert len(set(trees_of(make(generated, **KINDS["blend"]))["bias"])) > 10  # learnt
+    held = make(generated, **KINDS["blend"], bias=-2)
+    assert set(one_vs_rest_of(held)["bias"]) == set(trees_of(held)["bias"]) == {-2.0}
     assert len(set(trees_of(make(generated, bias="auto"))["bias"])) > 10
 
 
-@pytest.mark.parametrize("search", ["exact", "beam"])
+@pytest.mark.parametrize("classifiers", ["one_vs_rest", "blend"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -153,10 +149,10 @@ def test_biases(generated):
         {"loss": "logistic", "solver": "newton", "bias": "learn", "prune": 0.01},
     ],
 )
-def test_what_the_panel_solver_does(generated, options, search):
+def test_what_the_panel_solver_does(generated, options, classifiers):
     """The same classifiers as those of a tree without inner nodes, in whatever order they are asked for."""
     tight = {"tol": 1e-3, "max_iter": 500, "prune": 0.1} | options
-    model = make(generated, classifiers="one_vs_rest", search=search, **tight)
+    model = make(generated, classifiers=classifiers, **tight)
     flat = make(generated, max_depth=1, n_trees=1, **{"bias": -1.0} | tight)
     arrays = one_vs_rest_of(model)
     W, _, b = stored_classifiers(arrays, 0, 300)
@@ -169,23 +165,22 @@ def test_what_the_panel_solver_does(generated, options, search):
     assert model.score(generated.X_test, generated.Y_test) > 0.4
 
 
-@pytest.mark.parametrize("search", ["exact", "beam"])
-def test_dense_rows(generated, search):
+@pytest.mark.parametrize("classifiers", ["one_vs_rest", "blend"])
+def test_dense_rows(generated, classifiers):
     dense = np.float32(generated.X_train.toarray()) + np.float32(0.01)
-    trees = {"branching_factor": 6, "beam_size": None} if search == "beam" else {}
-    model = Bonsai(classifiers="one_vs_rest", search=search, prune=0.0, **trees).fit(dense, generated.Y_train)
+    trees = {"branching_factor": 6, "beam_size": None} if classifiers == "blend" else {}
+    model = Bonsai(classifiers=classifiers, prune=0.0, **trees).fit(dense, generated.Y_train)
     assert model.score(generated.X_test.toarray() + 0.01, generated.Y_test) > 0.5
 
 
 def test_own_trees_and_names(named):
     X, Y = named
     nested = [["木", "Ahorn", "a name without rows"], ["", "Bäume 🌳"], ["línea\nnueva", "a" * 300]]
-    model = Bonsai(tree=nested, classifiers="one_vs_rest", search="beam", beam_size=1).fit(X, Y)
+    model = Bonsai(tree=nested, classifiers="blend", beam_size=1).fit(X, Y)
     assert [model.classes_[i] for i in one_vs_rest_of(model)["children"]] == [
         "Ahorn", "木", "", "Bäume 🌳", "a" * 300, "línea\nnueva",
     ]  # fmt: skip
     assert model.score(X, Y) == 1.0
-    assert (np.count_nonzero(model.top_k(X, 3)[0] >= 0, axis=1) == 2).all()  # those of one leaf
 
 
 # --- copies, files, threads ---
@@ -311,7 +306,7 @@ def swapped(arrays, metadata):
 )
 def test_files_that_do_not_fit_together(generated, tmp_path, change):
     path = tmp_path / "m"
-    make(generated, **KINDS["beam"]).save(path)
+    make(generated, **KINDS["blend"]).save(path)
     file = container.read(path)
     arrays, metadata = dict(file.arrays), dict(file.metadata)
     change(arrays, metadata)
@@ -321,9 +316,19 @@ def test_files_that_do_not_fit_together(generated, tmp_path, change):
             Bonsai.load(path, verify=verify)
 
 
+def test_files_with_routed_search_are_refused(generated, tmp_path):
+    make(generated, **KINDS["blend"]).save(tmp_path / "m")
+    file = container.read(tmp_path / "m")
+    metadata = dict(file.metadata)
+    fitted_as("one_vs_rest", "beam")({}, metadata)
+    container.write(tmp_path / "m", file.arrays, metadata)
+    with pytest.raises(FormatError, match=r"made by an unreleased version with routed search.*train again"):
+        Bonsai.load(tmp_path / "m")
+
+
 def test_two_leaves_are_consistent_but_for_their_use(generated):
     """Otherwise the test above would not show that the number of leaves is looked at."""
-    ranker = one_vs_rest_of(make(generated, **KINDS["beam"]))
+    ranker = one_vs_rest_of(make(generated, **KINDS["blend"]))
     arrays = {f"one_vs_rest.{name}": array for name, array in ranker.items()}
     two_leaves(arrays, {})
     _core.Forest(
@@ -339,7 +344,7 @@ def folder(tmp_path_factory, generated):
     path = tmp_path_factory.mktemp("ranker")
     datasets.save_xc(path / "train.txt", generated.X_train, generated.Y_train)
     datasets.save_xc(path / "test.txt", generated.X_test, generated.Y_test)
-    make(generated, **KINDS["beam"]).set_params(beam_size=1).save(path / "beam.bonsai")
+    make(generated, **KINDS["blend"]).set_params(beam_size=1).save(path / "blend.bonsai")
     make(generated, **KINDS["exact"]).save(path / "exact.bonsai")
     make(generated, **KINDS["index"]).save(path / "index.bonsai")
     make(generated).set_params(beam_size=1).save(path / "leaf.bonsai")
@@ -364,11 +369,11 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_info(bonsai, kind):
     out = bonsai("info", f"{kind}.bonsai", "--verify")
-    chosen = ("leaf", "beam") if kind == "leaf" else ("one_vs_rest", kind)
+    chosen = {"leaf": ("leaf", "beam"), "blend": ("blend", "exact")}.get(kind, ("one_vs_rest", kind))
     assert _cli.report._RANKED_BY[chosen] in out
     report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
-    assert report["classifiers"] == ("leaf" if kind == "leaf" else "one_vs_rest")
-    has_trees = kind in ("leaf", "beam")
+    assert (report["classifiers"], report["search"]) == chosen
+    has_trees = kind in ("leaf", "blend")
     assert len(report["trees"]) == (3 if has_trees else 0)
     assert ("n_trees" in report["strategy"]) == has_trees
     assert ("n_trees" in out) == has_trees
@@ -391,7 +396,7 @@ def test_evaluation_of_all_labels(bonsai, folder, generated, kind):
 
 
 def test_predictions_have_no_other_search(bonsai, tmp_path):
-    bonsai("predict", "beam.bonsai", "test.txt", "-o", tmp_path / "found")
+    bonsai("predict", "blend.bonsai", "test.txt", "-o", tmp_path / "found")
     assert bonsai("evaluate", tmp_path / "found", "test.txt", "--exact", code=1) == ""
     assert (
         bonsai.error == f"bonsai: error: --exact needs a model, but {tmp_path / 'found'} holds predictions\n"

@@ -46,12 +46,10 @@ def strategy(facts=SPARSE, **params):
         (SPARSE, {"classifiers": "leaf", "max_depth": 3}, {"max_depth": 3, "split_oversized": False}),
         (SPARSE, {"classifiers": "leaf", "max_depth": None}, {"max_depth": None, "split_oversized": False}),
         (SPARSE, {"classifiers": "leaf", "branching_factor": 7}, {"max_leaf_size": 7}),
-        (SPARSE, {"search": "beam"}, {"classifiers": "one_vs_rest", "search": "beam", "path_weight": 0.0}),
         (DENSE, {}, {"classifiers": "one_vs_rest", "search": "exact", "tail_exponent": 0.0}),
         (EMBEDDINGS, {}, {"classifiers": "one_vs_rest", "search": "exact", "bias": "learn"}),
         (MANY_EMBEDDINGS, {}, {"classifiers": "leaf", "search": "beam", "tail_exponent": 0.0}),
         (replace(DENSE, n_labels=50_001), {}, {"classifiers": "leaf", "search": "beam"}),
-        (replace(DENSE, n_labels=50_001), {"search": "beam"}, {"classifiers": "one_vs_rest"}),
         (DENSE, {"search": "exact"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (HUGE, {}, {"classifiers": "one_vs_rest", "search": "index"}),
         # Where rows cannot be searched, such a training would scan them for too long.
@@ -107,7 +105,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*DEFAULTS.items(), ("C", 1.0), ("prune", 0.05), ("tail_exponent", 0.25), ("path_weight", 0.0)],
+    [*DEFAULTS.items(), ("C", 1.0), ("prune", 0.05), ("tail_exponent", 0.25)],
 )
 def test_giving_a_value_that_holds_anyway_changes_nothing(name, value):
     """Once `--tol 0.1`, the printed default, gave another model than no option at all."""
@@ -166,12 +164,7 @@ def test_a_beam_without_trees():
     strategy(beam_size=20, classifiers="leaf")
 
 
-def test_weights_of_paths_and_of_the_tail():
-    for chosen in ({}, {"classifiers": "leaf"}):
-        with says('path_weight needs classifiers="one_vs_rest" and search="beam"'):
-            strategy(path_weight=0.5, **chosen)
-        assert strategy(path_weight=0.0, **chosen).path_weight == 0
-    assert strategy(path_weight=0.5, search="beam").path_weight == 0.5
+def test_tail_exponent_needs_one_vs_rest_classifiers():
     with says('tail_exponent needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         strategy(tail_exponent=0.5, classifiers="leaf")
     with says('tail_exponent needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):

@@ -36,8 +36,7 @@ def best_f1(model, X, Y):
         {"classifiers": "leaf", "branching_factor": 8},
         {"classifiers": "leaf", "max_depth": 1, "n_trees": 1},
         {"classifiers": "leaf", "branching_factor": 2, "max_leaf_size": 5, "max_depth": None},
-        {"search": "beam", "branching_factor": 8},
-        {"search": "beam", "branching_factor": 8, "path_weight": 1.0},
+        {"classifiers": "blend", "branching_factor": 8},
         {"loss": "logistic"},
     ],
 )
@@ -242,7 +241,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     part = train_sample(some, strategy, sample, problem.labels.counts, 0, Work(1))
     rows = X[:50].astype(np.float32)
     arrays = (rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
-    options = {"beam_size": 0, "exact": False, "n_probe": 0, "path_weight": 0.0, "threads": 1}
+    options = {"beam_size": 0, "exact": False, "n_probe": 0, "threads": 1}
     dense = lambda ids, scores, n: np.array(
         [
             [dict(zip(i, s, strict=True)).get(label, -np.inf) for label in range(n)]

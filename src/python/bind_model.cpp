@@ -41,13 +41,13 @@ void borrow(const nb::dict& arrays, const char* name, View& view, nb::list& kept
 }
 
 std::shared_ptr<Forest> forest_from_arrays(const nb::dict& arrays, size_t n_features, size_t n_labels,
-                                           bool routing_only, std::shared_ptr<Forest> residual) {
+                                           std::shared_ptr<Forest> residual) {
     ForestArrays views;
     nb::list kept;
     for_each_array([&](const char* name, auto& view) { borrow(arrays, name, view, kept); }, views);
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
-    return std::make_shared<Forest>(views, n_features, n_labels, routing_only, owner, std::move(residual));
+    return std::make_shared<Forest>(views, n_features, n_labels, owner, std::move(residual));
 }
 
 std::shared_ptr<LabelIndex> index_from_arrays(const nb::dict& arrays, size_t n_features,
@@ -122,14 +122,13 @@ nb::tuple classifier_of(const Forest& forest, size_t child) {
 }
 
 nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size, bool exact, size_t n_probe,
-                   float path_weight, unsigned threads, const nb::object& progress) {
+                   unsigned threads, const nb::object& progress) {
     const RowsIn rows(x, "X");
     const size_t n_rows = rows.view().n_rows;
     if (k > model.n_labels())
         throw std::invalid_argument("k is " + std::to_string(k) + ", but the model has " +
                                     std::to_string(model.n_labels()) + " labels");
-    const TopKParams params{
-        .k = k, .beam_size = beam_size, .exact = exact, .n_probe = n_probe, .path_weight = path_weight};
+    const TopKParams params{.k = k, .beam_size = beam_size, .exact = exact, .n_probe = n_probe};
     const Kernels& kernels = bonsai::kernels();
     std::vector<int32_t> ids;
     std::vector<float> scores;
@@ -160,13 +159,12 @@ nb::object self_of(nb::object self, nb::handle) {
 void bind_model(nb::module_& m) {
     nb::class_<Forest>(m, "Forest", "Trees with their classifiers, or one-vs-rest classifiers. Immutable.")
         .def(nb::new_(&forest_from_arrays), "arrays"_a, "n_features"_a, "n_labels"_a,
-             "routing_only"_a = false, "residual"_a.none() = nb::none(),
+             "residual"_a.none() = nb::none(),
              "From its twelve arrays (docs/format.md). Structure is copied and checked, weights stay where "
              "they are. The weights of residual, the same trees, are added.")
         .def_prop_ro("n_features", &Forest::n_features)
         .def_prop_ro("n_labels", &Forest::n_labels)
         .def_prop_ro("n_trees", &Forest::n_trees)
-        .def_prop_ro("routing_only", &Forest::routing_only)
         .def_prop_ro(
             "residual", [](const Forest& forest) { return forest.residual(); },
             nb::sig("def residual(self) -> Forest | None"))
@@ -186,9 +184,8 @@ void bind_model(nb::module_& m) {
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
             const auto& forest = nb::cast<const Forest&>(self);
-            return nb::make_tuple(self.type(),
-                                  nb::make_tuple(arrays_of(self), forest.n_features(), forest.n_labels(),
-                                                 forest.routing_only(), self.attr("residual")));
+            return nb::make_tuple(self.type(), nb::make_tuple(arrays_of(self), forest.n_features(),
+                                                              forest.n_labels(), self.attr("residual")));
         });
     nb::class_<LabelIndex>(m, "LabelIndex", "An inverted index over one-vs-rest classifiers. Immutable.")
         .def(
@@ -230,16 +227,14 @@ void bind_model(nb::module_& m) {
             "rank. strict_beam: leaves compete for the beam, and have no more labels than it has nodes.")
         .def(
             "top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "n_probe"_a,
-            "path_weight"_a, "threads"_a, "progress"_a = nb::none(),
+            "threads"_a, "progress"_a = nb::none(),
             nb::sig("def top_k(self, x: object, k: int, *, beam_size: int, exact: bool, n_probe: int, "
-                    "path_weight: float, threads: int, progress: object | None = None) -> "
+                    "threads: int, progress: object | None = None) -> "
                     "tuple[NDArray[numpy.int32], "
                     "NDArray[numpy.float32]]"),
             "(ids int32, log scores float32) of the k best labels of each row; -1 and -inf where there are "
             "fewer.\n\nbeam_size 0 keeps all nodes. exact ranks all labels. With an index, n_probe blocks of "
-            "128 classifiers are scored, 0 for all. path_weight times the log score "
-            "of "
-            "the path is added where one-vs-rest classifiers stand behind trees.")
+            "128 classifiers are scored, 0 for all.")
         .def(
             "restricted",
             [](const Model& model, In<uint8_t> allowed) {

@@ -89,7 +89,7 @@ void copy_to(std::vector<T>& to, const nb::dict& arrays, const char* name) {
 }
 
 std::shared_ptr<Forest> assembled(const nb::dict& structure, const nb::list& sources, In<uint32_t> source,
-                                  In<int64_t> child, size_t n_labels, bool routing_only, unsigned threads) {
+                                  In<int64_t> child, size_t n_labels, unsigned threads) {
     std::vector<const Forest*> forests;
     for (const nb::handle forest : sources) forests.push_back(nb::cast<const Forest*>(forest));
     if (forests.empty()) throw std::invalid_argument("there must be at least one source");
@@ -101,11 +101,10 @@ std::shared_ptr<Forest> assembled(const nb::dict& structure, const nb::list& sou
     check_nodes(nodes);
     const auto made_of = [&](std::span<const Forest* const> from, std::shared_ptr<Forest> residual) {
         const auto made = std::make_shared<OwnedForest>(nodes);
-        run_watched(threads, nb::none(), [&](Pool& pool) {
-            assemble(*made, {from, span(source), span(child)}, routing_only, pool);
-        });
+        run_watched(threads, nb::none(),
+                    [&](Pool& pool) { assemble(*made, {from, span(source), span(child)}, pool); });
         const nb::gil_scoped_release unlock;
-        return std::make_shared<Forest>(made->arrays(), from[0]->n_features(), n_labels, routing_only, made,
+        return std::make_shared<Forest>(made->arrays(), from[0]->n_features(), n_labels, made,
                                         std::move(residual));
     };
     const auto has_residual = [](const Forest* forest) { return forest->residual() != nullptr; };
@@ -127,7 +126,7 @@ void bind_packing(nb::module_& m) {
           "The arrays of one node for `Forest`: classifiers quantised to 8 bits. Weights ptr[c] … ptr[c + 1] "
           "are those of classifier c, by ascending feature.");
     m.def("assemble_forest", assembled, "structure"_a, "sources"_a, "source"_a.noconvert(),
-          "child"_a.noconvert(), "n_labels"_a, "routing_only"_a, "threads"_a,
+          "child"_a.noconvert(), "n_labels"_a, "threads"_a,
           "A forest with the tree_ptr, child_ptr, children and is_leaf of `structure`. The classifier of its "
           "c-th child is that of child child[c] of the forest sources[source[c]], with the same stored "
           "weights, "

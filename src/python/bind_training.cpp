@@ -314,9 +314,9 @@ class PyTreeBuilder {
 };
 
 // What came from other processes or from files is checked as a model file is.
-std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only) {
+std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_labels) {
     const auto owned = std::make_shared<OwnedForest>(std::move(made));
-    auto forest = std::make_shared<Forest>(owned->arrays(), n_features, n_labels, routing_only, owned);
+    auto forest = std::make_shared<Forest>(owned->arrays(), n_features, n_labels, owned);
     forest->verify();
     return forest;
 }
@@ -325,8 +325,7 @@ std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_
 class PyClassifierStage final : public PyStage {
   public:
     template <class Make>
-    PyClassifierStage(const PyDataset& dataset, bool routing_only, unsigned threads, Make&& make)
-        : data_(dataset.data()), routing_only_(routing_only) {
+    PyClassifierStage(const PyDataset& dataset, unsigned threads, Make&& make) : data_(dataset.data()) {
         run_watched(threads, nb::none(), [&](Pool& pool) { stage_ = make(data_, pool); });
     }
     Stage& stage() override { return not_used_up(stage_); }
@@ -342,7 +341,7 @@ class PyClassifierStage final : public PyStage {
                            ? checked(std::forward<decltype(args)>(args)...)
                            : std::make_shared<Forest>(std::forward<decltype(args)>(args)...);
             };
-            forest = make(std::move(made), data_.n_features(), data_.n_labels(), routing_only_);
+            forest = make(std::move(made), data_.n_features(), data_.n_labels());
         });
         stage_.reset();
         give_back_memory();
@@ -355,23 +354,20 @@ class PyClassifierStage final : public PyStage {
 
   private:
     const Dataset& data_;
-    bool routing_only_;
     std::unique_ptr<ClassifierStage> stage_;
 };
 
 std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, const Trees& trees,
-                                                    nb::dict params, uint64_t seed, bool routing_only,
-                                                    unsigned threads) {
+                                                    nb::dict params, uint64_t seed, unsigned threads) {
     const LinearParams linear = linear_params(params);
     if (trees.n_labels != dataset.data().n_labels())
         throw std::invalid_argument("the trees are made for " + std::to_string(trees.n_labels) +
                                     " labels, but the data set has " +
                                     std::to_string(dataset.data().n_labels()));
     const Kernels& kernels = bonsai::kernels();
-    return std::make_unique<PyClassifierStage>(
-        dataset, routing_only, threads, [&](const Dataset& data, Pool& pool) {
-            return classifiers_of_trees(data, trees.trees, seed, linear, routing_only, kernels, pool);
-        });
+    return std::make_unique<PyClassifierStage>(dataset, threads, [&](const Dataset& data, Pool& pool) {
+        return classifiers_of_trees(data, trees.trees, seed, linear, kernels, pool);
+    });
 }
 
 std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, In<uint32_t> labels,
@@ -387,7 +383,7 @@ std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, I
         throw std::invalid_argument(
             "the old classifiers are not one-vs-rest, of the same labels and features");
     const Kernels& kernels = bonsai::kernels();
-    return std::make_unique<PyClassifierStage>(dataset, false, 1, [&](const Dataset& data, Pool& pool) {
+    return std::make_unique<PyClassifierStage>(dataset, 1, [&](const Dataset& data, Pool& pool) {
         check_labels(span(labels), data.n_labels(), false);
         return one_vs_rest_classifiers(data, span(labels), span(costs), frequent_share, seed, linear, kernels,
                                        pool, {.forest = old, .n_rows = n_old_rows});
@@ -469,8 +465,7 @@ void bind_training(nb::module_& m) {
         .def("finish", &PyTreeBuilder::finish);
     nb::class_<PyClassifierStage, PyStage>(m, "ClassifierStage", "The classifiers of trees or of labels.")
         .def_static("of_trees", &tree_classifiers, "dataset"_a, "trees"_a, "params"_a, "seed"_a,
-                    "routing_only"_a, "threads"_a = 1, nb::keep_alive<0, 1>(),
-                    "The classifiers of all nodes; of inner nodes alone if routing_only.")
+                    "threads"_a = 1, nb::keep_alive<0, 1>(), "The classifiers of all nodes.")
         .def_static(
             "of_labels", &label_classifiers, "dataset"_a, "labels"_a.noconvert(), "costs"_a.noconvert(),
             "frequent_share"_a, "params"_a, "seed"_a, "old"_a.none() = nb::none(), "n_old_rows"_a = 0,

@@ -67,8 +67,7 @@ Found predict(const Forest& forest, const RowsView& rows, const Query& query, un
                 std::vector<float>(rows.n_rows * query.k, 9.0f)};
     Control control;
     Pool pool(threads, control);
-    const TopKParams params{
-        .k = query.k, .beam_size = query.beam_size, .exact = false, .n_probe = 0, .path_weight = 0};
+    const TopKParams params{.k = query.k, .beam_size = query.beam_size, .exact = false, .n_probe = 0};
     top_k(model_of(forest, query), rows, params, kernels, pool, found.ids.data(), found.scores.data());
     CHECK(control.done == rows.n_rows);
     return found;
@@ -114,7 +113,7 @@ void test_strict_beam() {
     const OwnedForest forest = make_forest(1);
     const Forest weights(forest.arrays(), kFeatures, kLabels);
     const auto residual = std::make_shared<const Forest>(forest.arrays(), kFeatures, kLabels);
-    const Forest model(forest.arrays(), kFeatures, kLabels, false, nullptr, residual);
+    const Forest model(forest.arrays(), kFeatures, kLabels, nullptr, residual);
     const Input input(2);
     for (const size_t beam : {1u, 2u, 5u}) {
         const Query query{
@@ -142,7 +141,7 @@ void test_interrupt() {
     Pool pool(2, control);
     control.stop = true;
     const Query query{.loss = Logistic{}, .beam_size = 1, .k = 1, .normalize = true};
-    const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .n_probe = 0, .path_weight = 0};
+    const TopKParams params{.k = 1, .beam_size = 1, .exact = false, .n_probe = 0};
     CHECK_THROWS(
         top_k(model_of(model, query), input.rows.view(), params, kernels(), pool, ids.data(), scores.data()),
         "interrupted");
@@ -224,7 +223,7 @@ void test_garbage_contents() {
         const Forest model(exact.arrays(), kFeatures, kLabels);
         predict_every_way(model, input, rng);
         const auto residual = std::make_shared<const Forest>(exact.arrays(), kFeatures, kLabels);
-        predict_every_way(Forest(exact.arrays(), kFeatures, kLabels, false, nullptr, residual), input, rng);
+        predict_every_way(Forest(exact.arrays(), kFeatures, kLabels, nullptr, residual), input, rng);
         for (size_t b = 0; b < exact.shift.size(); ++b) {
             const PackedBlock block = model.block(b);
             size_t n = 0, sum = 0;

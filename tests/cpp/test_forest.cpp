@@ -117,7 +117,7 @@ void test_ownership() {
     }
     CHECK(alive.expired());
 
-    const Forest made(make_forest(1), kFeatures, kLabels, false);  // takes the vectors over
+    const Forest made(make_forest(1), kFeatures, kLabels);  // takes the vectors over
     for_each_array(
         [](const char*, auto view, const auto& original) {
             CHECK(std::equal(view.begin(), view.end(), original.begin(), original.end()));
@@ -132,12 +132,11 @@ std::shared_ptr<const Forest> one_leaf(size_t n_features, size_t n_labels) {
     f.tree_ptr = f.child_ptr = f.block_ptr = f.bucket_ptr = f.record_ptr = {0};
     add_node(f, {4, 2, 7}, true, rng);
     f.tree_ptr.push_back(1);
-    return std::make_shared<const Forest>(std::move(f), n_features, n_labels, false);
+    return std::make_shared<const Forest>(std::move(f), n_features, n_labels);
 }
 
 void test_model() {
-    const auto trees = std::make_shared<const Forest>(make_forest(1), kFeatures, kLabels, false);
-    const auto routes = std::make_shared<const Forest>(make_forest(1), kFeatures, kLabels, true);
+    const auto trees = std::make_shared<const Forest>(make_forest(1), kFeatures, kLabels);
     const auto all = one_leaf(kFeatures, kLabels);
     CHECK(all->is_one_leaf() && !trees->is_one_leaf());
     CHECK(all->position(2) == 1 && all->position(7) == 2 && all->position(3) == kAbsent);
@@ -147,12 +146,9 @@ void test_model() {
     const std::shared_ptr<const Forest> none;
     make(trees, none);
     make(none, all);
-    make(routes, all);
     make(trees, all, 0.5f);
     CHECK_THROWS(make(trees, all), "a blend weight");
     CHECK_THROWS(make(none, none), "neither trees nor one-vs-rest classifiers");
-    CHECK_THROWS(make(routes, none),
-                 "trees without classifiers at their leaves need one-vs-rest classifiers");
     CHECK_THROWS(make(none, trees), "not those of a single leaf");
     CHECK_THROWS(make(trees, one_leaf(kFeatures, kLabels + 1), 0.5f),
                  "differ in their number of labels or features");

@@ -178,8 +178,7 @@ void check_many_rows(const Texts& texts, const Model& model, const TopKParams& p
 // is exact) by trees, combined label by label.
 void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
                  size_t beam_size, bool exact) {
-    const TopKParams all{
-        .k = kLabels, .beam_size = beam_size, .exact = exact, .n_probe = 0, .path_weight = 0};
+    const TopKParams all{.k = kLabels, .beam_size = beam_size, .exact = exact, .n_probe = 0};
     const double w = blend.blend_weight();
     std::vector<std::vector<double>> expected(kRows, std::vector<double>(kLabels, 0.0));
     const auto add = [&](const Model& model, size_t n, double share) {
@@ -229,37 +228,32 @@ void test_batches() {
     Control control;
     Pool pool(2, control);
     TrainReport report;
-    const auto train = [&](std::span<const TreeView> some, bool routing_only) {
-        return std::make_shared<const Forest>(
-            train_trees(data, some, 0, linear, routing_only, kernels(), pool, report), kFeatures, kLabels,
-            routing_only);
+    const auto train = [&](std::span<const TreeView> some) {
+        return std::make_shared<const Forest>(train_trees(data, some, 0, linear, kernels(), pool, report),
+                                              kFeatures, kLabels);
     };
-    const auto several = train(views, false), one = train({views, 1}, false), routes = train(views, true);
+    const auto several = train(views), one = train({views, 1});
     linear.learn_bias = false;
     std::vector<uint32_t> labels(kLabels);
     std::iota(labels.begin(), labels.end(), 0u);
     const auto all = std::make_shared<const Forest>(
-        train_one_vs_rest(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels,
-        false);
+        train_one_vs_rest(data, labels, {}, 1.0, 0, linear, kernels(), pool, report), kFeatures, kLabels);
     std::vector<float> offsets(kLabels);
     for (size_t l = 0; l < kLabels; ++l) offsets[l] = -0.05f * static_cast<float>(l % 11);
     const Model models[] = {
         Model(several, nullptr, SquaredHinge{}, true),  // several trees
         Model(one, nullptr, SquaredHinge{}, true),      // one
         Model(nullptr, all, SquaredHinge{}, true),      // one-vs-rest, all labels
-        Model(routes, all, SquaredHinge{}, true),       // one-vs-rest behind a beam search
         Model(nullptr, all, SquaredHinge{}, true, {.label_offsets = offsets}),
-        Model(routes, all, SquaredHinge{}, true, {.label_offsets = offsets}),
         Model(several, all, SquaredHinge{}, true, {.weight = 0.3f}),
         Model(several, all, SquaredHinge{}, true, {.weight = 0.6f, .label_offsets = offsets}),
     };
     for (const size_t beam : {size_t{0}, size_t{3}})
-        for (const size_t m : {size_t{4}, size_t{6}, size_t{7}})
+        for (const size_t m : {size_t{3}, size_t{4}, size_t{5}})
             for (const bool exact : {false, true})
                 check_blend(texts, models[0], models[2], models[m], exact ? 0 : beam, exact);
     check_refused(several, all, {});                          // two ways of ranking, and no weight
     check_refused(several, nullptr, {.weight = 0.3f});        // nothing to blend with
-    check_refused(routes, all, {.weight = 0.3f});             // leaves without classifiers
     check_refused(several, all, {.weight = 1.0f});            // nothing left of one-vs-rest
     check_refused(nullptr, all, {.label_offsets = {-0.1f}});  // one offset for all labels
     offsets[3] = 0.5f;
@@ -267,11 +261,9 @@ void test_batches() {
     for (const Model& model : models)
         for (const size_t beam : {size_t{0}, size_t{3}})
             for (const size_t k : {size_t{1}, size_t{5}, size_t{40}})
-                check_search(texts, model,
-                             {.k = k, .beam_size = beam, .exact = false, .n_probe = 0, .path_weight = 0.1f});
-    for (const size_t m : {0, 1, 3})
-        check_many_rows(texts, models[m],
-                        {.k = 5, .beam_size = 0, .exact = false, .n_probe = 0, .path_weight = 0.1f});
+                check_search(texts, model, {.k = k, .beam_size = beam, .exact = false, .n_probe = 0});
+    for (const size_t m : {0, 1, 4})
+        check_many_rows(texts, models[m], {.k = 5, .beam_size = 0, .exact = false, .n_probe = 0});
 }
 
 }  // namespace

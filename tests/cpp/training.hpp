@@ -26,15 +26,14 @@ inline std::vector<Tree> build_trees(const RowsView& vectors, std::span<const ui
 }
 
 inline OwnedForest train_trees(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                               const LinearParams& params, bool routing_only, const Kernels& kernels,
-                               Pool& pool, TrainReport& report) {
+                               const LinearParams& params, const Kernels& kernels, Pool& pool,
+                               TrainReport& report) {
     auto copies = std::make_shared<std::vector<Tree>>();
     for (const TreeView& tree : trees)
         copies->push_back({{tree.child_ptr.begin(), tree.child_ptr.end()},
                            {tree.children.begin(), tree.children.end()},
                            {tree.is_leaf.begin(), tree.is_leaf.end()}});
-    const auto stage =
-        classifiers_of_trees(data, std::move(copies), seed, params, routing_only, kernels, pool);
+    const auto stage = classifiers_of_trees(data, std::move(copies), seed, params, kernels, pool);
     stage->solve_all(pool);
     return stage->finish(pool, report);
 }

@@ -47,12 +47,6 @@ def one_vs_rest():
     return Bonsai().fit(X, Y), X
 
 
-def one_vs_rest_behind_trees():
-    X, Y = data()
-    options = {"branching_factor": 3, "max_leaf_size": 2, "n_trees": 2, "beam_size": 3}
-    return Bonsai(search="beam", path_weight=0.5, **options).fit(X, Y), X
-
-
 def blend():
     X, Y = data()
     options = {"branching_factor": 3, "max_leaf_size": 2, "n_trees": 2, "C": 0.3}
@@ -112,7 +106,7 @@ def merged():
 KINDS = {
     make.__name__: make
     for make in (
-        trees, one_vs_rest, one_vs_rest_behind_trees, blend, index, names, integer_keys, feature_names, dense,
+        trees, one_vs_rest, blend, index, names, integer_keys, feature_names, dense,
         logistic, several_blocks, merged,
     )
 }  # fmt: skip

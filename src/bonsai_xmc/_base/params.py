@@ -131,16 +131,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     ),
     "search": Parameter(
         "auto",
-        one_of("auto", "exact", "index", "beam"),
+        one_of("auto", "exact", "index"),
         CLASSIFIERS,
-        "with one-vs-rest: score all labels, the candidates of an inverted index, or those of a beam search "
-        "in label trees; auto: exact up to 50,000 labels, then index",
-    ),
-    "path_weight": Parameter(
-        "auto",
-        number_between(0, _LARGE, "auto"),
-        CLASSIFIERS,
-        "with one-vs-rest and beam search: weight of the path's log score; auto: 0",
+        "with one-vs-rest: score all labels, or the candidates of an inverted index; auto: exact up to "
+        "50,000 labels, then index",
     ),
     "tail_exponent": Parameter(
         "auto",

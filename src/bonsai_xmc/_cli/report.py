@@ -19,7 +19,7 @@ from bonsai_xmc._text.blocks import params_to_json
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
     "split_oversized", "balanced", "bounded", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_C",
-    "node_prune", "node_bias", "path_weight", "blend_weight",
+    "node_prune", "node_bias", "blend_weight",
 }  # fmt: skip
 
 # All that is known of a model that was trained elsewhere.
@@ -29,7 +29,6 @@ _RANKED_BY = {
     ("leaf", "beam"): "leaf classifiers, found by beam search",
     ("one_vs_rest", "exact"): "one-vs-rest classifiers; all labels are scored",
     ("one_vs_rest", "index"): "one-vs-rest classifiers; an index over them finds the candidates",
-    ("one_vs_rest", "beam"): "one-vs-rest classifiers; a beam search of the trees finds the candidates",
     ("blend", "exact"): "one-vs-rest classifiers of all labels, and leaf classifiers, found by beam search",
     ("blend", "index"): "one-vs-rest classifiers, found by an index, and leaf ones, found by beam search",
 }

@@ -107,15 +107,11 @@ class Bonsai(MatrixClassifier):
         or more than 50,000 labels), unless an index finds the rows that a label needs (50,000 labels or more,
         no values below 0, the default loss, solver and bias) and there are no more than 2 · 10⁷ pairs of a
         row and a label. It takes "one_vs_rest" below 1,000 rows and above 50,000 labels.
-    search : {"auto", "exact", "index", "beam"}, default="auto"
-        With one-vs-rest, the labels that are scored: all ("exact"), the candidates of an inverted index over
-        the classifiers ("index"), or the labels of the leaves that a beam search in trees reaches ("beam").
-        "auto": "exact" up to 50,000 labels and for dense X, otherwise "index". Leaf classifiers are always
-        found by beam search; a blend scores all labels by one-vs-rest, or those of an index, and the 32 best
-        of a beam search by leaf classifiers, too.
-    path_weight : "auto" or float ≥ 0, default="auto"
-        With one-vs-rest and beam search: weight of the path's log score, which is added to that of the label.
-        "auto": 0.
+    search : {"auto", "exact", "index"}, default="auto"
+        With one-vs-rest, the labels that are scored: all ("exact"), or the candidates of an inverted index
+        over the classifiers ("index"). "auto": "exact" up to 50,000 labels and for dense X, otherwise
+        "index". Leaf classifiers are always found by beam search; a blend scores all labels by one-vs-rest,
+        or those of an index, and the 32 best of a beam search by leaf classifiers, too.
     tail_exponent : "auto" or float ≥ 0, default="auto"
         With one-vs-rest: the C of a label with n rows is multiplied by (m / n) to this power, m being the
         mean over labels, so that errors on rare labels cost more. Needs sparse X, the squared hinge loss,
@@ -230,7 +226,6 @@ class Bonsai(MatrixClassifier):
         bias: str | float = "auto",
         classifiers: str = "auto",
         search: str = "auto",
-        path_weight: float | str = "auto",
         tail_exponent: float | str = "auto",
         blend_weight: float | str = "auto",
         logit_adjustment: float | str = "auto",
@@ -263,7 +258,6 @@ class Bonsai(MatrixClassifier):
         self.bias = bias
         self.classifiers = classifiers
         self.search = search
-        self.path_weight = path_weight
         self.tail_exponent = tail_exponent
         self.blend_weight = blend_weight
         self.logit_adjustment = logit_adjustment

@@ -60,9 +60,7 @@ class ExplainedRow:
         """The slots that a blend scores by its trees."""
         core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
         k = min(_core.FROM_TREES, self.fitted.linear.n_slots)
-        ids, _ = core.top_k(
-            self.rows, k, beam_size=self.beam, exact=False, n_probe=0, path_weight=0.0, threads=1
-        )
+        ids, _ = core.top_k(self.rows, k, beam_size=self.beam, exact=False, n_probe=0, threads=1)
         return set(ids[0].tolist())
 
     @cached_property
@@ -94,15 +92,14 @@ class ExplainedRow:
     def _explain(self, label: int, slot: int) -> Explanation | None:
         """One classifier of a label: a merged label has several. None: it has none."""
         own, paths = self._own(slot), self._paths(slot)
-        by_leaves = self.forest is not None and not self.forest.core.routing_only
-        if own is None and not (by_leaves and any(path.decisions for path in paths)):
+        if own is None and not any(path.decisions for path in paths):
             return None
         rank = self.ids.index(label) + 1 if label in self.ids else None
         scored = self._is_found(own, paths)
         found = rank is not None if scored is None else scored
         if not found:  # what an exhaustive search would say
             paths = tuple(replace(path, counts=True) for path in paths)
-        steps = steps_of(self.fitted, slot, own, paths, exhaustive=not found)
+        steps = steps_of(self.fitted, slot, own, paths)
         leaves = [path.decisions[-1].margin for path in paths if path.decisions]
         effects = self._effects(own, paths)
         return Explanation(
@@ -147,8 +144,6 @@ class ExplainedRow:
         root = int(self.forest.tree_ptr[tree])
         score, decisions, nodes = 0.0, [], []
         for level, edge in enumerate(edges):
-            if edge.to is None and self.forest.core.routing_only:
-                break
             decision, score = self._decision(self.forest.core, edge.child, score, self._about(edge, slot))
             to = None if edge.to is None else edge.to - root
             decisions.append(replace(decision, tree=tree, node=edge.node - root, level=level, child=to))

@@ -19,21 +19,17 @@ class Weights(NamedTuple):
     """What the parts of a score weigh."""
 
     own: float  # of the one-vs-rest score
-    trees: float  # of the mean over the trees; 0: they only find labels
-    path: float  # exponent of the mean over the trees, a factor
+    trees: float  # of the mean over the trees
 
 
 def weights_of(fitted: FittedModel) -> Weights:
-    strategy = fitted.linear.strategy
-    if strategy.classifiers == "leaf":
-        return Weights(0.0, 1.0, 0.0)
-    if strategy.classifiers == "blend":
-        return Weights(1 - fitted.linear.core.blend_weight, fitted.linear.core.blend_weight, 0.0)
-    return Weights(1.0, 0.0, strategy.path_weight if strategy.search == "beam" else 0.0)
+    if fitted.linear.strategy.classifiers == "leaf":
+        return Weights(0.0, 1.0)
+    return Weights(1 - fitted.linear.core.blend_weight, fitted.linear.core.blend_weight)
 
 
 def steps_of(
-    fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], exhaustive: bool
+    fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath]
 ) -> tuple[ScoreStep, ...]:
     """All steps; the last value is the score. What a model adds after its own score comes at the end."""
     weights, n_trees = weights_of(fitted), fitted.linear.strategy.n_trees
@@ -49,10 +45,6 @@ def steps_of(
         if own is not None:
             formula = f"{weights.own:g} × one-vs-rest + {weights.trees:g} × trees"
             steps.append(ScoreStep(f"blend = {formula}", value))
-    elif weights.path > 0 and not exhaustive:
-        steps += _trees(paths, n_trees)
-        value *= mean_path(paths, n_trees) ** weights.path
-        steps.append(ScoreStep(f"one-vs-rest × trees^{weights.path:g}", value))
     if own is not None and fitted.linear.strategy.logit_adjustment > 0:
         n, power = max(1, int(fitted.linear.slot_counts[slot])), fitted.linear.strategy.logit_adjustment
         value *= float(np.exp(np.asarray(fitted.linear.core.label_offsets)[slot]))

@@ -277,7 +277,7 @@ def _edit_one_vs_rest(old: _core.Forest, plan: _Plan, new: _core.Forest | None, 
     child = np.concatenate([np.where(rows >= 0, rows, here), appended]).astype(np.int64)
     sources = [old] if new is None else [old, new]
     n_slots = len(plan.label_of_slot)
-    return _core.assemble_forest(structure, sources, source, child, n_slots, False, threads)
+    return _core.assemble_forest(structure, sources, source, child, n_slots, threads)
 
 
 def _edit_trees(
@@ -330,9 +330,7 @@ def _edit_trees(
     }
     sources = [old] if new_forest is None else [old, new_forest]
     origins = (source[entries], child[entries].astype(np.int64))
-    return _core.assemble_forest(
-        structure, sources, *origins, len(plan.label_of_slot), old.routing_only, threads
-    )
+    return _core.assemble_forest(structure, sources, *origins, len(plan.label_of_slot), threads)
 
 
 def _alive(a: Mapping[str, Array], with_labels: Array) -> Array:

@@ -24,12 +24,9 @@ Array = npt.NDArray[Any]
 
 _KEPT = 8  # restricted models
 # What prediction depends on: model files have it twice, and the two must agree.
-_OF_PREDICTION = (
-    *("classifiers", "search", "loss", "normalize"),
-    *("path_weight", "blend_weight", "logit_adjustment"),
-)
+_OF_PREDICTION = ("classifiers", "search", "loss", "normalize", "blend_weight", "logit_adjustment")
 # Values of a strategy that the parameters of the estimator do not take.
-_UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0}
+_UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0, "search": "beam"}
 # A residual has the trees and the biases of the forest that it belongs to.
 RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
 
@@ -96,7 +93,7 @@ class LinearRanker:
         core = self.core if allowed is None else self._restricted(allowed)
         beam, probes = self._search(k, **search)
         options: dict[str, Any] = {"beam_size": 0 if exact else beam, "exact": exact, "n_probe": probes}
-        options |= {"path_weight": self.strategy.path_weight, "threads": threads, "progress": progress}
+        options |= {"threads": threads, "progress": progress}
         if self.slots is None:
             return core.top_k(rows.to_core(), k, **options)
         # At worst, the best labels are those of the most slots.
@@ -218,6 +215,11 @@ def _core_model(
 ) -> _core.Model:
     chosen = (strategy.classifiers, strategy.search)
     present = {name.partition(".")[0] for name in arrays} & {"trees", "one_vs_rest", "index"}
+    if chosen == ("one_vs_rest", "beam"):
+        raise ValueError(
+            "it was made by an unreleased version with routed search (one-vs-rest classifiers behind label "
+            "trees), which is gone: train again"
+        )
     needed = STRATEGIES.get(chosen)
     if needed is None or present != set(needed):
         raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
@@ -225,9 +227,8 @@ def _core_model(
     for section in [section for section in needed if section != "index"]:
         if weights[section] != "int8":
             raise NewerFormatError(f"its weights are {weights[section]!r}, which this version does not read")
-        routing_only = section == "trees" and strategy.classifiers == "one_vs_rest"
         own, residual = section_of(arrays, section), section_of(arrays, f"{section}_residual")
-        shape = (n_features, len(slot_counts), routing_only)
+        shape = (n_features, len(slot_counts))
         finer = _core.Forest(own | residual, *shape) if residual else None
         forests[section] = _core.Forest(own, *shape, finer)
     index = None

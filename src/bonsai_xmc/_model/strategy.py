@@ -13,7 +13,6 @@ STRATEGIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("leaf", "beam"): ("trees",),
     ("one_vs_rest", "exact"): ("one_vs_rest",),
     ("one_vs_rest", "index"): ("one_vs_rest", "index"),
-    ("one_vs_rest", "beam"): ("trees", "one_vs_rest"),
     ("blend", "exact"): ("trees", "one_vs_rest"),
     ("blend", "index"): ("trees", "one_vs_rest", "index"),
 }
@@ -66,7 +65,6 @@ class Strategy:
     node_bias: str | float  # of the classifiers at tree nodes: "learn" or a number
     bias: str | float  # of the classifiers that rank labels
     frequent_share: float  # one-vs-rest: labels of more than this share of the rows learn their bias
-    path_weight: float
     tail_exponent: float
     blend_weight: float  # of the trees; 0 unless classifiers are blended
     logit_adjustment: float  # scores are multiplied by (rows of the label)^−this
@@ -86,7 +84,7 @@ def beam_size(given: Any, n_trees: int, search: str) -> int:
         how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
         raise ValueError(
             f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave "
-            'beam_size="auto", or train with search="beam" or classifiers="blend"'
+            'beam_size="auto", or train with classifiers="leaf" or classifiers="blend"'
         )
     return int(given or 0)
 

@@ -331,7 +331,6 @@ KEYS: Mapping[str, Check] = {
             "search": text,
             "loss": text,
             "normalize": flag,
-            "path_weight": number(0.0, 1e9),
             "blend_weight": number(0.0, 1.0),
             "logit_adjustment": number(0.0, 10.0),
             "weights": keys({}),

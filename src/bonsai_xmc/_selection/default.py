@@ -58,7 +58,7 @@ def _gather(
     strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
-    options = {"beam_size": beam, "exact": False, "n_probe": 0, "path_weight": 0.0}
+    options = {"beam_size": beam, "exact": False, "n_probe": 0}
 
     def ranked(trees: _core.Forest | None, one_vs_rest: _core.Forest | None) -> Ranking:
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)

@@ -72,7 +72,7 @@ def _search(core: _core.Model, rows: Rows, own: Labels, beam_size: int, work: Wo
 
     @cache
     def search(n_probe: int) -> Array:
-        options = {"beam_size": beam_size, "exact": False, "n_probe": n_probe, "path_weight": 0.0}
+        options = {"beam_size": beam_size, "exact": False, "n_probe": n_probe}
         ids, scores = work.predict(core, rows, depth, **options)
         scores[is_true(own, ids) & (n_own > 0)[:, None]] = -np.inf
         best = np.full((len(ids), 10), -np.inf, np.float32)  # there may be fewer labels

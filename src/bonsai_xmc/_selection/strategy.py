@@ -82,8 +82,6 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
         return None
     if classifiers == "auto" and _by_size(params, facts) is not None:
         return None
-    if _positive(params["path_weight"]):
-        raise ValueError('path_weight needs classifiers="one_vs_rest" and search="beam"; give both with it')
     needs_trees = classifiers == "blend" or bool(_tree_params(params)) or not is_auto(params["beam_size"])
     needs_one_vs_rest = (
         classifiers == "blend"
@@ -113,7 +111,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
     """
     classifiers, search, reason = _choose(params, facts, choice)
     one_vs_rest = classifiers != "leaf"
-    n_trees = 0 if classifiers == "one_vs_rest" and search != "beam" else _n_trees(params)
+    n_trees = 0 if classifiers == "one_vs_rest" else _n_trees(params)
     _check_given(params, classifiers, search, reason)
     node_bias = _or(params["bias"], "learn")
     # A bias of −1 gives rows without evidence a margin from which on the loss is 0.
@@ -153,7 +151,6 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
         node_bias=node_bias if isinstance(node_bias, str) else float(node_bias),
         bias=bias if isinstance(bias, str) else float(bias),
         frequent_share=FREQUENT_SHARE if is_auto(params["bias"]) else 1.0,
-        path_weight=float(_or(params["path_weight"], 0.0)),
         tail_exponent=_tail_exponent(params, facts, one_vs_rest),
         blend_weight=float(_or(params["blend_weight"], blend_weight)) if classifiers == "blend" else 0.0,
         logit_adjustment=float(_or(params["logit_adjustment"], found.logit_adjustment)),
@@ -166,7 +163,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
 def _choose(params: Mapping[str, Any], facts: Facts, choice: Choice | None) -> tuple[str, str, str]:
     """classifiers, search, and the reason for both."""
     classifiers, search, reasons = params["classifiers"], params["search"], []
-    if classifiers == "leaf" and search in ("exact", "index"):
+    if classifiers == "leaf" and search != "auto":
         raise ValueError(
             f'search="{search}" needs one-vs-rest classifiers; with classifiers="leaf", beam_size=None '
             "follows all nodes"
@@ -176,11 +173,6 @@ def _choose(params: Mapping[str, Any], facts: Facts, choice: Choice | None) -> t
         reasons.append(reason)
     else:
         reasons.append(f'classifiers="{classifiers}" was given')
-    if classifiers == "blend" and search == "beam":
-        raise ValueError(
-            'classifiers="blend" ranks labels by all of its classifiers: leave search="auto", or say '
-            'classifiers="one_vs_rest" for search="beam"'
-        )
     if classifiers == "leaf":
         search = "beam"
     elif search == "auto":
@@ -221,7 +213,7 @@ def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
     affordable = f"one-vs-rest is affordable: {cost} (limit {limit:.0e})"
     if _rows_are_searched(params, facts):
         affordable = f"one-vs-rest is affordable: an index finds the rows that {facts.n_labels:,} labels need"
-    if params["search"] == "beam" or (params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS):
+    if params["search"] == "auto" and facts.n_labels > MAX_EXACT_LABELS:
         return "one_vs_rest", affordable
     if facts.n_rows < MIN_ROWS:
         few = f"{facts.n_rows:,} rows are too few to choose by (at least {MIN_ROWS:,})"
@@ -257,24 +249,18 @@ def _check_given(params: Mapping[str, Any], classifiers: str, search: str, reaso
     because = f"({reason})"
     n_probe(params["n_probe"], search, 1, 1)
     clusters = _clustering_params(params)
-    if classifiers == "one_vs_rest" and search != "beam":
+    if classifiers == "one_vs_rest":
         useless = _tree_params(params)
         if useless:
             raise ValueError(
                 f"{_shown(params, useless[0])} would have no effect: this model has no trees {because}. "
-                'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both, '
-                'or classifiers="one_vs_rest", search="beam" for one-vs-rest on candidates of trees'
+                'Leave it out, or say classifiers="leaf" for leaf classifiers, classifiers="blend" for both'
             )
         beam_size(params["beam_size"], 0, search)
     elif params["tree"] is not None and clusters:
         raise ValueError(
             f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
             "clustered. Leave out one of the two"
-        )
-    if _positive(params["path_weight"]) and (classifiers, search) != ("one_vs_rest", "beam"):
-        raise ValueError(
-            f'path_weight needs classifiers="one_vs_rest" and search="beam", but this model has '
-            f'classifiers="{classifiers}" and search="{search}" {because}'
         )
     for name in ("tail_exponent", "logit_adjustment"):
         if _positive(params[name]) and classifiers == "leaf":

@@ -35,7 +35,7 @@ def choose_threshold(problem: Problem, strategy: Strategy, core: _core.Model, se
     """
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return FALLBACK
-    options = {"beam_size": 0, "exact": False, "n_probe": 0, "path_weight": strategy.path_weight}
+    options = {"beam_size": 0, "exact": False, "n_probe": 0}
     with work.phases.together("threshold"):
         parts = [
             _scored(held_out.rank(model, splits.DEPTH, work, **options), label_weights)
@@ -83,7 +83,7 @@ def _models(
 
 def _sample(labels: Labels, strategy: Strategy, core: _core.Model, seed: int) -> LabelSample:
     """Labels by themselves, or subtrees of the first tree where scores depend on the path."""
-    if strategy.classifiers == "one_vs_rest" and strategy.path_weight == 0:
+    if strategy.classifiers == "one_vs_rest":
         n_labels = np.count_nonzero(labels.counts)
         return sample_labels(labels, max(splits.LABEL_SHARE * n_labels, splits.FEWEST_LABELS), seed)
     assert core.trees is not None

@@ -93,11 +93,10 @@ def tree_classifiers(
     trees: list[Any],
     params: dict[str, Any],
     seed: int,
-    routing_only: bool,
 ) -> _core.Stage:
     """The classifiers of trees, by nodes."""
     made = _core.Trees.from_arrays(trees, n_labels)
-    return _core.ClassifierStage.of_trees(data, made, params, seed, routing_only)
+    return _core.ClassifierStage.of_trees(data, made, params, seed)
 
 
 def label_classifiers(

@@ -195,9 +195,8 @@ def _tree_classifiers(
     dataset: Dataset, trees: _core.Trees, strategy: Strategy, seed: int, work: Work
 ) -> tuple[_core.Forest, Report]:
     params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
-    options = (params, seed, strategy.classifiers == "one_vs_rest")
-    stage = _core.ClassifierStage.of_trees(dataset.core, trees, *options, work.threads)
-    own = lambda: (dataset.arrays.n_labels, trees.arrays(), *options)
+    stage = _core.ClassifierStage.of_trees(dataset.core, trees, params, seed, work.threads)
+    own = lambda: (dataset.arrays.n_labels, trees.arrays(), params, seed)
     recipe = lambda: Recipe(recipes.tree_classifiers, own(), dataset.arrays, recipes.dataset)
     work.solve("classifiers", stage, recipe)
     forest, numbers = stage.finish(work.threads)

@@ -36,8 +36,6 @@ class BlockOfChild {
         }
         const auto at = static_cast<size_t>(child - a_.child_ptr[hint_]);
         const int64_t block = a_.block_ptr[hint_] + static_cast<int64_t>(at / kBlockChildren);
-        if (block >= a_.block_ptr[hint_ + 1])
-            throw std::invalid_argument("a child of a routing-only leaf has no classifier to take");
         return {static_cast<size_t>(block), static_cast<uint8_t>(at % kBlockChildren)};
     }
     // Of the last child that was asked for: how many children its block has.
@@ -176,7 +174,7 @@ void check(const OwnedForest& forest, const Origins& origins) {
 
 }  // namespace
 
-void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Pool& pool) {
+void assemble(OwnedForest& forest, const Origins& origins, Pool& pool) {
     check(forest, origins);
     struct Block {
         size_t first, n;
@@ -185,9 +183,8 @@ void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Po
     forest.block_ptr.assign(1, 0);
     for (size_t v = 0; v < forest.is_leaf.size(); ++v) {
         const auto end = static_cast<size_t>(forest.child_ptr[v + 1]);
-        if (!routing_only || !forest.is_leaf[v])
-            for (auto from = static_cast<size_t>(forest.child_ptr[v]); from < end; from += kBlockChildren)
-                blocks.push_back({from, std::min(kBlockChildren, end - from)});
+        for (auto from = static_cast<size_t>(forest.child_ptr[v]); from < end; from += kBlockChildren)
+            blocks.push_back({from, std::min(kBlockChildren, end - from)});
         forest.block_ptr.push_back(static_cast<int64_t>(blocks.size()));
     }
     for (size_t c = 0; c < forest.children.size(); ++c) {
@@ -217,8 +214,7 @@ std::shared_ptr<const Forest> without_weights(const Forest& forest) {
     empty.shift.clear();
     empty.bucket_ptr = empty.record_ptr = {0};
     for (size_t b = 0; b < n_blocks; ++b) empty.add_block({}, std::vector<uint32_t>{0}, {}, {});
-    return std::make_shared<const Forest>(std::move(empty), forest.n_features(), forest.n_labels(),
-                                          forest.routing_only());
+    return std::make_shared<const Forest>(std::move(empty), forest.n_features(), forest.n_labels());
 }
 
 }  // namespace bonsai

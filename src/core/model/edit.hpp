@@ -20,9 +20,9 @@ struct Origins {
 };
 
 // Fills in the classifiers of a forest whose structure (tree_ptr, child_ptr, children, is_leaf) is set.
-// `routing_only`: leaves get none. Blocks that are those of a source are copied; the others are packed again.
-// Throws std::invalid_argument if an origin does not exist, or has no classifier where one is needed.
-void assemble(OwnedForest& forest, const Origins& origins, bool routing_only, Pool& pool);
+// Blocks that are those of a source are copied; the others are packed again. Throws std::invalid_argument if
+// an origin does not exist.
+void assemble(OwnedForest& forest, const Origins& origins, Pool& pool);
 
 // The same trees with classifiers whose weights are all 0: the residual of a forest that has none.
 std::shared_ptr<const Forest> without_weights(const Forest& forest);

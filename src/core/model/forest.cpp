@@ -24,22 +24,14 @@ void require_offsets(std::span<const int64_t> ptr, size_t n, size_t end, const c
 
 }  // namespace
 
-Forest::Forest(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only)
-    : owned_(std::move(made)),
-      a_(owned_.arrays()),
-      n_features_(n_features),
-      n_labels_(n_labels),
-      routing_only_(routing_only) {
+Forest::Forest(OwnedForest&& made, size_t n_features, size_t n_labels)
+    : owned_(std::move(made)), a_(owned_.arrays()), n_features_(n_features), n_labels_(n_labels) {
     index();
 }
 
-Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only,
+Forest::Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels,
                std::shared_ptr<const void> owner, std::shared_ptr<const Forest> residual)
-    : owner_(std::move(owner)),
-      residual_(std::move(residual)),
-      n_features_(n_features),
-      n_labels_(n_labels),
-      routing_only_(routing_only) {
+    : owner_(std::move(owner)), residual_(std::move(residual)), n_features_(n_features), n_labels_(n_labels) {
     a_ = arrays;
     for_each_structure_array(
         [](const char*, auto& view, auto& copy, const auto& given) {
@@ -58,7 +50,6 @@ Forest::Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> all
       a_(whole->a_),
       n_features_(whole->n_features_),
       n_labels_(whole->n_labels_),
-      routing_only_(whole->routing_only_),
       position_(whole->position_),
       allowed_(a_.children.size()),
       inner_(whole->inner_) {
@@ -106,8 +97,6 @@ Forest::Classifier Forest::classifier(size_t child) const {
     const auto after =
         std::upper_bound(a_.child_ptr.begin(), a_.child_ptr.end(), static_cast<int64_t>(child));
     const auto node = static_cast<size_t>(after - a_.child_ptr.begin()) - 1;
-    if (routing_only_ && a_.is_leaf[node])
-        throw std::invalid_argument("leaves of these trees have no classifiers");
     const size_t at = child - static_cast<size_t>(a_.child_ptr[node]);
     return {.block = static_cast<size_t>(a_.block_ptr[node]) + at / kBlockChildren,
             .lane = at % kBlockChildren,
@@ -129,8 +118,7 @@ void Forest::check_structure() const {
     require(a_.bias.size() == children && a_.scale.size() == children, "bias and scale");
     for (size_t t = 0; t < n_trees(); ++t) check_tree(t);
     for (size_t v = 0; v < nodes; ++v)
-        require(static_cast<size_t>(a_.block_ptr[v + 1] - a_.block_ptr[v]) ==
-                    (routing_only_ && a_.is_leaf[v] ? 0 : n_blocks(v)),
+        require(static_cast<size_t>(a_.block_ptr[v + 1] - a_.block_ptr[v]) == n_blocks(v),
                 "blocks that do not fit a node's children");
     for (size_t c = 0; c < children; ++c)
         require(std::isfinite(a_.bias[c]) && std::isfinite(a_.scale[c]),

@@ -82,15 +82,14 @@ struct OwnedForest {
 // Immutable. Nodes are numbered consecutively over all trees, as in the arrays.
 class Forest {
   public:
-    // What training made; nothing is checked. `routing_only`: leaves have no classifiers, the trees only lead
-    // to them.
-    Forest(OwnedForest&& made, size_t n_features, size_t n_labels, bool routing_only);
+    // What training made; nothing is checked.
+    Forest(OwnedForest&& made, size_t n_features, size_t n_labels);
     // What a file or a caller holds. All structure is copied and validated, in time linear in nodes, children
     // and blocks. Only `buckets` and `records` stay where they are; they may be mapped memory that somebody
     // changes, so every read of them is checked. `owner` keeps them alive. Throws std::invalid_argument.
     // `residual`, if any, is the same forest with other weights, which are added to these: what rounding to 8
     // bits left over, rounded to 8 bits itself.
-    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels, bool routing_only = false,
+    Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels,
            std::shared_ptr<const void> owner = nullptr, std::shared_ptr<const Forest> residual = nullptr);
     // The same forest for some of its labels: others are never found, nor are nodes without any of these. It
     // shares the arrays. `allowed` has a byte for each label, 0 or not. Throws std::invalid_argument if there
@@ -103,7 +102,6 @@ class Forest {
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
-    bool routing_only() const { return routing_only_; }
     // May be null. Its biases do not count.
     const std::shared_ptr<const Forest>& residual() const { return residual_; }
     // Whether some labels are excluded; then which children, numbered over all nodes, are not: bytes, 0 or 1.
@@ -141,7 +139,7 @@ class Forest {
     }
 
     // Where the classifier of a child is stored, children being numbered over all nodes. Throws
-    // std::invalid_argument if there is none.
+    // std::invalid_argument if there is no such child.
     struct Classifier {
         size_t block;
         size_t lane;  // child of the block
@@ -196,7 +194,6 @@ class Forest {
     ForestArrays a_;
     size_t n_features_;
     size_t n_labels_;
-    bool routing_only_;
     std::vector<uint32_t> position_;
     std::vector<uint8_t> allowed_;  // of each child; empty: all
     std::vector<int16_t> masks_;

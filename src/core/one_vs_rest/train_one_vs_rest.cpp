@@ -496,7 +496,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
     one_leaf->push_back({.child_ptr = {0, static_cast<int64_t>(labels.size())},
                          .children = {labels.begin(), labels.end()},
                          .is_leaf = {1}});
-    return classifiers_of_trees(data, std::move(one_leaf), seed, params, false, kernels, pool);
+    return classifiers_of_trees(data, std::move(one_leaf), seed, params, kernels, pool);
 }
 
 }  // namespace bonsai

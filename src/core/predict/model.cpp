@@ -20,12 +20,9 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
         if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
     };
     require(trees_ || one_vs_rest_, "it has neither trees nor one-vs-rest classifiers");
-    require(!trees_ || !trees_->routing_only() || one_vs_rest_,
-            "trees without classifiers at their leaves need one-vs-rest classifiers");
     require(blend_.weight >= 0 && blend_.weight < 1, "its blend weight is not between 0 and 1");
-    require(
-        (blend_.weight > 0) == (trees_ && one_vs_rest_ && !trees_->routing_only()),
-        "a blend weight needs trees with leaf classifiers and one-vs-rest classifiers, and they need one");
+    require((blend_.weight > 0) == (trees_ && one_vs_rest_),
+            "a blend weight needs trees and one-vs-rest classifiers, and they need one");
     require(blend_.label_offsets.empty() ||
                 (one_vs_rest_ && blend_.label_offsets.size() == one_vs_rest_->n_labels()),
             "there is not one offset for each label of its one-vs-rest classifiers");
@@ -37,8 +34,7 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
     if (!one_vs_rest_) return;
     require(!strict_beam_, "a strict beam is for trees that rank labels alone");
     require(!one_vs_rest_->residual(), "one-vs-rest classifiers have a residual");
-    require(one_vs_rest_->is_one_leaf() && !one_vs_rest_->routing_only(),
-            "one-vs-rest classifiers are not those of a single leaf");
+    require(one_vs_rest_->is_one_leaf(), "one-vs-rest classifiers are not those of a single leaf");
     require(!trees_ || (trees_->n_labels() == one_vs_rest_->n_labels() &&
                         trees_->n_features() == one_vs_rest_->n_features()),
             "trees and one-vs-rest classifiers differ in their number of labels or features");

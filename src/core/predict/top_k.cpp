@@ -24,9 +24,6 @@ void check(const Model& model, const RowsView& x, const TopKParams& params) {
     if (params.k > model.n_labels())
         throw std::invalid_argument("k is " + std::to_string(params.k) + ", but the model has " +
                                     std::to_string(model.n_labels()) + " labels");
-    if (!(params.path_weight >= 0))
-        throw std::invalid_argument("path_weight is " + std::to_string(params.path_weight) +
-                                    ", but must be at least 0");
 }
 
 std::unique_ptr<Ranking> rank_leaves(const Forest& trees, const Batch& batch, const Scores& scores,
@@ -52,9 +49,6 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
     const size_t beam_size = params.exact ? 0 : params.beam_size;
     if (!one_vs_rest)
         return rank_leaves(*trees, batch, scores, beam_size, params.k, kernels, pool, model.strict_beam());
-    if (trees && trees->routing_only() && !params.exact)
-        return std::make_unique<CandidateRanking>(model, batch, scores, beam_size, params.path_weight,
-                                                  params.k, kernels, pool);
     const bool plain = model.blend_weight() == 0 && model.label_offsets().empty();
     const bool indexed = model.index() && !params.exact && params.n_probe > 0 &&
                          params.n_probe < n_allowed_blocks(*one_vs_rest);

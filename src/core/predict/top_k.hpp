@@ -12,11 +12,10 @@
 namespace bonsai {
 
 struct TopKParams {
-    size_t k;           /// labels for each row
-    size_t beam_size;   /// nodes kept at each level of a tree; 0: all
-    bool exact;         /// all labels are ranked, whatever beam_size is
-    size_t n_probe;     /// blocks of classifiers that are scored where there is an index; 0: all
-    float path_weight;  /// of the path's log score, >= 0; only one-vs-rest classifiers behind a beam search
+    size_t k;          /// labels for each row
+    size_t beam_size;  /// nodes kept at each level of a tree; 0: all
+    bool exact;        /// all labels are ranked, whatever beam_size is
+    size_t n_probe;    /// blocks of classifiers that are scored where there is an index; 0: all
 };
 
 // For each row its k best labels: ids (n x k, -1 where there are fewer candidates) and log scores (n x k,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <iterator>
 #include <mutex>
 #include <numeric>
@@ -25,7 +24,6 @@ struct Job {
     std::vector<uint32_t> labels = {};    // all labels below the node, ascending
     std::vector<uint32_t> class_of = {};  // for each of them, the child that it is below
     size_t n_classes = 0;
-    bool has_classifiers = true;
     uint64_t cost = 0;  // rows × classes, roughly; 0 without classifiers
     size_t first_unit = 0;
     size_t n_units = 0;  // 0 without classifiers
@@ -88,8 +86,7 @@ void collect_labels(const TreeView& tree, size_t n_labels, std::span<Job> of_tre
     }
 }
 
-std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees, uint64_t seed,
-                           bool routing_only, Pool& pool) {
+std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees, uint64_t seed, Pool& pool) {
     std::vector<std::vector<Job>> of_trees(trees.size());
     pool.run(trees.size(), [&](size_t t, unsigned) {
         const auto keys = node_keys(trees[t], root_key(seed, t));
@@ -102,7 +99,6 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
             job.node = v;
             job.key = keys[v];
             job.n_classes = trees[t].children_of(v).size();
-            job.has_classifiers = !routing_only || !trees[t].is_leaf[v];
         }
     });
     std::vector<Job> jobs;
@@ -114,9 +110,8 @@ std::vector<Job> list_jobs(const Dataset& data, std::span<const TreeView> trees,
     constexpr size_t step = 256;
     pool.run((jobs.size() + step - 1) / step, [&](size_t task, unsigned) {
         for (size_t j = task * step; j < std::min(jobs.size(), (task + 1) * step); ++j)
-            if (jobs[j].has_classifiers)
-                for (const uint32_t label : jobs[j].labels)
-                    jobs[j].cost += data.rows_of(label).size() * jobs[j].n_classes;
+            for (const uint32_t label : jobs[j].labels)
+                jobs[j].cost += data.rows_of(label).size() * jobs[j].n_classes;
     });
     return jobs;
 }
@@ -187,24 +182,16 @@ class RootProblems {
     std::atomic<size_t> n_left_ = 0;
 };
 
-OwnedForest without_classifiers(size_t n_classes) {
-    OwnedForest part;
-    part.bias.assign(n_classes, 0.0f);
-    part.scale.assign(n_classes, 0.0f);
-    return part;
-}
-
 class TreeClassifiers final : public ClassifierStage {
   public:
     TreeClassifiers(const Dataset& data, std::shared_ptr<const std::vector<Tree>> trees, uint64_t seed,
-                    const LinearParams& params, bool routing_only, const Kernels& kernels, Pool& pool)
+                    const LinearParams& params, const Kernels& kernels, Pool& pool)
         : data_(data), owned_(std::move(trees)), params_(params), kernels_(kernels) {
         for (const Tree& tree : *owned_) trees_.push_back(tree.view());
-        jobs_ = list_jobs(data, trees_, seed, routing_only, pool);
+        jobs_ = list_jobs(data, trees_, seed, pool);
         std::vector<uint64_t> costs;
         for (size_t j = 0; j < jobs_.size(); ++j) {
             Job& job = jobs_[j];
-            if (!job.has_classifiers) continue;
             job.first_unit = units_.size();
             const size_t step = job.node == 0 ? kClassesPerUnit : job.n_classes;
             for (size_t first = 0; first < job.n_classes; first += step)
@@ -230,10 +217,8 @@ class TreeClassifiers final : public ClassifierStage {
             forest.tree_ptr.push_back(static_cast<int64_t>(forest.is_leaf.size()));
         }
         std::vector<OwnedForest*> parts;
-        std::deque<OwnedForest> empty;
         for (const Job& job : jobs_) {
             int64_t n_blocks = forest.block_ptr.back();
-            if (job.n_units == 0) parts.push_back(&empty.emplace_back(without_classifiers(job.n_classes)));
             for (size_t u = job.first_unit; u < job.first_unit + job.n_units; ++u) {
                 parts.push_back(&results_[u].part);
                 add_numbers(results_[u], report);
@@ -339,9 +324,8 @@ class TreeClassifiers final : public ClassifierStage {
 std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
-                                                      bool routing_only, const Kernels& kernels, Pool& pool) {
-    return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, routing_only, kernels,
-                                             pool);
+                                                      const Kernels& kernels, Pool& pool) {
+    return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, kernels, pool);
 }
 
 }  // namespace bonsai

@@ -17,12 +17,11 @@
 namespace bonsai {
 
 // The classifiers of all nodes, each trained on the rows that have a label below the node (the root: on all
-// rows). `routing_only`: inner nodes only, leaves get no classifiers. A unit is a node with classifiers, or a
-// range of the children of a root that has many. The trees are valid (validate_tree). The data must outlive
-// the stage.
+// rows). A unit is a node, or a range of the children of a root that has many. The trees are valid
+// (validate_tree). The data must outlive the stage.
 std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
-                                                      bool routing_only, const Kernels& kernels, Pool& pool);
+                                                      const Kernels& kernels, Pool& pool);
 
 }  // namespace bonsai

@@ -333,7 +333,7 @@ def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: in
 def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None) -> float:
     """Some labels trained once more on most rows, and predicted for the others."""
     n = sizes.n_rows
-    of_trees = strategy.classifiers != "one_vs_rest" or strategy.path_weight > 0
+    of_trees = strategy.classifiers != "one_vs_rest"
     if sizes.n_present * sizes.n_entries <= splits.SMALL:
         part = _part(sizes, 0.75 * n, sizes.n_present, 0.75 * sizes.n_pairs)
         judging, share = n / 4, 1.0
