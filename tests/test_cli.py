@@ -113,7 +113,7 @@ def test_every_parameter_has_an_option():
         ("--bias=learn", {"bias": "learn"}),
         ("--beam-size=none", {"beam_size": None}),
         ("--classifiers=one_vs_rest", {"classifiers": "one_vs_rest"}),
-        ("--search=beam", {"search": "beam"}),
+        ("--search=index", {"search": "index"}),
         ("--bias=auto", {"bias": "auto"}),
         ("--tol=0.01", {"tol": 0.01}),
     ],

@@ -472,7 +472,7 @@ def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, 
     present = np.flatnonzero(Y.any(axis=0)).astype(np.uint32)
     trees = stages.build_trees(vectors, present, Y.shape[1], n_trees, tree_params, seed, 1)
     params = linear_params(**{"prune": 0.1} | params)
-    forest, report = stages.train_trees(dataset, trees, params, seed, False, 2)
+    forest, report = stages.train_trees(dataset, trees, params, seed, 2)
     return trees.arrays(), forest.arrays(), report
 
 

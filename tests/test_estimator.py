@@ -353,8 +353,7 @@ def test_warning_where_pruning_leaves_nothing(blocks):
         {"classifiers": "leaf", "prune": 0.01, "n_trees": 1},
         {"classifiers": "one_vs_rest"},
         {"classifiers": "blend", "prune": 0.01, "C": 1.0, "blend_weight": 0.3, "logit_adjustment": 0.0},
-        {"classifiers": "one_vs_rest", "search": "beam"},
-        {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 16},
+        {"classifiers": "one_vs_rest", "search": "index"},
     ],
 )
 def test_the_estimate_of_the_model_size(larger, tmp_path, options):
@@ -434,7 +433,7 @@ def test_progress(blocks, monkeypatch, stream):
         ),
         ({"classifiers": "leaf", "threshold": 0.5}, ["trees", "classifiers"]),  # a single leaf
         (
-            {"search": "beam", "branching_factor": 8},
+            {"classifiers": "blend", "branching_factor": 8},
             ["label vectors", "trees", "classifiers", "one-vs-rest", "threshold"],
         ),
     ],

@@ -141,7 +141,7 @@ TRAINING = {
     "C": 100.0,
     "prune": 1.0,
     "classifiers": "leaf",
-    "search": "beam",
+    "search": "index",
     "n_trees": 1,
     "random_state": 9,
     "representation": "output",

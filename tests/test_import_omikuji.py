@@ -268,7 +268,7 @@ def test_files_whose_residual_or_beam_is_wrong_are_refused(tmp_path):
     refused({**arrays, "trees_residual.records": records}, file.requires, "inconsistent")
     wider = _core.Forest(load_omikuji(str(folder)).fitted_.linear.core.trees.arrays(), N + 1, 400)
     with pytest.raises(ValueError, match="residual of other trees"):
-        _core.Forest(wider.arrays(), N, 400, False, wider)
+        _core.Forest(wider.arrays(), N, 400, wider)
 
 
 @pytest.mark.parametrize("quantise", [False, True])

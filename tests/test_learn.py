@@ -20,7 +20,6 @@ from test_labels_edit import ranked, rows_and_labels
 KINDS = {
     "exact": {"classifiers": "one_vs_rest", "search": "exact"},
     "index": {"classifiers": "one_vs_rest", "search": "index"},
-    "beam": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6, "beam_size": None},
     "blend": {"classifiers": "blend", "branching_factor": 5, "n_trees": 2, "blend_weight": 0.4},
     "adjusted": {"classifiers": "one_vs_rest", "search": "exact", "logit_adjustment": 0.3},
     "logistic": {"classifiers": "one_vs_rest", "search": "exact", "loss": "logistic", "tail_exponent": 0},

@@ -26,7 +26,6 @@ KINDS = {
     "leaf": {"classifiers": "leaf", "branching_factor": 4, "threshold": 0.5},
     "joint": {"classifiers": "leaf", "representation": "joint", "branching_factor": 6, "threshold": 0.5},
     "one-vs-rest": {"classifiers": "one_vs_rest"},
-    "beam": {"classifiers": "one_vs_rest", "search": "beam", "branching_factor": 6, "threshold": 0.5},
     "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic", "threshold": 0.5},
     "blend": {"classifiers": "blend", "branching_factor": 6, "threshold": 0.5},
 }
@@ -91,7 +90,7 @@ class Elsewhere:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dense", [False, True])
 def test_units_give_the_same_model_in_any_order(data, tmp_path, kind, dense):
-    if dense and kind in ("default", "beam"):
+    if dense and kind == "default":
         pytest.skip("the same stages as others")
     X, Y = embeddings(data) if dense else data
     model = Bonsai(**KINDS[kind], n_jobs=2).fit(X, Y)
