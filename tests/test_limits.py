@@ -158,7 +158,6 @@ KINDS = [
     {"classifiers": "leaf", "representation": "joint"},
     {"classifiers": "one_vs_rest", "search": "exact"},
     {"classifiers": "one_vs_rest", "search": "index"},
-    {"classifiers": "blend"},
     {"classifiers": "blend", "search": "exact"},
     {"classifiers": "blend", "search": "index"},
 ]

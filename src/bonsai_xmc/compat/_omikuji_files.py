@@ -242,7 +242,7 @@ def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) 
         "is_leaf": np.array(is_leaf, np.uint8),
         "block_ptr": np.array(block_ptr, np.int64),
     }
-    shape = (n_features, n_labels, False)
+    shape = (n_features, n_labels)
     finer = residual.arrays()
     second = _core.Forest(structure | finer, *shape) if len(finer["records"]) else None
     return _core.Forest(structure | weights.arrays(), *shape, residual=second)
