@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model import thresholds as _thresholds
 from bonsai_xmc._model.thresholds import FALLBACK, Scored
+from bonsai_xmc._selection import threshold
+from bonsai_xmc._selection.label_thresholds import _counted, _Counts, label_thresholds
 from bonsai_xmc._selection.threshold import best_threshold
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.samples import sample_labels, sample_subtrees
@@ -235,8 +238,6 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     core, _ = train(problem, strategy, 0, Work(1))
     tree = model.trees_[0]
     sample = sample_subtrees(problem.labels, tree, 0.5, 1)
-    from dataclasses import replace
-
     some = replace(problem, labels=sample.labels)
     part = train_sample(some, strategy, sample, problem.labels.counts, 0, Work(1))
     rows = X[:50].astype(np.float32)
@@ -334,3 +335,123 @@ def test_what_cannot_be_reached(fitted, generated):
             fitted.choose_threshold(X, wrong, objective)
     with says("no threshold gives a precision of 0.5 on these rows; the highest is 0"):
         fitted.choose_threshold(X, wrong, ("precision", 0.5))
+
+
+# --- thresholds of labels ---
+
+
+def two_kinds(n_rows, rng):
+    """Rankings of two labels: 0 is right from a score of 0.6 on, 1 from 0.1 on, where 0.3 suits both best."""
+    scores = rng.uniform(0.02, 1, (n_rows, 2))
+    is_true = scores >= [0.6, 0.1]
+    order = np.argsort(-scores, axis=1)
+    truth = labels_of(sp.csr_array(is_true))
+    ranking = Truth(truth.indptr, truth.indices).rank(order)
+    return ranking, np.take_along_axis(scores, order, axis=1)
+
+
+def test_labels_get_the_thresholds_that_suit_them():
+    found = label_thresholds([two_kinds(400, np.random.default_rng(0))], 3, 0.3)
+    assert found[0] == pytest.approx(0.6, rel=0.15) and found[1] == pytest.approx(0.1, rel=0.15)
+    assert found[2] == 0  # without rows: the common one
+
+
+def test_thresholds_of_labels_are_not_kept_where_the_common_one_suits_all():
+    rng = np.random.default_rng(1)
+    scores = -np.sort(-rng.uniform(0.02, 1, (300, 4)), axis=1)
+    ids = rng.permuted(np.tile(np.arange(4), (300, 1)), axis=1)
+    noisy = np.zeros((300, 4), bool)
+    np.put_along_axis(noisy, ids, rng.random((300, 4)) < scores, axis=1)
+    truth = labels_of(sp.csr_array(noisy))
+    ranking = Truth(truth.indptr, truth.indices).rank(ids)
+    assert label_thresholds([(ranking, scores)], 4, 0.4) is None
+
+
+def test_few_rows_hardly_move_a_threshold():
+    # Label 0 is best at the first threshold (100 of 100 are right), label 1, of one row, at the last.
+    hits, taken = np.array([[100.0, 50, 10], [1, 1, 1]]), np.array([[100.0, 50, 10], [4, 2, 1]])
+    counts = _Counts(hits, taken, np.array([100.0, 1]))
+    assert counts.best(0.01).tolist() == [0, 2]
+    assert counts.best(100.0).tolist() == [0, 0]
+
+
+def test_counts_by_hand():
+    truth = Truth(np.array([0, 1, 2, 2]), np.array([0, 1]), np.array([1.0, 1.0, 3.0]))
+    ranking = truth.rank(np.array([[0, 1], [0, -1], [1, 0]]))
+    scores = np.array([[0.9, 0.2], [0.5, 0.0], [0.4, 0.3]])
+    labels, grid = np.array([0, 1]), np.array([0.25, 0.5])
+    even, odd = (_counted([(ranking, scores)], labels, 2, grid, half) for half in (0, 1))
+    assert even.hits.tolist() == [[1, 1], [0, 0]] and even.taken.tolist() == [[4, 1], [3, 0]]
+    assert odd.hits.tolist() == [[0, 0], [0, 0]] and odd.taken.tolist() == [[1, 1], [0, 0]]
+    assert even.n_true.tolist() == [1, 0] and odd.n_true.tolist() == [0, 1]
+    both = even.plus(odd)
+    assert both.at(np.array([1, 0])).f1.tolist() == [2 / 3, 0]  # 2·1 / (2 + 1), 0 of 3 + 1
+
+
+@pytest.fixture(scope="module")
+def with_thresholds(generated):
+    """A model in which every label has its own threshold, but the last one."""
+    model = Bonsai(classifiers="one_vs_rest", threshold="auto").fit(generated.X_train, generated.Y_train)
+    own = np.linspace(0.05, 0.9, 60, dtype=np.float32)
+    own[59] = 0
+    fitted = replace(model.fitted_, labels=replace(model.fitted_.labels, thresholds=own))
+    return model._with(fitted)
+
+
+def test_predict_compares_with_the_threshold_of_each_label(with_thresholds, generated, tmp_path):
+    model, X = with_thresholds, generated.X_test
+    own = model.thresholds_
+    assert own[59] == np.float32(model.threshold_) and (own > 0).all()
+    scores = model.set_params(max_labels=60).predict_proba(X).toarray()
+    expected = scores >= own
+    np.testing.assert_array_equal(model.predict(X).toarray(), expected & (scores > 0))
+    model.save(tmp_path / "m.bonsai")
+    np.testing.assert_array_equal(Bonsai.load(tmp_path / "m.bonsai").thresholds_, own)
+    np.testing.assert_array_equal(Bonsai.load(tmp_path / "m.bonsai").predict(X).toarray(), expected)
+    given = copy.copy(model).set_params(threshold=0.3).predict(X).toarray()
+    np.testing.assert_array_equal(given, scores >= np.float32(0.3))
+    assert Bonsai(threshold=0.5).fit(X, generated.Y_test).thresholds_ is None
+
+
+def test_thresholds_follow_their_labels(with_thresholds, generated):
+    model, own = with_thresholds, with_thresholds.thresholds_
+    dropped = model.drop([0, 7])
+    np.testing.assert_array_equal(dropped.thresholds_, own[dropped.classes_])
+    kept = model.restrict([9, 3])
+    np.testing.assert_array_equal(kept.thresholds_, own[[3, 9]])
+    renamed = model.rename({3: 99})
+    assert renamed.thresholds_[renamed.classes_.tolist().index(99)] == own[3]
+    merged = model.merge([4, 5], into=5)
+    assert merged.thresholds_[merged.classes_.tolist().index(5)] == own[5]
+
+
+def test_explanations_name_the_threshold_of_the_label(with_thresholds, generated):
+    x = generated.X_test[:1]
+    best = int(with_thresholds.top_k(x, 1)[0][0, 0])
+    said = str(with_thresholds.why_not(x, best))
+    assert f"the threshold {with_thresholds.thresholds_[best]:.3g}" in said
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_fit_chooses_thresholds_of_labels_if_asked(monkeypatch, small):
+    data = datasets.make_xmc(
+        n_rows=1500, n_test=600, n_features=400, n_labels=60, features_per_row=12, labels_per_row=3
+    )
+    if not small:
+        monkeypatch.setattr(splits, "SMALL", 0)
+    told = []
+    monkeypatch.setattr(
+        threshold, "label_thresholds", lambda *args: told.append(args) or label_thresholds(*args)
+    )
+    model = Bonsai(threshold="per_label").fit(data.X_train, data.Y_train)
+    ((rankings, n_labels, common),) = told
+    assert len(rankings) == (splits.FOLDS if small else 1) and (n_labels, common) == (60, model.threshold_)
+    assert sum(ranking.truth.n_rows for ranking, _ in rankings) == (1500 if small else 300)
+    assert model.predict(data.X_test).nnz > 600
+
+
+def test_calibration_chooses_thresholds_of_labels_again(with_thresholds, generated):
+    model = with_thresholds.calibrate(generated.X_test, generated.Y_test)
+    assert model.thresholds_ is None or not np.array_equal(model.thresholds_, with_thresholds.thresholds_)
+    plain = Bonsai(threshold=0.5).fit(generated.X_train, generated.Y_train)
+    assert plain.calibrate(generated.X_test, generated.Y_test).thresholds_ is None

@@ -176,9 +176,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     ),
     "threshold": Parameter(
         "auto",
-        number_between(0, 1, "auto"),
+        number_between(0, 1, "auto", "per_label"),
         PREDICTION,
-        "minimum score of a label in predict; auto: set by training",
+        "minimum score of a label in predict; auto: set by training; per_label: one for each label, too",
     ),
     "random_state": Parameter(0, _seed, RUN, "seed; none: a random one"),
     "n_jobs": Parameter(None, nonzero_integer(MAX_THREADS, None), RUN, "number of threads; none: all"),

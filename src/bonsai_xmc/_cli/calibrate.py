@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> None:
         X, Y = source.for_model(args, model, inputs).labelled()
         model.classifier_.threshold = model.choose_threshold(X, Y, args.threshold or "micro_f1")
     size = save_model(model, args.output)
-    threshold = resolve(model.classifier_.threshold, model)
+    chosen = resolve(model.classifier_.threshold, model)
+    threshold = chosen if isinstance(chosen, float) else model.threshold_
     aim = args.threshold or "micro_f1"
     facts = {"model": args.output, "bytes": size, "calibration": model.calibration_, "threshold": threshold}
     rows = [

@@ -22,6 +22,7 @@ from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._selection.label_thresholds import label_thresholds
 from bonsai_xmc._training import learn as further_rows
 from bonsai_xmc._training.work import Runner
 from bonsai_xmc.metrics._ranking import Ranking, Truth
@@ -170,8 +171,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         On rows that the model was not trained on. Of the ten best labels of each, those that are right are
         learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated scores: a
         threshold that was given as a number is compared with these, and `threshold_` is chosen again for
-        micro-F1. Calling it again starts from the raw scores; `fit` forgets it. `calibration_` says what
-        it brought.
+        micro-F1, as are `thresholds_` for macro-F1, if there are any. Calling it again starts from the raw
+        scores; `fit` forgets it. `calibration_` says what it brought.
 
         Parameters
         ----------
@@ -207,7 +208,11 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         learnt = calibration.learn(ranking, fitted.label_counts, method, groups)
         scores = learnt.scores(ranking.ids, ranking.scores, fitted.label_counts, apart=False)
         threshold = thresholds.choose(ranking, scores, ("micro_f1", 0))
-        return self._with(replace(fitted, calibration=learnt, threshold=threshold))
+        labels = fitted.labels
+        if labels.thresholds is not None:
+            own = label_thresholds([(ranking, scores)], fitted.n_labels, threshold)
+            labels = replace(labels, thresholds=own)
+        return self._with(replace(fitted, labels=labels, calibration=learnt, threshold=threshold))
 
     def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
         """The best threshold of `predict` for an objective, on rows that the model was not trained on.
@@ -514,6 +519,12 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     @property
     def threshold_(self) -> float:
         return self._require_fitted().threshold
+
+    @property
+    def thresholds_(self) -> Array | None:
+        fitted = self._require_fitted()
+        own = fitted.labels.thresholds
+        return None if own is None else np.where(own > 0, own, np.float32(fitted.threshold))
 
     @property
     def calibration_(self) -> dict[str, Any] | None:

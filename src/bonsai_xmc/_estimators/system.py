@@ -13,7 +13,7 @@ from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
 from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
 from bonsai_xmc._model.ranker import Ranker
-from bonsai_xmc._model.strategy import is_auto
+from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._selection.threshold import threshold_of
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training.train import Problem
@@ -70,15 +70,14 @@ class System(MatrixClassifier):
         seed = seed_of(self.random_state)
         work = Work(threads_of(self.n_jobs), phases)
         ranker = self._train(problem, params, seed, work)
-        threshold = params["threshold"]
-        if is_auto(threshold):
+        threshold, of_labels = params["threshold"], None
+        if isinstance(threshold, str):
+            again, per_label = lambda part: self._train(part, params, seed, work), threshold == PER_LABEL
             with phases.together("threshold"):
-                threshold = threshold_of(
-                    problem, lambda part: self._train(part, params, seed, work), seed, work.threads
-                )
+                threshold, of_labels = threshold_of(problem, again, seed, work.threads, per_label=per_label)
         fitted = FittedModel(
             ranker=ranker,
-            labels=LabelTable(problem.labels.classes, problem.labels.counts),
+            labels=LabelTable(problem.labels.classes, problem.labels.counts, thresholds=of_labels),
             n_rows=problem.rows.n_rows,
             n_features=problem.rows.n_features,
             feature_names=problem.feature_names,

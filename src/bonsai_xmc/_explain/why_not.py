@@ -1,13 +1,14 @@
 """Why a label is not predicted: its rank among all labels, who is ahead, and where a search has lost it."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from bonsai_xmc._explain.names import label_name
 from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
 from bonsai_xmc._explain.row import ExplainedRow, NoClassifier, dropped_sentence
-from bonsai_xmc._model.strategy import is_auto
+from bonsai_xmc._model.thresholds import resolve
 
 
 def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
@@ -64,14 +65,15 @@ def _differences(explanation: Explanation, other: Explanation) -> tuple[Differen
     return tuple(sorted(found, key=lambda d: (-abs(d.difference), d.feature)))
 
 
-def threshold_of(row: ExplainedRow) -> float:
-    threshold = row.model.classifier_.threshold
-    return float(row.fitted.threshold if is_auto(threshold) else threshold)
+def threshold_of(row: ExplainedRow, label: Any) -> float:
+    """The threshold of `predict` for a label."""
+    threshold = resolve("auto", row.model)
+    return threshold if isinstance(threshold, float) else float(threshold[row.fitted.labels.place[label]])
 
 
 def _reason(row: ExplainedRow, explanation: Explanation) -> str:
     if explanation.rank is not None:
-        return "predicted" if explanation.score >= threshold_of(row) else "threshold"
+        return "predicted" if explanation.score >= threshold_of(row, explanation.label) else "threshold"
     if not explanation.found:
         return row.fitted.linear.strategy.search  # "beam" or "index"
     return "rank"
@@ -90,12 +92,12 @@ def _sentences(
     if reason == "threshold":
         yield (
             f"predict leaves it out: its score {explanation.score:.3g} is below the threshold "
-            f"{threshold_of(row):.3g}"
+            f"{threshold_of(row, explanation.label):.3g}"
         )
     elif reason == "predicted":
         yield (
             f"predict returns it: its score {explanation.score:.3g} is not below the threshold "
-            f"{threshold_of(row):.3g}"
+            f"{threshold_of(row, explanation.label):.3g}"
         )
     elif reason == "rank":
         yield f"it is left out: max_labels is {most}, and so many labels are ahead of it"

@@ -39,6 +39,7 @@ class LabelTable:
     classes: Array  # names (objects) or integers
     counts: Array  # int64: training rows of each label; 1 or 0 if the number of rows is not known
     names: tuple[str, ...] = ()  # beside the classes, "" where there is none; or none at all
+    thresholds: Array | None = None  # float32, if labels have thresholds of their own; 0: the common one
 
     def __len__(self) -> int:
         return len(self.classes)
@@ -70,7 +71,9 @@ class LabelTable:
         """
         names = tuple(self.names[i] if i >= 0 else "" for i in order.tolist()) if self.names else ()
         known = np.maximum(order, 0)
-        table = LabelTable(self.classes[known], np.where(order >= 0, self.counts[known], 0), names)
+        of_known = lambda column: np.where(order >= 0, column[known], column.dtype.type(0))
+        thresholds = None if self.thresholds is None else of_known(self.thresholds)
+        table = LabelTable(self.classes[known], of_known(self.counts), names, thresholds)
         return replace(table, **changed)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._base.params import check
-from bonsai_xmc._model.strategy import is_auto
 from bonsai_xmc.metrics._ranking import Ranking
 
 Array = npt.NDArray[Any]
 
 FALLBACK = 0.5  # the threshold where nothing can be measured
+PER_LABEL = "per_label"
 
 # F1 is flat around its maximum: of all thresholds that come this close, the middle one is the steadiest.
 _CLOSE = 0.998
@@ -146,18 +146,18 @@ def _between(low: float, high: float, room: float = 0.0) -> float:
     return float(high)
 
 
-def resolve(threshold: Any, model: Any) -> float:
-    """A threshold as a number; "auto" is the one of the model's `predict`."""
-    for value in (threshold, model.classifier_.threshold, model.threshold_):
+def resolve(threshold: Any, model: Any) -> float | Array:
+    """A threshold as a number, or as one for each label; "auto" are those of the model's `predict`."""
+    for value in (threshold, model.classifier_.threshold):
         check("threshold", value)
-        if not is_auto(value):
+        if not isinstance(value, str):
             return float(value)
-    raise AssertionError("threshold_ is a number")
+    return float(model.threshold_) if model.thresholds_ is None else np.asarray(model.thresholds_)
 
 
-def select(ids: Array, scores: Array, threshold: float) -> tuple[Array, Array]:
+def select(ids: Array, scores: Array, threshold: float | Array) -> tuple[Array, Array]:
     """Rankings, as `top_k` has them, without the labels whose score is below the threshold."""
-    low = scores < threshold
+    low = scores < (threshold[ids] if isinstance(threshold, np.ndarray) else threshold)
     ids, scores = np.where(low, -1, ids), np.where(low, 0, scores)
     if not (low[:, :-1] & ~low[:, 1:]).any():
         return ids, scores

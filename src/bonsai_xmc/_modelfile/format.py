@@ -108,6 +108,8 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     elif labels.keyed:
         arrays["labels.keys"] = labels.classes.astype(np.int64)
     arrays["labels.counts"] = labels.counts.astype(np.int64)
+    if labels.thresholds is not None:
+        arrays["labels.thresholds"] = labels.thresholds
     if fitted.rows is not None:
         arrays |= {f"rows.{name}": array for name, array in fitted.rows.to_arrays().items()}
     if fitted.feature_names is not None:
@@ -161,7 +163,10 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
     fitted = FittedModel(
         ranker=ranker,
         labels=LabelTable(
-            _classes(file.arrays, n_labels), np.array(file.arrays["labels.counts"]), tuple(names)
+            _classes(file.arrays, n_labels),
+            np.array(file.arrays["labels.counts"]),
+            tuple(names),
+            np.array(own) if (own := file.arrays.get("labels.thresholds")) is not None else None,
         ),
         n_rows=model["n_rows"],
         n_features=n_features,

@@ -80,6 +80,7 @@ TENSORS: Mapping[str, Mapping[str, Tensor]] = {
     },
     "labels": {
         "counts": Tensor("i8", "L", least=0, most=INT32_MAX),
+        "thresholds": Tensor("f4", "L", needed=False, least=0, most=1, finite=True),
         "keys": Tensor("i8", "L", needed=False, ascending=True),
         **_names("L", needed=False),
         "titles": Tensor("u1", "title_bytes", needed=False),

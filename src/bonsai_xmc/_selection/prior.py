@@ -127,7 +127,10 @@ def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors
     with work.phases.together("label texts"):
         chosen = choose_prior(problem, fitted.linear.strategy, labels.vectors, fitted.provenance.seed, work)
         threshold = float(np.clip(float(f"{fitted.threshold * chosen.threshold_ratio:.3g}"), 0, 1))
-        return apply_texts(replace(fitted, threshold=threshold), labels.texts, chosen.prior, work.threads)
+        own = fitted.labels.thresholds
+        scaled = None if own is None else np.clip(own * np.float32(chosen.threshold_ratio), 0, 1)
+        fitted = replace(fitted, threshold=threshold, labels=replace(fitted.labels, thresholds=scaled))
+        return apply_texts(fitted, labels.texts, chosen.prior, work.threads)
 
 
 def choose_prior(

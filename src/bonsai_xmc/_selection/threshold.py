@@ -4,9 +4,9 @@ Small data, which train in a moment, are trained on again fold by fold. Of large
 to measure scores, trained on most rows: fewer rows would give weaker classifiers, whose scores are others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import FALLBACK, Scored, micro_f1, steadiest
 from bonsai_xmc._selection.held_out import HeldOut
+from bonsai_xmc._selection.label_thresholds import label_thresholds
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.samples import LabelSample, sample_labels, sample_subtrees
 from bonsai_xmc._training.train import Problem, train, train_sample
@@ -28,47 +29,63 @@ from bonsai_xmc.metrics._ranking import Ranking
 Array = npt.NDArray[Any]
 
 
-def choose_threshold(problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work) -> float:
-    """The score from which `predict` takes a label, for the best micro-F1 on held-out rows.
+class Thresholds(NamedTuple):
+    """The score from which `predict` takes a label."""
+
+    common: float = FALLBACK
+    of_labels: Array | None = None  # see `label_thresholds`
+
+
+def choose_threshold(
+    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work, *, per_label: bool = False
+) -> Thresholds:
+    """The common threshold with the best micro-F1 on held-out rows; if asked for, also one for each label.
 
     `core` is what was trained on the whole problem; of it, only the structure of the trees is used.
     """
     if problem.rows.n_rows < splits.FEWEST_ROWS:
-        return FALLBACK
+        return Thresholds()
     options = {"beam_size": 0, "exact": False, "n_probe": 0}
     with work.phases.together("threshold"):
         parts = [
-            _scored(held_out.rank(model, splits.DEPTH, work, **options), label_weights)
-            for model, held_out, label_weights in _models(problem, strategy, core, seed, work)
+            (held_out.rank(model, splits.DEPTH, work, **options), label_weights)
+            for model, held_out, label_weights in _models(problem, strategy, core, seed, work, per_label)
         ]
-    return best_threshold(Scored.joined(parts)) if parts else FALLBACK
+    return _chosen(parts, problem.labels.n_labels, per_label)
 
 
-def threshold_of(problem: Problem, fit: Callable[[Problem], Ranker], seed: int, threads: int) -> float:
-    """Return the threshold with the best micro-F1 on held-out rows, for any ranker.
-
-    A second one is trained for it, on the other rows.
-    """
+def threshold_of(
+    problem: Problem, fit: Callable[[Problem], Ranker], seed: int, threads: int, *, per_label: bool = False
+) -> Thresholds:
+    """Return the same for any ranker. A second one is trained for it, on the other rows."""
     if problem.rows.n_rows < splits.FEWEST_ROWS:
-        return FALLBACK
+        return Thresholds()
     split = splits.most_rows(problem.rows.n_rows, seed)
     part, held_out = problem.take(split.training), HeldOut.of(problem, split.held_out)
     if not len(part.labels.indices) or not len(held_out.truth.indices):
-        return FALLBACK
-    return best_threshold(_scored(held_out.rank(fit(part), splits.DEPTH, Work(threads))))
+        return Thresholds()
+    ranking = held_out.rank(fit(part), splits.DEPTH, Work(threads))
+    return _chosen([(ranking, None)], problem.labels.n_labels, per_label)
 
 
-def _scored(ranking: Ranking, label_weights: Array | None = None) -> Scored:
-    return Scored.of(ranking, np.exp(ranking.scores.astype(np.float64)), label_weights)
+def _chosen(parts: Sequence[tuple[Ranking, Array | None]], n_labels: int, per_label: bool) -> Thresholds:
+    """By rankings of held-out rows, and the weights of labels there."""
+    if not parts:
+        return Thresholds()
+    scored = [(ranking, np.exp(ranking.scores.astype(np.float64))) for ranking, _ in parts]
+    flat = [Scored.of(*one, weights) for one, (_, weights) in zip(scored, parts, strict=True)]
+    common = best_threshold(Scored.joined(flat))
+    return Thresholds(common, label_thresholds(scored, n_labels, common) if per_label else None)
 
 
 def _models(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work
+    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work, every_label: bool
 ) -> Iterator[tuple[_core.Model, HeldOut, Array | None]]:
     """Models, the rows that they were not trained on, and the weights of their labels."""
     n_rows = problem.rows.n_rows
-    if problem.facts.n_labels * problem.rows.n_entries <= splits.SMALL:
-        for split in splits.folds(n_rows, seed):
+    small = problem.facts.n_labels * problem.rows.n_entries <= splits.SMALL
+    if small or every_label:
+        for split in splits.folds(n_rows, seed) if small else [splits.most_rows(n_rows, seed)]:
             part = problem.take(split.training)
             if len(part.labels.indices):
                 model, _ = train(part, strategy, seed, work)

@@ -11,7 +11,7 @@ from bonsai_xmc._training.work import Work
 
 
 def estimate(
-    problem: Problem, strategy: Strategy, threads: int, *, given: float = 0.0, tunes: bool, threshold: bool
+    problem: Problem, strategy: Strategy, threads: int, *, given: float = 0.0, tunes: bool, threshold: Any
 ) -> dict[str, Any]:
     """Bytes: {"training_bytes": …, "model_bytes": …, "phases": {name: …}}.
 
@@ -33,7 +33,7 @@ def plan_for(
     max_memory: int | float | str | None,
     *,
     tunes: bool,
-    threshold: bool,
+    threshold: Any,
 ) -> Plan:
     """How training stays within a limit; MemoryError if it cannot."""
     room = available(max_memory)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from bonsai_xmc._base.progress import NO_MEMORY
 from bonsai_xmc._model.strategy import Strategy
@@ -73,7 +74,7 @@ def available(max_memory: int | float | str | None) -> Room | None:
     return min(rooms, key=lambda room: room.size, default=None)
 
 
-def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, *, tunes: bool, threshold: bool) -> Plan:
+def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, *, tunes: bool, threshold: Any) -> Plan:
     """Fewer threads and smaller batches, as far as the room needs them.
 
     Raises

@@ -5,9 +5,11 @@ of a sparse row is an index and a value of four bytes each.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from bonsai_xmc import _core
 from bonsai_xmc._model.strategy import Strategy
+from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.memory.sizes import Sizes, leaf_size, levels, n_leaves
 
@@ -34,11 +36,12 @@ def by_phase(
     strategy: Strategy,
     threads: int,
     tunes: bool,
-    threshold: bool,
+    threshold: Any,
     batch_rows: int | None = None,
 ) -> dict[str, float]:
     """The peak of each phase, X and Y as `fit` holds them included.
 
+    `threshold` is the parameter: a number, or what is chosen on held-out rows.
     `batch_rows`: held-out rows that are predicted at once, at most.
     """
     held = rows_and_labels(sizes)
@@ -46,8 +49,9 @@ def by_phase(
     if tunes:
         phases["held-out rows"] = held + held_out_rows(sizes, strategy, threads, batch_rows)
     phases |= {name: held + more for name, more in training(sizes, strategy, threads).items()}
-    if threshold:
-        phases["threshold"] = held + threshold_rows(sizes, strategy, threads, batch_rows)
+    if isinstance(threshold, str):
+        per_label = threshold == PER_LABEL
+        phases["threshold"] = held + threshold_rows(sizes, strategy, threads, batch_rows, per_label)
     return phases
 
 
@@ -330,20 +334,25 @@ def held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: in
     return rows + found + max(*training(part, strategy, threads).values(), predicting, comparing)
 
 
-def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None) -> float:
-    """Some labels trained once more on most rows, and predicted for the others."""
+def threshold_rows(
+    sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None = None, per_label: bool = False
+) -> float:
+    """Some labels, or all of them, trained once more on most rows, and predicted for the others."""
     n = sizes.n_rows
     of_trees = strategy.classifiers != "one_vs_rest"
-    if sizes.n_present * sizes.n_entries <= splits.SMALL:
+    judging = min(splits.HELD_OUT_SHARE * n, splits.MOST_HELD_OUT)
+    if per_label:
+        part, share = _part(sizes, n - judging, sizes.n_present, (1 - judging / n) * sizes.n_pairs), 1.0
+    elif sizes.n_present * sizes.n_entries <= splits.SMALL:
         part = _part(sizes, 0.75 * n, sizes.n_present, 0.75 * sizes.n_pairs)
         judging, share = n / 4, 1.0
     else:
-        judging = min(splits.HELD_OUT_SHARE * n, splits.MOST_HELD_OUT)
         share = splits.TREE_SHARE if of_trees else splits.LABEL_SHARE
         part = _part(sizes, n - judging, share * sizes.n_present, share * sizes.n_pairs)
         part = replace(part, tree_bytes=part.tree_bytes / max(1, strategy.n_trees))
     rows = rows_and_labels(part) + judging / max(1, n) * rows_and_labels(sizes)
-    one_tree = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True)
+    again = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True, search="exact")
+    again = strategy if per_label else again
     n_nodes = n_leaves(sizes.n_present, strategy) * share if of_trees else 0.0
     n_choices = n_nodes if not strategy.balanced else n_nodes / strategy.branching_factor * _padded(strategy)
     # Batches assume that all nodes of the tree are visited at once, not just its leaves.
@@ -352,5 +361,5 @@ def threshold_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: i
         dataset(part) + part.model_bytes + prediction(part, judging, visits, n_choices, 32, batch_rows)
     )
     judged = judging * 32 * 60.0
-    phases = training(part, replace(one_tree, search="exact"), threads).values()
+    phases = training(part, again, threads).values()
     return sizes.model_bytes + rows + max(*phases, predicting, dataset(part) + judged)
