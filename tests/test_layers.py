@@ -7,8 +7,8 @@ CORE = Path(__file__).parents[1] / "src" / "core"
 # The lowest first; folders of one layer do not include each other.
 LAYERS = (
     {"base"},
-    {"data", "text"},
-    {"kernels"},
+    {"data"},
+    {"kernels", "text"},
     {"linear"},
     {"model"},
     {"search", "tree"},

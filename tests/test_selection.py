@@ -34,16 +34,24 @@ def fitted(records, most, word_ngrams, char_ngrams=None, fields=FIELDS):
 @pytest.mark.parametrize("most", [1, 7, 30])
 def test_the_rows_of_training_are_those_of_prediction(records, word_ngrams, char_ngrams, most):
     text, X, selected, chosen, _, columns = fitted(records, most, word_ngrams, char_ngrams)
-    assert chosen.shape[1] < X.shape[1]
+    assert chosen.n_features < X.n_features
     again = selected.transform([columns], 2)
     np.testing.assert_array_equal(again.indptr, chosen.indptr)
     np.testing.assert_array_equal(again.indices, chosen.indices)
-    np.testing.assert_allclose(again.data, chosen.data, atol=1e-6)
+    np.testing.assert_allclose(again.values, chosen.values, atol=1e-6)
     for i, block in enumerate(selected.plan.blocks):
         names, all_names = selected.block_names(i), text.block_names(i)
         assert set(names) <= set(all_names)
         expected = min(most, len(all_names)) if selection.is_selected(block) else len(all_names)
         assert len(names) == expected
+
+
+def test_select_rejects_what_does_not_fit(records):
+    text, X, *_ = fitted(records, None, {1: 1.0})
+    with pytest.raises(ValueError, match="keep needs a byte for each feature"):
+        text.core.select(np.ones(X.n_features - 1, np.uint8), X, 1)
+    with pytest.raises(ValueError, match="another number of features"):
+        text.core.select(np.ones(X.n_features, np.uint8), X._replace(n_features=X.n_features + 1), 1)
 
 
 def test_scores_by_hand():
@@ -69,7 +77,7 @@ def test_ngrams_of_many_rows_come_last():
 
 
 def test_memory_is_bounded_by_parts(records, monkeypatch):
-    _, X, *_ = fitted(records, None, {1: 1.0, 2: 0.6})
+    X = fitted(records, None, {1: 1.0, 2: 0.6})[1].to_scipy()
     labels = labels_of(records[1])
     whole = selection.label_scores(X, labels)
     monkeypatch.setattr(selection, "_PAIRS", 50)

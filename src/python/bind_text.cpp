@@ -16,6 +16,7 @@
 #include "python/bindings.hpp"
 #include "python/watched.hpp"
 #include "text/fit.hpp"
+#include "text/select.hpp"
 #include "text/unicode.hpp"
 #include "text/vectorizer.hpp"
 
@@ -178,6 +179,30 @@ struct TextTransform {
     }
 };
 
+nb::tuple select(const TextTransform& from, In<uint8_t> keep, nb::handle x, unsigned threads) {
+    const RowsIn rows(x, "rows");
+    rows.check();
+    if (rows.view().n_features != from.vectorizer.n_features())
+        throw std::invalid_argument("rows have another number of features than the vectorizer");
+    std::unique_ptr<TextTransform> selected;
+    text::SparseRows of_selected;
+    run_watched(threads, nb::none(), [&](Pool& pool) {
+        selected.reset(
+            new TextTransform{from.sources, Vectorizer(text::select(from.vectorizer, span(keep)))});
+        of_selected = text::select(rows.view(), from.vectorizer, span(keep), pool);
+    });
+    return nb::make_tuple(nb::cast(std::move(selected)), to_tuple(std::move(of_selected)));
+}
+
+std::unique_ptr<TextTransform> transform_of_terms(const nb::dict& spec, size_t n_documents,
+                                                  const std::vector<nb::bytes>& terms, In<uint32_t> df) {
+    std::vector<std::string> texts;
+    for (const nb::bytes& term : terms) texts.emplace_back(term.c_str(), term.size());
+    return std::unique_ptr<TextTransform>(new TextTransform{
+        sources_of(spec),
+        Vectorizer(text::vocabulary_of_terms(text_spec(spec), n_documents, texts, span(df)))});
+}
+
 std::string field_key(size_t field, const std::string& what) {
     return "fields." + std::to_string(field) + "." + what;
 }
@@ -319,6 +344,14 @@ void bind_text(nb::module_& m) {
                     sources_of(spec), Vectorizer(vocabulary_of(spec, n_documents, arrays))});
             },
             "spec"_a, "n_documents"_a, "arrays"_a)
+        .def_static("from_terms", &transform_of_terms, "spec"_a, "n_documents"_a, "terms"_a,
+                    "df"_a.noconvert(),
+                    "One block with these terms, UTF-8 in the order of its features, and their document "
+                    "frequencies (uint32).")
+        .def(
+            "select", &select, "keep"_a.noconvert(), "rows"_a, "threads"_a,
+            "(TextTransform, (indptr, indices, values)) with the features alone whose byte of `keep` (uint8) "
+            "is not 0; rows: sparse rows of this vectorizer.")
         .def(
             "arrays", [](const TextTransform& t) { return arrays_of(t.vectorizer.vocabulary()); },
             "All terms, as a file holds them.")

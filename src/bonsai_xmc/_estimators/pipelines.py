@@ -1,6 +1,6 @@
 """A fitted pipeline of a vectorizer and a `Bonsai` as one model, where its options are ours, too."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.vectorizer import TextVectorizer
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._text.blocks import make_plan
-from bonsai_xmc._text.fitted import FittedText, text_options
+from bonsai_xmc._text.fitted import FittedText, core_spec, text_options
 
 # Words of at least two characters, and of at least one; each pattern in two spellings.
 _WORDS = {r"(?u)\b\w\w+\b": 2, r"\b\w\w+\b": 2, r"\w\w+": 2, r"(?u)\b\w+\b": 1, r"\b\w+\b": 1, r"\w+": 1}
@@ -111,20 +111,11 @@ def _text(vectorizer: TfidfVectorizer, params: Mapping[str, Any], n_rows: int) -
         raise ValueError("the vocabulary of the TfidfVectorizer is not in the order of its terms")
     n_documents, df = _frequencies(vectorizer, n_rows)
     plan = make_plan(None, params["word_ngrams"], params["char_ngrams"], params["char_boundaries"])
-    if params["word_ngrams"] is not None:
-        arrays = _word_arrays([tuple(term.split(" ")) for term in terms], df, *vectorizer.ngram_range)
-    else:
-        text, ptr = _packed(terms)
-        arrays = {"blocks.0.grams": text, "blocks.0.grams_ptr": ptr, "blocks.0.df.0": df}
-        arrays |= dict(zip(("fields.0.words", "fields.0.words_ptr"), _packed([]), strict=True))
-    description = {
-        "unicode_version": _core.unicode_version(),
-        "n_documents": n_documents,
-        "plan": plan.to_json(),
-        "options": vars(text_options(params)),
-        "given": {},
-    }
-    return FittedText.from_arrays(description, arrays)
+    options = text_options(params)
+    core = _core.TextTransform.from_terms(
+        core_spec(plan, options), n_documents, list(map(str.encode, terms)), df
+    )
+    return FittedText(core, plan, options, _core.unicode_version())
 
 
 def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndarray]:
@@ -138,34 +129,6 @@ def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndar
         if np.allclose(np.log((n + more) / (df + more)) + 1, vectorizer.idf_, rtol=1e-6, atol=1e-6):
             break
     return n, df.astype(np.uint32)
-
-
-def _word_arrays(
-    terms: Sequence[tuple[str, ...]], df: np.ndarray, min_n: int, max_n: int
-) -> dict[str, np.ndarray]:
-    """Words, and n-grams as a tree: each (n − 1)-gram with the words that follow it (docs/format.md)."""
-    words = sorted({word for term in terms for word in term})
-    number = {word: i for i, word in enumerate(words)}
-    frequency = dict(zip((tuple(number[word] for word in term) for term in terms), df.tolist(), strict=True))
-    text, ptr = _packed(words)
-    arrays = {"fields.0.words": text, "fields.0.words_ptr": ptr}
-    grams: list[tuple[int, ...]] = [(i,) for i in range(len(words))]
-    for n in range(1, max_n + 1):
-        if n > 1:
-            place = {gram: i for i, gram in enumerate(grams)}
-            grams = sorted({gram[:n] for gram in frequency if len(gram) >= n})
-            counts = np.bincount([place[gram[:-1]] for gram in grams], minlength=len(place))
-            arrays[f"fields.0.ngrams.{n}.ptr"] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            arrays[f"fields.0.ngrams.{n}.last"] = np.array([gram[-1] for gram in grams], np.uint32)
-        if n >= min_n:
-            arrays[f"blocks.0.df.{n - min_n}"] = np.array([frequency.get(g, 0) for g in grams], np.uint32)
-    return arrays
-
-
-def _packed(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), ends
 
 
 def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:

@@ -12,7 +12,7 @@ from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import Phases, Progress
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._data.rows import Rows, SparseRows
+from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
@@ -228,8 +228,7 @@ class TextBonsai(LabelRanker):
             assert rows is not None
             if most is not None and any(map(is_selected, plan.blocks)):
                 most = most_ngrams(self.max_ngrams, rows.n_rows)
-                text, matrix = select_ngrams(text, rows.to_scipy(), labels_of(y), most)
-                rows = SparseRows.from_scipy(matrix)
+                text, rows = select_ngrams(text, rows, labels_of(y), most, threads)
         check_terms(text)
         return rows.by_density(), replace(text, tuning=tuned)
 

@@ -96,7 +96,7 @@ def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
     }
 
 
-def _rows(parts: tuple[Any, ...], core: _core.TextTransform) -> SparseRows:
+def rows_of(parts: tuple[Any, ...], core: _core.TextTransform) -> SparseRows:
     indptr, indices, values = parts
     return SparseRows(indptr, indices, values, core.n_features)
 
@@ -132,10 +132,10 @@ class FittedText:
             reader.add(columns, threads)
         core, matrix = reader.finish(rows, threads)
         fitted = cls(core, plan, options, _core.unicode_version(), given or {}, lengths=lengths or {})
-        return fitted, _rows(matrix, core) if rows else None
+        return fitted, rows_of(matrix, core) if rows else None
 
     def transform(self, chunks: Iterable[Columns], threads: int) -> SparseRows:
-        parts = [_rows(self.core.transform(columns, threads), self.core) for columns in chunks]
+        parts = [rows_of(self.core.transform(columns, threads), self.core) for columns in chunks]
         return SparseRows.joined(parts, self.core.n_features)
 
     def block_slices(self) -> list[slice]:

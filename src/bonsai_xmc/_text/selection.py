@@ -16,8 +16,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc._data.labels import Labels
+from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._text.blocks import Block
-from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._text.fitted import FittedText, rows_of
 
 Array = npt.NDArray[Any]
 
@@ -26,7 +27,6 @@ _FEWEST = 20_000
 _FOR_EACH_ROW = 2
 _MOST_ROWS = 0.02  # share of the rows above which an n-gram is taken last
 _PAIRS = 20_000_000  # n-grams × labels of their rows at a time: bounds the memory
-_ROWS = 4096  # that are scaled at a time
 
 
 def most_ngrams(given: Any, n_rows: int) -> int | None:
@@ -41,20 +41,20 @@ def most_ngrams(given: Any, n_rows: int) -> int | None:
 
 
 def select_ngrams(
-    text: FittedText, X: sp.csr_array, labels: Labels, most: int | None
-) -> tuple[FittedText, sp.csr_array]:
+    text: FittedText, rows: SparseRows, labels: Labels, most: int | None, threads: int = 1
+) -> tuple[FittedText, SparseRows]:
     """At most so many features in each block of n-grams: those with the best scores."""
-    if most is None or labels.n_rows != X.shape[0]:  # the latter is an error, which `fit` will tell
-        return text, X
-    keep = np.ones(X.shape[1], bool)
+    if most is None or labels.n_rows != rows.n_rows:  # the latter is an error, which `fit` will tell
+        return text, rows
+    X, keep = rows.to_scipy(), np.ones(rows.n_features, np.uint8)
     for block, columns in zip(text.plan.blocks, text.block_slices(), strict=True):
         if is_selected(block) and columns.stop - columns.start > most:
-            keep[columns] = False
-            keep[columns.start + best_columns(X[:, columns], labels, most)] = True
+            keep[columns] = 0
+            keep[columns.start + best_columns(X[:, columns], labels, most)] = 1
     if keep.all():
-        return text, X
-    selected = _with_features(text, keep)
-    return selected, _scaled(_columns_of(X, keep), selected)
+        return text, rows
+    core, parts = text.core.select(keep, rows, threads)
+    return replace(text, core=core), rows_of(parts, core)
 
 
 def is_selected(block: Block) -> bool:
@@ -93,79 +93,3 @@ def label_scores(X: sp.csr_array, labels: Labels) -> Array:
         np.maximum.at(scores, owner, gain)
         begin = end
     return scores
-
-
-def _columns_of(X: sp.csr_array, keep: Array) -> sp.csr_array:
-    number = np.cumsum(keep) - 1
-    there = keep[X.indices]
-    indptr = np.concatenate([[0], np.cumsum(there)])[X.indptr]
-    indices = number[X.indices[there]].astype(np.int32)
-    return sp.csr_array(
-        (X.data[there], indices, indptr.astype(X.indptr.dtype)), shape=(X.shape[0], keep.sum())
-    )
-
-
-def _scaled(X: sp.csr_array, text: FittedText) -> sp.csr_array:
-    """Each block of a row of its weight, each row of unit length, as `FittedText.transform` makes them."""
-    ends = np.array([columns.stop for columns in text.block_slices()])
-    weights = np.array([block.weight for block in text.plan.blocks])
-    data = X.data
-    for begin in range(0, X.shape[0], _ROWS):
-        end = min(begin + _ROWS, X.shape[0])
-        part = slice(X.indptr[begin], X.indptr[end])
-        row = np.repeat(np.arange(end - begin), np.diff(X.indptr[begin : end + 1]))
-        group = row * len(ends) + np.searchsorted(ends, X.indices[part], side="right")
-        values = data[part].astype(np.float64)
-        squares = np.bincount(group, values * values, minlength=(end - begin) * len(ends))
-        present = (squares > 0).reshape(end - begin, len(ends))
-        lengths = np.sqrt((present * weights**2).sum(axis=1))
-        factor = (present * weights / np.maximum(lengths, 1e-300)[:, None]).ravel()
-        data[part] = values * (factor / np.sqrt(np.maximum(squares, 1e-300)))[group]
-    return X
-
-
-def _with_features(text: FittedText, keep: Array) -> FittedText:
-    """The same vocabulary without some features."""
-    description, arrays = text.to_arrays()
-    arrays = {name: np.array(array) for name, array in arrays.items()}
-    texts = text.plan.texts
-    for b, (block, columns) in enumerate(zip(text.plan.blocks, text.block_slices(), strict=True)):
-        kept = keep[columns]
-        if kept.all():
-            continue
-        df = arrays[f"blocks.{b}.df.0"]
-        if block.analyzer == "word":
-            df[np.flatnonzero(df)[~kept]] = 0
-            _drop_ngrams(arrays, text, texts.index(block.text), block.min_n)
-        else:
-            _drop_grams(arrays, b, kept)
-    selected = FittedText.from_arrays(description, arrays)
-    return replace(selected, given=text.given)
-
-
-def _drop_grams(arrays: dict[str, Array], block: int, kept: Array) -> None:
-    name = f"blocks.{block}.grams"
-    ptr = arrays[f"{name}_ptr"]
-    sizes = np.diff(ptr)
-    arrays[name] = arrays[name][np.repeat(kept, sizes)]
-    arrays[f"{name}_ptr"] = np.concatenate([[0], np.cumsum(sizes[kept])]).astype(ptr.dtype)
-    arrays[f"blocks.{block}.df.0"] = arrays[f"blocks.{block}.df.0"][kept]
-
-
-def _drop_ngrams(arrays: dict[str, Array], text: FittedText, number: int, n: int) -> None:
-    """Leave the n-grams of a text out that no block uses any more, unless longer ones begin with them."""
-    if f"fields.{number}.ngrams.{n + 1}.ptr" in arrays:
-        return
-    users = [
-        f"blocks.{b}.df.{n - block.min_n}"
-        for b, block in enumerate(text.plan.blocks)
-        if block.analyzer == "word"
-        and text.plan.texts.index(block.text) == number
-        and block.min_n <= n <= block.max_n
-    ]
-    used = np.any([arrays[user] > 0 for user in users], axis=0)
-    ptr = arrays[f"fields.{number}.ngrams.{n}.ptr"]
-    arrays[f"fields.{number}.ngrams.{n}.ptr"] = np.concatenate([[0], np.cumsum(used)])[ptr].astype(ptr.dtype)
-    arrays[f"fields.{number}.ngrams.{n}.last"] = arrays[f"fields.{number}.ngrams.{n}.last"][used]
-    for user in users:
-        arrays[user] = arrays[user][used]

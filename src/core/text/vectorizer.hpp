@@ -33,6 +33,7 @@ class Vectorizer {
 
     const Vocabulary& vocabulary() const { return vocabulary_; }
     size_t n_features() const { return n_features_; }
+    const BlockWeights& weights(size_t block) const { return weights_[block]; }
     size_t n_features(size_t block) const { return weights_[block].columns.size; }
 
   private:
