@@ -31,7 +31,7 @@ def folder(cli_folder):
 def estimator_of(*line):
     """The estimator that `bonsai train` would fit."""
     args = parser.make_parser().parse_args(line)
-    return train.estimator(args.preset, train.given_parameters(args), Inputs())
+    return train.estimator(args, train.given_parameters(args), Inputs())
 
 
 # train
@@ -44,9 +44,14 @@ def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
     assert first.startswith("about ") and "of memory to train, about " in first
     names = [line.split("  ")[0] for line in table]
     assert names == [
-        "model", "rows", "features", "labels", "ranked by", "tree 1", "tree 2", "tree 3",
-        "reading", "label vectors", "trees", "classifiers", "threshold", "saving", "total",
+        "model", "rows", "features", "labels", "ranked by", "tree 1", "tree 2", "tree 3", "threshold", "time",
     ]  # fmt: skip
+    phases = ["reading", "label vectors", "trees", "classifiers", "threshold", "saving"]
+    assert re.fullmatch(r"time +[\d.]+ s: " + ", ".join(rf"{phase} [\d.]+" for phase in phases), table[-1])
+    threshold = Bonsai.load(folder / "model.bonsai").threshold_
+    assert re.fullmatch(rf"threshold +{threshold:.4g}, chosen", table[-2])
+    assert f"threshold         {threshold:.4g}, chosen" in bonsai("info", "model.bonsai")
+    assert json.loads(bonsai("info", "model.bonsai", "--json"))["threshold"] == threshold
     assert bonsai.error == ""
 
 

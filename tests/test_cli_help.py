@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import TextBonsai, _cli, datasets
+from bonsai_xmc import TextBonsai, _cli, datasets, systems
 from bonsai_xmc._cli import parser
 from bonsai_xmc._model.calibration import METHODS
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents.problems import MAX_LINE
 from helpers import error_of
+from kinds import QUICK
 from test_import_omikuji import N, random_tree, sparse, write_model
 
 BONSAI = [sys.executable, "-m", "bonsai_xmc"]
@@ -355,3 +356,31 @@ def test_matrices_from_python_have_the_same_shape(bonsai, tmp_path):
     datasets.save_sparse(tmp_path / "x.npz", sp.csr_array(np.eye(3, dtype=np.float32)))
     tsv = bonsai("predict", tmp_path / "named", tmp_path / "x.npz", "--output-format", "tsv").splitlines()
     assert tsv[0] == "row\tid\trank\tlabel\tname\tscore" and "tab here" in tsv[1].split("\t")
+
+
+@pytest.mark.parametrize("system", systems.SYSTEMS)
+def test_every_system_is_trained_and_used_from_the_command_line(models, bonsai, cli_folder, system):
+    """Its parameters are the options of `train --system`; everything else is as for any model."""
+    table = systems.system(system).parameters
+    text = parser.make_parser(system).verbs["train"].format_help()
+    assert {f"--{name.replace('_', '-')}" for name in table} <= options_of(text)
+    assert "--branching-factor" not in text or "branching_factor" in table
+    quick = [f"--{name.replace('_', '-')}={value}" for name, value in QUICK.get(system, {}).items()]
+    options = ["--system", system, *quick, "--threshold", "0.3", "--n-jobs", "1"]
+    out = bonsai("train", cli_folder / "train.txt", "-o", "matrix.bonsai", *options)
+    assert f"ranked by  {system}" in re.sub(" +", "  ", out).replace("ranked  by", "ranked by")
+    assert json.loads(bonsai("info", "matrix.bonsai", "--json"))["system"] == system
+    assert "P" in bonsai("evaluate", "matrix.bonsai", cli_folder / "test.txt")
+    bonsai("train", "documents.csv", "-o", "texts.bonsai", *options, "-q")
+    assert len(bonsai("predict", "texts.bonsai", "brick walls", "-k", 2).splitlines()) == 2
+    Path("report.json").write_text(bonsai("info", "texts.bonsai", "--json"))
+    bonsai(
+        "train", "documents.csv", "-o", "again.bonsai", "--system", system, "--params", "report.json", "-q"
+    )
+    assert Path("again.bonsai").read_bytes() == Path("texts.bonsai").read_bytes()
+
+
+def test_systems_that_do_not_exist_get_a_hint(capsys):
+    with pytest.raises(SystemExit):
+        _cli.main(["train", "x", "-o", "y", "--system", "bonsay"])
+    assert "did you mean 'bonsai'?" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     rows = [*rows_of(report), *tuning_of(report)]
     rows += [("verified", "checksums and contents")] if args.verify else []
     strategy = report["strategy"]
-    evidence = strategy.pop("evidence")
+    evidence = strategy.pop("evidence", "")
     rows += [("", ""), *((name, json.dumps(value)) for name, value in strategy.items())]
     print(table(rows))
     if evidence:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bonsai_xmc._base.hints import did_you_mean
-from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, TEXTS
+from bonsai_xmc._base.params import PARAMETERS, TEXT_PARAMETERS, TEXTS, Parameter
 from bonsai_xmc._base.rules import integer
 
 #: The verbs, in the order of the help; each is a module here ("import" is import_).
@@ -18,6 +18,7 @@ VERBS = (
     "import", "demo",
 )  # fmt: skip
 
+BONSAI = "bonsai"  # the system
 MATRICES = "matrices"
 LABELS = "LABEL|@FILE"  # what several options take
 #: Options that have an effect on documents alone, and on matrices alone, by the names of their values.
@@ -44,7 +45,7 @@ from a CSV file to a served model:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The options of a command; `verb` is its module, `progress` the bar that shows how far it is."""
-    parser = make_parser()
+    parser = make_parser(_system(sys.argv[1:] if argv is None else argv))
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
@@ -63,11 +64,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+def _system(argv: Sequence[str]) -> str:
+    """The system that a command line names: its options depend on it."""
+    from bonsai_xmc.systems import SYSTEMS
+
+    found = re.search(r"--system[= ](\S+)", " ".join(argv))
+    return found[1] if found is not None and found[1] in SYSTEMS else BONSAI
+
+
 class Parser(argparse.ArgumentParser):
     """A parser with a short help, of the `common` options, and a full one."""
 
     verbs: dict[str, "Parser"]
     common: tuple[str, ...] | None = None  # names of values; None: all
+    system = BONSAI  # whose parameters are options
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=_Formatter, **options)
@@ -133,7 +143,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def make_parser() -> Parser:
+def make_parser(system: str = BONSAI) -> Parser:
     """The parser of the command ``bonsai``; its result has the name of the verb in `command`."""
     parser = Parser(
         prog="bonsai", description="Extreme multi-label classification: labels for texts.", epilog=_WAY
@@ -155,7 +165,7 @@ def make_parser() -> Parser:
             epilog="examples:\n" + "\n".join(f"  {example}" for example in verb.EXAMPLES),
         )
         command.set_defaults(verb=verb)
-        command.common = getattr(verb, "COMMON", None)
+        command.common, command.system = getattr(verb, "COMMON", None), system
         verb.add_options(command)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
@@ -275,9 +285,11 @@ def add_prediction_parameters(parser: Any) -> None:
     add_parameter(parser, "n_jobs")
 
 
-def add_parameter(parser: Any, name: str, shown_default: str | None = None) -> None:
+def add_parameter(
+    parser: Any, name: str, shown_default: str | None = None, parameter: Parameter | None = None
+) -> None:
     """An option for a parameter. If it is not given, it does not appear in the result at all."""
-    parameter = TEXT_PARAMETERS[name] if name in TEXT_PARAMETERS else PARAMETERS[name]
+    parameter = parameter or (TEXT_PARAMETERS[name] if name in TEXT_PARAMETERS else PARAMETERS[name])
     words = {True: "yes", False: "no", None: "none"}
     default = parameter.default
     shown = words[default] if default is None or isinstance(default, bool) else default

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import LabelTree, TextBonsai
-from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
+from bonsai_xmc._model.linear import LinearRanker
+from bonsai_xmc._model.strategy import is_auto
+from bonsai_xmc._model.thresholds import resolve
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
 
@@ -45,15 +47,28 @@ def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
         "labels": len(model.classes_),
         "labels_with_rows": None if model.fitted_.imported else int(np.count_nonzero(model.label_counts_)),
         "named": model.fitted_.labels.named,
-        "classifiers": model.classifiers_,
-        "search": model.search_,
-        "probes": None if (probes := model.fitted_.linear.probes) is None else asdict(probes),
+        "system": model.fitted_.ranker.kind,
+        **_linear(model),
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
         "calibration": model.calibration_,
+        "threshold": resolve("auto", model),
+        "threshold_given": not is_auto(model.classifier_.threshold),
         "kept_rows": _kept(model),
-        "strategy": strategy_of(model),
         "params": _given(model),
+    }
+
+
+def _linear(model: LabelRanker) -> dict[str, Any]:
+    """What only the linear classifiers of a `Bonsai` have."""
+    ranker = model.fitted_.ranker
+    if not isinstance(ranker, LinearRanker):
+        return {"classifiers": None, "search": None, "probes": None, "strategy": {}}
+    return {
+        "classifiers": model.classifiers_,
+        "search": model.search_,
+        "probes": None if ranker.probes is None else asdict(ranker.probes),
+        "strategy": strategy_of(model),
     }
 
 
@@ -98,7 +113,7 @@ def strategy_of(model: LabelRanker) -> dict[str, Any]:
 
 def _given(model: LabelRanker) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
-    prediction = {name: getattr(model.classifier_, name) for name in OF_PREDICTION}
+    prediction = model.classifier_._prediction()
     text = model.fitted_.text
     texts = {} if text is None or not text.given else params_to_json(text.given)
     return texts | dict(model.fitted_.given) | prediction
@@ -122,10 +137,11 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         *_blocks(texts),
         ("labels", labels),
         *_label_texts(texts),
-        ("ranked by", _RANKED_BY[report["classifiers"], report["search"]]),
+        ("ranked by", _RANKED_BY.get((report["classifiers"], report["search"]), report["system"])),
         *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
+        ("threshold", f"{report['threshold']:.4g}, {'as given' if report['threshold_given'] else 'chosen'}"),
         *_kept_rows(report["kept_rows"]),
     ]
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from bonsai_xmc._base.params import (
     TEXT_PARAMETERS,
     TEXTS,
     TREES,
+    Parameter,
     check_params,
 )
+from bonsai_xmc.systems import SYSTEMS
+from bonsai_xmc.systems import system as find_system
 
-from .parser import add_data, add_output, add_parameter
+from .parser import BONSAI, add_data, add_output, add_parameter
 
 SUMMARY = "train a model on documents or matrices, and write it to a file"
 EXAMPLES = (
@@ -35,37 +39,29 @@ COMMON = (
 )  # fmt: skip
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Any) -> None:
     add = parser.add_argument
     add_data(parser, "TRAIN", "trn", sizes=True)
     add_output(parser)
-    add("--preset", choices=PRESETS, help="parameters of a method of the paper (default: the best model)")
+    add(
+        "--system",
+        choices=(BONSAI, *SYSTEMS),
+        default=BONSAI,
+        help="what to train: bonsai, or a system that the paper compares it with, whose options "
+        "`bonsai train --system NAME --help` shows (default: bonsai)",
+    )
+    if parser.system == BONSAI:
+        _add_bonsai(add)
+    else:
+        parser.set_defaults(preset=None, checkpoint=None, ray=None, max_memory="auto")
+        parser.common = (*COMMON, *parameters_of(parser.system))
     add(
         "--params",
         metavar="FILE",
         help="JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden "
         "by options",
     )
-    add(
-        "--checkpoint",
-        metavar="DIR",
-        help="folder for finished units of work: after a crash or an interrupt, the same command continues",
-    )
-    add(
-        "--max-memory",
-        metavar="SIZE",
-        default="auto",
-        help="bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
-        "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
-    )
-    add(
-        "--ray",
-        metavar="auto|ADDRESS|local",
-        help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
-    )
     groups = {group.title: group for group in parser._action_groups}
-    for name in (CLASSIFIERS, TREES, PREDICTION, RUN):
-        groups[name] = parser.add_argument_group(name)
     add = groups[TEXTS].add_argument
     add(
         "--label-names",
@@ -86,8 +82,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     for name in TEXT_PARAMETERS:
         add_parameter(groups[TEXTS], name)
-    for name in dict.fromkeys(["classifiers", "search", *PARAMETERS]):  # the choice of the method first
-        add_parameter(groups[PARAMETERS[name].group], name)
+    table = parameters_of(parser.system)
+    order = [CLASSIFIERS, TREES, PREDICTION, RUN]
+    first = {"classifiers": 0, "search": 1}  # the choice of the method
+    for name in sorted(table, key=lambda name: (order.index(table[name].group), first.get(name, 2))):
+        group = table[name].group
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        add_parameter(groups[group], name, parameter=table[name])
+
+
+def _add_bonsai(add: Any) -> None:
+    add("--preset", choices=PRESETS, help="parameters of a method of the paper (default: the best model)")
+    add(
+        "--checkpoint",
+        metavar="DIR",
+        help="folder for finished units of work: after a crash or an interrupt, the same command continues",
+    )
+    add(
+        "--max-memory",
+        metavar="SIZE",
+        default="auto",
+        help="bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
+        "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
+    )
+    add(
+        "--ray",
+        metavar="auto|ADDRESS|local",
+        help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
+    )
+
+
+def parameters_of(system: str) -> Mapping[str, Parameter]:
+    """The table of a system's parameters; that of `Bonsai` needs no heavy import."""
+    return PARAMETERS if system == BONSAI else find_system(system).parameters
+
+
+def class_of(system: str) -> Any:
+    """The estimator of a system."""
+    from bonsai_xmc import Bonsai
+
+    return Bonsai if system == BONSAI else find_system(system)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -114,11 +149,12 @@ def run(args: argparse.Namespace) -> None:
     else:
         if names is not None:
             raise ValueError(f"--label-names is for documents, but {args.data} holds features")
-        model = estimator(args.preset, given, inputs)
+        model = estimator(args, given, inputs)
     estimate: dict[str, Any] = {}
     X, Y = rows.labelled()
     with _runner(args, bool(given.get("verbose"))) as runner:
-        model.fit(X, Y, runner=runner, **_fit_options(args, estimate, out))
+        options = {"runner": runner, **_fit_options(args, estimate, out)} if args.system == BONSAI else {}
+        model.fit(X, Y, progress=args.progress, **options)
     model = rows.remembered(model)
     if names is not None:
         model = model.name_labels(names)
@@ -129,8 +165,9 @@ def run(args: argparse.Namespace) -> None:
     facts = describe(args.output, size, model) | {"seconds": seconds, "estimate": estimate}
     if isinstance(rows, source.Texts):
         facts["problems"] = rows.problems
-    times = [(name, f"{value:,.2f} s") for name, value in seconds.items()]
-    show(args, facts, table([*rows_of(facts), *tuning_of(facts), *times]))
+    total = seconds["total"]
+    parts = ", ".join(f"{name} {value:,.2f}" for name, value in seconds.items() if name != "total")
+    show(args, facts, table([*rows_of(facts), *tuning_of(facts), ("time", f"{total:,.2f} s: {parts}")]))
 
 
 @contextlib.contextmanager
@@ -163,7 +200,6 @@ def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -
     return {
         "checkpoint": args.checkpoint,
         "max_memory": args.max_memory,
-        "progress": args.progress,
         "on_estimate": None if args.quiet and not args.json else note,
     }
 
@@ -184,21 +220,22 @@ def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The parameters of the parameter file and of the options, which win."""
-    given = {} if args.params is None else _read_params(args.params)
-    known = PARAMETERS.keys() | TEXT_PARAMETERS.keys()
+    known = {**TEXT_PARAMETERS, **parameters_of(args.system)}
+    given = {} if args.params is None else _read_params(args.params, ["fields", *known])
     return given | {name: value for name, value in vars(args).items() if name in known}
 
 
-def estimator(preset: str | None, given: dict[str, Any], inputs: Any) -> Any:
-    """The estimator that a preset and parameters describe; trees and label vectors are read from files."""
-    from bonsai_xmc import Bonsai, LabelTree
+def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> Any:
+    """The estimator that the options describe; trees and label vectors are read from files."""
+    from bonsai_xmc import LabelTree
 
     if (path := _tree_file(given)) is not None:
         given = given | {"tree": LabelTree.from_json(Path(path))}
     if (path := _vector_file(given)) is not None:
         given = given | {"representation": _label_vectors(path, inputs)}
-    model = Bonsai(**given) if preset is None else Bonsai.preset(preset, **given)
-    check_params(model.get_params(deep=False))
+    system = class_of(args.system)
+    model = system(**given) if args.preset is None else system.preset(args.preset, **given)
+    check_params(model.get_params(deep=False), parameters_of(args.system))
     return model
 
 
@@ -215,7 +252,7 @@ def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, 
     of_texts = ("fields", *TEXT_PARAMETERS, "label_texts")
     texts = {name: given[name] for name in of_texts if name in given}
     rest = {name: value for name, value in given.items() if name not in of_texts}
-    return TextBonsai(**texts, classifier=estimator(args.preset, rest, inputs))
+    return TextBonsai(**texts, classifier=estimator(args, rest, inputs))
 
 
 def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
@@ -258,7 +295,7 @@ def _label_vectors(path: str, inputs: Any) -> Any:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _read_params(path: str) -> dict[str, Any]:
+def _read_params(path: str, known: list[str]) -> dict[str, Any]:
     from bonsai_xmc._text.blocks import params_from_json
 
     try:
@@ -270,7 +307,6 @@ def _read_params(path: str) -> dict[str, Any]:
         raise ValueError(f"{path} does not hold a JSON object of parameters")
     if isinstance(given.get("params"), dict):  # a report of `bonsai info` or `bonsai train`
         given = given["params"]
-    known = ["fields", *TEXT_PARAMETERS, *PARAMETERS]
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
