@@ -49,8 +49,8 @@ def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
     phases = ["reading", "label vectors", "trees", "classifiers", "threshold", "saving"]
     assert re.fullmatch(r"time +[\d.]+ s: " + ", ".join(rf"{phase} [\d.]+" for phase in phases), table[-1])
     threshold = Bonsai.load(folder / "model.bonsai").threshold_
-    assert re.fullmatch(rf"threshold +{threshold:.4g}, chosen", table[-2])
-    assert f"threshold         {threshold:.4g}, chosen" in bonsai("info", "model.bonsai")
+    assert re.fullmatch(rf"threshold +{threshold:.4g}, chosen on held-out rows", table[-2])
+    assert f"threshold         {threshold:.4g}, chosen on held-out rows" in bonsai("info", "model.bonsai")
     assert json.loads(bonsai("info", "model.bonsai", "--json"))["threshold"] == threshold
     assert bonsai.error == ""
 

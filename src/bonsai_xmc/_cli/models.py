@@ -36,7 +36,8 @@ class TextModel:
     """A model of texts that predicts, without an estimator: importing scikit-learn takes a second."""
 
     def __init__(self, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
-        self.fitted_, self.classes_, self.threshold_ = fitted, fitted.classes, fitted.threshold
+        self.fitted_, self.classes_ = fitted, fitted.classes
+        self.threshold_, self.thresholds_ = fitted.threshold, fitted.thresholds
         self.classifier_ = SimpleNamespace(n_jobs=None, **prediction)
 
     def top_k(self, X: Any, k: int, **options: Any) -> tuple[Any, Any]:

@@ -12,8 +12,6 @@ from bonsai_xmc import LabelTree, TextBonsai
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._model.linear import LinearRanker
-from bonsai_xmc._model.strategy import is_auto
-from bonsai_xmc._model.thresholds import resolve
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
 
@@ -52,8 +50,7 @@ def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
         "calibration": model.calibration_,
-        "threshold": resolve("auto", model),
-        "threshold_given": not is_auto(model.classifier_.threshold),
+        **_thresholds(model),
         "kept_rows": _kept(model),
         "params": _given(model),
     }
@@ -70,6 +67,23 @@ def _linear(model: LabelRanker) -> dict[str, Any]:
         "probes": None if ranker.probes is None else asdict(ranker.probes),
         "strategy": strategy_of(model),
     }
+
+
+def _thresholds(model: LabelRanker) -> dict[str, Any]:
+    """The threshold of `predict`, and how many labels have one of their own."""
+    given, own = model.classifier_.threshold, model.fitted_.labels.thresholds
+    chosen = isinstance(given, str)
+    return {
+        "threshold": model.threshold_ if chosen else float(given),
+        "threshold_chosen": chosen,
+        "label_thresholds": int(np.count_nonzero(own)) if chosen and own is not None else 0,
+    }
+
+
+def _threshold(report: dict[str, Any]) -> str:
+    own = f"; {count(report['label_thresholds'], 'label')} with one of their own"
+    chosen = "chosen on held-out rows" if report["threshold_chosen"] else "as given"
+    return f"{report['threshold']:.4g}, {chosen}" + own * bool(report["label_thresholds"])
 
 
 def _kept(model: LabelRanker) -> dict[str, int] | None:
@@ -141,7 +155,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
-        ("threshold", f"{report['threshold']:.4g}, {'as given' if report['threshold_given'] else 'chosen'}"),
+        ("threshold", _threshold(report)),
         *_kept_rows(report["kept_rows"]),
     ]
 

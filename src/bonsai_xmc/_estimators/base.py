@@ -522,9 +522,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     @property
     def thresholds_(self) -> Array | None:
-        fitted = self._require_fitted()
-        own = fitted.labels.thresholds
-        return None if own is None else np.where(own > 0, own, np.float32(fitted.threshold))
+        return self._require_fitted().thresholds
 
     @property
     def calibration_(self) -> dict[str, Any] | None:

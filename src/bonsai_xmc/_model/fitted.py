@@ -111,6 +111,12 @@ class FittedModel:
         return len(self.labels)
 
     @property
+    def thresholds(self) -> Array | None:
+        """The threshold of each label; None where all have the common one."""
+        own = self.labels.thresholds
+        return None if own is None else np.where(own > 0, own, np.float32(self.threshold))
+
+    @property
     def imported(self) -> bool:
         """Whether it was trained elsewhere: neither its rows nor its parameters of training are known."""
         return self.n_rows is None
