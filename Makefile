@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine with Python ≥ 3.11, a C++20 compiler and make:
 #   make demo    train, evaluate and show predictions on generated data
 #   make test    all tests, linters and type checks
+# Tests of pages need a Chromium, those of deploy/ nginx, Caddy and systemd (apt-get install chromium nginx caddy); without, they
+# are skipped, and the summary says so. make test-all runs those of Annif, too.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +14,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench paper wheels test-annif docs clean
+.PHONY: demo test pytest cpptest lint format sanitize bench paper wheels test-all test-annif docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -54,15 +56,17 @@ bench: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/python -m reproduce run all --data eurlex57k tibkat-core delicious bibtex -o build/paper
 
-# The backend for Annif, the interface of omikuji and the HTTP server, tested with Annif, omikuji and schemathesis, in an
-# environment of their own.
+# Everything, also with Annif and omikuji, and more requests of schemathesis.
+test-all: test test-annif
+	BONSAI_EXAMPLES=15 $(BIN)/python -m pytest tests/test_server_schema.py
+
+# The backend for Annif and the interface of omikuji, tested with Annif and omikuji, in an environment of their own.
 # Annif's analyzers need data: build/annif/bin/python -m nltk.downloader punkt_tab
 test-annif:
 	$(PYTHON) -m venv build/annif
 	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
-	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn schemathesis pytest hypothesis
-	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py \
-	  tests/test_server_schema.py
+	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
+	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
 
 # The documentation as a site in build/site, with its own tools; warnings are errors, and pages load nothing from elsewhere.
 docs:
