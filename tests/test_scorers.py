@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.metrics import average_precision_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
@@ -162,3 +163,35 @@ class TestScorers:
             metrics.psp_scorer(1)(model, X, Y)
         with pytest.raises(ValueError, match="k must lie between 1 and the number of labels, 6; got 7"):
             metrics.precision_scorer(7)(model, X, Y)
+
+
+@pytest.mark.parametrize("options", [{"classifiers": "one_vs_rest"}, {"classifiers": "leaf", "beam_size": 1}])
+def test_scorers_of_scikit_learn_that_need_scores(generated, options):
+    """With ``max_labels=None`` they get the scores of all labels, as arrays."""
+    X, Y = generated.X_train[:200], generated.Y_train[:200].toarray()
+    Y = Y[:, Y.sum(axis=0) > 4][:, :12]
+    model = Bonsai(max_labels=None, threshold=0.5, **options)
+    cv = KFold(2, shuffle=True, random_state=0)
+    found = cross_val_score(model, X, Y, scoring="average_precision", cv=cv)
+    for place, (train, test) in enumerate(cv.split(X)):
+        fitted = Bonsai(**model.get_params()).fit(X[train], Y[train])
+        scores = fitted.decision_function(X[test])
+        assert isinstance(scores, np.ndarray) and scores.shape == Y[test].shape
+        assert found[place] == pytest.approx(average_precision_score(Y[test], scores))
+        ids, proba = fitted.top_k(X[test], Y.shape[1], exact=True)
+        expected = np.zeros(Y[test].shape)
+        np.put_along_axis(expected, ids, proba, axis=1)
+        np.testing.assert_array_equal(fitted.predict_proba(X[test]), expected.astype(np.float32))
+        assert sp.issparse(fitted.predict(X[test]))
+    with pytest.warns(UserWarning, match="do not sum"):
+        assert (cross_val_score(model, X, Y, scoring="neg_log_loss", cv=cv) < 0).all()
+
+
+def test_all_labels_without_a_bound_survive_a_file(generated, tmp_path):
+    model = Bonsai(max_labels=None, threshold=0.5).fit(generated.X_train, generated.Y_train)
+    model.save(tmp_path / "m.bonsai")
+    again = Bonsai.load(tmp_path / "m.bonsai")
+    assert again.max_labels is None
+    np.testing.assert_array_equal(
+        again.predict_proba(generated.X_test), model.predict_proba(generated.X_test)
+    )

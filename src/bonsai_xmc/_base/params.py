@@ -172,7 +172,7 @@ PARAMETERS: Mapping[str, Parameter] = {
         "blocks of 128 classifiers that a search by index scores; none: all; auto: as `fit` has measured",
     ),
     "max_labels": Parameter(
-        100, integer(1), PREDICTION, "maximum number of labels of a row in predict_proba"
+        100, integer(1, None), PREDICTION, "maximum number of labels of a row in predict_proba; none: all"
     ),
     "threshold": Parameter(
         "auto",

@@ -130,20 +130,20 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
         ]
 
-    def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+    def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array | Array:
         """Ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         1 / (1 − log score), from just above 0 to 1, in the order of `top_k`: higher is better, absent is
         worst, and labels of equal score, which `top_k` ranks by their margins, differ in the last digit.
         `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
+        ids, scores = self._ranked(X, *self._most(), restrict=restrict, exclude=exclude)
         values = 1.0 / (1.0 - scores.astype(np.float64))
         for rank in range(1, values.shape[1]):
             np.minimum(values[:, rank], np.nextafter(values[:, rank - 1], 0), out=values[:, rank])
-        return self._sparse(ids, values)
+        return self._matrix(ids, values)
 
-    def predict_proba(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
+    def predict_proba(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array | Array:
         """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         Before `calibrate` they are not probabilities, in spite of the method's name, but exp(−loss) of a
@@ -151,8 +151,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         the weighted mean of both. The logit adjustment comes last. After `calibrate`, each estimates the
         probability that the label is right. `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, self._max_labels(), restrict=restrict, exclude=exclude)
-        return self._sparse(ids, self._require_fitted().scores(ids, scores))
+        ids, scores = self._ranked(X, *self._most(), restrict=restrict, exclude=exclude)
+        return self._matrix(ids, self._require_fitted().scores(ids, scores))
 
     def predict(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
         """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row.
@@ -252,10 +252,20 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         sizes = np.diff(label_sets.labels_of(Y).indptr)
         return Truth(truth.indptr, truth.indices, sizes=sizes).rank(ids, log_scores)
 
-    def _max_labels(self) -> int:
+    def _most(self) -> tuple[int, bool]:
+        """The number of labels to predict for a row, and whether these are all labels, in an exact search."""
         most = getattr(self.classifier_, "max_labels", MAX_LABELS)
         check("max_labels", most)
-        return min(int(most), self._require_fitted().n_labels)
+        n_labels = self._require_fitted().n_labels
+        return (n_labels, True) if most is None else (min(int(most), n_labels), False)
+
+    def _max_labels(self) -> int:
+        return self._most()[0]
+
+    def _matrix(self, ids: Array, values: Array) -> sp.csr_array | Array:
+        """Scores by label: an array if those of all labels are asked for."""
+        matrix = self._sparse(ids, values)
+        return matrix.toarray() if self._most()[1] else matrix
 
     def _sparse(self, ids: Array, values: Array) -> sp.csr_array:
         found = ids >= 0

@@ -134,8 +134,9 @@ class Bonsai(MatrixClassifier):
         With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
         slow). "auto": as many as find 99.5 % of what scoring all blocks finds, measured for the 5 and the 10
         best labels at the end of `fit` (``fitted_.linear.probes``).
-    max_labels : int ≥ 1, default=100
+    max_labels : int ≥ 1 or None, default=100
         Maximum number of labels that `predict_proba`, `decision_function` and `predict` return for a row.
+        None: all labels are scored, and the first two return arrays, as scikit-learn's scorers need them.
     threshold : "auto", "per_label" or float in [0, 1], default="auto"
         Labels with at least this score are predicted by `predict`. "auto": the one with the best micro-F1 on
         rows that are held out of a second, smaller training at the end of `fit` (`threshold_`). A number,
@@ -237,7 +238,7 @@ class Bonsai(MatrixClassifier):
         keep_rows: bool = False,
         beam_size: int | str | None = "auto",
         n_probe: int | str | None = "auto",
-        max_labels: int = 100,
+        max_labels: int | None = 100,
         threshold: float | str = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
