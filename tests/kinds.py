@@ -29,12 +29,14 @@ PARAMS: dict[str, dict[str, Any]] = {
     "logistic blend": BLEND | {"loss": "logistic"},
     "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic"},
     "raw rows": {"classifiers": "leaf", "normalize": False, **TREES},
+    "joint": {"classifiers": "leaf", "representation": "joint", **TREES},
+    "narrow beam": {"classifiers": "leaf", "beam_size": 1, **TREES},
 }
 
 
-def some(*names: str) -> dict[str, dict[str, Any]]:
-    """Return the parameters of these kinds."""
-    return {name: PARAMS[name] for name in names}
+def some(*names: str, **more: Any) -> dict[str, dict[str, Any]]:
+    """Return the parameters of these kinds, with others beside them; "default" has none of its own."""
+    return {name: PARAMS.get(name, {}) | more for name in names}
 
 
 class Case(NamedTuple):

@@ -19,15 +19,9 @@ from bonsai_xmc._modelfile import container
 from bonsai_xmc._server.served import Served, rows_of
 from bonsai_xmc.metrics._ranking import Truth
 from helpers import error_of, says
+from kinds import some
 
-KINDS = {
-    "leaf": {"classifiers": "leaf", "branching_factor": 6},
-    "narrow beam": {"classifiers": "leaf", "branching_factor": 6, "beam_size": 1},
-    "one_vs_rest": {"classifiers": "one_vs_rest"},
-    "index": {"classifiers": "one_vs_rest", "search": "index", "n_probe": 1},
-    "blend": {"classifiers": "blend", "branching_factor": 6, "logit_adjustment": 0.1},
-    "logistic": {"classifiers": "one_vs_rest", "loss": "logistic", "tail_exponent": 0},
-}
+KINDS = some("leaf", "narrow beam", "exact", "index", "blend, adjusted", "logistic")
 
 
 @pytest.fixture(scope="module", params=KINDS)

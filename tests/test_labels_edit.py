@@ -7,15 +7,9 @@ import scipy.sparse as sp
 from bonsai_xmc import Bonsai
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from helpers import random_csr, says
+from kinds import some
 
-KINDS = {
-    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
-    "index": {"classifiers": "one_vs_rest", "search": "index"},
-    "leaf": {"classifiers": "leaf", "branching_factor": 5, "n_trees": 2, "max_depth": 4, "beam_size": None},
-    "one tree": {"classifiers": "leaf", "branching_factor": 5, "n_trees": 1, "beam_size": None},
-    "blend": {"classifiers": "blend", "branching_factor": 5, "n_trees": 2, "blend_weight": 0.4},
-    "adjusted": {"classifiers": "one_vs_rest", "search": "exact", "logit_adjustment": 0.3},
-}
+KINDS = some("exact", "index", "blend", "adjusted") | some("leaf", "one tree", beam_size=None)
 
 
 def rows_and_labels(n=400, d=70, n_labels=310, integers=False):

@@ -15,15 +15,10 @@ from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._modelfile.schema import check_tensors
 from helpers import error_of, says
+from kinds import some
 from test_labels_edit import ranked, rows_and_labels
 
-KINDS = {
-    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
-    "index": {"classifiers": "one_vs_rest", "search": "index"},
-    "blend": {"classifiers": "blend", "branching_factor": 5, "n_trees": 2, "blend_weight": 0.4},
-    "adjusted": {"classifiers": "one_vs_rest", "search": "exact", "logit_adjustment": 0.3},
-    "logistic": {"classifiers": "one_vs_rest", "search": "exact", "loss": "logistic", "tail_exponent": 0},
-}
+KINDS = some("exact", "index", "blend", "adjusted", "logistic")
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,11 @@ from bonsai_xmc._model.strategy import STRATEGIES
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._selection import strategy
 from helpers import one_vs_rest_of, same_model, trees_of
+from kinds import some
 from stored import stored_classifiers
 from test_copies import COPIES
 
-KINDS = {
-    "leaf": {"classifiers": "leaf"},
-    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
-    "index": {"classifiers": "one_vs_rest", "search": "index"},
-    "blend": {"classifiers": "blend", "search": "exact", "blend_weight": 0.5},
-}
+KINDS = some("leaf", "exact", "index", "blend")
 
 
 def make(generated, **options):
@@ -374,7 +370,7 @@ def test_info(bonsai, kind):
     report = json.loads(bonsai("info", f"{kind}.bonsai", "--json"))
     assert (report["classifiers"], report["search"]) == chosen
     has_trees = kind in ("leaf", "blend")
-    assert len(report["trees"]) == (3 if has_trees else 0)
+    assert len(report["trees"]) == {"leaf": 3, "blend": 2}.get(kind, 0)
     assert ("n_trees" in report["strategy"]) == has_trees
     assert ("n_trees" in out) == has_trees
 

@@ -28,6 +28,7 @@ ray = pytest.importorskip("ray", reason="RAY IS NOT INSTALLED: training on clust
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from bonsai_xmc.ray import RayRunner  # noqa: E402
+from kinds import some  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
 # Nodes that are gone are noticed within a second.
@@ -35,12 +36,7 @@ SYSTEM = {"health_check_period_ms": 300, "health_check_failure_threshold": 3}
 FORCED = {"batch_seconds": 0.1, "local_seconds": 0}  # everything is sent, in small batches
 
 # Every kind of stage: label vectors, splits of several levels, tree and one-vs-rest classifiers.
-KINDS = {
-    "default": {},
-    "joint": {"classifiers": "leaf", "representation": "joint", "branching_factor": 6, "threshold": 0.5},
-    "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic", "threshold": 0.5},
-    "blend": {"classifiers": "blend", "branching_factor": 6, "threshold": 0.5},
-}
+KINDS = some("default") | some("joint", "newton", "blend", threshold=0.5)
 LARGER = {"classifiers": "leaf", "branching_factor": 8, "threshold": 0.5, "n_trees": 2, "tol": 1e-4}
 
 

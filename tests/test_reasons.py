@@ -7,19 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, _core, datasets
+from kinds import TREES as SHAPE
+from kinds import some
 
-TREES = {"branching_factor": 6, "beam_size": 2, "n_trees": 2}
-KINDS = {
-    "exact": {"classifiers": "one_vs_rest", "search": "exact"},
-    "adjusted": {"classifiers": "one_vs_rest", "search": "exact", "logit_adjustment": 0.3},
-    "index": {"classifiers": "one_vs_rest", "search": "index", "n_probe": 1},
-    "leaf": {"classifiers": "leaf", **TREES},
-    "one tree": {"classifiers": "leaf", **TREES | {"n_trees": 1, "max_depth": 4}},
-    "blend": {"classifiers": "blend", "blend_weight": 0.4, "logit_adjustment": 0.1, "C": 1.0, **TREES},
-    "logistic": {"classifiers": "blend", "blend_weight": 0.4, "loss": "logistic", "C": 1.0, **TREES},
-    "as it is": {"classifiers": "leaf", "normalize": False, **TREES},
-    "dense": {"classifiers": "blend", "blend_weight": 0.4, "C": 1.0, **TREES},
-}
+TREES = SHAPE | {"beam_size": 2}
+KINDS = some("exact", "adjusted") | some("index", n_probe=1)
+KINDS |= some("leaf", "one tree", "blend, adjusted", "logistic blend", "raw rows", beam_size=2)
+KINDS |= {"dense": KINDS["blend, adjusted"]}
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,10 @@ import pytest
 from bonsai_xmc import Bonsai, TextBonsai, _core, datasets
 from bonsai_xmc._training.checkpoint import _ENTRY, _HEADER, CheckpointError
 from bonsai_xmc.datasets import make_xmc
+from kinds import some
 
 # Every kind of stage: label vectors, splits of several levels, tree and one-vs-rest classifiers.
-KINDS = {
-    "default": {},
-    "leaf": {"classifiers": "leaf", "branching_factor": 4, "threshold": 0.5},
-    "joint": {"classifiers": "leaf", "representation": "joint", "branching_factor": 6, "threshold": 0.5},
-    "one-vs-rest": {"classifiers": "one_vs_rest"},
-    "newton": {"classifiers": "one_vs_rest", "solver": "newton", "loss": "logistic", "threshold": 0.5},
-    "blend": {"classifiers": "blend", "branching_factor": 6, "threshold": 0.5},
-}
+KINDS = some("default", "exact") | some("leaf", "joint", "newton", "blend", threshold=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +160,7 @@ def test_the_same_model_for_any_number_of_threads(tmp_path, dense):
         assert saved(fit(n_jobs), tmp_path) == expected, n_jobs
 
 
-@pytest.mark.parametrize(("n_labels", "kind"), [(1100, "newton"), (4200, "one-vs-rest")])
+@pytest.mark.parametrize(("n_labels", "kind"), [(1100, "newton"), (4200, "exact")])
 def test_one_vs_rest_of_several_units(tmp_path, n_labels, kind):
     made = make_xmc(n_rows=900, n_features=300, n_labels=n_labels, random_state=2)
     X, Y = made.X_train, made.Y_train
@@ -208,12 +202,12 @@ def test_stages_refuse_what_is_not_a_result(data):
                 stage.add(unit, result)
                 stage.add(unit, b"ignored: it has one already")
 
-    for kind in ("joint", "one-vs-rest"):
+    for kind in ("joint", "exact"):
         Bonsai(**KINDS[kind]).fit(X, Y, runner=Damaging())
     assert all(seen)
 
 
-@pytest.mark.parametrize("kind", ["joint", "one-vs-rest", "newton"])
+@pytest.mark.parametrize("kind", ["joint", "exact", "newton"])
 def test_flipped_bits_of_results_never_crash(data, kind):
     """What a stage accepts is checked once more as a whole: an error, or a model that predicts."""
     X, Y = data
@@ -269,7 +263,7 @@ def test_a_stage_is_solved_in_several_calls(data, tmp_path):
             for part, n in zip(np.array_split(units[::-1], 4), (1, 3, 2, 1), strict=True):
                 stage.solve(np.ascontiguousarray(part), n, progress, save)
 
-    for kind in ("joint", "one-vs-rest"):
+    for kind in ("joint", "exact"):
         model, again = (Bonsai(**KINDS[kind]).fit(X, Y, runner=runner) for runner in (None, Piecemeal()))
         assert saved(model, tmp_path) == saved(again, tmp_path)
 
@@ -304,7 +298,7 @@ class Counting:
         stage.solve(units, threads, progress, save)
 
 
-@pytest.mark.parametrize("kind", ["default", "leaf", "joint", "one-vs-rest", "blend"])
+@pytest.mark.parametrize("kind", ["default", "leaf", "joint", "exact", "blend"])
 def test_continues_after_any_unit(data, tmp_path, kind):
     X, Y = data
     whole = Counting()

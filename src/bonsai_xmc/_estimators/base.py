@@ -102,9 +102,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         progress: Progress | None = None,
     ) -> tuple[Array, Array]:
         """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
+        fitted = self._require_fitted()
         search = {name: getattr(self.classifier_, name) for name in self.classifier_.search_parameters}
         return predict.rank(
-            self._require_fitted(),
+            fitted,
             self._rows,
             X,
             k,

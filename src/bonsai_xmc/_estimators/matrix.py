@@ -116,7 +116,7 @@ class MatrixClassifier(LabelRanker):
         cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
     ) -> Self:
         """Return the estimator of a fitted model that was read from a file, with its parameters."""
-        if not isinstance(fitted.ranker, cls.ranker):
+        if fitted.ranker.kind != cls.ranker.kind:
             raise ValueError(
                 f"{os.fspath(path)} is a model of the kind {fitted.ranker.kind!r}, not of a {cls.__name__}; "
                 "use bonsai_xmc.load"
