@@ -437,6 +437,9 @@ def test_labels_that_training_never_saw(bonsai, model, tmp_path, records):
     assert result["P@1"] == result["R@1"] == 100
     told = "1 of 2 true labels (50.0 %) do not occur in training; the figures leave them out"
     assert told in bonsai.error
+    every = json.loads(bonsai("evaluate", model, tmp_path / "dev.jsonl", "--json", "--all-labels"))
+    assert (every["P@1"], every["R@1"], every["RP@1"], every["RP@3"]) == (100, 50, 100, 50)
+    assert "true labels" not in bonsai.error
     report = tmp_path / "report.html"
     out = bonsai("evaluate", model, tmp_path / "dev.jsonl", "--report", report, "--json")
     assert told in bonsai.error

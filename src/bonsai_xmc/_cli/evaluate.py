@@ -22,6 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-k", type=int, nargs="+", help="cutoffs of the metrics (default: 1 3 5, up to the number of labels)")
     add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
     add(
+        "--all-labels",
+        action="store_true",
+        help="count true labels of documents that the model does not have as missed (default: left out)",
+    )
+    add(
         "--exact",
         action="store_true",
         help="score all labels; found@k is the share of the exact top k that the model's own search finds",
@@ -62,6 +67,8 @@ def run(args: argparse.Namespace) -> None:
     inputs = Inputs(args.model, args.data, args.labels, args.train, args.against, args.classes)
     if args.report is None and (args.against is not None or args.by):
         raise ValueError(f"--{'against' if args.by is None else 'by'} needs --report FILE")
+    if args.report is not None and args.all_labels:
+        raise ValueError("--all-labels has no effect on a --report, which says what it leaves out")
     check_output(args.report, inputs.files(args.split))
     inputs.hold(args.data)  # it may be read more than once
     options: dict[str, Any] = {"dataset": args.dataset}

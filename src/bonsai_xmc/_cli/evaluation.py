@@ -17,7 +17,7 @@ from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
 from bonsai_xmc.metrics._definitions import METRICS
-from bonsai_xmc.metrics._ranking import best_first
+from bonsai_xmc.metrics._ranking import Truth, best_first
 
 from . import models, predictions, source
 from .io import Inputs, writing
@@ -61,10 +61,14 @@ def evaluate(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) 
             f"found@{k}": _overlap(own.ids[:, :k], ranking.ids[:, :k])
             for k in sorted(set(_cutoffs(args, len(model.classes_))))
         }
-    Y = ranking.truth
+    Y = truth = ranking.truth
     if isinstance(model, TextBonsai):
         Y = over_classes(ranking.truth, model.classes_)
-        _tell_left_out(inputs.name(args.data), sum(map(len, ranking.truth)), Y.nnz, model)
+        if args.all_labels:
+            options = options | {"classes": model.classes_}
+        else:
+            truth = Y
+            _tell_left_out(inputs.name(args.data), sum(map(len, ranking.truth)), Y.nnz, model)
         if not model.fitted_.imported:
             _tell_recall_without_rows(ranking.ids, Y, model.label_counts_)
     unknown = model.fitted_.imported and args.train is None
@@ -74,7 +78,7 @@ def evaluate(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) 
     if Y_train is None:
         Y_train = models.same_frequencies(model.label_counts_, model.n_rows_fit_)
     cutoffs = _cutoffs(args, Y.shape[1])
-    result: dict[str, Any] = metrics.evaluate(Y, ranking.ids, Y_train, cutoffs, **options) | found
+    result: dict[str, Any] = metrics.evaluate(truth, ranking.ids, Y_train, cutoffs, **options) | found
     if unknown:
         print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
         return _with_unknown(result, cutoffs)
@@ -393,27 +397,26 @@ def _tell_left_out(name: str, total: int, known: int, model: LabelRanker) -> Non
         why = "do not occur in training" if only_rows else "have neither training rows nor texts"
         print(
             f"bonsai: warning: {name}: {total - known:,} of {total:,} true labels "
-            f"({100 * (total - known) / total:.1f} %) {why}; the figures leave them out",
+            f"({100 * (total - known) / total:.1f} %) {why}; the figures leave them out, see --all-labels",
             file=sys.stderr,
         )
 
 
 def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
     """Of true labels that the model knows by their texts alone, the share that is among the best."""
-    without = counts == 0
-    true = int(without[Y.indices].sum())
-    if not true:
+    found = Truth(Y.indptr, Y.indices).rank(ids).among(counts == 0)
+    n_true = len(found.truth.indices)
+    if not n_true:
         return
-    row, place = np.nonzero((ids >= 0) & without[ids])
-    hits = Y[row, ids[row, place]].sum() if len(row) else 0
     print(
-        f"bonsai: {true:,} of {Y.nnz:,} true labels have no training row, only texts: "
-        f"R@{ids.shape[1]} is {100 * hits / true:.1f} for these",
+        f"bonsai: {n_true:,} of {Y.nnz:,} true labels have no training row, only texts: "
+        f"R@{ids.shape[1]} is {100 * found.is_true.sum() / n_true:.1f} for these",
         file=sys.stderr,
     )
 
 
 def _overlap(found: Any, wanted: Any) -> float:
     """Percentage of the labels in `wanted` that are in the same row of `found`."""
-    hits = ((wanted[:, :, None] == found[:, None, :]) & (wanted >= 0)[:, :, None]).any(axis=2)
-    return 100.0 * float(hits.sum()) / max(1, int((wanted >= 0).sum()))
+    there = wanted >= 0
+    truth = Truth(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), wanted[there])
+    return 100.0 * int(truth.rank(found).is_true.sum()) / max(1, int(there.sum()))
