@@ -7,6 +7,7 @@ namespace bonsai {
 
 void bind_dataset(nanobind::module_& m);
 void bind_facts(nanobind::module_& m);
+void bind_fastxml(nanobind::module_& m);
 void bind_text(nanobind::module_& m);
 void bind_training(nanobind::module_& m);
 void bind_model(nanobind::module_& m);

@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
     m.def("available_threads", bonsai::available_threads, "The number of threads that this process may use.");
     bonsai::bind_dataset(m);
     bonsai::bind_facts(m);
+    bonsai::bind_fastxml(m);
     bonsai::bind_model(m);
     bonsai::bind_packing(m);
     bonsai::bind_reasons(m);

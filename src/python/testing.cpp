@@ -1,9 +1,11 @@
 // Parts of training by themselves, for the tests; never part of a wheel.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "python/bind_dataset.hpp"
 #include "python/params.hpp"
 #include "python/watched.hpp"
+#include "systems/fastxml_split.hpp"
+#include "systems/l1_logistic.hpp"
 #include "tree/kmeans.hpp"
 #include "tree/train_trees.hpp"
 
@@ -65,10 +69,41 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
                           to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
 }
 
+// L1-regularised logistic regression: (weights of all features, bias, objective, iterations).
+nb::tuple l1_logistic(const PyDataset& dataset, In<int8_t> signs, double c, double tol, int max_iter) {
+    const Dataset& data = dataset.data();
+    std::vector<uint32_t> ids(data.n_rows());
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::vector<float> cost(data.n_rows()), w(data.n_features(), 0.0f);
+    for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c * data.weight(i));
+    Control control;
+    SignedColumns columns;
+    L1Logistic solver;
+    columns.build(data.x(), data.factors(), ids, span(signs), cost);
+    solver.solve(columns, span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
+    for (size_t j = 0; j < columns.size(); ++j)
+        w[data.feature_of(columns.features()[j])] = solver.weights()[j];
+    return nb::make_tuple(to_numpy(std::move(w)), solver.bias(), solver.objective(), solver.n_iter());
+}
+
+// The sides of all rows after FastXML's rounds, from those given.
+nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> label_weights,
+                             In<int8_t> sides) {
+    const Dataset& data = dataset.data();
+    std::vector<uint32_t> ids(data.n_rows());
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::vector<int8_t> divided(sides.data(), sides.data() + sides.size());
+    RankingSplit(data, label_weights ? span(*label_weights) : std::span<const float>()).divide(ids, divided);
+    return to_numpy(std::move(divided));
+}
+
 }  // namespace
 
 NB_MODULE(_core_testing, m) {
     nb::module_::import_("bonsai_xmc._core");  // knows the type of `dataset`
     m.def("partition", partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
+    m.def("l1_logistic", l1_logistic, "dataset"_a, "signs"_a.noconvert(), "C"_a, "tol"_a, "max_iter"_a);
+    m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
+          "sides"_a.noconvert());
 }

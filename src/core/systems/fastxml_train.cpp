@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/random.hpp"
+#include "systems/fastxml.hpp"
+#include "systems/fastxml_split.hpp"
+
+namespace bonsai {
+namespace {
+
+// A node while its tree grows: a range of the tree's rows, and where it lies, as a key.
+struct Range {
+    size_t begin, end;
+    uint64_t key;
+};
+
+// What a node has learnt: weights, or the labels of a leaf.
+struct Grown {
+    bool is_leaf = true;
+    size_t middle = 0;  // of the range: rows with a margin > 0 begin here
+    std::vector<int32_t> ids;
+    std::vector<float> values;
+    float bias = 0;
+};
+
+// Grows nodes: one for each worker.
+class Grower {
+  public:
+    Grower(const Dataset& data, std::span<const float> label_weights, const FastXmlParams& params)
+        : data_(data), label_weights_(label_weights), params_(params), split_(data, label_weights),
+          sums_(data.n_labels(), 0.0) {}
+
+    // Rows of the node, which are put in the order of its children.
+    Grown grow(std::span<uint32_t> rows, uint64_t key, const Control& control) {
+        control.check();
+        Grown grown;
+        if (rows.size() > params_.max_leaf_rows) divide(rows, key, control, grown);
+        if (grown.is_leaf) make_leaf(rows, grown);
+        return grown;
+    }
+
+  private:
+    void divide(std::span<uint32_t> rows, uint64_t key, const Control& control, Grown& grown) {
+        Rng rng(derive(key, kForClustering));
+        side_.resize(rows.size());
+        for (int8_t& side : side_) side = rng.next() >> 63 ? 1 : -1;
+        split_.divide(rows, side_);
+        const auto n_right = std::count(side_.begin(), side_.end(), 1);
+        if (n_right == 0 || static_cast<size_t>(n_right) == rows.size()) return;
+        cost_.resize(rows.size());
+        for (size_t i = 0; i < rows.size(); ++i)
+            cost_[i] = static_cast<float>(params_.c * data_.weight(rows[i]));
+        columns_.build(data_.x(), data_.factors(), rows, side_, cost_);
+        solver_.solve(columns_, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
+        const size_t middle = divide_by_margin(rows);
+        if (middle == 0 || middle == rows.size()) return;
+        grown.is_leaf = false;
+        grown.middle = middle;
+        grown.bias = solver_.bias();
+        for (size_t j = 0; j < columns_.size(); ++j) {
+            if (solver_.weights()[j] == 0) continue;
+            grown.ids.push_back(static_cast<int32_t>(data_.feature_of(columns_.features()[j])));
+            grown.values.push_back(solver_.weights()[j]);
+        }
+    }
+    // Margins are summed as prediction sums them: training rows reach the leaves that they were in.
+    size_t divide_by_margin(std::span<uint32_t> rows) {
+        margin_.assign(rows.size(), double{solver_.bias()});
+        for (size_t j = 0; j < columns_.size(); ++j) {
+            const double w = solver_.weights()[j];
+            if (w == 0) continue;
+            for (size_t e = columns_.begin(j); e < columns_.begin(j + 1); ++e)
+                margin_[columns_.row()[e]] += w * columns_.value()[e];
+        }
+        right_.clear();
+        size_t n_left = 0;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            if (margin_[i] > 0)
+                right_.push_back(rows[i]);
+            else
+                rows[n_left++] = rows[i];
+        }
+        std::copy(right_.begin(), right_.end(), rows.begin() + static_cast<ptrdiff_t>(n_left));
+        return n_left;
+    }
+    void make_leaf(std::span<const uint32_t> rows, Grown& grown) {
+        double total = 0;
+        for (const uint32_t row : rows) {
+            total += data_.weight(row);
+            for (const int32_t l : data_.labels_of(row)) {
+                if (sums_[l] == 0) grown.ids.push_back(l);
+                sums_[l] += data_.weight(row) * (label_weights_.empty() ? 1.0 : label_weights_[l]);
+            }
+        }
+        if (grown.ids.size() > params_.max_leaf_labels) {
+            const auto last = grown.ids.begin() + static_cast<ptrdiff_t>(params_.max_leaf_labels);
+            std::nth_element(grown.ids.begin(), last, grown.ids.end(), [&](int32_t a, int32_t b) {
+                return sums_[a] != sums_[b] ? sums_[a] > sums_[b] : a < b;
+            });
+            for (auto it = last; it != grown.ids.end(); ++it) sums_[*it] = 0;
+            grown.ids.erase(last, grown.ids.end());
+        }
+        std::sort(grown.ids.begin(), grown.ids.end());
+        for (const int32_t l : grown.ids) {
+            grown.values.push_back(std::min(1.0f, static_cast<float>(sums_[l] / total)));
+            sums_[l] = 0;
+        }
+    }
+
+    const Dataset& data_;
+    std::span<const float> label_weights_;
+    const FastXmlParams& params_;
+    RankingSplit split_;
+    SignedColumns columns_;
+    L1Logistic solver_;
+    std::vector<int8_t> side_;
+    std::vector<float> cost_;
+    std::vector<double> margin_, sums_;  // sums_: of each label, all zero between calls
+    std::vector<uint32_t> right_;
+};
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& values) {
+    to.insert(to.end(), values.begin(), values.end());
+}
+
+void append(OwnedFastXml& tree, const Range& range, const Grown& grown) {
+    tree.is_leaf.push_back(grown.is_leaf);
+    auto& ids = grown.is_leaf ? tree.leaf_labels : tree.features;
+    append(ids, grown.ids);
+    append(grown.is_leaf ? tree.leaf_shares : tree.weights, grown.values);
+    (grown.is_leaf ? tree.leaf_ptr : tree.weight_ptr).push_back(static_cast<int64_t>(ids.size()));
+    if (grown.is_leaf)
+        tree.leaf_rows.push_back(static_cast<int32_t>(range.end - range.begin));
+    else
+        tree.biases.push_back(grown.bias);
+}
+
+// Level by level. The pointers begin after the 0.
+OwnedFastXml grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>>& growers,
+                       const FastXmlParams& params, uint64_t key, ProgressShare& progress, Pool& pool) {
+    const double levels = 2 + std::max(0.0, std::log2(static_cast<double>(data.n_rows()) /
+                                                      static_cast<double>(params.max_leaf_rows)));
+    OwnedFastXml tree;
+    std::vector<uint32_t> rows(data.n_rows());
+    std::iota(rows.begin(), rows.end(), 0u);
+    std::vector<Range> level{{0, rows.size(), key}};
+    std::vector<Grown> grown;
+    for (double worked = 0; !level.empty();) {
+        grown.assign(level.size(), {});
+        pool.run(level.size(), [&](size_t i, unsigned worker) {
+            const Range& range = level[i];
+            grown[i] = growers[worker]->grow({rows.data() + range.begin, range.end - range.begin}, range.key,
+                                             pool.control());
+        });
+        std::vector<Range> next;
+        for (size_t i = 0; i < level.size(); ++i) {
+            const auto [begin, end, at] = level[i];
+            append(tree, level[i], grown[i]);
+            worked += static_cast<double>(end - begin);
+            if (grown[i].is_leaf) continue;
+            const size_t middle = begin + grown[i].middle;
+            next.push_back({begin, middle, derive(at, 0)});
+            next.push_back({middle, end, derive(at, 1)});
+        }
+        level = std::move(next);
+        progress.advance_to(std::min(0.95, worked / (levels * static_cast<double>(data.n_rows()))));
+    }
+    progress.finish();
+    return tree;
+}
+
+// Pointers of the next tree go on where those of the last one end.
+void append_pointers(std::vector<int64_t>& to, const std::vector<int64_t>& ptr) {
+    const int64_t last = to.back();
+    for (const int64_t end : ptr) to.push_back(last + end);
+}
+
+}  // namespace
+
+OwnedFastXml train_fastxml(const Dataset& data, std::span<const float> label_weights,
+                           const FastXmlParams& params, Pool& pool) {
+    std::vector<std::unique_ptr<Grower>> growers;
+    for (unsigned worker = 0; worker < pool.threads(); ++worker)
+        growers.push_back(std::make_unique<Grower>(data, label_weights, params));
+    std::vector<OwnedFastXml> trees(params.n_trees);
+    pool.control().total = params.n_trees * (data.n_rows() + 1);
+    pool.run(params.n_trees, [&](size_t t, unsigned) {
+        ProgressShare progress(pool.control(), data.n_rows() + 1);
+        trees[t] = grow_tree(data, growers, params, derive(params.seed, t), progress, pool);
+    });
+    growers.clear();
+    OwnedFastXml all;
+    all.tree_ptr = all.weight_ptr = all.leaf_ptr = {0};
+    for (OwnedFastXml& tree : trees) {
+        all.tree_ptr.push_back(all.tree_ptr.back() + static_cast<int64_t>(tree.is_leaf.size()));
+        append_pointers(all.weight_ptr, tree.weight_ptr);
+        append_pointers(all.leaf_ptr, tree.leaf_ptr);
+        append(all.is_leaf, tree.is_leaf);
+        append(all.features, tree.features);
+        append(all.weights, tree.weights);
+        append(all.biases, tree.biases);
+        append(all.leaf_labels, tree.leaf_labels);
+        append(all.leaf_shares, tree.leaf_shares);
+        append(all.leaf_rows, tree.leaf_rows);
+        tree = {};
+    }
+    return all;
+}
+
+}  // namespace bonsai
