@@ -9,7 +9,9 @@ from typing import Any
 
 # The kind of a system, in model files and on the command line: its module and class.
 SYSTEMS: dict[str, tuple[str, str]] = {
+    "fastxml": ("fastxml", "FastXML"),
     "leml": ("leml", "LEML"),
+    "pfastrexml": ("pfastrexml", "PfastreXML"),
     "robustxml": ("robustxml", "RobustXML"),
     "sleec": ("sleec", "SLEEC"),
 }

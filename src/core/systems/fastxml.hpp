@@ -29,16 +29,16 @@ struct FastXmlParams {
 // are numbered through all trees.
 template <template <class> class Array>
 struct FastXmlArraysOf {
-    Array<int64_t> tree_ptr;      // n_trees + 1: the nodes of each tree
-    Array<uint8_t> is_leaf;       // of each node
-    Array<int64_t> weight_ptr;    // of each inner node: its weights
-    Array<int32_t> features;      // ascending in each inner node
+    Array<int64_t> tree_ptr;    // n_trees + 1: the nodes of each tree
+    Array<uint8_t> is_leaf;     // of each node
+    Array<int64_t> weight_ptr;  // of each inner node: its weights
+    Array<int32_t> features;    // ascending in each inner node
     Array<float> weights;
-    Array<float> biases;          // of each inner node
-    Array<int64_t> leaf_ptr;      // of each leaf: its labels
-    Array<int32_t> leaf_labels;   // ascending in each leaf
-    Array<float> leaf_shares;     // of the leaf's rows that have the label, in (0, 1]
-    Array<int32_t> leaf_rows;     // of each leaf: training rows
+    Array<float> biases;         // of each inner node
+    Array<int64_t> leaf_ptr;     // of each leaf: its labels
+    Array<int32_t> leaf_labels;  // ascending in each leaf
+    Array<float> leaf_shares;    // of the leaf's rows that have the label, in (0, 1]
+    Array<int32_t> leaf_rows;    // of each leaf: training rows
 };
 template <class T>
 using OwnedArray = std::vector<T>;

@@ -56,7 +56,11 @@ class FastXmlModel::Row {
 
 FastXmlModel::FastXmlModel(const FastXmlArrays& arrays, size_t n_features, size_t n_labels, bool normalize,
                            const FastXmlTail& tail, std::shared_ptr<const void> owner)
-    : arrays_(arrays), n_features_(n_features), n_labels_(n_labels), normalize_(normalize), tail_(tail),
+    : arrays_(arrays),
+      n_features_(n_features),
+      n_labels_(n_labels),
+      normalize_(normalize),
+      tail_(tail),
       owner_(std::move(owner)) {
     check_nodes();
     if (tail_.means.n_rows == 0) return;
@@ -132,8 +136,8 @@ size_t FastXmlModel::leaf_of(const Row& row, size_t tree) const {
 template <class Fn>
 void FastXmlModel::for_each(const RowsView& x, Pool& pool, Fn&& fn) const {
     if (x.n_features != n_features_)
-        throw std::invalid_argument("X has " + std::to_string(x.n_features) + " features, but the model has " +
-                                    std::to_string(n_features_));
+        throw std::invalid_argument("X has " + std::to_string(x.n_features) +
+                                    " features, but the model has " + std::to_string(n_features_));
     std::vector<std::unique_ptr<Row>> rows(pool.threads());
     pool.control().total = x.n_rows;
     for_each_row(pool, 0, x.n_rows, [&](size_t i, unsigned worker) {

@@ -34,10 +34,10 @@ class RankingSplit {
 
     const Dataset& data_;
     std::span<const float> label_weights_;
-    std::vector<Label> labels_;        // all zero between calls
-    std::vector<int32_t> occurring_;   // labels of the node's rows, in the order of the last ranking
-    std::vector<double> discounts_;    // of ranks 1, 2, …
-    std::vector<double> inverse_;      // of 0, 1, … labels
+    std::vector<Label> labels_;       // all zero between calls
+    std::vector<int32_t> occurring_;  // labels of the node's rows, in the order of the last ranking
+    std::vector<double> discounts_;   // of ranks 1, 2, …
+    std::vector<double> inverse_;     // of 0, 1, … labels
 };
 
 }  // namespace bonsai

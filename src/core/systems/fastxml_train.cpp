@@ -28,7 +28,10 @@ struct Grown {
 class Grower {
   public:
     Grower(const Dataset& data, std::span<const float> label_weights, const FastXmlParams& params)
-        : data_(data), label_weights_(label_weights), params_(params), split_(data, label_weights),
+        : data_(data),
+          label_weights_(label_weights),
+          params_(params),
+          split_(data, label_weights),
           sums_(data.n_labels(), 0.0) {}
 
     // Rows of the node, which are put in the order of its children.

@@ -43,8 +43,8 @@ class SignedColumns {
     };
 
     size_t n_rows_ = 0;
-    std::vector<Feature> seen_;     // by feature; all zero between calls
-    std::vector<uint32_t> place_;   // by feature: of its next entry; all kNowhere between calls
+    std::vector<Feature> seen_;    // by feature; all zero between calls
+    std::vector<uint32_t> place_;  // by feature: of its next entry; all kNowhere between calls
     std::vector<uint32_t> touched_;
     std::vector<uint32_t> features_;
     std::vector<size_t> ptr_;
@@ -84,7 +84,7 @@ class L1Logistic {
     const SignedColumns* x_ = nullptr;
     std::span<const int8_t> sign_;
     std::span<const float> cost_;
-    std::vector<float> w_, d_, gradient_, diagonal_;                      // of each column
+    std::vector<float> w_, d_, gradient_, diagonal_;                         // of each column
     std::vector<float> margin_, direction_, residual_, curvature_, curved_;  // of each row
     std::vector<uint32_t> working_, open_;
     double loss_ = 0, objective_ = 0;

@@ -1,0 +1,301 @@
+"""FastXML: many trees over rows, whose nodes learn rankings of labels (Prabhu, Varma, KDD 2014)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.params import CLASSIFIERS, COMMON, TREES, Parameter
+from bonsai_xmc._base.rules import flag, integer, number
+from bonsai_xmc._data.rows import Rows, select
+from bonsai_xmc._estimators.system import System
+from bonsai_xmc._model.ranker import Evidence, Watch
+from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.work import Work
+
+Array = npt.NDArray[Any]
+
+_MOST_FEATURES = 20  # of an explanation
+
+_TENSORS = {
+    "tree_ptr": np.int64,
+    "is_leaf": np.uint8,
+    "weight_ptr": np.int64,
+    "features": np.int32,
+    "weights": np.float32,
+    "biases": np.float32,
+    "leaf_ptr": np.int64,
+    "leaf_labels": np.int32,
+    "leaf_shares": np.float32,
+    "leaf_rows": np.int32,
+}
+
+
+def array_of(arrays: Mapping[str, Array], name: str, dtype: Any) -> Array:
+    """Return an array of a model file; ValueError if it is missing, or of another type or shape."""
+    array = arrays.get(name)
+    if array is None or array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"the model needs {name}, a one-dimensional array of {np.dtype(dtype).name}")
+    # Ids and pointers are copied: a mapped file may change after they were checked.
+    return np.array(array) if array.dtype.kind == "i" else np.ascontiguousarray(array)
+
+
+def taken(ptr: Array, ids: Array, values: Array, *, labels: Array, n_labels: int) -> tuple[Array, ...]:
+    """Return lists of labels, and their values, without labels other than these, which get new numbers."""
+    number = np.full(n_labels, -1, np.int32)
+    number[labels] = np.arange(len(labels), dtype=np.int32)
+    new = number[ids]
+    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    kept = np.flatnonzero(new >= 0)
+    kept = kept[np.lexsort((new[kept], owner[kept]))]
+    sizes = np.bincount(owner[kept], minlength=len(ptr) - 1)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), new[kept], values[kept]
+
+
+class TreeRanker:
+    """Trees over rows, with labels in their leaves."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, trees: Mapping[str, Array], n_features: int, n_labels: int, *, normalize: bool, **tail: Any
+    ) -> None:
+        """Check all arrays; `tail` are further arguments of the core's model."""
+        self.trees = dict(trees)
+        self.n_features, self.n_labels, self.normalize = n_features, n_labels, normalize
+        self._core = _core.FastXmlModel(self.trees, n_features, n_labels, normalize, **tail)
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.trees["tree_ptr"]) - 1
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Watch | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """See `Ranker`. Labels that no leaf of a row holds are not found."""
+        mask = None if allowed is None else np.ascontiguousarray(allowed, np.uint8)
+        return self._core.top_k(rows.to_core(), k, allowed=mask, threads=threads, progress=progress)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """See `Ranker`."""
+        return {"normalize": self.normalize}, dict(self.trees)
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """See `Ranker`."""
+        if not isinstance(facts.get("normalize"), bool):
+            raise ValueError("the model does not say whether rows are normalized")
+        trees = {name: array_of(arrays, name, dtype) for name, dtype in _TENSORS.items()}
+        tail = cls._tail_of(facts, arrays, n_features, n_labels)
+        return cls(trees, n_features, n_labels, normalize=facts["normalize"], **tail)
+
+    @classmethod
+    def _tail_of(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> dict[str, Any]:
+        """Return the further arguments of the constructor."""
+        return {}
+
+    def take(self, labels: Array) -> Self:
+        """See `Ranker`."""
+        names = ("leaf_ptr", "leaf_labels", "leaf_shares")
+        new = taken(*(self.trees[name] for name in names), labels=labels, n_labels=self.n_labels)
+        trees = self.trees | dict(zip(names, new, strict=True))
+        tail = self._tail_for(labels)
+        return type(self)(trees, self.n_features, len(labels), normalize=self.normalize, **tail)
+
+    def _tail_for(self, labels: Array) -> dict[str, Any]:
+        """Return the further arguments of the constructor, for these labels."""
+        return {}
+
+    def leaf_shares(self, row: Rows, label: int) -> tuple[Array, Array]:
+        """Return the leaf that a row reaches in each tree, and the share of the label there."""
+        leaves = self._core.leaves(row.to_core())[0]
+        ptr, entries = select(self.trees["leaf_ptr"], leaves)
+        shares = np.zeros(len(leaves), np.float32)
+        here = np.flatnonzero(self.trees["leaf_labels"][entries] == label)
+        shares[np.searchsorted(ptr, here, side="right") - 1] = self.trees["leaf_shares"][entries[here]]
+        return leaves, shares
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """See `Ranker`. Leaves and their shares of the label, and what features led to those that hold it."""
+        leaves, shares = self.leaf_shares(row, label)
+        order = np.argsort(-shares, kind="stable")
+        sizes = self.trees["leaf_rows"][leaves]
+        reached = tuple((int(t) + 1, int(sizes[t]), float(shares[t])) for t in order)
+        pulls = self._pulls(row, leaves, np.flatnonzero(shares))
+        strongest = sorted(pulls.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_FEATURES]
+        return (
+            Evidence(
+                f"leaves of {self.n_trees} trees; the mean share is {float(shares.mean()):.4g}",
+                ("tree", "training rows", "share of the label"),
+                reached,
+            ),
+            Evidence(
+                "features that led to leaves with the label: nodes where they count, and the sum of "
+                "|weight × value| there",
+                ("feature", "nodes", "sum"),
+                tuple((feature, nodes, total) for feature, (nodes, total) in strongest),
+            ),
+        )
+
+    def _pulls(self, row: Rows, leaves: Array, trees: Array) -> dict[int, tuple[int, float]]:
+        """Return, for each feature of a row, the nodes on its paths in these trees that weigh it, and how."""
+        dense = row.to_dense().values[0].astype(np.float64)
+        norm = np.linalg.norm(dense)
+        x = dense / norm if self.normalize and norm > 0 else dense
+        is_leaf = self.trees["is_leaf"].astype(bool)
+        inner = np.cumsum(~is_leaf) - 1
+        found: dict[int, tuple[int, float]] = {}
+        for tree in trees:
+            first = int(self.trees["tree_ptr"][tree])
+            before = int(inner[first]) + int(is_leaf[first])  # inner nodes of the trees before
+            node = first
+            while not is_leaf[node]:
+                number = int(inner[node])
+                part = slice(*self.trees["weight_ptr"][number : number + 2])
+                features = self.trees["features"][part]
+                products = self.trees["weights"][part] * x[features]
+                for at in np.flatnonzero(products):
+                    nodes, total = found.get(int(features[at]), (0, 0.0))
+                    found[int(features[at])] = (nodes + 1, total + abs(float(products[at])))
+                # The core sums in this order.
+                margin = np.cumsum(np.concatenate([self.trees["biases"][[number]], products]))[-1]
+                node = first + 1 + 2 * (number - before) + int(margin > 0)
+        return found
+
+    def __reduce__(self) -> Any:
+        facts, arrays = self.to_arrays()
+        return self.from_arrays, (facts, arrays, self.n_features, self.n_labels)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+
+class FastXMLRanker(TreeRanker):
+    """The score of a label is its mean share of the training rows in the leaves that a row reaches."""
+
+    kind = "fastxml"
+
+
+def grow(
+    problem: Problem, params: dict[str, Any], label_weights: Array | None, seed: int, work: Work
+) -> dict[str, Array]:
+    """Return the arrays of the trees."""
+    labels = problem.labels
+    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
+    rows = problem.rows.to_core()
+    data = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, weights, params["normalize"])
+    names = ("n_trees", "max_leaf_rows", "max_leaf_labels", "C", "tol", "max_iter")
+    options = {name: params[name] for name in names}
+    grown: dict[str, Array] = work.run(
+        "trees", _core.train_fastxml, data, label_weights, **options, seed=seed, threads=work.threads
+    )
+    return grown
+
+
+# The parameters of FastXML beside those of every system.
+OWN: Mapping[str, Parameter] = {
+    "n_trees": Parameter(50, integer(1), TREES, "number of trees"),
+    "max_leaf_rows": Parameter(10, integer(1), TREES, "nodes with more rows are divided"),
+    "max_leaf_labels": Parameter(20, integer(1), TREES, "most frequent labels that a leaf keeps"),
+    "C": Parameter(
+        1.0,
+        number(lambda v: 1e-9 <= v <= 1e9, "a number from 1e-9 to 1e9"),
+        CLASSIFIERS,
+        "weight of the losses beside the L1 penalty in a node",
+    ),
+    "tol": Parameter(
+        0.1,
+        number(lambda v: 0 < v <= 1, "a number above 0 and at most 1"),
+        CLASSIFIERS,
+        "part of the violation of the optimality conditions at which a node stops",
+    ),
+    "max_iter": Parameter(20, integer(1), CLASSIFIERS, "maximum number of Newton steps in a node"),
+    "normalize": Parameter(False, flag(), CLASSIFIERS, "scale rows to unit Euclidean norm"),
+}
+
+
+class FastXML(System):
+    """Trees over rows; a node divides its rows so that a ranking of labels for each side suits them best.
+
+    A node begins with sides at random. The labels are ranked for each side by their normalised discounted
+    gain, each row goes to the side whose ranking gives it the higher gain (nDCG), and so on until no row
+    moves; a logistic regression with an L1 penalty then learns the sides. Leaves keep the labels of their
+    rows; the score of a label is its mean share in the leaves that a row reaches, one in each tree. After
+    Prabhu, Varma: FastXML, KDD 2014.
+
+    Parameters
+    ----------
+    n_trees : int, default=50
+        Each learns from all rows; they differ by the sides that their nodes begin with.
+    max_leaf_rows : int, default=10
+        Nodes with more rows are divided, unless all rows would go to one side.
+    max_leaf_labels : int, default=20
+        The most frequent labels, which a leaf keeps.
+    C : float, default=1.0
+        Weight of the losses beside the L1 penalty in a node.
+    tol : float, default=0.1
+        A node stops when this part of the violation of its optimality conditions is left.
+    max_iter : int, default=20
+        Maximum number of Newton steps in a node.
+    normalize : bool, default=False
+        Scale rows to unit Euclidean norm. Published figures are of rows as they come. Rows of small values
+        need a larger C.
+    threshold, random_state, n_jobs, verbose
+        See `Bonsai`.
+
+    Examples
+    --------
+    >>> from bonsai_xmc.systems import FastXML
+    >>> model = FastXML(n_trees=5, max_leaf_rows=2, threshold=0.5)
+    >>> model = model.fit([[1, 0], [2, 0], [0, 1], [0, 2]] * 3, [["a"], ["a"], ["b"], ["b"]] * 3)
+    >>> [best[0][0] for best in model.top_k_labels([[3, 0], [0, 3]], k=1)]
+    ['a', 'b']
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {**OWN, **COMMON}
+    ranker: ClassVar[Any] = FastXMLRanker
+
+    def __init__(
+        self,
+        n_trees: int = 50,
+        max_leaf_rows: int = 10,
+        max_leaf_labels: int = 20,
+        C: float = 1.0,
+        tol: float = 0.1,
+        max_iter: int = 20,
+        normalize: bool = False,
+        threshold: Any = "auto",
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_trees = n_trees
+        self.max_leaf_rows = max_leaf_rows
+        self.max_leaf_labels = max_leaf_labels
+        self.C = C
+        self.tol = tol
+        self.max_iter = max_iter
+        self.normalize = normalize
+        self.threshold = threshold
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> FastXMLRanker:
+        trees = grow(problem, params, None, seed, work)
+        n_labels = problem.labels.n_labels
+        return FastXMLRanker(trees, problem.rows.n_features, n_labels, normalize=params["normalize"])
