@@ -29,6 +29,7 @@ from bonsai_xmc._text.fitted import FittedText, text_options
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import best_columns, is_selected, most_ngrams
 from bonsai_xmc._text.title import ROWS, SHORT, measure
+from bonsai_xmc._training.samples import only_labels
 from bonsai_xmc._training.train import TextFacts, make_problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
@@ -81,6 +82,9 @@ class Settings:
             "power": self.power,
         }
 
+    def changed(self, name: str, value: Any) -> "Settings":
+        return Settings(**{**vars(self), name: value})
+
     def describe(self) -> str:
         parts = [f"{field} words × {w:g}" for field, w in self.words.items() if w]
         parts += [f"{field} bigrams × {w:g}" for field, w in self.pairs.items() if w]
@@ -104,7 +108,7 @@ class Tuned:
             "tried": self.tried,
             "training_rows": self.sample.n_training,
             "judging_rows": self.sample.n_rows - self.sample.n_training,
-            "labels": self.sample.labels.shape[1],
+            "labels": self.sample.labels.n_labels,
         }
 
 
@@ -171,30 +175,22 @@ class _Sample:
     """Rows with some of their labels: the first `n_training` train, the others are held out."""
 
     columns: list[list[Any]]  # texts of all rows, by field
-    labels: sp.csr_array
-    every: Labels  # all labels of the rows that train
+    every: Labels
+    labels: Labels  # some of them
     n_training: int
     blocks: dict[tuple[Any, ...], sp.csr_array]  # TF-IDF of unit rows, as far as it was needed
 
     @property
     def n_rows(self) -> int:
-        return self.labels.shape[0]
+        return self.labels.n_rows
 
 
 _Step = Callable[[Settings], list[Settings]]
 
 
-def _changed(settings: Settings, name: str, value: Any) -> Settings:
-    return Settings(**{**vars(settings), name: value})
-
-
 class _Search:
     def __init__(
-        self,
-        params: Mapping[str, Any],
-        fields: tuple[str, ...],
-        title: int | None,
-        progress: Progress | None,
+        self, params: Mapping[str, Any], fields: tuple[str, ...], title: int | None, progress: Progress | None
     ) -> None:
         self._params, self._fields, self._title, self._progress = params, fields, title, progress
         self._options = text_options(params)
@@ -224,19 +220,13 @@ class _Search:
         [columns] = columns_of([rows[i] for i in chosen], self._fields, complete=False)
         joined = sum(len(text) for column in columns for text in column if text) / n_rows
         self._short = joined <= SHORT
-        taken = labels.take(chosen)
-        matrix = sp.csr_array(
-            (np.ones(len(taken.indices), np.float32), taken.indices, taken.indptr),
-            shape=(n_rows, labels.n_labels),
-        )
-        every = labels.take(chosen[:n_training])
-        sample = _Sample(columns, matrix, every, n_training, {})
+        every = labels.take(chosen)
+        sample = _Sample(columns, every, every, n_training, {})
         entries = self._matrix(sample, self.default()).nnz * n_training / n_rows
-        known = np.flatnonzero(np.asarray(matrix[:n_training].sum(axis=0)).ravel())
+        known = np.flatnonzero(labels.take(chosen[:n_training]).counts)
         wanted = max(_FEWEST_LABELS, int(_WORK / max(1, entries)))
-        known = known[np.sort(shuffled(len(known), _LABEL_SEED)[:wanted])]
-        some = matrix[:, known].tocsr()
-        return replace(sample, labels=some) if some[n_training:].nnz else None
+        some = only_labels(every, known[np.sort(shuffled(len(known), _LABEL_SEED)[:wanted])])
+        return replace(sample, labels=some) if some.indptr[n_training] < len(some.indices) else None
 
     def climb(self, sample: _Sample, start: Settings) -> list[Settings]:
         """Passes over the settings until none improves, or the budget is spent; see `held_out.climb`."""
@@ -258,10 +248,10 @@ class _Search:
         """For each setting the candidates around the best one so far; what matters most comes first."""
 
         def field_weight(kind: str, field: str, values: Sequence[float]) -> _Step:
-            return lambda s: [_changed(s, kind, {**getattr(s, kind), field: w}) for w in values]
+            return lambda s: [s.changed(kind, {**getattr(s, kind), field: w}) for w in values]
 
         def value(name: str, values: Sequence[float]) -> _Step:
-            return lambda s: [_changed(s, name, w) for w in values]
+            return lambda s: [s.changed(name, w) for w in values]
 
         chars, pairs = (0.0, 0.4, 1.0), (0.0, 0.15, 0.5)
         if self._title is not None and len(self._fields) < 2:
@@ -287,7 +277,7 @@ class _Search:
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
         plan = self._plan(settings)
         texts = TextFacts(len(plan.texts), len(plan.blocks))
-        problem = make_problem(training_rows(X, "X")[0], labels_of(sample.labels), texts=texts)
+        problem = make_problem(training_rows(X, "X")[0], sample.labels, texts=texts)
         part, held_out = problem.take(np.arange(n)), HeldOut.of(problem, np.arange(n, sample.n_rows))
         work = Work(self._threads)
         model, _ = train(part, resolve(given, part.facts), given["random_state"], work)
@@ -325,11 +315,12 @@ class _Search:
 
     def _selected(self, sample: _Sample, block: Block, X: sp.csr_array) -> sp.csr_array:
         """The n-grams of the joined text that `fit` would select, by the rows that train."""
-        most = most_ngrams(self._params["max_ngrams"], sample.n_training)
+        n = sample.n_training
+        most = most_ngrams(self._params["max_ngrams"], n)
         joined = block.text == self._fields
         if most is None or not joined or not is_selected(block) or X.shape[1] <= most:
             return X
-        best = best_columns(X[: sample.n_training], sample.every, most)
+        best = best_columns(X[:n], sample.every.take(np.arange(n)), most)
         return sp.csr_array(normalize(X[:, best], copy=False))
 
 

@@ -4,6 +4,7 @@ One-vs-rest classifiers do not depend on each other. The classifiers at a tree's
 the node and on the labels below each child alone: subtrees that are left out become one leaf with one label.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from bonsai_xmc._data.tree import LabelTree
 
 Array = npt.NDArray[Any]
 TreeArrays = tuple[Array, Array, Array]
+NO_OTHERS: Mapping[int, Array] = {}
 
 # Subtrees to draw from, at least, if the tree has as many.
 _FEWEST_SUBTREES = 32
@@ -34,7 +36,7 @@ def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
     counts = labels.counts
     present = np.flatnonzero(counts)
     drawn, weights = _draw(counts[present], n, seed)
-    return LabelSample(_renumbered(labels, present[drawn], {}), weights, present[drawn], None)
+    return LabelSample(only_labels(labels, present[drawn]), weights, present[drawn], None)
 
 
 def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) -> LabelSample:
@@ -47,7 +49,7 @@ def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) ->
         one_leaf = (np.array([0, n]), np.arange(n, dtype=np.int32), np.ones(1, np.uint8))
         others = {n - 1: rest} if len(rest) else {}
         weights = np.append(sample.weights, np.zeros(len(others)))
-        return LabelSample(_renumbered(labels, sample.original, others), weights, sample.original, one_leaf)
+        return LabelSample(only_labels(labels, sample.original, others), weights, sample.original, one_leaf)
     units = _units(tree)
     pairs = np.array([counts[tree.labels(unit)].sum() for unit in units])
     drawn, weights = _draw(pairs, max(share * len(units), min(len(units), _FEWEST_SUBTREES / 4)), seed)
@@ -105,10 +107,10 @@ def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSa
     flat = np.concatenate([np.asarray(c, np.int32) for c in children])
     weights = np.append(weight_of[original], np.zeros(len(others)))
     arrays = (ptr, flat, np.array(leaves, dtype=np.uint8))
-    return LabelSample(_renumbered(labels, original, others), weights, original, arrays)
+    return LabelSample(only_labels(labels, original, others), weights, original, arrays)
 
 
-def _renumbered(labels: Labels, original: Array, others: dict[int, Array]) -> Labels:
+def only_labels(labels: Labels, original: Array, others: Mapping[int, Array] = NO_OTHERS) -> Labels:
     """The label sets with new ids: the place in `original`, or the label that stands for it in `others`."""
     new_id = np.full(labels.n_labels, -1, np.int64)
     new_id[original] = np.arange(len(original))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from bonsai_xmc import _core
 from bonsai_xmc._data.rows import Rows, SparseRows, select
 from bonsai_xmc._model.strategy import Strategy
-from bonsai_xmc._training.samples import _renumbered
+from bonsai_xmc._training.samples import only_labels
 from bonsai_xmc._training.train import Problem, train_labels
 from bonsai_xmc._training.work import Work
 
@@ -229,7 +229,7 @@ def _leaf_bytes(problem: Problem, strategy: Strategy, work: Work) -> float:
         leaf = _similar_labels(problem, _rows_of(by_label, label), label, size)
         its_rows = [_rows_of(by_label, one) for one in leaf]
         rows = np.unique(np.concatenate(its_rows))[:_SAMPLED_ROWS]
-        some = replace(problem, labels=_renumbered(problem.labels, leaf, {})).take(rows)
+        some = replace(problem, labels=only_labels(problem.labels, leaf)).take(rows)
         forest = train_labels(some, _roughly(strategy), np.arange(len(leaf)), at_nodes=True, work=work)
         n_bytes += _packed_bytes(forest)
         n_entries += sum(_vector_entries(problem, of_label) for of_label in its_rows)
