@@ -74,7 +74,12 @@ PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
 }
 
 #: Published settings of systems, by kind and data set.
-SETTINGS: dict[str, dict[str, dict[str, object]]] = {}
+SETTINGS: dict[str, dict[str, dict[str, object]]] = {
+    "sleec": {
+        "bibtex": {"n_label_neighbors": 250, "n_neighbors": 25, "C": 0.2},
+        "delicious": {"n_label_neighbors": 500, "n_neighbors": 70, "C": 0.1, "n_clusters": 1},
+    },
+}
 
 # The Extreme Classification Repository, July 2020: P@1, 3, 5, then PSP@1, 3, 5, of data sets or systems that
 # the paper does not have. ProXML: Babbar and Schölkopf, Machine Learning, 2019.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc._base.random import normals
+from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, is_sparse
 
 Array = npt.NDArray[Any]
@@ -276,6 +277,13 @@ def best_entries(rows: Array, columns: Array, scores: Array, n_rows: int, k: int
     ids[rows[first], place[first]] = columns[first]
     best[rows[first], place[first]] = scores[first]
     return ids, best
+
+
+def mean_precision(ranker: Any, held_out: Any, threads: int = 1) -> float:
+    """Return the mean of P@1, P@3 and P@5 of a ranker on a problem that it was not trained on."""
+    ids, _ = ranker.top_k(held_out.rows, min(5, ranker.n_labels), threads=threads)
+    right = is_true(held_out.labels, ids)
+    return float(np.mean([right[:, :k].mean() for k in (1, 3, 5)]))
 
 
 # --- tensors of files ---

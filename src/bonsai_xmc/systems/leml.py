@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
-from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._model.ranker import Evidence
@@ -24,6 +23,7 @@ from bonsai_xmc.systems._embedding import (
     dense_blocks,
     gram,
     label_matrix,
+    mean_precision,
     ridge,
     start_factor,
     tensor,
@@ -232,9 +232,7 @@ def choose_alpha(problem: Problem, k: int, seed: int, threads: int, pool: Pool) 
     best, chosen = -1.0, _ALPHAS[0]
     for alpha in _ALPHAS:
         ranker = LowRankRanker(*factorize(x, y, k, alpha, seed, pool, rounds=_TRIAL_ROUNDS))
-        ids, _ = ranker.top_k(held_out.rows, min(5, problem.labels.n_labels), threads=threads)
-        right = is_true(held_out.labels, ids)
-        precision = float(sum(right[:, :depth].mean() for depth in (1, 3, 5)))
+        precision = mean_precision(ranker, held_out, threads)
         if precision > best:
             best, chosen = precision, alpha
     return chosen

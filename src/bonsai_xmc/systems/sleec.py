@@ -26,6 +26,7 @@ from bonsai_xmc.systems._embedding import (
     cuts,
     dense_blocks,
     label_matrix,
+    mean_precision,
     ridge,
     soft_threshold,
     start_factor,
@@ -52,6 +53,7 @@ _CG_TOL = 1e-3
 _GATHERED = 1 << 20  # numbers of embeddings that are gathered at a time
 _CLUSTER_ROWS = 6000  # on average, with n_clusters="auto"
 _LEARNERS = 5
+_NEIGHBORS = (5, 10, 25, 50, 100)  # to choose from
 _BATCH = 512  # rows of a prediction
 
 
@@ -475,9 +477,9 @@ class SLEEC(System):
         Size of the embeddings.
     n_label_neighbors : int, default=100
         Rows nearest by labels, whose products the embeddings keep.
-    n_neighbors : int, default=10
-        Rows that vote in a cluster.
-    C : float, default=0.5
+    n_neighbors : int or "auto", default="auto"
+        Rows that vote in a cluster. "auto": of 5, 10, 25, 50 and 100 the best on held-out rows of a sample.
+    C : float, default=0.2
         Inverse regularisation strength of the regression: ½‖w‖² + C Σ (w·x − z)².
     weight_sparsity, embedding_sparsity : float, default=0.01
         Share of the weights of the regression, and of the embeddings, that are set to 0, the smallest ones.
@@ -496,9 +498,14 @@ class SLEEC(System):
         "n_label_neighbors": Parameter(
             100, integer(1), CLASSIFIERS, "rows nearest by labels, whose products the embeddings keep"
         ),
-        "n_neighbors": Parameter(10, integer(1), CLASSIFIERS, "rows that vote in a cluster"),
+        "n_neighbors": Parameter(
+            "auto",
+            integer(1, "auto"),
+            CLASSIFIERS,
+            "rows that vote in a cluster; auto: the best on held-out rows",
+        ),
         "C": Parameter(
-            0.5, number_between(1e-9, 1e9), CLASSIFIERS, "inverse regularisation strength of the regression"
+            0.2, number_between(1e-9, 1e9), CLASSIFIERS, "inverse regularisation strength of the regression"
         ),
         "weight_sparsity": Parameter(
             0.01, number_between(0, 0.999), CLASSIFIERS, "share of the weights that are set to 0"
@@ -516,8 +523,8 @@ class SLEEC(System):
         n_clusters: Any = "auto",
         n_components: int = 100,
         n_label_neighbors: int = 100,
-        n_neighbors: int = 10,
-        C: float = 0.5,
+        n_neighbors: Any = "auto",
+        C: float = 0.2,
         weight_sparsity: float = 0.01,
         embedding_sparsity: float = 0.01,
         threshold: Any = "auto",
@@ -585,9 +592,29 @@ def _learn(
         all_centres.append(np.ascontiguousarray(centres[:, used]))
         all_clusters.append(clusters)
     neighbors = params["n_neighbors"]
+    if neighbors == "auto":
+        neighbors = _choose_neighbors(problem, params, seed, pool)
     return NeighborRanker(
         all_centres, all_clusters, labels, problem.weights, problem.rows.n_features, neighbors
     )
+
+
+def _choose_neighbors(problem: Problem, params: dict[str, Any], seed: int, pool: Pool) -> int:
+    """Return the number of neighbours with the best precision on a fifth of a sample of rows."""
+    sample = shuffled(problem.rows.n_rows, seed)[:_CLUSTER_ROWS]
+    n_held = len(sample) // 5
+    known, held_out = (problem.take(np.sort(rows)) for rows in (sample[n_held:], sample[:n_held]))
+    if not len(known.labels.indices) or not len(held_out.labels.indices):
+        return _NEIGHBORS[0]
+    single = params | {"n_clusters": 1, "n_learners": 1, "n_neighbors": 1}
+    ranker = _learn(known, single, seed, pool, None)
+    best, chosen = -1.0, 1
+    for n in _NEIGHBORS:
+        ranker.n_neighbors = n
+        precision = mean_precision(ranker, held_out)
+        if precision > best:
+            best, chosen = precision, n
+    return chosen
 
 
 def _embed(

@@ -1,0 +1,185 @@
+"""Systems of `bonsai_xmc.systems`: accuracy over seeds and splits, CPU time and memory.
+
+    python -m benchmarks.systems accuracy --systems sleec leml --data bibtex delicious
+    python -m benchmarks.systems splits --systems leml --data bibtex
+    python -m benchmarks.systems cost --systems leml sleec robustxml --data eurlex57k
+    python -m benchmarks.systems tail --data eurlex57k
+    python -m benchmarks.systems neighbors --data delicious bibtex
+
+`accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
+all rows, as many as there are seeds; both with published settings where there are any. `cost` is CPU time of
+training and peak memory, each system in a process of its own. `tail` compares LEML with RobustXML at several
+ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`. Needs
+the data sets (see BONSAI_DATA in CONTRIBUTING.md).
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from reproduce.published import REPOSITORY, SETTINGS
+from sklearn.preprocessing import normalize
+
+from benchmarks._sets import Matrices, load
+from bonsai_xmc import Bonsai, metrics
+from bonsai_xmc.systems import SYSTEMS, system
+
+MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
+
+
+def make(kind: str, data: str, **params: Any) -> Any:
+    """Return a system with the published settings for a data set."""
+    return system(kind)(**{"threshold": 0.5} | SETTINGS.get(kind, {}).get(data, {}) | params)
+
+
+def measure(model: Any, matrices: Matrices) -> list[float]:
+    """Train and evaluate: the values of MEASURES."""
+    X, Y, X_test, _ = matrices
+    return figures(model.fit(X, Y).top_k(X_test, 5)[0], matrices)
+
+
+def figures(ids: Any, matrices: Matrices) -> list[float]:
+    """Return the values of MEASURES of rankings."""
+    found = metrics.evaluate(matrices[3], ids, matrices[1])
+    return [found[name] for name in MEASURES]
+
+
+def show(name: str, values: Any) -> None:
+    """Write a row of a table."""
+    print(f"{name:<44}", *(f"{value:6.2f}" for value in values), flush=True)
+
+
+def accuracy(systems: list[str], data: list[str], seeds: int) -> None:
+    """The usual split, several seeds, beside the published figures."""
+    for name in data:
+        matrices = load(name)
+        show(f"{name}: {' '.join(MEASURES)}", [])
+        for kind in systems:
+            values = np.array([measure(make(kind, name, random_state=s), matrices) for s in range(seeds)])
+            show(f"  {kind}, mean of {seeds} seeds", values.mean(axis=0))
+            show(f"  {kind}, standard deviation", values.std(axis=0))
+            if kind in REPOSITORY.get(name, {}):
+                show(f"  {kind}, published", sum(REPOSITORY[name][kind], ()))
+
+
+def splits(systems: list[str], data: list[str], seeds: int) -> None:
+    """Random splits of all rows, of the sizes of the usual split."""
+    for name in data:
+        X, Y, X_test, Y_test = load(name)
+        n_train = X.shape[0]
+        X, Y = sp.csr_array(sp.vstack([X, X_test])), sp.csr_array(sp.vstack([Y, Y_test]))
+        for kind in systems:
+            rows = []
+            for seed in range(seeds):
+                order = np.random.default_rng(seed).permutation(X.shape[0])
+                known, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
+                rows.append(
+                    measure(make(kind, name, random_state=seed), (X[known], Y[known], X[rest], Y[rest]))
+                )
+            show(f"{name}, {kind}, mean of {seeds} splits", np.mean(rows, axis=0))
+            show(f"{name}, {kind}, standard deviation", np.std(rows, axis=0))
+
+
+def cost(systems: list[str], data: list[str], seeds: int) -> None:
+    """CPU time of training, and peak memory, each system in a process of its own."""
+    if len(systems) * len(data) > 1:
+        for name in data:
+            for kind in systems:
+                arguments = ["cost", "--systems", kind, "--data", name]
+                subprocess.run([sys.executable, "-m", "benchmarks.systems", *arguments], check=True)
+        return
+    matrices = load(data[0])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cpu, wall = time.process_time(), time.perf_counter()
+    model = make(systems[0], data[0]).fit(*matrices[:2])
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    predicting = time.process_time()
+    ids = model.top_k(matrices[2], 5)[0]
+    predicting = time.process_time() - predicting
+    show(f"{data[0]}, {systems[0]}: {' '.join(MEASURES)}", figures(ids, matrices))
+    print(
+        f"  training {cpu:.0f} s of CPU, {wall:.0f} s elapsed; memory {before >> 10} MB before, "
+        f"{peak >> 10} MB at most; prediction {1e3 * predicting / matrices[2].shape[0]:.2f} ms of CPU a row",
+        flush=True,
+    )
+
+
+def tail(systems: list[str], data: list[str], seeds: int) -> None:
+    """LEML and RobustXML of equal rank: what the sparse part gives, by frequency of labels."""
+    groups = [f"R@5 {group}" for group in ("head", "torso", "tail")]
+    for name in data:
+        X, Y, X_test, Y_test = load(name)
+        show(f"{name}: {' '.join(MEASURES + groups)}", [])
+        for rank in (50, 100, 300):
+            for kind in ("leml", "robustxml"):
+                model = make(kind, name, n_components=min(rank, int(0.8 * Y.shape[1])), alpha=2.0)
+                ids = model.fit(X, Y).top_k(X_test, 5)[0]
+                found = metrics.evaluate(Y_test, ids, Y, by_frequency=True)
+                show(f"  {kind}, rank {rank}", [found.get(measure, np.nan) for measure in MEASURES + groups])
+
+
+def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
+    """A vote of the nearest rows blended into the scores of `Bonsai`, with several weights."""
+    for name in data:
+        matrices = X, Y, X_test, _ = load(name)
+        depth = min(100, Y.shape[1])
+        own = scores_of(Bonsai(threshold=0.5).fit(X, Y), X_test, depth)
+        votes = {
+            "50 nearest rows, cosine⁴": plain_vote(X, Y, X_test, 50),
+            "SLEEC": scores_of(make("sleec", name).fit(X, Y), X_test, depth),
+        }
+        show(f"{name}: {' '.join(MEASURES)}", [])
+        show("  Bonsai", figures(own, matrices))
+        for title, vote in votes.items():
+            show(f"  {title}", figures(vote, matrices))
+            for weight in (0.1, 0.2, 0.3, 0.4, 0.5):
+                blend = sp.csr_array((1 - weight) * own + weight * vote)
+                show(f"  Bonsai + {weight} {title}", figures(blend, matrices))
+
+
+def scores_of(model: Any, X: sp.csr_array, k: int) -> sp.csr_array:
+    """Return the scores of the k best labels as a matrix."""
+    ids, scores = model.top_k(X, k)
+    rows, places = np.nonzero(ids >= 0)
+    shape = X.shape[0], len(model.classes_)
+    return sp.csr_array((scores[rows, places], (rows, ids[rows, places])), shape=shape)
+
+
+def plain_vote(X: sp.csr_array, Y: sp.csr_array, X_test: sp.csr_array, n: int) -> sp.csr_array:
+    """Return the shares of labels among the n rows of the largest cosine, which weigh cosine⁴."""
+    unit, columns = normalize(X_test), normalize(X).T.tocsr()
+    parts = []
+    for begin in range(0, unit.shape[0], 256):
+        cosine = (unit[begin : begin + 256] @ columns).toarray()
+        near = np.argpartition(-cosine, n, axis=1)[:, :n]
+        weights = np.take_along_axis(cosine, near, axis=1) ** 4
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+        indptr = np.arange(0, near.size + 1, n)
+        parts.append(sp.csr_array((weights.ravel(), near.ravel(), indptr), (len(near), X.shape[0])) @ Y)
+    return sp.csr_array(sp.vstack(parts))
+
+
+COMPARISONS = {"accuracy": accuracy, "splits": splits, "cost": cost, "tail": tail, "neighbors": neighbors}
+
+
+def main() -> None:
+    """Run a comparison."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("comparison", choices=COMPARISONS)
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--data", nargs="+", default=["bibtex", "delicious"])
+    parser.add_argument("--seeds", type=int, default=5)
+    given = parser.parse_args()
+    COMPARISONS[given.comparison](given.systems, given.data, given.seeds)
+
+
+if __name__ == "__main__":
+    main()
