@@ -491,7 +491,7 @@ def test_evaluation_of_predictions(bonsai, model, faulty, tmp_path):
 def test_predictions_that_cannot_be_evaluated(bonsai, model, tmp_path):
     bonsai("predict", model, "lines.txt", "-o", tmp_path / "out.jsonl")
     message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl")
-    assert "has no predictions for line 4 of dev.jsonl; are they those of another file?" in message
+    assert "has no predictions for row 4 of dev.jsonl; are they those of another file?" in message
     assert "line 1: not a prediction" in error(bonsai, "evaluate", "dev.jsonl", "dev.jsonl")
     message = error(bonsai, "evaluate", tmp_path / "out.jsonl", "dev.jsonl", "--exact")
     assert "--exact needs a model, but" in message

@@ -355,9 +355,6 @@ def test_report_of_matrices(cli_folder, tmp_path, capsys):
 
 def test_errors_of_the_command(folder, bonsai):
     assert "--by needs --report" in error_of(bonsai, "evaluate", "a.bonsai", "dev.jsonl", "--by", "lang")
-    assert "--against needs --report" in error_of(
-        bonsai, "evaluate", "a.bonsai", "dev.jsonl", "--against", "b.bonsai"
-    )
     report = ["--report", "x.html"]
     assert "has no field 'colour'" in error_of(
         bonsai, "evaluate", "a.bonsai", "dev.jsonl", *report, "--by", "colour"

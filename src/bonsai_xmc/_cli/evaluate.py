@@ -1,7 +1,8 @@
 """``bonsai evaluate``: the metrics of a model, or of predictions, on rows whose labels are known."""
 
 import argparse
-from typing import Any
+
+from bonsai_xmc._base.params import PARAMETERS
 
 from .parser import add_data, add_model, add_prediction_parameters
 
@@ -11,7 +12,7 @@ EXAMPLES = (
     "bonsai evaluate model.bonsai test.csv --report report.html",
 )
 COMMON = (
-    "k", "report", "against", "by", "by_frequency", "exact", "text", "label_field", "json", "quiet",
+    "k", "report", "against", "threshold", "table", "by", "by_frequency", "exact", "json", "quiet",
 )  # fmt: skip
 
 
@@ -34,9 +35,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--report", metavar="FILE", help="write a page (HTML): metrics, calibration, costly labels, examples")
     add(
         "--against",
+        nargs="+",
+        default=[],
         metavar="MODEL|PREDICTIONS",
-        help="with --report: a second model, or predictions, beside it",
+        help="further models, or predictions of any system, beside it: with differences to it, and their "
+        "95 %% intervals by a paired bootstrap over rows",
     )
+    add(
+        "--threshold",
+        **PARAMETERS["threshold"].rule.options,
+        help="add precision, recall and F1 of the labels of at least this score; auto: the threshold of the "
+        "model",
+    )
+    add("--table", choices=("markdown", "csv", "latex"), help="print the figures as such a table")
     add(
         "--by",
         type=lambda text: list(filter(None, map(str.strip, text.split(",")))),
@@ -64,19 +75,16 @@ def run(args: argparse.Namespace) -> None:
     from . import evaluation
     from .io import Inputs, check_output
 
-    inputs = Inputs(args.model, args.data, args.labels, args.train, args.against, args.classes)
-    if args.report is None and (args.against is not None or args.by):
-        raise ValueError(f"--{'against' if args.by is None else 'by'} needs --report FILE")
-    if args.report is not None and args.all_labels:
-        raise ValueError("--all-labels has no effect on a --report, which says what it leaves out")
+    inputs = Inputs(args.model, args.data, args.labels, args.train, args.classes, *args.against)
+    if args.report is None and args.by:
+        raise ValueError("--by needs --report FILE")
+    if args.report is not None and len(args.against) > 1:
+        raise ValueError(
+            "--report compares two systems at most; without it, any number is compared in a table"
+        )
+    for name in ("threshold", "table", "all_labels"):
+        if args.report is not None and getattr(args, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} has no effect on a --report")
     check_output(args.report, inputs.files(args.split))
     inputs.hold(args.data)  # it may be read more than once
-    options: dict[str, Any] = {"dataset": args.dataset}
-    if args.propensity is not None:
-        options |= dict(zip("AB", args.propensity, strict=True))
-    if args.report is not None:
-        evaluation.report(args, inputs, options)
-    else:
-        evaluation.show(
-            args, evaluation.evaluate(args, inputs, options | {"by_frequency": args.by_frequency})
-        )
+    evaluation.run(args, inputs)

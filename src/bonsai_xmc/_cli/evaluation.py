@@ -11,13 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import TextBonsai, metrics
-from bonsai_xmc._data.labels import over_classes
-from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc import metrics
+from bonsai_xmc._base.params import check
+from bonsai_xmc._data.labels import is_true, over_classes
+from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
+from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._definitions import METRICS
 from bonsai_xmc.metrics._ranking import Truth, best_first
+from bonsai_xmc.metrics._report import measure
+from bonsai_xmc.metrics._table import format_cells
 
 from . import models, predictions, source
 from .io import Inputs, writing
@@ -25,85 +29,138 @@ from .parser import OF_DOCUMENTS, refuse
 
 _CUTOFFS = (1, 3, 5)
 _DEPTH = 10  # labels of each row in a report
+_MOST = 100  # labels of each row that a threshold chooses from
 _UNKNOWN = (
     "the model does not know how frequent labels are in training, as it was imported: PSP, PSnDCG and C need "
     "--train, the training labels"
 )
 
 
-class Ranking(NamedTuple):
+class Ranked(NamedTuple):
     """Rows with their best labels, as a model has predicted them, or as a file says."""
 
-    rows: list[int]  # by their numbers, rows of several rankings belong together
-    classes: Any  # what ids refer to
-    counts: Any  # training rows of these; None: unknown
+    rows: Sequence[int]  # by their numbers, rows of several systems belong together
+    labels: list[str]  # what ids refer to
     ids: Any
     scores: Any
-    truth: Any = None  # lists of labels, or a matrix
+    model: Any = None  # None: predictions in a file
+
+
+class Known(NamedTuple):
+    """Rows and their true labels."""
+
+    rows: Sequence[int]
+    truth: Any  # lists of labels, or a matrix
     texts: list[str] | None = None
     by: dict[str, list[str]] = {}  # noqa: RUF012 (never changed)
 
 
-def evaluate(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of a model or of predictions."""
-    kind = predictions.kind_of(inputs, args.model)
-    if kind in ("labels", "columns"):
-        if args.exact:
-            raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
-        return _of_predictions(args, inputs, kind, options)
-    model = models.load(args, inputs)
-    k = max(_cutoffs(args, len(model.classes_)))
-    ranking = _of_model(args, model, inputs, k, args.exact)
-    found = {}
-    if args.exact:
-        own = _of_model(args, model, inputs, k)
-        found = {
-            f"found@{k}": _overlap(own.ids[:, :k], ranking.ids[:, :k])
-            for k in sorted(set(_cutoffs(args, len(model.classes_))))
-        }
-    Y = truth = ranking.truth
-    if isinstance(model, TextBonsai):
-        Y = over_classes(ranking.truth, model.classes_)
-        if args.all_labels:
-            options = options | {"classes": model.classes_}
-        else:
-            truth = Y
-            _tell_left_out(inputs.name(args.data), sum(map(len, ranking.truth)), Y.nnz, model)
-        if not model.fitted_.imported:
-            _tell_recall_without_rows(ranking.ids, Y, model.label_counts_)
-    unknown = model.fitted_.imported and args.train is None
+class Compared(NamedTuple):
+    """Several rankings of the same rows, over the same labels."""
+
+    rows: list[int]  # places in `Known`
+    labels: list[str]
+    ranked: dict[str, tuple[Any, Any]]  # ids and scores by the name of the system
+    counts: Any  # training rows of the labels; None: unknown
+
+
+def run(args: argparse.Namespace, inputs: Inputs) -> None:
+    """Evaluate one system, or several side by side."""
+    paths = [args.model, *args.against]
+    kinds = [predictions.kind_of(inputs, path) for path in paths]
+    options: dict[str, Any] = {"dataset": args.dataset}
+    if args.propensity is not None:
+        options |= dict(zip("AB", args.propensity, strict=True))
+    if args.exact and "model" not in kinds:
+        raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
+    of_files = all(kind in ("labels", "columns") for kind in kinds)
+    documents = of_files and source.holds_documents(args, inputs)
+    if kinds == ["columns"] and not documents and args.threshold is None and args.report is None:
+        return _show(args, {args.model: _of_columns(args, inputs, options)}, {}, {})
+    depth = max(
+        _DEPTH if args.report else 1, *(args.k or _CUTOFFS), _MOST if args.threshold is not None else 1
+    )
+    known, found = _ranked(args, inputs, paths, kinds, depth)
+    model = next((system.model for system in found if system.model is not None), None)
+    if model is None and isinstance(known.truth, list):
+        for name in ("dataset", "propensity", "by_frequency"):
+            if getattr(args, name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions"
+                )
+    compared = _together(args, inputs, known, _short(paths), found)
+    if args.report is not None:
+        return _report(args, inputs, known, compared, model, options)
+    Y = _truth_of(known, compared)
+    unknown = model is not None and model.fitted_.imported and args.train is None
     if unknown and args.by_frequency:
         raise ValueError(f"--by-frequency: {_UNKNOWN}")
-    Y_train = _training_labels(args, inputs, Y.shape[1])
-    if Y_train is None:
-        Y_train = models.same_frequencies(model.label_counts_, model.n_rows_fit_)
-    cutoffs = _cutoffs(args, Y.shape[1])
-    result: dict[str, Any] = metrics.evaluate(truth, ranking.ids, Y_train, cutoffs, **options) | found
+    if model is not None:
+        total = sum(map(len, known.truth)) if isinstance(known.truth, list) else Y.nnz
+        _tell_left_out(inputs.name(args.data), total, Y.nnz, model)
+        if isinstance(known.truth, list) and not model.fitted_.imported and not args.all_labels:
+            _tell_recall_without_rows(compared, Y, max(_cutoffs(args, compared)))
+    Y_train = _training_labels(args, inputs, compared, model)
+    cutoffs = _cutoffs(args, compared)
+    results: dict[str, Any] = {
+        name: metrics.evaluate(Y, ids, Y_train, cutoffs, by_frequency=args.by_frequency, **options)
+        for name, (ids, _) in compared.ranked.items()
+    }
+    if args.exact:
+        own = _of_model(args, inputs, args.model, depth)[1]
+        for k in sorted(set(cutoffs)):
+            results[_short(paths)[0]][f"found@{k}"] = _overlap(own.ids[:, :k], found[0].ids[:, :k])
     if unknown:
         print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
-        return _with_unknown(result, cutoffs)
-    return result
+        results = {name: _with_unknown(result, cutoffs) for name, result in results.items()}
+    differences = _differences(Y, compared, Y_train, cutoffs, options)
+    at = {
+        name: _at_threshold(args, system, ids, scores, Y)
+        for (name, (ids, scores)), system in zip(compared.ranked.items(), found, strict=True)
+        if args.threshold is not None
+    }
+    _show(args, results, differences, at)
 
 
-def show(args: argparse.Namespace, result: dict[str, Any]) -> None:
-    print(json.dumps(result, indent=2) if args.json else metrics.format_table(result))
-
-
-def _cutoffs(args: argparse.Namespace, n_labels: int) -> list[int]:
+def _cutoffs(args: argparse.Namespace, compared: Compared) -> list[int]:
     """Those that were asked for; by default those of 1, 3 and 5 that make sense."""
-    return args.k or [k for k in _CUTOFFS if k <= max(1, n_labels)]
+    if args.k:
+        return list(args.k)
+    depth = min(ids.shape[1] for ids, _ in compared.ranked.values()) if len(compared.ranked) > 1 else _MOST
+    return [k for k in _CUTOFFS if k <= max(1, min(depth, len(compared.labels)))]
 
 
-def _training_labels(args: argparse.Namespace, inputs: Inputs, n_labels: int) -> Any:
-    if args.train is None:
-        return None
-    return inputs.labels(args, args.train, "trn", Expected(n_labels=n_labels, owner=args.model))
+# Rankings
+
+
+def _ranked(
+    args: argparse.Namespace, inputs: Inputs, paths: list[str], kinds: list[str], depth: int
+) -> tuple[Known, list[Ranked]]:
+    """The true labels, as the first model reads the file, and the rankings of all systems."""
+    known: Known | None = None
+    found: dict[int, Ranked] = {}
+    for i, (path, kind) in enumerate(zip(paths, kinds, strict=True)):
+        if kind == "model" or (i == 0 and kind not in ("labels", "columns")):
+            of_path, found[i] = _of_model(args, inputs, path, depth, args.exact)
+            known = known or of_path
+        elif kind not in ("labels", "columns"):
+            raise ValueError(
+                f"--against needs a model, or predictions as JSON lines, CSV or TSV, but "
+                f"{inputs.name(path)} is neither"
+            )
+    if known is None:
+        known = _of_data(args, inputs)
+    for i, path in enumerate(paths):
+        if i not in found:
+            found[i] = _of_file(args, inputs, path, known, found, depth)
+    return known, [found[i] for i in range(len(paths))]
 
 
 def _of_model(
-    args: argparse.Namespace, model: LabelRanker, inputs: Inputs, k: int, exact: bool = False
-) -> Ranking:
+    args: argparse.Namespace, inputs: Inputs, path: str, k: int, exact: bool = False
+) -> tuple[Known, Ranked]:
     """The best labels of all rows, with the true ones."""
+    model = models.load(args, inputs, path)
     k = min(k, len(model.classes_))
     by: dict[str, list[str]] = {name: [] for name in args.by or ()}
     rows = source.for_model(args, model, inputs, more=list(by))
@@ -122,8 +179,9 @@ def _of_model(
         texts += [_shown(document, by, rows.name) for document in part.documents]
     if not numbers and isinstance(rows, source.Texts):
         raise ValueError(f"{args.data} holds no document with text and labels")
-    ranked = np.concatenate(ids), np.concatenate(scores)
-    return Ranking(numbers, model.classes_, model.label_counts_, *ranked, truth, texts or None, by)
+    labels = [str(label) for label in model.classes_.tolist()]
+    ranked = Ranked(numbers, labels, np.concatenate(ids), np.concatenate(scores), model)
+    return Known(numbers, truth, texts or None, by), ranked
 
 
 def _shown(document: Document, by: dict[str, list[str]], name: str) -> str:
@@ -138,218 +196,318 @@ def _shown(document: Document, by: dict[str, list[str]], name: str) -> str:
     return " ".join(" — ".join(texts)[:1000].split())
 
 
-# Predictions in files
-
-
-def _of_predictions(
-    args: argparse.Namespace, inputs: Inputs, kind: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    """The metrics of predictions; of documents those that need no training labels."""
+def _of_data(args: argparse.Namespace, inputs: Inputs) -> Known:
+    """The true labels without a model that says how to read them."""
     if source.holds_documents(args, inputs):
-        for name in ("train", "dataset", "propensity", "by_frequency"):
-            if getattr(args, name):
-                raise ValueError(
-                    f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions"
-                )
-        found = _labels_by_row(args, inputs, args.model)
-        truth = _true_labels(args, inputs)
-        missing = next((row for row in truth if row not in found), None)
-        if missing is not None:
-            raise ValueError(
-                f"{inputs.name(args.model)} has no predictions for line {missing} of "
-                f"{inputs.name(args.data)}; are they those of another file?"
-            )
-        ranked = [[label for label, _ in found[row]] for row in truth]
-        n_labels = len({label for row in (*truth.values(), *ranked) for label in row})
-        return metrics.evaluate(list(truth.values()), ranked, k=_cutoffs(args, n_labels))
+        truth = {document.line: document.labels for document in source.documents_of(args, inputs)}
+        if not truth:
+            raise ValueError(f"{inputs.name(args.data)} holds no document with text and labels")
+        return Known(list(truth), list(truth.values()))
     refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
-    path = args.labels or args.data
-    if kind == "columns":
-        ranked = predictions.read_columns(inputs, args.model)
-        known = Expected(n_labels=ranked.shape[1], owner=inputs.name(args.model))
-        Y = inputs.labels(args, path, args.split or args.usual_split, known)
-    else:
-        Y = inputs.labels(args, path, args.split or args.usual_split, Expected())
-        ranked = _columns(args, inputs, Y)
-    Y_train = _training_labels(args, inputs, Y.shape[1])
-    return metrics.evaluate(Y, ranked, Y_train, _cutoffs(args, Y.shape[1]), **options)
+    Y = inputs.labels(args, args.labels or args.data, args.split or args.usual_split, Expected())
+    return Known(range(1, Y.shape[0] + 1), Y)
 
 
-def _true_labels(args: argparse.Namespace, inputs: Inputs) -> dict[int, list[str]]:
-    """The labels of documents by their lines."""
-    truth = {document.line: document.labels for document in source.documents_of(args, inputs)}
-    if not truth:
-        raise ValueError(f"{inputs.name(args.data)} holds no document with text and labels")
-    return truth
+def _of_columns(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of one file that is a matrix, as the labels are: however large it is."""
+    refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
+    ranked = predictions.read_columns(inputs, args.model)
+    n_labels = ranked.shape[1]
+    expected = Expected(n_labels=n_labels, owner=inputs.name(args.model))
+    Y = inputs.labels(args, args.labels or args.data, args.split or args.usual_split, expected)
+    Y_train = None if args.train is None else inputs.labels(args, args.train, "trn", expected)
+    cutoffs = args.k or [k for k in _CUTOFFS if k <= max(1, n_labels)]
+    return metrics.evaluate(Y, ranked, Y_train, cutoffs, by_frequency=args.by_frequency, **options)
 
 
-def _labels_by_row(args: argparse.Namespace, inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
-    """Predictions for documents; numbers of labels mean what ``--classes`` says."""
+def _of_file(
+    args: argparse.Namespace, inputs: Inputs, path: str, known: Known, found: dict[int, Ranked], depth: int
+) -> Ranked:
+    """The predictions of any system in a file."""
     if predictions.kind_of(inputs, path) == "labels":
-        return predictions.read_labels(inputs, path)
+        rows = predictions.read_labels(inputs, path)
+        labels = sorted({label for row in rows.values() for label, _ in row})
+        place = {label: i for i, label in enumerate(labels)}
+        k = max(1, min(depth, max(map(len, rows.values()), default=1)))
+        ids, scores = np.full((len(rows), k), -1, np.int32), np.zeros((len(rows), k), np.float32)
+        for i, entries in enumerate(rows.values()):
+            for rank, (name, value) in enumerate(entries[:k]):
+                ids[i, rank], scores[i, rank] = place[name], value
+        return Ranked(list(rows), labels, ids, scores)
     file = predictions.read_columns(inputs, path)
-    if args.classes is None:
-        raise ValueError(
-            f"{inputs.name(path)} holds numbers of labels, but documents have labels: --classes MODEL "
-            "says what they mean"
-        )
-    classes = _classes_of(inputs, args.classes)
+    labels = _classes_of(args, inputs, path, known, found, file.shape[1])
+    if len(labels) != file.shape[1]:
+        raise ValueError(f"{inputs.name(path)} has {file.shape[1]:,} labels, but there are {len(labels):,}")
+    numbers: Sequence[int] = known.rows
+    if isinstance(known.truth, list):  # a row for each document, even for those without labels
+        args = argparse.Namespace(**vars(args) | {"label_field": None})
+        numbers = [document.line for document in source.documents_of(args, inputs, complete=False)]
+    if len(numbers) != file.shape[0]:
+        raise ValueError(f"{inputs.name(path)} has {file.shape[0]:,} rows, but {args.data} {len(numbers):,}")
     if isinstance(file, sp.csr_array):
-        entries = file.tocoo()
-        row, label, score = entries.row.astype(np.int64), entries.col, entries.data
+        matrix = file.tocoo()
+        row, label, score = matrix.row.astype(np.int64), matrix.col, matrix.data
     else:
         row, label, score = file.row, file.label, file.score
-    if file.shape[1] != len(classes):
+    return Ranked(numbers, labels, *best_first(row, label, score, len(numbers), depth))
+
+
+def _classes_of(
+    args: argparse.Namespace, inputs: Inputs, path: str, known: Known, found: dict[int, Ranked], n_labels: int
+) -> list[str]:
+    """What numbers of labels in a file mean."""
+    if args.classes is None:
+        model = next((system for system in found.values() if len(system.labels) == n_labels), None)
+        if model is not None:
+            return model.labels
+        if not isinstance(known.truth, list):
+            return [str(i) for i in range(known.truth.shape[1])]
         raise ValueError(
-            f"{inputs.name(path)} has {file.shape[1]:,} labels, but {args.classes} {len(classes):,}"
+            f"{inputs.name(path)} holds numbers of labels, but documents have labels: --classes MODEL says "
+            "what they mean"
         )
-    lines = [document.line for document in source.documents_of(args, inputs, complete=False)]
-    if len(lines) != file.shape[0]:
-        raise ValueError(f"{inputs.name(path)} has {file.shape[0]:,} rows, but {args.data} {len(lines):,}")
-    found: dict[int, list[tuple[str, float]]] = {}
-    ids, scores = best_first(row, label, score, len(lines))
-    for line, of_row, values in zip(lines, ids.tolist(), scores.tolist(), strict=True):
-        found[line] = [(classes[i], value) for i, value in zip(of_row, values, strict=True) if i >= 0]
-    return found
-
-
-def _classes_of(inputs: Inputs, path: str) -> list[str]:
-    kind = inputs.kind(path)
+    kind = inputs.kind(args.classes)
     if kind == "model":
-        return [str(label) for label in inputs.model(path).classes_.tolist()]
-    lines = models.lines_of(path)
+        return [str(label) for label in inputs.model(args.classes).classes_.tolist()]
+    lines = models.lines_of(args.classes)
     return [str(json.loads(line)["label"]) if kind == "jsonl" else line for line, *_ in lines]
 
 
-def _columns(args: argparse.Namespace, inputs: Inputs, Y: Any) -> Any:
-    """Predictions with labels as ids of the columns of a matrix, a row for each of its rows."""
-    found = predictions.read_labels(inputs, args.model)
-    name, (n_rows, n_labels) = inputs.name(args.model), Y.shape
-    classes = map(str, range(n_labels)) if args.classes is None else _classes_of(inputs, args.classes)
-    place = {label: i for i, label in enumerate(classes)}
-    if found.keys() != set(range(1, n_rows + 1)):
-        raise ValueError(f"{name} has predictions for {len(found):,} rows, but {args.data} has {n_rows:,}")
-    ids = np.full((n_rows, max(map(len, found.values()))), -1, np.int32)
-    for row, labels in found.items():
-        for rank, (label, _) in enumerate(labels):
-            if label not in place:
-                raise ValueError(
-                    f"{name}: the label {label!r} is not the number of a column; --classes MODEL "
-                    "says what labels mean"
-                )
-            ids[row - 1, rank] = place[label]
-    return ids
+def _together(
+    args: argparse.Namespace, inputs: Inputs, known: Known, names: list[str], found: list[Ranked]
+) -> Compared:
+    """The rows that all systems have, with numbers of labels that mean the same."""
+    first = next((system for system in found if system.model is not None), None)
+    matrix = None if isinstance(known.truth, list) else known.truth
+    counts = (
+        None if first is None or first.model.label_counts_ is None else first.model.label_counts_.tolist()
+    )
+    if matrix is not None:
+        labels = [str(i) for i in range(matrix.shape[1])] if first is None else list(first.labels)
+        if first is None and args.classes is not None:
+            labels = _classes_of(args, inputs, args.model, known, {}, 0)
+    else:
+        labels = [] if first is None else list(first.labels)
+        every = first is None or args.all_labels
+        truth = sorted({label for row in known.truth for label in row}) if every else []
+        more = [label for system in found for label in system.labels]
+        new = list(dict.fromkeys([*more, *truth]))
+        have = set(labels)
+        labels += [label for label in new if label not in have]
+        if counts is not None:
+            counts += [0] * (len(labels) - len(counts))
+            for system in found:
+                counts = _filled(counts, labels, system)
+    place = {label: i for i, label in enumerate(labels)}
+    common = set(known.rows).intersection(*(system.rows for system in found))
+    missing = next((row for row in known.rows if row not in common), None)
+    if missing is not None and (len(found) == 1 or not common):
+        raise ValueError(
+            f"{inputs.name(args.against[0] if args.against else args.model)} has no predictions for row "
+            f"{missing} of {inputs.name(args.data)}; are they those of another file?"
+        )
+    if missing is not None:
+        print(
+            f"bonsai: warning: {len(common):,} of {len(known.rows):,} rows have predictions of all systems; "
+            "the figures are theirs",
+            file=sys.stderr,
+        )
+    rows = [i for i, row in enumerate(known.rows) if row in common]
+    ranked = {}
+    for name, system in zip(names, found, strict=True):
+        strange = next((label for label in system.labels if label not in place), None)
+        if strange is not None:
+            raise ValueError(
+                f"{name}: the label {strange!r} is not the number of a column; --classes MODEL says what "
+                "labels mean"
+            )
+        column = np.array([*(place[label] for label in system.labels), -1])  # −1 stays what it is
+        at = {row: i for i, row in enumerate(system.rows)}
+        chosen = [at[known.rows[i]] for i in rows]
+        ranked[name] = column[system.ids[chosen]], system.scores[chosen]
+    return Compared(rows, labels, ranked, None if counts is None else np.array(counts, np.int64))
+
+
+def _filled(counts: list[int], labels: list[str], system: Ranked) -> list[int]:
+    """Frequencies of labels that only another model knows."""
+    if system.model is None or system.model.label_counts_ is None:
+        return counts
+    own = dict(zip(system.labels, system.model.label_counts_.tolist(), strict=True))
+    return [count or own.get(label, 0) for label, count in zip(labels, counts, strict=True)]
+
+
+def _short(paths: list[str]) -> list[str]:
+    """Names for the systems, which differ."""
+    for names in ([os.path.splitext(os.path.basename(path))[0] for path in paths], paths):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} ({i})" for i, path in enumerate(paths, 1)]
+
+
+# Figures
+
+
+def _truth_of(known: Known, compared: Compared) -> sp.csr_array:
+    """The true labels of the rows that all systems have, but for those that no system knows."""
+    if not isinstance(known.truth, list):
+        return known.truth if len(compared.rows) == known.truth.shape[0] else known.truth[compared.rows]
+    lists = [known.truth[i] for i in compared.rows]
+    return sp.csr_array(over_classes(lists, np.array(compared.labels, object)))
+
+
+def _training_labels(args: argparse.Namespace, inputs: Inputs, compared: Compared, model: Any) -> Any:
+    if args.train is not None:
+        expected = Expected(n_labels=len(compared.labels), owner=args.model)
+        return inputs.labels(args, args.train, "trn", expected)
+    if compared.counts is None or model is None or model.n_rows_fit_ is None:
+        return None
+    return models.same_frequencies(compared.counts, max(model.n_rows_fit_, int(compared.counts.max())))
+
+
+def _differences(
+    Y: sp.csr_array, compared: Compared, Y_train: Any, cutoffs: list[int], options: dict[str, Any]
+) -> dict[str, dict[str, measure.Difference]]:
+    """Of each system to the first one, by a paired bootstrap over rows."""
+    if len(compared.ranked) < 2:
+        return {}
+    q = None
+    if Y_train is not None:
+        A, B = _propensity.parameters(options["dataset"], options.get("A", 0.55), options.get("B", 1.5))
+        counts = np.asarray(Y_train.sum(axis=0)).ravel().astype(np.int64)
+        q = _propensity.from_counts(counts, Y_train.shape[0], A, B)
+    truth = Truth(Y.indptr, Y.indices, q=q)
+    found = {
+        name: measure.at(truth.rank(ids[:, : max(cutoffs)]), sorted(set(cutoffs)))
+        for name, (ids, _) in compared.ranked.items()
+    }
+    (_, first), *others = found.items()
+    return {name: measure.differences(first, other, np.arange(Y.shape[0]), 0) for name, other in others}
+
+
+def _at_threshold(
+    args: argparse.Namespace, system: Ranked, ids: Any, scores: Any, Y: sp.csr_array
+) -> dict[str, Any]:
+    """Precision, recall and F1 of all labels that reach the threshold, in percent, and how many these are."""
+    check("threshold", args.threshold)
+    if system.model is None and isinstance(args.threshold, str):
+        raise ValueError("--threshold auto needs models; give a number for predictions in a file")
+    least: Any = args.threshold if system.model is None else resolve(args.threshold, system.model)
+    if isinstance(least, np.ndarray):  # of the model's own labels, which come first
+        least = np.append(least, np.full(max(0, int(ids.max(initial=0)) + 1 - len(least)), np.inf))
+    ids, _ = select(ids, scores, least)
+    right = is_true(Y, ids)
+    n_right, n_found, n_true = int(right.sum()), int((ids >= 0).sum()), Y.nnz
+    of_label = [np.bincount(part, minlength=Y.shape[1]) for part in (ids[right], ids[ids >= 0], Y.indices)]
+    either = (of_label[1] + of_label[2]) > 0
+    macro = 2 * of_label[0][either] / (of_label[1] + of_label[2])[either]
+    return {
+        "threshold": "per label" if isinstance(least, np.ndarray) else least,
+        "precision": 100 * n_right / max(1, n_found),
+        "recall": 100 * n_right / max(1, n_true),
+        "f1": 200 * n_right / max(1, n_found + n_true),
+        "macro_f1": 100 * float(macro.mean()) if len(macro) else 0.0,
+        "labels_per_row": n_found / max(1, len(ids)),
+    }
+
+
+def _show(
+    args: argparse.Namespace,
+    results: dict[str, dict[str, Any]],
+    differences: dict[str, dict[str, measure.Difference]],
+    at: dict[str, dict[str, Any]],
+) -> None:
+    if args.json:
+        content: dict[str, Any] = {
+            "results": results,
+            "differences": {
+                name: {metric: asdict(one) for metric, one in found.items()}
+                for name, found in differences.items()
+            },
+        }
+        if len(results) == 1:
+            content = next(iter(results.values()))
+        print(
+            json.dumps(
+                content | ({"threshold": at if len(at) > 1 else next(iter(at.values()))} if at else {}),
+                indent=2,
+            )
+        )
+        return
+    if args.table is not None:
+        print(format_cells(_cells(results, differences, at), args.table))
+        return
+    print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))))
+    first = next(iter(results))
+    for name, found in differences.items():
+        print(f"\n{name} minus {first}, with 95 % intervals of a paired bootstrap over rows")
+        for metric, one in found.items():
+            print(f"{metric:<9} {one.value:+6.2f}  ({one.low:+.2f} to {one.high:+.2f})")
+    for name, found_at in at.items():
+        least, *figures = found_at.values()
+        shown = least if isinstance(least, str) else f"{least:.4g}"
+        precision, recall, f1, macro, n_labels = (f"{value:.2f}" for value in figures)
+        print(
+            f"\n{name + ', ' if len(at) > 1 else ''}threshold {shown}: {n_labels} labels a row, precision "
+            f"{precision}, recall {recall}, F1 {f1} (macro {macro})"
+        )
+
+
+def _cells(results: dict[str, Any], differences: dict[str, Any], at: dict[str, Any]) -> list[list[str]]:
+    """A line for each metric, a column for each system, and one for each difference."""
+    first, *_ = results
+    lines = [["", *results, *(f"{name} − {first}" for name in differences)]]
+    for metric in results[first]:
+        line = [
+            metric,
+            *("–" if (value := found.get(metric)) is None else f"{value:.2f}" for found in results.values()),
+        ]
+        for found in differences.values():
+            one = found.get(metric)
+            line.append("" if one is None else f"{one.value:+.2f} ({one.low:+.2f} to {one.high:+.2f})")
+        lines.append(line)
+    for name in ("precision", "recall", "f1", "macro_f1", "labels_per_row") if at else ():
+        figures = [f"{found[name]:.2f}" for found in at.values()]
+        lines.append([f"{name} at the threshold", *figures, *[""] * len(differences)])
+    return lines
 
 
 # The report
 
 
-def report(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) -> None:
+def _report(
+    args: argparse.Namespace,
+    inputs: Inputs,
+    known: Known,
+    compared: Compared,
+    model: Any,
+    options: dict[str, Any],
+) -> None:
     """Write a page about one model, or about two side by side."""
-    kind = predictions.kind_of(inputs, args.model)
-    if kind != "model":
+    if model is None:
         raise ValueError(f"--report needs a model, but {inputs.name(args.model)} is none")
-    model = models.load(args, inputs)
-    cutoffs = args.k or list(_CUTOFFS)
-    depth = max(_DEPTH, *cutoffs)
-    found = {args.model: _of_model(args, model, inputs, depth, args.exact)}
-    if args.against is not None:
-        found[args.against] = _other(args, inputs, depth)
-    Y_train = _training_labels(args, inputs, len(model.classes_))
-    made = _report(args, model, list(found.values()), _short(list(found)), cutoffs, Y_train, options)
+    Y_train = _training_labels(args, inputs, compared, model)
+    texts = known.truth if isinstance(known.truth, list) else None
+    label_names = None
+    if texts is not None:
+        names = model.fitted_.labels.names or [""] * len(model.classes_)
+        of_label = {str(label): name for label, name in zip(model.classes_.tolist(), names, strict=True)}
+        label_names = [of_label.get(label) or label for label in compared.labels]
+    made = metrics.Report(
+        _truth_of(known, compared) if texts is None else [texts[i] for i in compared.rows],
+        compared.ranked,
+        Y_train,
+        k=[*(args.k or _CUTOFFS), _DEPTH],
+        classes=np.array(compared.labels, object) if texts is not None else model.classes_,
+        label_names=label_names,
+        texts=None if known.texts is None else [known.texts[i] for i in compared.rows],
+        by={name: [values[i] for i in compared.rows] for name, values in known.by.items()},
+        title=f"{' and '.join(compared.ranked)} on {os.path.basename(args.data)}",
+        **options,
+    )
     with writing(args.report) as file:
         file.write(made.to_html().encode())
     _tell_left_out(inputs.name(args.data), made.n_true + made.left_out, made.n_true, model)
     _show_report(args, made)
-
-
-def _other(args: argparse.Namespace, inputs: Inputs, depth: int) -> Ranking:
-    """The second model, or the predictions of any system."""
-    kind = predictions.kind_of(inputs, args.against)
-    if kind == "model":
-        return _of_model(args, models.load(args, inputs, args.against), inputs, depth, args.exact)
-    if kind not in ("labels", "columns"):
-        raise ValueError(
-            f"--against needs a model, or predictions as JSON lines, CSV or TSV, but "
-            f"{inputs.name(args.against)} is neither"
-        )
-    found = _labels_by_row(args, inputs, args.against)
-    labels = sorted({label for row in found.values() for label, _ in row})
-    place = {label: i for i, label in enumerate(labels)}
-    k = max(1, min(depth, max(map(len, found.values()), default=1)))
-    ids, scores = np.full((len(found), k), -1, np.int32), np.zeros((len(found), k), np.float32)
-    for i, row in enumerate(found.values()):
-        for rank, (label, score) in enumerate(row[:k]):
-            ids[i, rank], scores[i, rank] = place[label], score
-    return Ranking(list(found), np.array(labels, object), np.zeros(len(labels), np.int64), ids, scores)
-
-
-def _short(paths: list[str]) -> list[str]:
-    short = [os.path.splitext(os.path.basename(path))[0] for path in paths]
-    return short if len(set(short)) == len(short) else paths
-
-
-def _report(
-    args: argparse.Namespace,
-    model: LabelRanker,
-    found: Sequence[Ranking],
-    names: list[str],
-    cutoffs: list[int],
-    Y_train: Any,
-    options: dict[str, Any],
-) -> metrics.Report:
-    first = found[0]
-    classes, counts = _all_classes(args, found)
-    if Y_train is None and counts is not None:
-        Y_train = models.same_frequencies(counts, max(model.n_rows_fit_, int(counts.max())))
-    common = sorted(set.intersection(*(set(part.rows) for part in found)))
-    if not common:
-        raise ValueError(f"{args.against} has no predictions for the lines of {args.data}")
-    place = {label: i for i, label in enumerate(classes.tolist())}
-    ranked = {}
-    for name, part in zip(names, found, strict=True):
-        column = np.array([*(place[label] for label in part.classes.tolist()), -1])  # −1 stays what it is
-        chosen = _places(part, common)
-        ranked[name] = column[part.ids[chosen]], part.scores[chosen]
-    chosen = _places(first, common)
-    label_names = None
-    if isinstance(model, TextBonsai):
-        known = dict(zip(model.classes_.tolist(), model.label_names_, strict=True))
-        label_names = [known.get(label, str(label)) for label in classes.tolist()]
-    return metrics.Report(
-        [first.truth[i] for i in chosen] if isinstance(first.truth, list) else first.truth,
-        ranked,
-        Y_train,
-        k=[*cutoffs, _DEPTH],
-        classes=classes,
-        label_names=label_names,
-        texts=None if first.texts is None else [first.texts[i] for i in chosen],
-        by={name: [values[i] for i in chosen] for name, values in first.by.items()},
-        title=f"{' and '.join(names)} on {os.path.basename(args.data)}",
-        **options,
-    )
-
-
-def _places(part: Ranking, rows: list[int]) -> list[int]:
-    place = {row: i for i, row in enumerate(part.rows)}
-    return [place[row] for row in rows]
-
-
-def _all_classes(args: argparse.Namespace, found: Sequence[Ranking]) -> tuple[Any, Any]:
-    """All labels, and how frequent they are in training: by the first that has them."""
-    classes, counts = found[0].classes, found[0].counts
-    for other in found[1:]:
-        if np.array_equal(other.classes, classes):
-            continue
-        if classes.dtype != object or other.classes.dtype != object:
-            raise ValueError(f"{args.model} and {args.against} have different labels, which have no names")
-        known = set(classes.tolist())
-        new = [i for i, label in enumerate(other.classes.tolist()) if label not in known]
-        classes = np.concatenate([classes, other.classes[new]])
-        if counts is not None:
-            more = np.zeros(len(other.classes), np.int64) if other.counts is None else other.counts
-            counts = np.concatenate([counts, more[new]])
-    return classes, counts
 
 
 def _show_report(args: argparse.Namespace, made: metrics.Report) -> None:
@@ -390,7 +548,7 @@ def _with_unknown(result: dict[str, Any], cutoffs: list[int]) -> dict[str, Any]:
     return known | {name: value for name, value in result.items() if name not in known}
 
 
-def _tell_left_out(name: str, total: int, known: int, model: LabelRanker) -> None:
+def _tell_left_out(name: str, total: int, known: int, model: Any) -> None:
     """Warn of true labels that the model does not have: the figures would be lower with them."""
     if total > known:
         only_rows = bool(model.fitted_.label_counts.all())
@@ -402,9 +560,10 @@ def _tell_left_out(name: str, total: int, known: int, model: LabelRanker) -> Non
         )
 
 
-def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
+def _tell_recall_without_rows(compared: Compared, Y: sp.csr_array, k: int) -> None:
     """Of true labels that the model knows by their texts alone, the share that is among the best."""
-    found = Truth(Y.indptr, Y.indices).rank(ids).among(counts == 0)
+    ids = next(iter(compared.ranked.values()))[0][:, :k]
+    found = Truth(Y.indptr, Y.indices).rank(ids).among(compared.counts == 0)
     n_true = len(found.truth.indices)
     if not n_true:
         return
@@ -417,6 +576,5 @@ def _tell_recall_without_rows(ids: Any, Y: sp.csr_array, counts: Any) -> None:
 
 def _overlap(found: Any, wanted: Any) -> float:
     """Percentage of the labels in `wanted` that are in the same row of `found`."""
-    there = wanted >= 0
-    truth = Truth(np.concatenate([[0], np.cumsum(there.sum(axis=1))]), wanted[there])
-    return 100.0 * int(truth.rank(found).is_true.sum()) / max(1, int(there.sum()))
+    hits = ((wanted[:, :, None] == found[:, None, :]) & (wanted >= 0)[:, :, None]).any(axis=2)
+    return 100.0 * float(hits.sum()) / max(1, int((wanted >= 0).sum()))

@@ -73,13 +73,12 @@ def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, ligh
 
 
 def rank(
-    args: argparse.Namespace, model: Any, source: Source, k: int, exact: bool = False
+    args: argparse.Namespace, model: Any, source: Source, k: int, exact: bool = False, least: Any = None
 ) -> Iterator[Ranked]:
-    """The best labels of all rows; with ``--threshold`` those of at least this score."""
+    """The best labels of all rows; those of at least a score, if one is given."""
     filters = {
         name: marked(model, getattr(args, name, None), f"--{name}") for name in ("restrict", "exclude")
     }
-    least = getattr(args, "threshold", None)
     k = min(k, len(model.classes_))
     for part in source.parts():
         ids, scores = model.top_k(part.X, k, exact=exact, progress=args.progress, **filters)

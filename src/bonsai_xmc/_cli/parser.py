@@ -19,6 +19,7 @@ VERBS = (
 )  # fmt: skip
 
 BONSAI = "bonsai"  # the system
+OWN = "classifier__"  # before parameters of a system that are called as those of texts
 MATRICES = "matrices"
 LABELS = "LABEL|@FILE"  # what several options take
 #: Options that have an effect on documents alone, and on matrices alone, by the names of their values.
@@ -294,7 +295,7 @@ def add_parameter(
     default = parameter.default
     shown = words[default] if default is None or isinstance(default, bool) else default
     parser.add_argument(
-        f"--{name.replace('_', '-')}",
+        f"--{name.replace('__', '-').replace('_', '-')}",
         dest=name,
         default=argparse.SUPPRESS,
         help=f"{parameter.help} (default: {shown_default or shown})",

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
     kind = "matrix" if isinstance(rows, source.Matrices) else "documents" if rows.text is None else "text"
     format = predictions.format_of(args, kind)
     names = predictions.names_of(model, inputs, args.label_names)
-    ranked = models.rank(args, model, rows, args.k)
+    ranked = models.rank(args, model, rows, args.k, least=args.threshold)
     lines = predictions.lines_of(format, ranked, names, kind != "text", args.threshold is not None)
     with writing(args.output) as file:
         file.writelines(lines)

@@ -15,6 +15,8 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
 
+from .parser import OWN
+
 # Says nothing about a model that has no trees.
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
@@ -130,7 +132,8 @@ def _given(model: LabelRanker) -> dict[str, Any]:
     prediction = model.classifier_._prediction()
     text = model.fitted_.text
     texts = {} if text is None or not text.given else params_to_json(text.given)
-    return texts | dict(model.fitted_.given) | prediction
+    own = {f"{OWN}{name}" if name in texts else name: value for name, value in model.fitted_.given.items()}
+    return texts | own | prediction
 
 
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:

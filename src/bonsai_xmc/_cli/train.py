@@ -26,7 +26,7 @@ from bonsai_xmc._base.params import (
 from bonsai_xmc.systems import SYSTEMS
 from bonsai_xmc.systems import system as find_system
 
-from .parser import BONSAI, add_data, add_output, add_parameter
+from .parser import BONSAI, OWN, add_data, add_output, add_parameter
 
 SUMMARY = "train a model on documents or matrices, and write it to a file"
 EXAMPLES = (
@@ -54,7 +54,7 @@ def add_options(parser: Any) -> None:
         _add_bonsai(add)
     else:
         parser.set_defaults(preset=None, checkpoint=None, ray=None, max_memory="auto")
-        parser.common = (*COMMON, *parameters_of(parser.system))
+        parser.common = (*COMMON, *map(_option, parameters_of(parser.system)))
     add(
         "--params",
         metavar="FILE",
@@ -89,7 +89,7 @@ def add_options(parser: Any) -> None:
         group = table[name].group
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
-        add_parameter(groups[group], name, parameter=table[name])
+        add_parameter(groups[group], _option(name), parameter=table[name])
 
 
 def _add_bonsai(add: Any) -> None:
@@ -116,6 +116,11 @@ def _add_bonsai(add: Any) -> None:
 def parameters_of(system: str) -> Mapping[str, Parameter]:
     """The table of a system's parameters; that of `Bonsai` needs no heavy import."""
     return PARAMETERS if system == BONSAI else find_system(system).parameters
+
+
+def _option(name: str) -> str:
+    """The name of a parameter of the classifier beside those of texts."""
+    return f"{OWN}{name}" if name in TEXT_PARAMETERS else name
 
 
 def class_of(system: str) -> Any:
@@ -220,7 +225,7 @@ def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
     """The parameters of the parameter file and of the options, which win."""
-    known = {**TEXT_PARAMETERS, **parameters_of(args.system)}
+    known = [*TEXT_PARAMETERS, *map(_option, parameters_of(args.system))]
     given = {} if args.params is None else _read_params(args.params, ["fields", *known])
     return given | {name: value for name, value in vars(args).items() if name in known}
 
@@ -234,6 +239,7 @@ def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> A
     if (path := _vector_file(given)) is not None:
         given = given | {"representation": _label_vectors(path, inputs)}
     system = class_of(args.system)
+    given = {name.removeprefix(OWN): value for name, value in given.items()}
     model = system(**given) if args.preset is None else system.preset(args.preset, **given)
     check_params(model.get_params(deep=False), parameters_of(args.system))
     return model

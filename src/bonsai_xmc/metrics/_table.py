@@ -1,7 +1,9 @@
 """Results as text tables."""
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -33,3 +35,30 @@ def format_table(results: Mapping[str, Any]) -> str:
         block = [name] * several + ["  ".join(cell.rjust(width) for cell in line) for line in lines]
         columns.append([text.rjust(max(map(len, block))) for text in block])
     return "\n".join("  ".join(parts).rstrip() for parts in zip(*columns, strict=True))
+
+
+def format_cells(lines: Sequence[Sequence[str]], style: str) -> str:
+    """A table, its first line the header, as "markdown", "csv" or "latex".
+
+    >>> print(format_cells([["", "a"], ["P@1", "92.10"]], "markdown"))
+    |  | a |
+    | --- | ---: |
+    | P@1 | 92.10 |
+    """
+    if style == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue().rstrip("\n")
+    if style == "markdown":
+        rule = ["---", *["---:"] * (len(lines[0]) - 1)]
+        shown = [[cell.replace("|", "\\|") for cell in line] for line in (lines[0], rule, *lines[1:])]
+        return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+    rows = [" & ".join(_latex(cell) for cell in line) + r" \\" for line in lines]
+    columns = "l" + "r" * (len(lines[0]) - 1)
+    begin = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", rows[0], r"\hline"]
+    return "\n".join([*begin, *rows[1:], r"\hline", r"\end{tabular}"])
+
+
+def _latex(cell: str) -> str:
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", cell.replace("\\", ""))
+    return escaped.replace("−", "$-$").replace("–", "--").replace("~", r"\textasciitilde{}")
