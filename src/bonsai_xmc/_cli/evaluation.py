@@ -62,6 +62,7 @@ class Compared(NamedTuple):
     labels: list[str]
     ranked: dict[str, tuple[Any, Any]]  # ids and scores by the name of the system
     counts: Any  # training rows of the labels; None: unknown
+    depth: int  # labels that a row can have
 
 
 def run(args: argparse.Namespace, inputs: Inputs) -> None:
@@ -126,8 +127,7 @@ def _cutoffs(args: argparse.Namespace, compared: Compared) -> list[int]:
     """Those that were asked for; by default those of 1, 3 and 5 that make sense."""
     if args.k:
         return list(args.k)
-    depth = min(ids.shape[1] for ids, _ in compared.ranked.values()) if len(compared.ranked) > 1 else _MOST
-    return [k for k in _CUTOFFS if k <= max(1, min(depth, len(compared.labels)))]
+    return [k for k in _CUTOFFS if k <= max(1, min(compared.depth, len(compared.labels)))]
 
 
 # Rankings
@@ -325,7 +325,9 @@ def _together(
         at = {row: i for i, row in enumerate(system.rows)}
         chosen = [at[known.rows[i]] for i in rows]
         ranked[name] = column[system.ids[chosen]], system.scores[chosen]
-    return Compared(rows, labels, ranked, None if counts is None else np.array(counts, np.int64))
+    depths = [system.ids.shape[1] for system in found if len(found) > 1 or system.model is not None]
+    known_counts = None if counts is None else np.array(counts, np.int64)
+    return Compared(rows, labels, ranked, known_counts, min(depths, default=_MOST))
 
 
 def _filled(counts: list[int], labels: list[str], system: Ranked) -> list[int]:

@@ -163,7 +163,7 @@ class RobustXML(System):
         See `LEML`.
     l1 : float, default=0.5
         Strength of the regularisation of S.
-    max_features : int, default=100
+    max_sparse : int, default=100
         Features that S may have for a label.
     n_turns : int, default=2
         How often S is solved; the first time after `max_iter` rounds of W and H, and two rounds after each.
@@ -176,7 +176,7 @@ class RobustXML(System):
         "l1": Parameter(
             0.5, number_between(1e-9, 1e9), CLASSIFIERS, "strength of regularisation of the sparse part"
         ),
-        "max_features": Parameter(100, integer(1), CLASSIFIERS, "features of the sparse part for a label"),
+        "max_sparse": Parameter(100, integer(1), CLASSIFIERS, "features of the sparse part for a label"),
         "n_turns": Parameter(2, integer(1), CLASSIFIERS, "how often the sparse part is solved"),
         **COMMON,
     }
@@ -188,7 +188,7 @@ class RobustXML(System):
         alpha: Any = "auto",
         max_iter: int = 5,
         l1: float = 0.5,
-        max_features: int = 100,
+        max_sparse: int = 100,
         n_turns: int = 2,
         threshold: Any = "auto",
         random_state: Any = 0,
@@ -199,7 +199,7 @@ class RobustXML(System):
         self.alpha = alpha
         self.max_iter = max_iter
         self.l1 = l1
-        self.max_features = max_features
+        self.max_sparse = max_sparse
         self.n_turns = n_turns
         self.threshold = threshold
         self.random_state = random_state
@@ -219,7 +219,7 @@ class RobustXML(System):
             sparse: Any = sp.csr_array((rows.shape[1], labels.n_labels), dtype=np.float32)
             factors = work.run("factors", factorize, x, y, k, alpha, seed, pool, rounds=params["max_iter"])
             for _ in range(params["n_turns"]):
-                options = params["l1"], params["max_features"], pool
+                options = params["l1"], params["max_sparse"], pool
                 sparse = work.run(
                     "sparse part", sparse_step, rows, truth, x.times(factors[0]), factors[1], sparse, *options
                 )
