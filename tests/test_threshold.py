@@ -80,7 +80,7 @@ def test_the_same_seed_and_any_threads_give_the_same_threshold(generated, monkey
     assert len({fit(random_state=seed) for seed in range(4)}) > 1
 
 
-def test_the_rows_that_judge_did_not_train():
+def test_held_out_rows_are_not_training_rows():
     for n in (8, 100, 1001):
         parts = [*splits.folds(n, 3), splits.most_rows(n, 3)]
         for split in parts:
@@ -98,7 +98,7 @@ def test_few_rows(n_rows):
 
 
 def test_weights_of_rows_count(generated):
-    """Rows that weigh nothing do not judge: the threshold is that of the others."""
+    """Rows that weigh nothing do not count: the threshold is that of the others."""
     X, Y = generated.X_train, generated.Y_train
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
     assert Bonsai().fit(X, Y, weights).threshold_ == Bonsai().fit(X[:200], Y[:200]).threshold_

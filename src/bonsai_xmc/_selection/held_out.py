@@ -85,8 +85,8 @@ class Pool:
         start = np.maximum.accumulate(np.where(new, np.arange(ids.shape[1]), 0), axis=1)
         first = np.empty_like(order)  # the column in which a column's label stands first
         np.put_along_axis(first, order, np.take_along_axis(order, start, axis=1), axis=1)
-        self._empty = (first != np.arange(ids.shape[1])) | (ids < 0)
-        is_true = np.concatenate([member.is_true for member in members], axis=1) & ~self._empty
+        ids = np.where(first == np.arange(ids.shape[1]), ids, -1)
+        is_true = np.concatenate([member.is_true for member in members], axis=1) & (ids >= 0)
         self.candidates = Ranking(members[0].truth, ids, is_true)
         ends = np.cumsum([part.shape[1] for part in parts])
         self.scores = [np.zeros(ids.shape, np.float32) for _ in members]
@@ -106,7 +106,7 @@ class Pool:
         total = np.zeros(self.candidates.ids.shape, np.float32)
         for part, weight in parts:
             total += part * np.float32(weight)
-        total[self._empty] = -1
+        total[self.candidates.ids < 0] = -1
         return best_of(self.candidates, total, k)
 
 

@@ -1,6 +1,6 @@
 """The definitions of the metrics, each once: functions of a ranking beside the true labels, and of k."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,6 +103,12 @@ def value_of(metric: str, ranking: Ranking, k: int) -> float:
         found = _distinct(np.where(ranking.is_true, ranking.ids, -1)[counted, :k])
         wanted = _distinct(truth.indices[counted[truth.rows]])
     return found / wanted if wanted else 0.0
+
+
+def figures(ranking: Ranking, cutoffs: Iterable[int]) -> dict[str, float]:
+    """ "P@1", "P@3", …, "nDCG@1", … in percent; those that need propensities where there are some."""
+    known = [name for name in METRICS if name not in NEED_PROPENSITY or ranking.truth.q is not None]
+    return {f"{name}@{k}": 100.0 * value_of(name, ranking, k) for name in known for k in cutoffs}
 
 
 def _distinct(ids: NDArray[Any]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import _propensity
-from ._definitions import METRICS, NEED_PROPENSITY, split_by_frequency, value_of
+from ._definitions import NEED_PROPENSITY, figures, split_by_frequency, value_of
 from ._ranking import Floats, Ranking
 from ._truth import Aligned, align
 
@@ -88,12 +88,7 @@ def evaluate(
     if q is None and aligned.counts is not None and aligned.train is not None:
         q = _propensity.from_counts(aligned.counts, aligned.train.n_rows, A, B)
     ranking = _ranking(aligned, q, sample_weight)
-    result = {
-        f"{metric}@{cutoff}": 100.0 * value_of(metric, ranking, cutoff)
-        for metric in METRICS
-        if metric not in NEED_PROPENSITY or q is not None
-        for cutoff in cutoffs
-    }
+    result = figures(ranking, cutoffs)
     if by_frequency and aligned.counts is not None:
         result |= split_by_frequency(ranking, aligned.counts, cutoffs)
     return result

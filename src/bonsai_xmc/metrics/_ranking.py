@@ -47,9 +47,15 @@ class Truth:
         """Rank each row's true labels by descending inverse propensity, ties by the smaller id."""
         if self.q is None:
             raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
-        ids, _ = best_first(self.rows, self.indices, self.q[self.indices], self.n_rows, k)
-        ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)  # for sums in the same order
-        return Ranking(self, ids, ids >= 0)
+        if k not in self._best:
+            ids, _ = best_first(self.rows, self.indices, self.q[self.indices], self.n_rows, k)
+            ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)  # sums in the same order
+            self._best[k] = Ranking(self, ids, ids >= 0)
+        return self._best[k]
+
+    @cached_property
+    def _best(self) -> "dict[int, Ranking]":
+        return {}
 
     def among(self, labels: NDArray[np.bool_]) -> "Truth":
         """Leave out the other labels."""
@@ -74,7 +80,7 @@ class Ranking:
             raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
         return np.where(self.is_true, self.truth.q[np.where(self.is_true, self.ids, 0)], 0.0)
 
-    @cached_property
+    @property
     def best(self) -> "Ranking":
         """The best ranking of as many labels."""
         return self.truth.best(self.ids.shape[1])

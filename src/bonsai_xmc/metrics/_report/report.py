@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import METRICS, NEED_PROPENSITY, value_of
+from bonsai_xmc.metrics._definitions import figures
 from bonsai_xmc.metrics._ranking import Ranking, Truth, check_ids
 from bonsai_xmc.metrics._reliability import Reliability, reliability
 
@@ -115,15 +115,7 @@ class Report:
             name: true_labels.rank(check_ids(ids, self.n_labels, self.depth))
             for name, (ids, _) in ranked.items()
         }
-        known = [metric for metric in METRICS if metric not in NEED_PROPENSITY or q is not None]
-        self.curves = {
-            name: {
-                f"{metric}@{at}": 100.0 * value_of(metric, found, at)
-                for metric in known
-                for at in range(1, self.depth + 1)
-            }
-            for name, found in rankings.items()
-        }
+        self.curves = {name: figures(found, range(1, self.depth + 1)) for name, found in rankings.items()}
         self.results = {
             name: {key: value for key, value in curve.items() if int(key.partition("@")[2]) in self.cutoffs}
             for name, curve in self.curves.items()
@@ -162,11 +154,11 @@ class Report:
             models[model] = {key: found[key] for key in OF_FIELDS if key in found}
         result: dict[str, dict[str, Any]] = {}
         for value, rows in measure.parts_of([str(value) for value in values]).items():
-            figures = {
+            of_models = {
                 model: {key: 100 * quotient.over(rows=rows) for key, quotient in found.items()}
                 for model, found in models.items()
             }
-            result[value] = {"rows": len(rows), "results": figures}
+            result[value] = {"rows": len(rows), "results": of_models}
             if len(models) == 2:
                 first, second = models.values()
                 result[value]["differences"] = measure.differences(first, second, rows, seed)
