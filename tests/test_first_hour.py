@@ -122,7 +122,7 @@ def test_scikit_learn(library, tmp_path):
     search = GridSearchCV(
         pipeline,
         {"bonsai__C": [0.01, 1.0]},
-        scoring=metrics.precision_scorer(1),
+        scoring=metrics.scorer("P@1"),
         cv=KFold(3),
         error_score="raise",
     ).fit(texts, names)
@@ -135,7 +135,7 @@ def test_scikit_learn(library, tmp_path):
     assert sets.best_score_ > 0.4
 
     Y = MultiLabelBinarizer().fit_transform(names)
-    folds = cross_val_score(pipeline, texts, Y, cv=KFold(3), scoring=metrics.ndcg_scorer(3))
+    folds = cross_val_score(pipeline, texts, Y, cv=KFold(3), scoring=metrics.scorer("nDCG@3"))
     assert np.all(folds > 0.3)
     assert cross_val_predict(pipeline, texts, Y, cv=KFold(3)).shape == Y.shape
 

@@ -42,7 +42,7 @@ class TestScorers:
         Y = (rng.random((60, 6)) < [0.6, 0.4, 0.3, 0.2, 0.2, 0.1]).astype(int)
         return Y @ rng.random((6, 4)) + 0.1 * rng.random((60, 4)), Y
 
-    SCORERS = (metrics.precision_scorer(2), metrics.ndcg_scorer(3), metrics.psp_scorer(3, A=0.6, B=2.6))
+    SCORERS = (metrics.scorer("P@2"), metrics.scorer("nDCG@3"), metrics.scorer("PSP@3", A=0.6, B=2.6))
 
     def test_values(self, data):
         X, Y = data
@@ -73,7 +73,7 @@ class TestScorers:
         X, Y = data
         pipeline = make_pipeline(MaxAbsScaler(), CooccurrenceRanker())
         grid = {"cooccurrenceranker__smoothing": [0.1, 100.0]}
-        scorer = metrics.psp_scorer(1)
+        scorer = metrics.scorer("PSP@1")
         search = GridSearchCV(pipeline, grid, scoring=scorer, cv=KFold(3), error_score="raise").fit(X, Y)
         scores = search.cv_results_["mean_test_score"]
         assert scores[0] != scores[1], "the parameter must matter for this test to mean something"
@@ -84,7 +84,7 @@ class TestScorers:
         X, Y = data
         reverse = FunctionTransformer(lambda X: X[:, ::-1])
         bare = CooccurrenceRanker().fit(X[:40, ::-1], Y[:40])
-        scorer = metrics.ndcg_scorer(3)
+        scorer = metrics.scorer("nDCG@3")
         expected = scorer(bare, X[40:, ::-1], Y[40:])
         assert expected != scorer(bare, X[40:], Y[40:])
         nested = make_pipeline("passthrough", make_pipeline(reverse, CooccurrenceRanker()))
@@ -106,8 +106,8 @@ class TestScorers:
 
     def test_lists_with_labels_that_were_not_fitted(self):
         model = Bonsai(n_jobs=1).fit(np.eye(3), [["a"], ["b"], ["c"]])
-        assert metrics.psp_scorer(1)(model, np.eye(3), [["a"], ["b"], ["new"]]) < 1
-        assert metrics.ndcg_scorer(1)(model, np.eye(3), [["a"], ["b"], ["new"]]) == pytest.approx(2 / 3)
+        assert metrics.scorer("PSP@1")(model, np.eye(3), [["a"], ["b"], ["new"]]) < 1
+        assert metrics.scorer("nDCG@1")(model, np.eye(3), [["a"], ["b"], ["new"]]) == pytest.approx(2 / 3)
 
     def test_grid_search_with_lists_of_names(self, data):
         X, Y = data
@@ -131,7 +131,7 @@ class TestScorers:
         X, Y = data
         weights = np.random.default_rng(1).random(60)
         folds = KFold(3)
-        scorer = metrics.precision_scorer(1)
+        scorer = metrics.scorer("P@1")
         assert scorer.set_score_request(sample_weight=True) is scorer
         by_hand = [
             scorer(
@@ -145,24 +145,24 @@ class TestScorers:
             search.fit(X, Y, sample_weight=weights)
             assert search.cv_results_["split0_test_score"][0] == by_hand[0]
             assert search.best_score_ == pytest.approx(np.mean(by_hand))
-            assert by_hand[0] != metrics.precision_scorer(1)(search, X[:20], Y[:20])
-            unasked = GridSearchCV(CooccurrenceRanker(), {}, scoring=metrics.precision_scorer(1), **options)
+            assert by_hand[0] != metrics.scorer("P@1")(search, X[:20], Y[:20])
+            unasked = GridSearchCV(CooccurrenceRanker(), {}, scoring=metrics.scorer("P@1"), **options)
             with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
                 unasked.fit(X, Y, sample_weight=weights)
-            named = metrics.ndcg_scorer(3).set_score_request(sample_weight="importance")
+            named = metrics.scorer("nDCG@3").set_score_request(sample_weight="importance")
             search = GridSearchCV(CooccurrenceRanker(), {}, scoring=named, **options)
             search.fit(X, Y, importance=weights)
 
     def test_errors(self, data):
         X, Y = data
         with pytest.raises(ValueError, match=r"MaxAbsScaler has no method top_k"):
-            metrics.precision_scorer(1)(MaxAbsScaler().fit(X), X, Y)
+            metrics.scorer("P@1")(MaxAbsScaler().fit(X), X, Y)
         model = CooccurrenceRanker().fit(X, Y)
         del model.n_rows_fit_
         with pytest.raises(ValueError, match="CooccurrenceRanker lacks label_counts_ and n_rows_fit_"):
-            metrics.psp_scorer(1)(model, X, Y)
+            metrics.scorer("PSP@1")(model, X, Y)
         with pytest.raises(ValueError, match="k must lie between 1 and the number of labels, 6; got 7"):
-            metrics.precision_scorer(7)(model, X, Y)
+            metrics.scorer("P@7")(model, X, Y)
 
 
 @pytest.mark.parametrize("options", [{"classifiers": "one_vs_rest"}, {"classifiers": "leaf", "beam_size": 1}])
@@ -195,3 +195,14 @@ def test_all_labels_without_a_bound_survive_a_file(generated, tmp_path):
     np.testing.assert_array_equal(
         again.predict_proba(generated.X_test), model.predict_proba(generated.X_test)
     )
+
+
+def test_every_metric_has_a_scorer(generated):
+    model = Bonsai(threshold=0.5).fit(generated.X_train, generated.Y_train)
+    X, Y = generated.X_test, generated.Y_test
+    expected = metrics.evaluate(Y, model.top_k(X, 5)[0], generated.Y_train, k=5)
+    for name, value in expected.items():
+        assert 100 * metrics.scorer(name)(model, X, Y) == pytest.approx(value)
+    for wrong in ("P", "P@", "P@0", "precision@5", "P@x"):
+        with pytest.raises(ValueError, match="is not a metric such as 'P@5'"):
+            metrics.scorer(wrong)

@@ -162,9 +162,9 @@ FORMS = {"dense": lambda Y: Y.toarray(), "sparse": lambda Y: Y, "matrix": sp.csr
     ("scoring", "metric"),
     [
         (None, "P@1"),
-        (metrics.precision_scorer(3), "P@3"),
-        (metrics.ndcg_scorer(5), "nDCG@5"),
-        (metrics.psp_scorer(5), "PSP@5"),
+        (metrics.scorer("P@3"), "P@3"),
+        (metrics.scorer("nDCG@5"), "nDCG@5"),
+        (metrics.scorer("PSP@5"), "PSP@5"),
     ],
 )
 def test_cross_validation(generated, scoring, metric):
@@ -182,7 +182,7 @@ def test_cross_validation(generated, scoring, metric):
 
 
 def test_cross_validation_in_parallel_with_several_scorers(generated):
-    scorers = {"P@1": metrics.precision_scorer(1), "PSP@3": metrics.psp_scorer(3)}
+    scorers = {"P@1": metrics.scorer("P@1"), "PSP@3": metrics.scorer("PSP@3")}
     one, two = (
         cross_validate(
             Bonsai(classifiers="leaf", branching_factor=8, n_jobs=1),
@@ -209,7 +209,7 @@ def test_grid_search(generated, form):
     search = GridSearchCV(
         make_pipeline(MaxAbsScaler(), Bonsai(classifiers="leaf", branching_factor=8)),
         grid,
-        scoring=metrics.precision_scorer(3),
+        scoring=metrics.scorer("P@3"),
         cv=3,
         n_jobs=2,
     )
@@ -217,7 +217,7 @@ def test_grid_search(generated, form):
     assert search.best_params_["bonsai__C"] == 1.0
     scores = search.cv_results_["mean_test_score"]
     assert scores.max() == search.best_score_ > 0.2 > 0.1 > scores.min()
-    score = metrics.precision_scorer(1)(search, generated.X_test, generated.Y_test)
+    score = metrics.scorer("P@1")(search, generated.X_test, generated.Y_test)
     assert score == pytest.approx(search.best_estimator_.score(generated.X_test, generated.Y_test))
     assert sp.issparse(search.predict(generated.X_test))
 
@@ -259,7 +259,7 @@ def listed(generated):
     return {"lists": rows, "sets": [set(row) for row in rows], "objects": objects}
 
 
-@pytest.mark.parametrize("scoring", [None, metrics.precision_scorer(3), metrics.psp_scorer(1)])
+@pytest.mark.parametrize("scoring", [None, metrics.scorer("P@3"), metrics.scorer("PSP@1")])
 @pytest.mark.parametrize(
     ("form", "cv"), [("lists", KFold(3)), ("sets", 3), ("sets", KFold(3)), ("objects", KFold(3))]
 )

@@ -283,7 +283,7 @@ def test_grid_search(records):
     grid = {"fields": [FIELDS, {"title": 0, "abstract": 0}], "min_df": [1, 2]}
     grid["classifier__C"] = [0.5, 1.0]
     model = TextBonsai(fields=FIELDS, classifier=Bonsai())
-    search = GridSearchCV(model, grid, scoring=metrics.precision_scorer(1), cv=KFold(2))
+    search = GridSearchCV(model, grid, scoring=metrics.scorer("P@1"), cv=KFold(2))
     search.fit(rows, labels)
     assert search.best_score_ > 0.9
     assert search.best_estimator_.suggest("boiler", 1)[0][0] == "heating"

@@ -354,7 +354,7 @@ def test_pipeline_and_grid_search():
     search = GridSearchCV(
         pipeline,
         {"textvectorizer__word_ngrams": [{1: 1.0}, {1: 1.0, 2: 0.5}], "textvectorizer__min_df": [1, 2]},
-        scoring=metrics.precision_scorer(1),
+        scoring=metrics.scorer("P@1"),
         cv=2,
     )
     assert search.fit(texts, Y).best_score_ == 1

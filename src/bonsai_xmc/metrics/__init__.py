@@ -43,7 +43,7 @@ from ._files import read_predictions, write_predictions
 from ._propensity import PROPENSITY, inverse_propensity
 from ._reliability import Reliability, reliability
 from ._report.report import Report
-from ._scorers import ndcg_scorer, precision_scorer, psp_scorer
+from ._scorers import scorer
 from ._table import format_table
 
 __all__ = [
@@ -58,15 +58,13 @@ __all__ = [
     "format_table",
     "inverse_propensity",
     "ndcg_at_k",
-    "ndcg_scorer",
     "precision_at_k",
-    "precision_scorer",
     "psndcg_at_k",
     "psp_at_k",
-    "psp_scorer",
     "r_precision_at_k",
     "read_predictions",
     "recall_at_k",
     "reliability",
+    "scorer",
     "write_predictions",
 ]

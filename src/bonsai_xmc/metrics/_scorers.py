@@ -8,7 +8,7 @@ import numpy as np
 from bonsai_xmc._data.labels import is_matrix, label_rows
 
 from . import _propensity
-from ._definitions import NEED_PROPENSITY
+from ._definitions import METRICS, NEED_PROPENSITY
 from ._evaluate import at_k
 
 
@@ -77,36 +77,21 @@ def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
     return estimator, X
 
 
-def precision_scorer(k: int = 1) -> Scorer:
-    """Scorer for GridSearchCV and cross_val_score: P@k as a fraction.
+def scorer(name: str, A: float = 0.55, B: float = 1.5) -> Scorer:
+    """Scorer for GridSearchCV and cross_val_score: a metric of `evaluate` by its name, as a fraction.
 
     Scorers take Y in any form that `Bonsai.fit` takes, and work on an estimator with `top_k`, also at the end
     of a Pipeline or inside a search. For Y as lists of labels, scikit-learn needs a splitter, as in
-    ``GridSearchCV(…, cv=KFold(5))``: given an integer, it inspects the labels, and rejects lists.
+    ``GridSearchCV(…, cv=KFold(5))``: given an integer, it inspects the labels, and rejects lists. A and B are
+    propensity parameters; frequencies are those of the training rows of the estimator.
 
     >>> from bonsai_xmc import metrics
-    >>> scorer = metrics.precision_scorer(3)
+    >>> scorer = metrics.scorer("nDCG@3")
     >>> scorer.metric, scorer.k
-    ('P', 3)
+    ('nDCG', 3)
     """
-    return Scorer("P", k)
-
-
-def ndcg_scorer(k: int = 5) -> Scorer:
-    """Like `precision_scorer`, for nDCG@k.
-
-    >>> from bonsai_xmc import metrics
-    >>> metrics.ndcg_scorer(3).metric
-    'nDCG'
-    """
-    return Scorer("nDCG", k)
-
-
-def psp_scorer(k: int = 5, A: float = 0.55, B: float = 1.5) -> Scorer:
-    """Like `precision_scorer`, for PSP@k with propensities from the training rows of the estimator.
-
-    >>> from bonsai_xmc import metrics
-    >>> metrics.psp_scorer(1, *metrics.PROPENSITY["amazon-670k"]).A
-    0.6
-    """
-    return Scorer("PSP", k, A, B)
+    metric, _, k = name.partition("@")
+    if metric not in METRICS or not k.isdecimal() or int(k) < 1:
+        names = ", ".join(f"{known}@k" for known in METRICS)
+        raise ValueError(f"{name!r} is not a metric such as 'P@5'; these are {names}")
+    return Scorer(metric, int(k), A, B)
