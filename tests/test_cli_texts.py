@@ -212,7 +212,8 @@ def test_faults_are_told(bonsai, faulty, tmp_path):
     assert bonsai.error.splitlines() == [
         f"bonsai: warning: {faulty}: 1 row without labels: left out (line 4)",
         f"bonsai: warning: {faulty}: 1 row with invalid JSON: left out (line 6)",
-        f"bonsai: warning: {faulty}: 1 row with bytes that are not UTF-8: these were replaced (line 8)",
+        f"bonsai: warning: {faulty}: 1 row with bytes that are not UTF-8: these were replaced, see "
+        "--encoding (line 8)",
     ]
     assert TextBonsai.load(tmp_path / "m").n_rows_fit_ == 18
 
@@ -356,14 +357,14 @@ def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
 
 def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
     """A name that promises what is not written is wrong usage."""
-    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", code=2)
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.ods", code=2)
     assert bonsai.error == (
-        f"bonsai: error: -o {tmp_path / 'out.xlsx'}: a name ends with .jsonl, .ndjson, .csv, .tsv, .txt, "
-        "or give --output-format\n"
+        f"bonsai: error: -o {tmp_path / 'out.ods'}: a name ends with .jsonl, .ndjson, .csv, .tsv, .xlsx, "
+        ".txt, or give --output-format\n"
     )
-    assert not (tmp_path / "out.xlsx").exists()
-    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.xlsx", "--output-format", "csv")
-    assert (tmp_path / "out.xlsx").read_text().startswith("row,id,rank")
+    assert not (tmp_path / "out.ods").exists()
+    bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.ods", "--output-format", "csv")
+    assert (tmp_path / "out.ods").read_text().startswith("row,id,rank")
     bonsai("predict", cli_folder / "model.bonsai", cli_folder / "test.txt", "-o", tmp_path / "p.doc", code=2)
 
 
@@ -526,3 +527,120 @@ def test_tuning(bonsai, tmp_path):
     assert all(line in bonsai("info", tmp_path / "m") for line in (tried[1].strip(), tried[-1].strip()))
     line = ["train", "docs.jsonl.gz", "--text", "title=1,abstract", "--tune", "-o", tmp_path / "m"]
     assert "--text must not give any" in error(bonsai, *line)
+
+
+# Other encodings, spreadsheets and data frames
+
+
+CSV = "title,abstract,subjects\nÄpfel & Öfen,Über Wärme – “warm”,t:1\nMauern,aus Ziegeln,t:0;t:2\n"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "option"),
+    [
+        ("windows-1252", ["--encoding", "windows-1252"]),
+        ("utf-16", []),
+        ("utf-16-be", ["--encoding", "utf-16-be"]),
+    ],
+)
+def test_files_in_other_encodings(bonsai, model, tmp_path, encoding, option):
+    (tmp_path / "utf8.csv").write_text(CSV)
+    (tmp_path / "other.csv").write_bytes(CSV.encode(encoding))
+    packed = tmp_path / "other.csv.gz"
+    packed.write_bytes(gzip.compress(CSV.encode(encoding)))
+    expected = bonsai("predict", model, tmp_path / "utf8.csv")
+    assert bonsai("predict", model, tmp_path / "other.csv", *option) == expected
+    assert bonsai("predict", model, packed, *option) == expected and bonsai.error == ""
+    for name, options in (("utf8.csv", []), ("other.csv", option)):
+        bonsai("train", tmp_path / name, *options, "--min-df", 1, "-o", tmp_path / f"{name}.bonsai", "-q")
+    assert (tmp_path / "utf8.csv.bonsai").read_bytes() == (tmp_path / "other.csv.bonsai").read_bytes()
+
+
+def test_a_wrong_encoding_gets_a_hint(bonsai, model, tmp_path):
+    (tmp_path / "x.csv").write_bytes(CSV.encode("windows-1252"))
+    bonsai("predict", model, tmp_path / "x.csv")
+    assert "not UTF-8: these were replaced, see --encoding" in bonsai.error
+    assert "--encoding (encoding=) names another" in error(
+        bonsai, "predict", model, tmp_path / "x.csv", "--strict"
+    )
+    assert "no encoding 'windows1252x'; did you mean 'windows-1252'?" in error(
+        bonsai, "predict", model, tmp_path / "x.csv", "--encoding", "windows1252x"
+    )
+
+
+def test_a_table_without_a_header_is_said(bonsai, tmp_path):
+    rows = [f"A long title of book number {i}\tsubject {i % 3}; another" for i in range(9)]
+    (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
+    assert "the first line of a table names its columns, but here it holds 'A long title of book" in error(
+        bonsai, "train", tmp_path / "x.tsv", "-o", tmp_path / "m"
+    )
+
+
+def write_workbook(path, rows):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    book.save(path)
+
+
+def test_workbooks_of_excel_are_read(bonsai, model, records, tmp_path):
+    rows = [[r["id"], r["title"], r["abstract"], "; ".join(r["subjects"])] for r in records]
+    write_workbook(tmp_path / "docs.xlsx", [["id", "title", "abstract", "subjects"], *rows])
+    with open(tmp_path / "docs.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["id", "title", "abstract", "subjects"], *rows])
+    for name in ("docs.xlsx", "docs.csv"):
+        bonsai("train", tmp_path / name, "-o", tmp_path / f"{name}.bonsai", "-q")
+    assert (tmp_path / "docs.xlsx.bonsai").read_bytes() == (tmp_path / "docs.csv.bonsai").read_bytes()
+    found = bonsai("predict", model, tmp_path / "docs.xlsx", "-k", 1).splitlines()
+    assert json.loads(found[0])["row"] == 2 and len(found) == len(records)  # as Excel counts
+    (tmp_path / "broken.xlsx").write_bytes((tmp_path / "docs.xlsx").read_bytes()[:-50])
+    assert "broken.xlsx is not a valid workbook of Excel" in error(
+        bonsai, "predict", model, tmp_path / "broken.xlsx"
+    )
+
+
+def test_spreadsheets_have_a_line_for_each_document(bonsai, model, records, tmp_path):
+    plain = json.loads(bonsai("evaluate", model, "dev.jsonl", "-k", 1, 2, "--json"))
+    openpyxl = pytest.importorskip("openpyxl")
+    bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.xlsx")
+    lines = [
+        list(row) for row in openpyxl.load_workbook(tmp_path / "out.xlsx").active.iter_rows(values_only=True)
+    ]
+    bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "sheet.csv", "--output-format", "sheet")
+    with open(tmp_path / "sheet.csv", encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [[str(cell or "") for cell in line] for line in lines]
+    assert rows[0] == ["row", "id", "title", "labels", "names", "scores"] and len(rows) == 21
+    best = TextBonsai.load(model).top_k_labels(records[:1], 2)[0]
+    assert rows[1][:2] == ["1", "d0"] and rows[1][2] == records[0]["title"]
+    assert rows[1][3].split("\n") == [label for label, _ in best]
+    assert rows[1][4].split("\n") == [NAMES[label] for label, _ in best]
+    for name in ("out.xlsx", "sheet.csv"):
+        found = json.loads(bonsai("evaluate", tmp_path / name, "dev.jsonl", "-k", 1, 2, "--json"))
+        assert found == pytest.approx({metric: plain[metric] for metric in found})
+
+
+def test_a_label_without_an_id_is_not_called_none(bonsai, tmp_path):
+    (tmp_path / "names.jsonl").write_text('{"id": null, "name": "nothing"}\n')
+    message = error(
+        bonsai, "train", "docs.jsonl.gz", "--label-names", tmp_path / "names.jsonl", "-o", tmp_path / "m"
+    )
+    assert "has no id or no name" in message
+
+
+def test_frames_of_polars(records):
+    polars = pytest.importorskip("polars")
+    pandas = pytest.importorskip("pandas")
+    rows = [{"title": r["title"] if i else None, "abstract": r["abstract"]} for i, r in enumerate(records)]
+    labels = [r["subjects"] for r in records]
+    model = TextBonsai(fields=["title", "abstract"])
+    expected = model.fit(pandas.DataFrame(rows), labels).top_k(rows[:9], 3)
+    frame = polars.DataFrame(rows)
+    fitted = model.fit(frame, polars.Series(labels))
+    for found in (fitted.top_k(frame[:9], 3), fitted.top_k(rows[:9], 3)):
+        np.testing.assert_array_equal(found[1], expected[1])
+    with pytest.raises(ValueError, match="X has no column 'abstract'; its columns are 'title'"):
+        fitted.top_k(frame[["title"]], 1)
+    one = TextBonsai().fit(frame["abstract"], labels)
+    assert one.top_k(frame["abstract"][:2], 1)[0].shape == (2, 1)

@@ -277,19 +277,17 @@ def test_cells_that_are_missing(tmp_path):
         ("d.csv", "a,a\n1,2\n", "2 columns are called 'a'"),
         ("d.txt", "just some words\nand more\n", "not a file of documents in a known format.*--format"),
         ("d.txt", "2 3 4\n0 1:1\n", "not a file of documents"),
-        ("d.csv", b"\xff\xfea\0".decode("utf-16"), "UTF-16"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, name, content, message):
-    data = content.encode("utf-16") if "UTF-16" in message else content.encode()
-    (tmp_path / name).write_bytes(data)
+    (tmp_path / name).write_bytes(content.encode())
     with pytest.raises(ValueError, match=message):
         list(read_documents(tmp_path / name))
 
 
 def test_fields_that_are_not_there(tmp_path):
     path = write(tmp_path / "docs.jsonl", JSONL)
-    with pytest.raises(ValueError, match=r"has no field 'tilte'\. There are 'id', 'title'"):
+    with pytest.raises(ValueError, match=r"has no field 'tilte'; did you mean 'title'\?"):
         read_documents(path, text="tilte,abstract")
     with pytest.raises(ValueError, match=r"has no field 'tags'"):
         read_documents(path, labels="tags")

@@ -17,6 +17,7 @@ pecos          ``id,id<TAB>text``, ids being integers
 libmultilabel  ``id<TAB>label label<TAB>text``, or without ids
 fasttext       ``__label__x __label__y text``
 parquet        a file of Apache Parquet
+xlsx           a workbook of Excel
 =============  =============================================================================================
 """
 
@@ -28,14 +29,25 @@ from typing import NamedTuple
 #: Bytes that suffice to tell what a file is.
 BEGINNING = 1 << 16
 
-DOCUMENTS = ("jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet")
+DOCUMENTS = ("jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PACKED = (".gz", ".bz2", ".xz")
 # What the end of a name says, where the content leaves a doubt.
 _EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 #: Ends of names that nobody would give to a text instead of a file.
-KNOWN_EXTENSIONS = (*_EXTENSIONS, ".json", ".parquet", ".txt", ".npz", ".npy", ".svm", ".bonsai", *_PACKED)
+KNOWN_EXTENSIONS = (
+    *_EXTENSIONS,
+    ".json",
+    ".parquet",
+    ".xlsx",
+    ".txt",
+    ".npz",
+    ".npy",
+    ".svm",
+    ".bonsai",
+    *_PACKED,
+)
 
 _FASTTEXT = re.compile(rb"^\s*__label__", re.MULTILINE)
 _URI = rb"(<[^<>\s]+>|\w+://\S+)"
@@ -71,6 +83,10 @@ def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
     """The kind of a file; see the table above. `columns`: those that a table would have."""
     if not beginning:
         return "empty"
+    if beginning.startswith(b"PK\x03\x04") and re.match(
+        rb"\[Content_Types|_rels/|docProps/|xl/", beginning[30:]
+    ):
+        return "xlsx"
     for magic, kind in (
         (b"PK\x03\x04", "npz"),
         (b"PK\x05\x06", "npz"),  # an archive without files

@@ -25,7 +25,7 @@ LABELS = "LABEL|@FILE"  # what several options take
 #: Options that have an effect on documents alone, and on matrices alone, by the names of their values.
 OF_DOCUMENTS = {
     "text": "--text", "label_field": "--labels", "label_separator": "--label-separator",
-    "strict": "--strict", "max_line": "--max-line",
+    "strict": "--strict", "max_line": "--max-line", "encoding": "--encoding",
     "label_texts": "--label-texts", "tune": "--tune",
 } | {name: f"--{name.replace('_', '-')}" for name in TEXT_PARAMETERS}  # fmt: skip
 OF_MATRICES = {
@@ -197,7 +197,7 @@ def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: boo
     add(
         "data",
         metavar=name,
-        help=what + "documents (JSON lines, CSV, TSV, Parquet, or as for Annif, PECOS, LibMultiLabel, "
+        help=what + "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
         "fastText), or features in a format of the Extreme Classification Repository, svmlight or .npz; may "
         "be compressed by gzip, bzip2 or xz; -: standard input",
     )
@@ -229,8 +229,8 @@ def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: boo
 
 #: As `datasets.read_documents` and `datasets.load_xc` take them.
 FORMATS = (
-    "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "lines",
-    "xc", "split", "svmlight",
+    "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx",
+    "lines", "xc", "split", "svmlight",
 )  # fmt: skip
 
 
@@ -256,6 +256,11 @@ def _add_documents(group: Any, labels: bool) -> None:
             metavar="TEXT",
             help="separator of labels in a string, or one of the words space, none (default: detected)",
         )
+    add(
+        "--encoding",
+        metavar="NAME",
+        help="encoding of the text, such as windows-1252 (default: UTF-8, or UTF-16 with a byte order mark)",
+    )
     add("--strict", action="store_true", help="stop with an error at the first faulty row")
     add(
         "--max-line",

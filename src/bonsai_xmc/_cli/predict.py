@@ -15,8 +15,8 @@ COMMON = (
     "k", "output", "output_format", "threshold", "restrict", "exclude", "label_names", "text", "json",
     "quiet",
 )  # fmt: skip
-#: table: for people; jsonl, csv and tsv: for programs; xc: as in the Extreme Classification Repository.
-OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "xc")
+#: For people, programs, spreadsheets, and as in the Extreme Classification Repository.
+OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "sheet", "xlsx", "xc")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--output-format",
         choices=OUTPUT_FORMATS,
-        help="what to write (default: by the name of OUT: .jsonl, .csv, .tsv, or .txt for numbers of labels "
-        "as in the Extreme Classification Repository; otherwise a table for a text and on a terminal, JSON "
-        "lines for documents, xc for matrices)",
+        help="what to write: csv and tsv have a line for each label, sheet (CSV) and xlsx a line for each "
+        "row with all of its labels (default: by the name of OUT: .jsonl, .csv, .tsv, .xlsx, or .txt for xc, "
+        "numbers of labels as in the Extreme Classification Repository; otherwise a table for a text and on "
+        "a terminal, JSON lines for documents, xc for matrices)",
     )
     add(
         "--threshold",

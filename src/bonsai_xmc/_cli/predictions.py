@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,18 @@ from . import UsageError
 from .io import Inputs
 from .models import Ranked
 
-_BY_EXTENSION = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".txt": "xc"}
+_BY_EXTENSION = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".xlsx": "xlsx", ".txt": "xc",
+}  # fmt: skip
 _COLUMNS = ("row", "id", "rank", "label", "name", "score")
+_SHEET = ("row", "id", "title", "labels", "names", "scores")
+_TITLE = 200  # characters of it
 _TABLE = "columns row, label and score"
-_READ = {"jsonl": '{"row": 1, "labels": [{"label": …, "score": …}]}', "csv": _TABLE, "tsv": _TABLE}
+_READ = {
+    "jsonl": '{"row": 1, "labels": [{"label": …, "score": …}]}', "csv": _TABLE, "tsv": _TABLE,
+    "xlsx": "columns row, labels and scores",
+}  # fmt: skip
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")  # which workbooks cannot hold
 _BLANKS = str.maketrans("\t\r\n", "   ")
 
 
@@ -80,10 +89,14 @@ def lines_of(
     if format == "xc":
         return _xc_lines(list(ranked), len(names.labels))
     rows = _rows(ranked)
+    if format == "xlsx":
+        return iter([_workbook(_sheet(rows, names))])
     if format == "table":
         lines = _table_lines(rows, names, headings, least)
     elif format == "jsonl":
         lines = _json_lines(rows, names)
+    elif format == "sheet":
+        lines = _csv_line(_sheet(rows, names, "\ufeff"))  # by the mark, Excel knows that it is UTF-8
     else:
         lines = (_csv_line if format == "csv" else _tsv_line)(_cells(rows, names))
     # texts and ids may hold halves of surrogate pairs
@@ -143,6 +156,35 @@ def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
             yield [*where, "", "", "", ""]
 
 
+def _sheet(rows: Iterator[_Row], names: Names, mark: str = "") -> Iterator[list[str]]:
+    """A line for each row: in the cells of labels, names and scores a line for each label."""
+    yield [mark + _SHEET[0], *_SHEET[1:]]
+    for row, document, found in rows:
+        title = ""
+        if document is not None:
+            texts = [document.text] if isinstance(document.text, str) else document.text.values()
+            title = " ".join(next(filter(None, texts), "")[: 4 * _TITLE].split())[:_TITLE]
+        labels = "\n".join(names.label(i) for i, _ in found)
+        shown = [" ".join(names.name(i).split()) for i, _ in found]
+        scores = "\n".join(f"{score:.4g}" for _, score in found)
+        identifier = "" if document is None else document.id or ""
+        yield [str(row), identifier, title, labels, "\n".join(shown) if any(shown) else "", scores]
+
+
+def _workbook(lines: Iterator[list[str]]) -> bytes:
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise ImportError("files of Excel need openpyxl: pip install 'bonsai-xmc[excel]'") from error
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("labels")
+    for line in lines:
+        sheet.append([_UNPRINTABLE.sub(" ", cell) for cell in line])
+    file = io.BytesIO()
+    book.save(file)
+    return file.getvalue()
+
+
 def _csv_line(rows: Iterator[list[str]]) -> Iterator[str]:
     for cells in rows:
         line = io.StringIO()
@@ -191,6 +233,17 @@ def read_columns(inputs: Inputs, path: str) -> Any:
     return parse_lines(io.BytesIO(source.data), source.name)
 
 
+def _entries(record: Any) -> list[Any]:
+    """The labels of a record: a list, one, or lines of a cell."""
+    if "labels" not in record:
+        return [record] if record["label"] else []
+    labels = record["labels"]
+    if not isinstance(labels, str):
+        return list(labels)
+    both = zip(labels.splitlines(), record["scores"].splitlines(), strict=True)
+    return [{"label": label, "score": score} for label, score in both]
+
+
 def read_labels(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
     """Labels and their scores, best first, by the row that they belong to; 0 where there is no score."""
     name, kind = inputs.name(path), sniff(inputs.beginning(path), path, ("row", "label"))
@@ -198,7 +251,7 @@ def read_labels(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]
     for number, record in READERS[kind](io.BytesIO(inputs.source(path).data), Problems(name, strict=True)):
         try:
             row: Any = record
-            entries = row["labels"] if kind == "jsonl" else [row] if row["label"] else []
+            entries = _entries(row)
             scored = [(str(entry["label"]), float(entry.get("score") or 0.0)) for entry in entries]
             found.setdefault(int(row["row"]), []).extend(scored)
         except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -225,6 +225,7 @@ def documents_of(
         args.strict,
         MAX_LINE if args.max_line is None else args.max_line,
         separator or "auto",
+        args.encoding,
     )
     documents = inputs.documents(args.data, args.format if args.format in FORMATS else "auto", options)
     return Texts(documents, documents.fields)
@@ -234,7 +235,7 @@ def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
     """Whether the argument DATA is a file of documents, and not of features."""
     if args.format != "auto":
         return args.format in FORMATS
-    if args.text is not None or args.label_field is not None:
+    if args.text is not None or args.label_field is not None or args.encoding is not None:
         return True
     if os.path.isdir(args.data):
         return False

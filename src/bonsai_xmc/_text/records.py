@@ -19,7 +19,7 @@ def columns_of(X: Any, fields: tuple[str, ...], *, complete: bool) -> Iterator[C
     """
     if isinstance(X, str | bytes | Mapping):
         raise TypeError(f"X is one {type(X).__name__}, but must hold a text or record for each row: try [X]")
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
+    if hasattr(X, "columns") and hasattr(X, "__getitem__"):  # of pandas or polars
         return _frame_columns(X, fields)
     return _row_columns(X, fields, complete)
 
@@ -34,6 +34,8 @@ def _frame_columns(X: Any, fields: tuple[str, ...]) -> Iterator[Columns]:
 
 
 def _series_texts(series: Any) -> list[Any]:
+    if not hasattr(series, "notna"):  # of polars, which has None for a missing value
+        return list(series.to_list())
     present = series.notna().to_numpy()
     return [text if there else None for text, there in zip(series.tolist(), present, strict=True)]
 

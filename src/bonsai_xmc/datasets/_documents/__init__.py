@@ -1,5 +1,6 @@
 """Documents with labels, read as a stream from the files that people have."""
 
+import codecs
 import contextlib
 import io
 import os
@@ -10,6 +11,7 @@ from itertools import chain, islice
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from bonsai_xmc._base.files import decompressed
+from bonsai_xmc._base.hints import did_you_mean
 from bonsai_xmc._base.sniff import BEGINNING, DOCUMENTS, sniff
 
 from . import fields as _fields
@@ -31,6 +33,7 @@ FORMATS = (*DOCUMENTS, "lines")
 
 _SAMPLE = 200  # records that decide which fields hold what
 _SAMPLE_VALUES = 1_000_000  # in all of them: bounds time and memory
+_WORDS = 3  # in the name of a column
 _NO_TEXT = "without text"
 _NO_LABELS = "without labels"
 
@@ -54,6 +57,7 @@ class Options(NamedTuple):
     strict: bool = False
     max_line: int = MAX_LINE
     table_separator: str = "auto"  # of files with fields, if `separator` is auto
+    encoding: str | None = None  # None: UTF-8, or UTF-16 with a byte order mark
 
 
 class Documents:
@@ -74,7 +78,7 @@ class Documents:
 
     def __init__(self, file: BinaryIO, name: str, kind: str, options: Options) -> None:
         self.name, self.kind = name, kind
-        unit = "row" if kind in ("json", "parquet") else "line"
+        unit = "row" if kind in ("json", "parquet", "xlsx") else "line"
         self.problems = Problems(name, options.strict, unit, options.max_line)
         self._complete = options.complete
         self._close = contextlib.ExitStack()
@@ -88,7 +92,10 @@ class Documents:
         self.label_field: str | None = "labels"
         self.separator = _fields.LIST
         if kind not in PLAIN:
-            self._choose_fields(sample, options)
+            try:
+                self._choose_fields(sample, options)
+            except ValueError as error:
+                raise ValueError(f"{error}{_no_header(kind, sample)}") from None
         elif kind == "annif":
             self.separator = _fields.ANNIF if options.separator == "auto" else options.separator
         elif options.separator != "auto":
@@ -182,6 +189,14 @@ class Documents:
         return {field: _fields.text_of(record.get(field)) for field in self.fields}
 
 
+def _no_header(kind: str, sample: _fields.Sample) -> str:
+    """The end of a message about a table whose first line seems to be a row already."""
+    prose = next((name for name in (sample[0] if sample else ()) if len(name.split()) > _WORDS), None)
+    if kind not in ("csv", "tsv", "xlsx") or prose is None:
+        return ""
+    return f"; the first line of a table names its columns, but here it holds {prose[:40]!r}: add such a line"
+
+
 def _identifier(value: Any) -> str | None:
     return None if value is None or isinstance(value, dict | list) else str(value)
 
@@ -196,6 +211,7 @@ def read_documents(
     complete: bool = True,
     strict: bool = False,
     max_line: int = MAX_LINE,
+    encoding: str | None = None,
 ) -> Documents:
     """Documents with their labels, as a stream.
 
@@ -203,8 +219,8 @@ def read_documents(
     ----------
     path : path
         JSON lines, a JSON array, CSV or TSV with a header, Annif's TSV, the input of PECOS text2text,
-        LibMultiLabel or fastText, or Parquet (needs pyarrow); text in UTF-8, which may be compressed by gzip,
-        bzip2 or xz. "-": standard input.
+        LibMultiLabel or fastText, Parquet (needs pyarrow) or Excel (needs openpyxl); text may be compressed
+        by gzip, bzip2 or xz. "-": standard input.
     text : str or list of str, optional
         The fields that hold texts; one string may name several, with commas between. Default: guessed
         from the first rows, the title first. Formats without fields need none.
@@ -212,7 +228,7 @@ def read_documents(
         The field that holds the labels. Default: the one with a usual name ("labels", "subjects", …), or the
         only one that holds lists.
     format : {"auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", \
-"parquet", "lines"}
+"parquet", "xlsx", "lines"}
         "auto" detects it by content and name. "lines": a text on each line, no labels.
     label_separator : str, default="auto"
         The separator of labels in a string that holds several, "space" for any white space, or "none" for a
@@ -225,6 +241,8 @@ def read_documents(
     max_line : int, default=67108864
         Bytes of the longest line, or of the longest row of a CSV file. A longer one, such as one without end
         because a quote is not closed, is a ValueError. Neither JSON arrays nor Parquet files have lines.
+    encoding : str, optional
+        The encoding of the text, such as "windows-1252". Default: UTF-8, or UTF-16 with a byte order mark.
 
     Examples
     --------
@@ -239,7 +257,7 @@ def read_documents(
     >>> len(documents.problems)
     1
     """
-    options = Options(_names(text), labels, label_separator, complete, strict, max_line)
+    options = Options(_names(text), labels, label_separator, complete, strict, max_line, encoding=encoding)
     return open_file(path, format, options)
 
 
@@ -279,7 +297,7 @@ def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> 
         raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
-    kind = format
+    kind, file = format, _in_utf8(file, name, options.encoding)
     if format == "auto":
         columns = [*options.text, *([options.labels] if options.labels else [])]
         kind, file = document_kind(file, name, columns, options.complete)
@@ -289,10 +307,8 @@ def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> 
 def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: bool) -> tuple[str, BinaryIO]:
     """The format of an open file, and the file as if nothing had been read of it."""
     beginning = _read(file, BEGINNING)
-    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{name} is text in UTF-16; convert it to UTF-8")
     kind = sniff(beginning, name, columns)
-    if kind not in ("parquet", "npz", "npy", "model") and b"\0" in beginning:
+    if kind not in ("parquet", "xlsx", "npz", "npy", "model") and b"\0" in beginning:
         raise ValueError(f"{name} is not a text file: it holds NUL bytes")
     if kind == "empty" or (kind not in DOCUMENTS and not complete and not _is_numeric(kind, beginning)):
         kind = "lines"
@@ -301,11 +317,50 @@ def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: b
             f"{name} is not a file of documents in a known format; if it is, name the format: "
             f"--format (format=) {', '.join(FORMATS)}"
         )
-    if kind == "parquet":  # which is read from its end
+    if kind in ("parquet", "xlsx"):  # which are read from their end
         data = file if file.seekable() else io.BytesIO(beginning + file.read())
         data.seek(0)
         return kind, data
     return kind, cast(BinaryIO, io.BufferedReader(_Again(beginning, file), BEGINNING))
+
+
+def _in_utf8(file: BinaryIO, name: str, encoding: str | None) -> BinaryIO:
+    """The file as UTF-8: from another encoding, or from UTF-16 with a byte order mark."""
+    if encoding is None:
+        begin = file.tell() if file.seekable() else 0
+        peeked = _read(file, 2)
+        if file.seekable():
+            file.seek(begin)
+        else:
+            file = cast(BinaryIO, io.BufferedReader(_Again(peeked, file), BEGINNING))
+        if peeked not in (b"\xff\xfe", b"\xfe\xff"):
+            return file
+        encoding = "utf-16"
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+    except LookupError:
+        hint = did_you_mean(encoding, ["utf-8", "utf-16", "windows-1252", "iso-8859-1", "iso-8859-15"])
+        raise ValueError(f"{name}: there is no encoding {encoding!r}{hint}") from None
+    return cast(BinaryIO, io.BufferedReader(_Recoded(decoder, file), BEGINNING))
+
+
+class _Recoded(io.RawIOBase):
+    """A stream of text in another encoding, as UTF-8."""
+
+    def __init__(self, decoder: codecs.IncrementalDecoder, file: BinaryIO) -> None:
+        self._decoder, self._file, self._ready, self._ended = decoder, file, b"", False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and not self._ended:
+            part = self._file.read(BEGINNING)
+            self._ended = not part
+            self._ready = self._decoder.decode(part, self._ended).encode()
+        part, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
 
 
 def _is_numeric(kind: str, beginning: bytes) -> bool:

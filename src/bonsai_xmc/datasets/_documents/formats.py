@@ -28,7 +28,8 @@ def lines_of(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, str]]:
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
-            problems.add(number, "with bytes that are not UTF-8: these were replaced", f"not UTF-8: {error}")
+            what = "with bytes that are not UTF-8: these were replaced, see --encoding"
+            problems.add(number, what, f"not UTF-8: {error}; --encoding (encoding=) names another encoding")
             text = line.decode(errors="replace")
         yield number, (text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r\n")
 
@@ -193,6 +194,26 @@ def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
             yield number, record
 
 
+def read_xlsx(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+    """The first sheet of a workbook, whose first row names the columns."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise ImportError(
+            f"{problems.name} is a workbook of Excel, which needs openpyxl: pip install 'bonsai-xmc[excel]'; "
+            "or save it as CSV (UTF-8)"
+        ) from error
+    try:
+        sheet = openpyxl.load_workbook(file, read_only=True, data_only=True).worksheets[0]
+        rows = [
+            ["" if cell is None else str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)
+        ]
+    except Exception as error:  # whatever a damaged archive or its XML gives
+        raise ValueError(f"{problems.name} is not a valid workbook of Excel: {error}") from error
+    width = max((i + 1 for i, cell in enumerate(rows[0]) if cell), default=0) if rows else 0
+    return _table(((number, row[:width]) for number, row in enumerate(rows, 1)), problems)
+
+
 READERS: dict[str, Reader] = {
     "jsonl": read_jsonl,
     "json": read_json,
@@ -203,6 +224,7 @@ READERS: dict[str, Reader] = {
     "libmultilabel": read_libmultilabel,
     "fasttext": read_fasttext,
     "parquet": read_parquet,
+    "xlsx": read_xlsx,
     "lines": read_lines,
 }
 #: Kinds whose records have no fields but one text.
