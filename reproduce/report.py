@@ -4,6 +4,7 @@ import base64
 import html
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +19,40 @@ _INTRODUCTION = (
 )
 
 _CSS = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c1c1c; background: #fff;
-  max-width: 62rem; margin: 0 auto; padding: 1.5rem; }
+:root { color-scheme: light dark; --fore: #1c1c1c; --back: #fff; --soft: #4d4d4d; --line: #dadada;
+  --link: #005a8f; --claim: #f2f6f9; --remark: #fff4dc; --published: #7a3d00; --published-back: #fdf6ec; }
+@media (prefers-color-scheme: dark) { :root { --fore: #ececec; --back: #16181a; --soft: #b3b7bb;
+  --line: #41464a; --link: #8cc8ee; --claim: #1d2730; --remark: #33290f; --published: #f5b787;
+  --published-back: #2b2118; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--fore); background: var(--back);
+  max-width: 62rem; margin: 0 auto; padding: 1.5rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.8rem; line-height: 1.2; }
 h2 { margin-top: 3rem; border-top: 2px solid #0072B2; padding-top: .6rem; }
 h3 { margin-top: 2rem; }
-a { color: #005a8f; }
-nav ul { columns: 2; padding-left: 1.2rem; }
-.place { color: #555; font-weight: normal; font-size: 1rem; }
-.claim { background: #f2f6f9; border-left: 4px solid #56B4E9; padding: .5rem .9rem; }
-.remark { background: #fff4dc; border-left: 4px solid #E69F00; padding: .4rem .9rem; }
-.caption, .note { color: #444; font-size: .88rem; }
+a { color: var(--link); }
+nav ul { columns: 22rem; padding-left: 1.2rem; }
+.place { color: var(--soft); font-weight: normal; font-size: 1rem; }
+.claim { background: var(--claim); border-left: 4px solid #56B4E9; padding: .5rem .9rem; }
+.remark { background: var(--remark); border-left: 4px solid #E69F00; padding: .4rem .9rem; }
+.caption, .note { color: var(--soft); font-size: .88rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; margin: .4rem 0; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; white-space: nowrap; }
-th, td { padding: .2rem .6rem; text-align: right; white-space: nowrap; }
-th { border-bottom: 1.5px solid #777; vertical-align: bottom; white-space: normal; min-width: 3.4rem; }
-td { border-bottom: 1px solid #e4e4e4; }
+caption { text-align: left; font-weight: 600; padding: .3rem 0; }
+th, td { padding: .2rem .6rem; text-align: right; white-space: nowrap; overflow-wrap: normal; }
+th { border-bottom: 1.5px solid var(--soft); vertical-align: bottom; white-space: normal; min-width: 3.4rem; }
+td { border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; }
-.published { color: #7a3d00; background: #fdf6ec; }
+.published { color: var(--published); background: var(--published-back); }
 figure { margin: 1rem 0; }
-img { max-width: 100%; height: auto; }
+img { max-width: 100%; height: auto; background: #fff; border-radius: .3rem; }
 details { margin: .8rem 0; }
 summary { cursor: pointer; font-weight: 600; }
+@media (max-width: 40rem) {
+  body { padding: .8rem; }
+  th, td { padding: .2rem .35rem; }
+  td:first-child { white-space: normal; min-width: 6rem; }
+}
 @media print { h2 { break-before: page; } }
 """
 
@@ -54,7 +65,8 @@ def write(folder: Path, experiments: Mapping[str, Experiment]) -> None:
     }
     present = {name: of for name, of in results.items() if of}
     version = ", ".join(sorted({result["version"] for of in present.values() for result in of}))
-    introduction = f"{_INTRODUCTION.format(version=version)} {_seeds_line(present)}"
+    made = f"Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
+    introduction = f"{_INTRODUCTION.format(version=version)} {_seeds_line(present)} {made}"
     write_text(folder / "report.html", _page(folder, present, experiments, introduction))
     write_text(folder / "report.md", _markdown(present, experiments, introduction))
 
@@ -95,7 +107,8 @@ def _page(
     sections = "".join(_section(folder, name, experiments[name], of) for name, of in results.items())
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(_TITLE)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_CSS}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><style>{_CSS}</style></head>\n'
         f"<body><h1>{_text(_TITLE)}</h1><p>{_text(introduction)}</p><nav><ul>{contents}</ul></nav>\n{sections}</body></html>\n"
     )
 
@@ -103,7 +116,7 @@ def _page(
 def _section(folder: Path, name: str, experiment: Experiment, results: Sequence[Mapping[str, Any]]) -> str:
     parts = [
         f'<section id="{name}"><h2>{_text(experiment.title)} <span class="place">{_text(experiment.place)}, '
-        f"<code>bonsai experiment {name}</code></span></h2>",
+        f"<code>python -m reproduce run {name}</code></span></h2>",
         f'<p class="claim">The paper: {_text(experiment.claim)}</p>',
     ]
     for result in results:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bonsai_xmc
 from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc.metrics._ranking import Truth
 from bonsai_xmc.metrics._report import charts, measure
@@ -48,7 +49,11 @@ def test_of_a_part_of_the_rows(generated, two, report):
 def test_results_are_those_of_evaluate(generated, two, report):
     for model, (ids, _) in two.items():
         expected = metrics.evaluate(generated.Y_test, ids, generated.Y_train, k=(1, 3, 5, 10))
-        assert report.results[model] == pytest.approx(expected)
+        of_rows = {name: value for name, value in expected.items() if not name.startswith(("C@", "CC@"))}
+        assert report.results[model] == pytest.approx(of_rows)
+        assert metrics.Report(
+            generated.Y_test, {model: two[model]}, generated.Y_train, coverage=True
+        ).results[model] == pytest.approx(expected)
         assert report.reliability[model].error == metrics.reliability(generated.Y_test, *two[model]).error
 
 
@@ -229,12 +234,25 @@ def check_page(html):
 def test_the_page_says_it_all(report):
     page = check_page(report.to_html())
     text = " ".join(page.text)
-    for name in ("P", "R", "nDCG", "PSP", "PSnDCG", "F1", "C"):
+    for name in ("P", "R", "nDCG", "PSP", "PSnDCG", "F1", "RP"):
         assert f"{report.results['trees'][f'{name}@5']:.2f}" in text
     for heading in ("Difference of the models", "Recall by label frequency", "By half", "Calibration",
                     "Labels that cost most of R@5", "Labels that cost most of P@5"):  # fmt: skip
         assert heading in text
     assert report.to_html() == report.to_html()
+
+
+def test_the_page_says_when_by_what_and_of_what_it_was_made(generated, two):
+    ids, scores = two["trees"]
+    report = metrics.Report(
+        generated.Y_test, {"m": (ids, scores)}, about={"Data": NASTY}, notes=[f"warned {NASTY}"]
+    )
+    text = " ".join(check_page(report.to_html()).text)
+    assert f"UTC by bonsai-xmc {bonsai_xmc.__version__}" in text and text.count(NASTY) >= 2
+    assert "C@k" not in text and "distinct labels" not in text.lower()
+    covered = metrics.Report(generated.Y_test, {"m": (ids, scores)}, generated.Y_train, coverage=True)
+    text = " ".join(check_page(covered.to_html()).text)
+    assert f"{covered.results['m']['C@5'] / 100:.3f}" in text and "C@k" in text
 
 
 def test_charts_are_valid_xml(report):
@@ -302,6 +320,11 @@ def folder(tmp_path_factory):
 
 def test_report_of_one_model(folder, bonsai):
     out = bonsai("evaluate", "a.bonsai", "dev.jsonl", "--report", "a.html", "--by", "lang")
+    with open("a.html", encoding="utf-8") as file:
+        text = " ".join(Page(file.read()).text)
+    for fact in ("dev.jsonl", "a.bonsai: bonsai,", "Parameters", "Threshold"):
+        assert fact in text
+    assert "C " not in out and "CC" in bonsai("evaluate", "a.bonsai", "dev.jsonl", "--coverage")
     assert out.endswith("report: a.html\n")
     table = bonsai("evaluate", "a.bonsai", "dev.jsonl").splitlines()
     assert out.splitlines()[1].startswith(table[1].split()[0]) and table[1].split()[1] in out

@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_data(parser, "TEST", "tst")
     add("-k", type=int, nargs="+", help="cutoffs of the metrics (default: 1 3 5, up to the number of labels)")
     add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
+    add("--coverage", action="store_true", help="add C@k and CC@k: how many distinct labels are predicted")
     add(
         "--all-labels",
         action="store_true",
@@ -87,4 +88,5 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} has no effect on a --report")
     check_output(args.report, inputs.files(args.split))
     inputs.hold(args.data)  # it may be read more than once
-    evaluation.run(args, inputs)
+    with evaluation.noting() as notes:
+        evaluation.run(args, inputs, notes)

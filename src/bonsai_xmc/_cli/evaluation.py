@@ -1,29 +1,31 @@
 """What ``bonsai evaluate`` measures: rankings of models and of files, beside the true labels of rows."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from bonsai_xmc import metrics
+from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._base.params import check
 from bonsai_xmc._data.labels import is_true, over_classes
 from bonsai_xmc._model.thresholds import resolve, select
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import METRICS
+from bonsai_xmc.metrics._definitions import COVERAGE, METRICS
 from bonsai_xmc.metrics._ranking import Truth, best_first
 from bonsai_xmc.metrics._report import measure
 from bonsai_xmc.metrics._table import format_cells
 
 from . import models, predictions, source
+from . import report as model_report
 from .io import Inputs, writing
 from .parser import OF_DOCUMENTS, refuse
 
@@ -65,7 +67,28 @@ class Compared(NamedTuple):
     depth: int  # labels that a row can have
 
 
-def run(args: argparse.Namespace, inputs: Inputs) -> None:
+@contextlib.contextmanager
+def noting() -> Iterator[list[str]]:
+    """Keep the messages that are printed meanwhile, for a report."""
+    out, notes = sys.stderr, []
+
+    class Noting:
+        def write(self, text: str) -> int:
+            if text.startswith("bonsai: "):
+                notes.append(text.strip().removeprefix("bonsai: ").removeprefix("warning: "))
+            return out.write(text)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(out, name)
+
+    sys.stderr = Noting()
+    try:
+        yield notes
+    finally:
+        sys.stderr = out
+
+
+def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
     """Evaluate one system, or several side by side."""
     paths = [args.model, *args.against]
     kinds = [predictions.kind_of(inputs, path) for path in paths]
@@ -91,7 +114,7 @@ def run(args: argparse.Namespace, inputs: Inputs) -> None:
                 )
     compared = _together(args, inputs, known, _short(paths), found)
     if args.report is not None:
-        return _report(args, inputs, known, compared, model, options)
+        return _report(args, inputs, known, compared, model, options, notes)
     Y = _truth_of(known, compared)
     unknown = model is not None and model.fitted_.imported and args.train is None
     if unknown and args.by_frequency:
@@ -435,6 +458,8 @@ def _show(
             )
         )
         return
+    if not args.coverage:
+        results = _without_coverage(results)
     if args.table is not None:
         print(format_cells(_cells(results, differences, at), args.table))
         return
@@ -483,11 +508,14 @@ def _report(
     compared: Compared,
     model: Any,
     options: dict[str, Any],
+    notes: list[str],
 ) -> None:
-    """Write a page about one model, or about two side by side."""
+    """Write a page about one model, or about two side by side, with the warnings of this command."""
     if model is None:
         raise ValueError(f"--report needs a model, but {inputs.name(args.model)} is none")
     Y_train = _training_labels(args, inputs, compared, model)
+    if Y_train is None:
+        print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
     texts = known.truth if isinstance(known.truth, list) else None
     label_names = None
     if texts is not None:
@@ -504,6 +532,9 @@ def _report(
         texts=None if known.texts is None else [known.texts[i] for i in compared.rows],
         by={name: [values[i] for i in compared.rows] for name, values in known.by.items()},
         title=f"{' and '.join(compared.ranked)} on {os.path.basename(args.data)}",
+        coverage=args.coverage,
+        about=_about(args, model),
+        notes=notes,
         **options,
     )
     with writing(args.report) as file:
@@ -512,11 +543,31 @@ def _report(
     _show_report(args, made)
 
 
+def _about(args: argparse.Namespace, model: Any) -> dict[str, str]:
+    """Where the figures of a report come from."""
+    facts = model_report.describe(args.model, 0, model)
+    usual = TextBonsai().get_params(deep=False) | type(model.classifier_)().get_params(deep=False)
+    given = {name: value for name, value in facts["params"].items() if value != usual.get(name)}
+    search = {name: getattr(args, name, None) for name in ("exact", "beam_size", "n_probe")}
+    rows = "an unknown number of" if facts["rows"] is None else f"{facts['rows']:,}"
+    about = {
+        "Data": args.data,
+        "Model": f"{args.model}: {facts['system']}, {facts['labels']:,} labels, trained on {rows} rows by "
+        f"bonsai-xmc {model.fitted_.provenance.version}",
+        "Parameters": ", ".join(f"{name}={value!r}" for name, value in given.items()) or "as by default",
+        "Threshold": f"{facts['threshold']:.4g}",
+        "Against": ", ".join(args.against),
+        "Prediction": ", ".join(f"{name}={value!r}" for name, value in search.items() if value),
+    }
+    return {name: value for name, value in about.items() if value}
+
+
 def _show_report(args: argparse.Namespace, made: metrics.Report) -> None:
     results: dict[str, Any] = dict(made.results)
     if made.label_counts is None:
         results = {name: _with_unknown(found, made.cutoffs) for name, found in results.items()}
-        print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
+    if not args.coverage:
+        results = _without_coverage(results)
     out = sys.stderr if args.report == "-" else sys.stdout
     if args.json:
         by = {
@@ -541,6 +592,14 @@ def _show_report(args: argparse.Namespace, made: metrics.Report) -> None:
 
 
 # What is said beside the metrics
+
+
+def _without_coverage(results: dict[str, Any]) -> dict[str, Any]:
+    of_coverage = tuple(f"{metric}@" for metric in COVERAGE)
+    return {
+        name: {metric: value for metric, value in found.items() if not metric.startswith(of_coverage)}
+        for name, found in results.items()
+    }
 
 
 def _with_unknown(result: dict[str, Any], cutoffs: list[int]) -> dict[str, Any]:

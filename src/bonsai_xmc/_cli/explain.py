@@ -70,8 +70,11 @@ def run(args: argparse.Namespace) -> None:
     refused: list[Any] = [why_not(row, label_id(row.fitted, label), args.k) for label in args.why_not]
     if args.html is not None:
         fragments = [answer.to_html() for answer in (*explained, *refused)]
+        place = "" if args.row is None else f", row {args.row:,}"
+        about = {"Model": args.model, "Data": f"{args.data:.300}{place}"}
+        title = f"Labels of {os.path.basename(args.model)}, explained"
         with writing(args.html) as file:
-            file.write(html.page(f"{args.model}: reasons", fragments).encode())
+            file.write(html.page(title, fragments, about).encode())
     if args.json:
         found = {
             "explanations": [why.to_dict() for why in explained],

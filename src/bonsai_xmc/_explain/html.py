@@ -1,7 +1,9 @@
 """Explanations as fragments of HTML: their own style, no script, everything escaped."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 
 from bonsai_xmc._explain.display import NO_DIFFERENCE, lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import Effect, Explanation, TextOf, TreePath, WhyNot
@@ -13,8 +15,9 @@ _STYLE = """<style>
 .bonsai-why h3{margin:1rem 0 .3rem;font-size:1.1em}
 .bonsai-why h4{margin:.8rem 0 .2rem;font-size:1em}
 .bonsai-why table{border-collapse:collapse}
-.bonsai-why td,.bonsai-why th{padding:.1rem .6rem .1rem 0;text-align:left;vertical-align:baseline}
-.bonsai-why td.n{text-align:right;font-variant-numeric:tabular-nums}
+.bonsai-why td,.bonsai-why th{padding:.1rem .6rem .1rem 0;text-align:left;vertical-align:baseline;
+overflow-wrap:break-word}
+.bonsai-why td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .bonsai-why .up{color:rgb(var(--up))}.bonsai-why .down{color:rgb(var(--down))}
 .bonsai-why mark{border-radius:.15em;background:none}
 .bonsai-why mark.up,.bonsai-why mark.down{color:inherit}
@@ -26,20 +29,32 @@ _STYLE = """<style>
 padding-left:.7rem;margin:.4rem 0}
 .bonsai-why .bar{display:inline-block;height:.7em;background:currentColor;opacity:.7}
 .bonsai-why small{opacity:.75}
+.bonsai-why .wide{overflow-x:auto}
+.bonsai-why summary{cursor:pointer;margin:.6rem 0}
+@media (max-width:40rem){.bonsai-why td,.bonsai-why th{padding-right:.4rem;font-size:.9em}}
 </style>"""
+
+_PAGE = """
+body{margin:0 auto;max-width:60rem;padding:1rem;font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.3rem;margin:0}hr{border:none;border-top:1px solid #8886;margin:1.5rem 0}
+dt{font-weight:600}dd{margin:0 0 .3rem 1rem}
+"""
 
 _ROWS = 20  # of a table of effects
 _FAINT = 0.05  # effects below this part of the largest are not highlighted
 
 
-def page(title: str, fragments: Sequence[str]) -> str:
-    """A whole document."""
+def page(title: str, fragments: Sequence[str], about: Mapping[str, str]) -> str:
+    """A whole document, which says when it was made, by what and of what."""
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"
+    facts = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in {**about, "Made": made}.items()
+    )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"></head><body>\n'
-        + "\n<hr>\n".join(fragments)
-        + "\n</body></html>\n"
+        f'<meta name="color-scheme" content="light dark"><style>{_PAGE}</style></head><body>\n'
+        f"<h1>{escape(title)}</h1>\n" + "\n<hr>\n".join(fragments) + f"\n<hr><dl>{facts}</dl></body></html>\n"
     )
 
 
@@ -51,10 +66,11 @@ def explanation(e: Explanation) -> str:
         *(f"<p>{escape(note)}</p>" for note in e.notes),
         *(_text(text, strongest(e.texts)) for text in e.texts if text.text),
         effects(e.effects),
+        "<details><summary>How the score is computed</summary>",
         *map(_path, e.paths),
-        "<h4>From margins to the score</h4><table>",
+        "<h4>From margins to the score</h4><div class='wide'><table>",
         *(f"<tr><td>{escape(s.text)}</td><td class='n'>{value(s.value)}</td></tr>" for s in e.steps),
-        "</table></section>",
+        "</table></div></details></section>",
     ]
     return "\n".join(parts)
 
@@ -68,8 +84,8 @@ def why_not(w: WhyNot) -> str:
     for ahead in w.ahead:
         parts.append(
             f"<h4>Ahead: {escape(ahead.name)} <small>rank {ahead.rank}, score {ahead.score:.4g}</small></h4>"
-            f"<table><tr><th>feature</th><th>{escape(ahead.name)}</th><th>{escape(w.name)}</th>"
-            "<th>difference</th></tr>"
+            f"<div class='wide'><table><tr><th>feature</th><th>{escape(ahead.name)}</th>"
+            f"<th>{escape(w.name)}</th><th>difference</th></tr>"
         )
         for line in lines_of(ahead.differences)[: _ROWS // 2]:
             side = "down" if line.other > line.effect else "up"
@@ -78,7 +94,7 @@ def why_not(w: WhyNot) -> str:
                 f"<td class='n'>{number(line.other)}</td><td class='n'>{number(line.effect)}</td>"
                 f"<td class='n {side}'>{number(line.other - line.effect)}</td></tr>"
             )
-        parts.append("</table>" if ahead.differences else f"</table><p>{NO_DIFFERENCE}</p>")
+        parts.append("</table></div>" if ahead.differences else f"</table></div><p>{NO_DIFFERENCE}</p>")
     if w.explanation is not None:
         parts += map(_path, w.explanation.paths)
     return "\n".join([*parts, "</section>"])
@@ -92,14 +108,14 @@ def effects(all_of_them: Sequence[Effect]) -> str:
     rows = [
         f"<tr><td class='n {_side(line.effect)}'>{number(line.effect)}</td>"
         f"<td class='n'>{line.share:.0%}</td><td class='{_side(line.effect)}'>"
-        f"<span class='bar' style='width:{7 * abs(line.effect) / largest:.2f}em'></span></td>"
+        f"<span class='bar' style='width:{4 * abs(line.effect) / largest:.2f}em'></span></td>"
         f"<td>{escape(line.name)}</td><td><small>{escape(line.kind)}</small></td>"
         f"<td><small>{escape(line.where)}</small></td></tr>"
         for line in lines[:_ROWS]
     ]
-    head = "<tr><th>effect</th><th>share</th><th></th><th>feature</th><th>kind</th><th>field</th></tr>"
+    head = "<tr><th>effect</th><th>share</th><th>size</th><th>feature</th><th>kind</th><th>field</th></tr>"
     more = f"<p><small>and {len(lines) - _ROWS:,} more</small></p>" if len(lines) > _ROWS else ""
-    return f"<table>{head}{''.join(rows)}</table>{more}"
+    return f"<div class='wide'><table>{head}{''.join(rows)}</table></div>{more}"
 
 
 def _side(effect: float) -> str:
@@ -140,8 +156,7 @@ def _path(path: TreePath) -> str:
         )
     left = "" if path.counts else " (not counted)"
     return (
-        f"<h4>Tree {path.tree + 1} <small>score of the path {path.score:.3g}{left}</small></h4><table>"
-        "<tr><th>to</th><th>integer margin</th><th>margin</th><th>score</th><th>most</th></tr>"
-        + "".join(rows)
-        + "</table>"
+        f"<h4>Tree {path.tree + 1} <small>score of the path {path.score:.3g}{left}</small></h4>"
+        "<div class='wide'><table><tr><th>to</th><th>integer margin</th><th>margin</th><th>score</th>"
+        "<th>most</th></tr>" + "".join(rows) + "</table></div>"
     )

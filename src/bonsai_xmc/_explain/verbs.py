@@ -32,7 +32,6 @@ def explain(model: "LabelRanker", x: Any, label: Any) -> Any:
 def why_not(model: "LabelRanker", x: Any, label: Any, n_ahead: int) -> WhyNot:
     if not isinstance(n_ahead, int | np.integer) or isinstance(n_ahead, bool) or n_ahead < 0:
         raise ValueError(f"n_ahead is {n_ahead!r}, but must be an integer of at least 0")
-    _ = model._require_fitted().linear  # other kinds have no weights to compare
     row = explained_row(model, x)
     return _why_not(row, label_id(row.fitted, label), int(n_ahead))
 

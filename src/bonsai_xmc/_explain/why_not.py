@@ -12,7 +12,11 @@ from bonsai_xmc._model.thresholds import resolve
 
 
 def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
-    """For a label by its place in `classes_`, and the n best labels that are ahead of it."""
+    """For a label by its place in `classes_`, and the n best labels that are ahead of it.
+
+    Raises ValueError for other kinds of models than that of `Bonsai`, which have no weights to compare.
+    """
+    _ = row.fitted.linear
     fitted, name = row.fitted, label_name(row.fitted, label)
     key = fitted.classes[label] if fitted.labels.named else int(fitted.classes[label])
     ids, scores = (part[0] for part in row.model.top_k(row.X, fitted.n_labels, exact=True))

@@ -64,7 +64,7 @@ def _explain(served: Served, text: Any, label: str, n: int, refused: bool) -> Ex
         raise Problem(404, str(error)[:500]) from None
     try:
         explanation = None if refused else row.explain(number)
-        found = why_not(row, number, 3) if refused and row.fitted.linear else None
+        found = why_not(row, number, 3) if refused else None
     except NoClassifier as error:
         raise Problem(404, str(error)[:500]) from None
     except (ValueError, NotImplementedError) as error:  # what this kind of model cannot explain

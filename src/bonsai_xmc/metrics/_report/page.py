@@ -14,11 +14,14 @@ _METRICS = {
     "P": "precision: share of the first k labels that are right",
     "R": "recall: share of a row's true labels that are among its first k",
     "nDCG": "the same with more weight on the first ranks, 100 for a ranking without fault",
+    "RP": "R-precision: hits among the first k, divided by the most that there can be, k or the true labels",
     "F1": "harmonic mean of precision and recall of each row, as in Annif",
     "PSP": "precision with more weight on rare labels (propensity-scored), divided by the best possible",
     "PSnDCG": "nDCG with more weight on rare labels, divided by the best possible",
-    "C": "coverage: distinct labels among all first k, divided by those of the best ranking; wrong ones "
-    "count, so that it may exceed 100",
+}
+_COVERAGE = {
+    "C": "coverage: distinct labels among all first k, wrong ones too, for each one of the best ranking",
+    "CC": "correct coverage: share of the distinct true labels that some row has rightly among its first k",
 }
 _LONGEST = 400  # characters of a text that are shown
 
@@ -47,7 +50,8 @@ def render(report: "Report") -> str:
         ("calibration", "Calibration", _calibration(report)),
         ("missed", "Labels that cost most of R@5", _costs(report, report.missed, missed=True)),
         ("wrong", "Labels that cost most of P@5", _costs(report, report.wrong, missed=False)),
-        ("reading", "How to read this", _reading()),
+        ("reading", "How to read this", _reading(report)),
+        ("about", "About this report", _facts(report.about)),
     ]
     sections = [(anchor, name, body) for anchor, name, body in sections if body]
     links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for anchor, name, _ in sections)
@@ -66,7 +70,7 @@ def render(report: "Report") -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{escape(report.title)}</title><style>{style}</style></head><body>"
-        f"<header><h1>{escape(report.title)}</h1>{_summary(report)}"
+        f"<header><h1>{escape(report.title)}</h1>{_summary(report)}{_notes(report.notes)}"
         f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>{bodies}</main></body></html>\n'
     )
 
@@ -98,16 +102,31 @@ def _legend(models: Sequence[str]) -> str:
     return f"Models: {first} (first), {second} (second)"
 
 
-def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], text: Sequence[int] = ()) -> str:
-    """Cells of strings are escaped; a cell that is `Html` is not. Columns in `text` are left-aligned."""
+def _of_each(text: str, models: Sequence[str]) -> list[str]:
+    """A heading for each model."""
+    return [text] if len(models) == 1 else [f"{text} ({model})" for model in models]
+
+
+def _table(
+    caption: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    text: Sequence[int] = (),
+    below: Sequence[str] = (),
+) -> str:
+    """Cells of strings are escaped; a cell that is `Html` is not. Columns in `text` are left-aligned.
+
+    `below` has HTML to show below each row, over all columns.
+    """
     columns = "".join(
         f'<th scope="col"{_aligned(i in (0, *text))}>{escape(name)}</th>' for i, name in enumerate(head)
     )
     body = "".join(
         f'<tr><th scope="row">{_cell(row[0])}</th>'
-        + "".join(f"<td{_aligned(i in text)}>{_cell(cell)}</td>" for i, cell in enumerate(row[1:], 1))
+        + "".join(f"<td{_aligned(n in text)}>{_cell(cell)}</td>" for n, cell in enumerate(row[1:], 1))
         + "</tr>"
-        for row in rows
+        + (f'<tr class="below"><td colspan="{len(head)}"><div>{below[i]}</div></td></tr>' if below else "")
+        for i, row in enumerate(rows)
     )
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
@@ -127,20 +146,50 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, Html) else escape(str(value))
 
 
+def _notes(notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<ul class="notes" aria-label="Warnings">{items}</ul>' if notes else ""
+
+
+def _facts(about: Mapping[str, str]) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in about.items())
+    return f"<dl>{items}</dl>"
+
+
+def _shown(report: "Report", known: Mapping[str, str]) -> list[str]:
+    """The metrics of these that the report has."""
+    return [metric for metric in known if f"{metric}@1" in next(iter(report.curves.values()))]
+
+
 def _metrics(report: "Report") -> str:
-    pages = []
-    names = [m for m in _METRICS if f"{m}@1" in next(iter(report.curves.values()))]
+    names = _shown(report, _METRICS)
     ks = list(range(1, report.depth + 1))
-    for metric in names:
-        series = {model: [found[f"{metric}@{k}"] for k in ks] for model, found in report.curves.items()}
-        pages.append(charts.lines(f"{metric}@k", ks, series, "k"))
-    head = ["", *(f"@{k}" for k in report.cutoffs)]
+    pages = [
+        charts.lines(
+            f"{metric}@k",
+            ks,
+            {model: [found[f"{metric}@{k}"] for k in ks] for model, found in report.curves.items()},
+            "k",
+        )
+        for metric in names
+    ]
+    head = ["metric", *(f"@{k}" for k in report.cutoffs)]
     tables = []
     for model, found in report.results.items():
+        who = "" if len(report.results) == 1 else f"{model}, "
         rows = [[metric, *(f"{found[f'{metric}@{k}']:.2f}" for k in report.cutoffs)] for metric in names]
-        caption = "In percent" if len(report.results) == 1 else f"{model}, in percent"
-        tables.append(_table(caption, head, rows))
-    return f'<div class="charts">{"".join(tables)}</div><div class="charts">{"".join(pages)}</div>'
+        tables.append(_table(_capital(f"{who}in percent"), head, rows))
+        rows = [
+            [metric, *(f"{found[f'{metric}@{k}'] / 100:.3f}" for k in report.cutoffs)]
+            for metric in _shown(report, _COVERAGE)
+        ]
+        if rows:
+            tables.append(_table(_capital(f"{who}distinct labels"), head, rows))
+    return f'<div class="charts">{"".join(tables)}</div><div class="grid">{"".join(pages)}</div>'
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:] if text.startswith(("in ", "distinct ")) else text
 
 
 def _differences(report: "Report") -> str:
@@ -151,14 +200,13 @@ def _differences(report: "Report") -> str:
     chart = charts.intervals("Second model minus first, percentage points", rows, "better: to the right")
     table = _table(
         f"{second} minus {first}: 95 % intervals of a paired bootstrap over rows",
-        ["", "first", "second", "difference", "interval", "clear"],
+        ["metric", "first", "second", "difference", "clear"],
         (
             [
                 name,
                 f"{report.results[first][name]:.2f}",
                 f"{report.results[second][name]:.2f}",
-                _signed(value),
-                _interval(low, high),
+                _difference(value, low, high),
                 "yes" if low > 0 or high < 0 else "no",
             ]
             for name, value, low, high in rows
@@ -171,8 +219,8 @@ def _differences(report: "Report") -> str:
     return f'{note}<div class="charts">{chart}{table}</div>'
 
 
-def _interval(low: float, high: float) -> str:
-    return f"{_signed(low)} to {_signed(high)}"
+def _difference(value: float, low: float, high: float) -> "Html":
+    return Html(f"{_signed(value)}<br>{_soft(f'{_signed(low)} to {_signed(high)}')}")
 
 
 def _signed(value: float) -> str:
@@ -190,7 +238,7 @@ def _frequency(report: "Report") -> str:
     )
     table = _table(
         "True labels by their number of training rows",
-        ["training rows", "labels", "occurrences", *(f"found at 5, % ({model})" for model in models)],
+        ["training rows", "labels", "occurrences", *_of_each("found at 5, %", models)],
         (
             [
                 part.name,
@@ -214,10 +262,7 @@ def _field(report: "Report", name: str, found: Mapping[str, Any]) -> str:
             who = [model] if len(models) == 2 else []
             rows.append([value or "(empty)", f"{part['rows']:,}", *who, *figures])
         if "differences" in part:
-            cells = [
-                Html(f"{_signed(d.value)}<br>{_soft(_interval(d.low, d.high))}")
-                for d in (part["differences"][key] for key in keys)
-            ]
+            cells = [_difference(d.value, d.low, d.high) for d in map(part["differences"].get, keys)]
             rows.append([value or "(empty)", f"{part['rows']:,}", "difference", *cells])
     who = ["model"] if len(models) == 2 else []
     return _table(f"Rows by {name}, in percent", [name, "rows", *who, *keys], rows, text=(2,) if who else ())
@@ -257,18 +302,19 @@ def _costs(report: "Report", costs: Sequence[Any], *, missed: bool) -> str:
         f"<p>What a label takes away from {'R@5' if missed else 'P@5'}, in percentage points, by being {what}"
         f"{', ordered by the first model' if len(models) == 2 else ''}.</p>"
     )
-    head = ["label", *(f"points ({m})" for m in models), "true rows" if missed else "rows that have it"]
-    head += [f"{'missed' if missed else 'wrong'} ({m})" for m in models]
-    head += ["training rows"] * (report.label_counts is not None) + ["examples"]
-    rows = []
+    head = ["label", *_of_each("points", models), "true rows" if missed else "rows that have it"]
+    head += _of_each("missed" if missed else "wrong", models)
+    head += ["training rows"] * (report.label_counts is not None)
+    rows, below = [], []
     for cost in costs:
         row: list[Any] = [_label(report, cost.label), *(f"{cost.points[m]:.3f}" for m in models)]
         row += [f"{cost.rows:,}", *(f"{cost.wrong[m]:,}" for m in models)]
         if report.label_counts is not None:
             row.append(f"{report.label_counts[cost.label]:,}")
-        rows.append([*row, _examples(report, cost.examples, cost.label)])
+        rows.append(row)
+        below.append(_examples(report, cost.examples, cost.label))
     caption = f"{'Missed' if missed else 'Wrong'} labels, and what they cost"
-    return note + _table(caption, head, rows, text=(len(head) - 1,))
+    return note + _table(caption, head, rows, below=below)
 
 
 def _soft(text: str) -> str:
@@ -301,6 +347,7 @@ def _examples(report: "Report", rows: Sequence[int], label: int) -> Html:
     return Html("".join(parts))
 
 
-def _reading() -> str:
-    items = "".join(f"<dt>{name}@k</dt><dd>{escape(text)}</dd>" for name, text in _METRICS.items())
+def _reading(report: "Report") -> str:
+    known = _METRICS | _COVERAGE
+    items = "".join(f"<dt>{name}@k</dt><dd>{escape(known[name])}</dd>" for name in _shown(report, known))
     return f"<p>Means over rows, in percent.</p><dl>{items}</dl>"

@@ -1,6 +1,8 @@
 """`Report`: an evaluation as numbers, and as a page of its own."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import scipy.sparse as sp
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import figures
+from bonsai_xmc.metrics._definitions import COVERAGE, figures
 from bonsai_xmc.metrics._ranking import Ranking, Truth, check_ids
 from bonsai_xmc.metrics._reliability import Reliability, reliability
 
@@ -47,6 +49,12 @@ class Report:
     dataset : str, optional
     title : str
         Heading of the page.
+    coverage : bool, default=False
+        Also C@k and CC@k: how many distinct labels the rankings have.
+    about : dict of str to str, optional
+        Facts that the page shows beside its date and the version of this package: data, parameters.
+    notes : sequence of str, optional
+        Warnings that the page shows above its figures.
     random_state : int, default=0
         Seed of the bootstrap, by which two models are compared.
 
@@ -74,7 +82,7 @@ class Report:
     >>> model = Bonsai(threshold=0.5).fit(data.X_train, data.Y_train)
     >>> report = metrics.Report(data.Y_test, {"default": model.top_k(data.X_test, 10)}, data.Y_train)
     >>> sorted(report.results["default"])[:3]
-    ['C@1', 'C@10', 'C@3']
+    ['F1@1', 'F1@10', 'F1@3']
     >>> report.save(pathlib.Path(tempfile.mkdtemp(), "report.html"))
     """
 
@@ -93,11 +101,16 @@ class Report:
         B: float = 1.5,
         dataset: str | None = None,
         title: str = "Evaluation",
+        coverage: bool = False,
+        about: Mapping[str, str] | None = None,
+        notes: Sequence[str] = (),
         random_state: int = 0,
     ) -> None:
         if not 1 <= len(predictions) <= 2:
             raise ValueError(f"a report is about one model or two, got predictions of {len(predictions)}")
-        self.title = title
+        self.title, self.notes = title, tuple(notes)
+        made = {"Made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"}
+        self.about = made | dict(about or {})
         truth, self.left_out = _truth(Y_true, classes)
         self.n_rows, self.n_labels = truth.shape
         self.n_true = int(truth.nnz)
@@ -115,7 +128,15 @@ class Report:
             name: true_labels.rank(check_ids(ids, self.n_labels, self.depth))
             for name, (ids, _) in ranked.items()
         }
-        self.curves = {name: figures(found, range(1, self.depth + 1)) for name, found in rankings.items()}
+        left_out = () if coverage else tuple(f"{metric}@" for metric in COVERAGE)
+        self.curves = {
+            name: {
+                key: value
+                for key, value in figures(found, range(1, self.depth + 1)).items()
+                if not key.startswith(left_out)
+            }
+            for name, found in rankings.items()
+        }
         self.results = {
             name: {key: value for key, value in curve.items() if int(key.partition("@")[2]) in self.cutoffs}
             for name, curve in self.curves.items()
