@@ -289,7 +289,7 @@ def test_evaluation_of_a_model_is_that_of_python(bonsai, data, folder):
     result = json.loads(bonsai("evaluate", "model.bonsai", "test.txt", "--by-frequency", "--json"))
     assert result == pytest.approx(expected, abs=1e-9)
     assert (
-        bonsai("evaluate", "model.bonsai", "test.txt", "--by-frequency")
+        bonsai("evaluate", "model.bonsai", "test.txt", "--by-frequency", "--coverage")
         == metrics.format_table(expected) + "\n"
     )
     pair = bonsai("evaluate", "model.bonsai", "tst_X_Xf.txt.gz", "tst_X_Y.txt", "--by-frequency", "--json")
