@@ -24,6 +24,7 @@ from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._base.params import PRESETS
 from bonsai_xmc._cli import parser
 from bonsai_xmc._modelfile import container
+from bonsai_xmc.systems.leml import LEML
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -200,7 +201,7 @@ def command_parsers():
 
 #: Words of our own, or of earlier versions, for which the field has others.
 STRANGE = re.compile(
-    r"\b(whole numbers?|rankers?|rare_power|path_power|max_leaf\b(?!_)|preset\(.best.\)|falling|wrong rows?"
+    r"\b(whole numbers?|rare_power|path_power|max_leaf\b(?!_)|preset\(.best.\)|falling|wrong rows?"
     r"|looks? at all|a row takes|rows a second|overfull|of that day|minutes earlier|hours? earlier)\b"
 )
 
@@ -276,7 +277,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     X, names = named
     table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])
     found = set()
-    for kind in ({"classifiers": "leaf"}, {}, {"search": "index"}, {"search": "beam"}):
+    for kind in ({"classifiers": "leaf"}, {}, {"search": "index"}):
         for rows, labels in ((X, names), (table, [[10 + len(name)] for (name,) in names])):
             if kind and rows is table:
                 continue
@@ -296,12 +297,15 @@ def test_the_model_file_is_documented(named, tmp_path):
     wide = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], 2**23))
     Bonsai(classifiers="one_vs_rest", search="index", threshold=0.5).fit(wide, names).save(tmp_path / "m")
     found |= keys_of(tmp_path / "m")
+    LEML(threshold=0.5).fit(X, names).name_labels({names[0][0]: "A title"}).save(tmp_path / "m")
+    found |= {key for key in keys_of(tmp_path / "m") if not key.startswith(("ranker.", "crc32.ranker."))}
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## Read a file")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
     sections = {"trees", "trees_residual", "one_vs_rest", "labels", "merged", "features", "index"}
     sections |= {"rows", "labels.texts"}  # the latter is reserved
+    found.add("labels.thresholds")  # of models of more rows, if they help there
     others = {"crc32.NAME", "format", "format_version", "requires", "crc32.header"}
     assert {name for names in listed for name in names} - sections - others == found
 

@@ -453,7 +453,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Y : as in `fit`
             Lists may hold new labels. A matrix has a column for each label, or, if the model was trained on
             one, for new ones, too.
-        sample_weight, checkpoint, runner, max_memory, progress
+        sample_weight, checkpoint, runner, progress
+            As in `fit`.
+        max_memory : "auto", None, int or str, default="auto"
             As in `fit`.
 
         Examples
