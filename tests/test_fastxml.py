@@ -118,6 +118,11 @@ def test_l1_logistic_reaches_the_objective_of_the_reference(seed, C, negative):
     assert objective == pytest.approx(best, rel=1e-5)
 
 
+def test_l1_logistic_ends_where_nothing_is_left_to_gain():
+    *_, n_iter = l1_logistic(np.full((101, 3), 0.01), [1] * 60 + [-1] * 41, max_iter=50)
+    assert n_iter <= 1
+
+
 def test_l1_logistic_of_loose_tolerance_is_near_the_best_objective():
     X, Y = clustered(n=400)
     s = np.where(Y.toarray()[:, 0] > 0, 1, -1)

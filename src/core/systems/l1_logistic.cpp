@@ -213,7 +213,8 @@ void L1Logistic::solve(const SignedColumns& x, std::span<const int8_t> sign, std
                        const L1Params& params, Rng rng, const Control& control) {
     constexpr int kStepsOfSet = 3;
     constexpr double kPartOfSet = 0.3;  // the working set is solved until this part of its violation is left
-    constexpr double kPartOfModel = 0.1;
+    constexpr double kPartOfModel = 0.3;
+    constexpr double kRounding = 3e-7;  // of gradients, as a part of all costs
     x_ = &x;
     sign_ = sign;
     cost_ = cost;
@@ -235,8 +236,11 @@ void L1Logistic::solve(const SignedColumns& x, std::span<const int8_t> sign, std
     double target = 0;
     for (bool first = true; n_iter_ < params.max_iter; first = false) {
         const double all = look_at_all();
-        if (first) target = params.tol * all * fewer / static_cast<double>(std::max<size_t>(1, sign.size()));
-        if (all <= target || all == 0) break;
+        if (first)
+            target =
+                std::max(kRounding * (up + down),
+                         params.tol * all * fewer / static_cast<double>(std::max<size_t>(1, sign.size())));
+        if (all <= target) break;
         bool moved = false;
         double left = all;
         for (int k = 0; k < kStepsOfSet && n_iter_ < params.max_iter; ++k, ++n_iter_) {
