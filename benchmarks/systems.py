@@ -5,12 +5,16 @@
     python -m benchmarks.systems cost --systems leml sleec robustxml --data eurlex57k
     python -m benchmarks.systems tail --data eurlex57k
     python -m benchmarks.systems neighbors --data delicious bibtex
+    python -m benchmarks.systems forests --data delicious
+    python -m benchmarks.systems nodes --data eurlex57k
 
 `accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
 all rows, as many as there are seeds; both with published settings where there are any. `cost` is CPU time of
 training and peak memory, each system in a process of its own. `tail` compares LEML with RobustXML at several
-ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`. Needs
-the data sets (see BONSAI_DATA in CONTRIBUTING.md).
+ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`.
+`forests` varies the number of FastXML's trees, and blends FastXML into `Bonsai`. `nodes` compares the L1
+logistic regression of FastXML's nodes with scikit-learn's LIBLINEAR. Needs the data sets (see BONSAI_DATA in
+CONTRIBUTING.md).
 """
 
 import argparse
@@ -18,15 +22,17 @@ import resource
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from reproduce.published import REPOSITORY, SETTINGS
+from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from benchmarks._sets import Matrices, load
-from bonsai_xmc import Bonsai, metrics
+from bonsai_xmc import Bonsai, _core, _core_testing, metrics
 from bonsai_xmc.systems import SYSTEMS, system
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -143,6 +149,77 @@ def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
                 show(f"  Bonsai + {weight} {title}", figures(blend, matrices))
 
 
+def forests(systems: list[str], data: list[str], seeds: int) -> None:
+    """FastXML with fewer trees, and blended into `Bonsai`."""
+    for name in data:
+        matrices = X, Y, X_test, _ = load(name)
+        depth = min(100, Y.shape[1])
+        show(f"{name}: {' '.join(MEASURES)}", [])
+        for n_trees in (10, 20, 50):
+            fast = make("fastxml", name, n_trees=n_trees).fit(X, Y)
+            show(f"  FastXML, {n_trees} trees", figures(fast.top_k(X_test, 5)[0], matrices))
+        own = scores_of(Bonsai(threshold=0.5).fit(X, Y), X_test, depth)
+        votes = scores_of(fast, X_test, depth)
+        show("  Bonsai", figures(own, matrices))
+        for weight in (0.1, 0.3, 0.5, 0.7, 0.9):
+            blend = sp.csr_array((1 - weight) * own + weight * votes)
+            show(f"  Bonsai + {weight} FastXML", figures(blend, matrices))
+
+
+def nodes(systems: list[str], data: list[str], seeds: int) -> None:
+    """Logistic regression with an L1 penalty, as in a node: LIBLINEAR, and ours at its objective.
+
+    Both in CPU time from the rows of a node to its weights, the least of three runs; ours with the loosest
+    tolerance that gives an objective as low. The rows are a random part of all, as many as nodes have.
+    """
+    for name in data:
+        X, Y = load(name)[:2]
+        X.sort_indices()
+        Y.sort_indices()
+        order = np.random.default_rng(0)
+        for n_rows in (X.shape[0], X.shape[0] // 8, 1000, 300, 100, 30):
+            ratios, seconds = [], []
+            for _ in range(1 if n_rows > 10_000 else 5):
+                rows = np.sort(order.choice(X.shape[0], n_rows, replace=False))
+                ours, theirs = node_seconds(X[rows], Y[rows], order)
+                ratios.append(theirs / ours)
+                seconds.append((ours, theirs))
+            ours, theirs = 1e3 * np.median(seconds, axis=0)
+            print(
+                f"{name}, {n_rows} rows: LIBLINEAR {theirs:.2f} ms, ours {ours:.2f} ms, "
+                f"ratio {np.median(ratios):.1f}",
+                flush=True,
+            )
+
+
+def node_seconds(X: sp.csr_array, Y: sp.csr_array, order: np.random.Generator) -> tuple[float, float]:
+    """Return CPU seconds of our solver and of LIBLINEAR, for sides as FastXML finds them."""
+    rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data.astype(np.float32), X.shape[1])
+    labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), Y.shape[1])
+    dataset = _core.Dataset(rows, *labels, np.empty(0, np.float32), False)
+    start = order.choice(np.array([-1, 1], np.int8), X.shape[0])
+    sides = _core_testing.divide_by_ranking(dataset, None, start)
+    peer = LogisticRegression(penalty="l1", solver="liblinear", tol=0.01, max_iter=1000)
+    theirs, fitted = least_seconds(lambda: peer.fit(X, sides))
+    w, bias = fitted.coef_.ravel(), fitted.intercept_[0]
+    best = np.abs(w).sum() + abs(bias) + np.logaddexp(0, -sides * (X @ w + bias)).sum()
+    for tol in (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5):
+        ours, solved = least_seconds(partial(_core_testing.l1_logistic, dataset, sides, 1.0, tol, 1000))
+        if solved[2] <= best * (1 + 1e-6):
+            break
+    return ours, theirs
+
+
+def least_seconds(call: Any) -> tuple[float, Any]:
+    """Return the least CPU time of three runs, and the result."""
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        result = call()
+        times.append(time.process_time() - begun)
+    return min(times), result
+
+
 def scores_of(model: Any, X: sp.csr_array, k: int) -> sp.csr_array:
     """Return the scores of the k best labels as a matrix."""
     ids, scores = model.top_k(X, k)
@@ -165,7 +242,15 @@ def plain_vote(X: sp.csr_array, Y: sp.csr_array, X_test: sp.csr_array, n: int) -
     return sp.csr_array(sp.vstack(parts))
 
 
-COMPARISONS = {"accuracy": accuracy, "splits": splits, "cost": cost, "tail": tail, "neighbors": neighbors}
+COMPARISONS = {
+    "accuracy": accuracy,
+    "splits": splits,
+    "cost": cost,
+    "tail": tail,
+    "neighbors": neighbors,
+    "forests": forests,
+    "nodes": nodes,
+}
 
 
 def main() -> None:
