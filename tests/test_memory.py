@@ -11,10 +11,12 @@ import pytest
 import scipy.sparse as sp
 from benchmarks import memory
 
-from bonsai_xmc import Bonsai, TextBonsai
+from bonsai_xmc import Bonsai, TextBonsai, _core
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._selection.strategy import resolve
-from bonsai_xmc._training.memory import limit, phases, sizes
+from bonsai_xmc._training.memory import limit, sizes
+from bonsai_xmc._training.train import core_dataset
+from bonsai_xmc._training.work import Work
 
 linux = pytest.mark.skipif(not memory.Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 
@@ -63,7 +65,8 @@ def problem_of(data):
 def test_label_vectors_are_counted(generated):
     """A few labels are counted one by one: there, the sample is all of them."""
     X, Y = generated.X_train, generated.Y_train
-    found = sizes.count(problem_of(generated))
+    problem = problem_of(generated)
+    found = core_dataset(problem, resolve(Bonsai().get_params(deep=False), problem.facts)).sizes()
     vectors = (Y.T @ abs(X)).tocsr()
     together = (Y.T @ Y).tocsr()
     assert found.input_entries == pytest.approx(vectors.nnz, rel=0.1)
@@ -97,13 +100,26 @@ def test_texts_are_estimated_with_the_features_that_are_selected():
         model.set_params(fields="auto").memory_estimate(texts, labels)
 
 
-def test_bounds_are_above_what_is_counted(generated):
-    found, most = (count(problem_of(generated)) for count in (sizes.count, sizes.count_at_most))
-    for name in ("n_used_features", "input_entries", "output_entries"):
-        assert getattr(most, name) >= getattr(found, name), name
-    assert most.n_singletons <= found.n_singletons  # they are eliminated
-    for name in ("n_rows", "n_features", "n_entries", "dense", "n_labels", "n_present", "n_pairs"):
-        assert getattr(most, name) == getattr(found, name), name
+def test_models_are_bounded_by_what_is_counted(generated):
+    problem = problem_of(generated)
+    for options in ({"classifiers": "leaf"}, {"classifiers": "blend"}, {"search": "index"}):
+        strategy = resolve(Bonsai(**options).get_params(deep=False), problem.facts)
+        most, found = sizes.count(problem, strategy), sizes.measure(problem, strategy, Work(1))
+        assert 0 < found.model_bytes <= most.model_bytes
+
+
+def test_similar_rows_by_hand():
+    X = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [3, 0, 0]], np.float32)
+    for x in (sp.csr_array(X), X):
+        data = _core.Dataset(
+            training_rows(x, "Bonsai")[0].to_core() if sp.issparse(x) else x,
+            np.array([0, 1, 1, 1, 1, 1], np.int64), np.zeros(1, np.int32), 1, np.empty(0, np.float32), False,
+        )  # fmt: skip
+        assert data.rows_of(0).tolist() == [0]
+        assert data.similar_rows(0, 3).tolist() == [4, 0, 2]
+        assert data.similar_rows(0, 9).tolist() == [4, 0, 2, 1, 3]
+        with pytest.raises(IndexError, match="no such label"):
+            data.rows_of(1)
 
 
 def test_more_threads_need_more(generated):
@@ -121,7 +137,6 @@ def test_the_phases_are_those_of_fit(generated):
         model = Bonsai(n_jobs=1, **options)
         estimated = set(model.memory_estimate(X, Y)["phases"]) - {"reading"}
         assert estimated <= set(model.fit(X, Y).timings_)
-    assert callable(phases.trees)
 
 
 # --- limits ---
@@ -187,11 +202,11 @@ def test_less_than_the_least_is_refused(generated):
 def test_what_would_fit_is_named(generated):
     problem = problem_of(generated)
     strategy = resolve(Bonsai(classifiers="leaf", n_trees=9).get_params(deep=False), problem.facts)
-    found = sizes.at_most(sizes.count(problem), strategy)
+    found = sizes.count(problem, strategy)
     options = {"tunes": False, "threshold": False}
-    held = phases.rows_and_labels(found)
+    held = found.rows_and_labels
     by_one = replace(found, tree_bytes=found.tree_bytes / 9), replace(strategy, n_trees=1)
-    one = limit.by_phase(*by_one, 1, tunes=False, threshold=False)
+    one = limit.by_phase(*by_one, 1, **options)
     with pytest.raises(MemoryError, match="would fit: n_trees=1"):
         limit.plan(found, strategy, 4, limit.Room(1.05 * (max(one.values()) - held)), **options)
     assert limit.plan(found, strategy, 4, limit.Room(10**12), **options) == limit.Plan()

@@ -5,7 +5,9 @@
 #include <nanobind/stl/unique_ptr.h>
 
 #include <memory>
+#include <stdexcept>
 
+#include "data/sizes.hpp"
 #include "python/bindings.hpp"
 
 namespace nb = nanobind;
@@ -26,16 +28,63 @@ nb::object arrays_of(nb::handle self) {
                           view_numpy<float>({rows.value, n}, self), rows.n_features);
 }
 
+uint32_t checked_label(const PyDataset& dataset, size_t label) {
+    if (label >= dataset.data().n_labels()) throw nb::index_error("no such label");
+    return static_cast<uint32_t>(label);
+}
+
 }  // namespace
 
 void bind_dataset(nb::module_& m) {
+    nb::class_<ProblemSizes>(m, "Sizes", "What the memory of training follows from: numbers of things.")
+        .def(nb::init<const ProblemSizes&>(), "other"_a)
+        .def_rw("n_rows", &ProblemSizes::n_rows)
+        .def_rw("n_features", &ProblemSizes::n_features)
+        .def_rw("n_entries", &ProblemSizes::n_entries)
+        .def_rw("n_used_features", &ProblemSizes::n_used_features)
+        .def_rw("n_singletons", &ProblemSizes::n_singletons)
+        .def_rw("dense", &ProblemSizes::dense)
+        .def_rw("n_labels", &ProblemSizes::n_labels)
+        .def_rw("n_pairs", &ProblemSizes::n_pairs)
+        .def_rw("n_present", &ProblemSizes::n_present)
+        .def_rw("input_entries", &ProblemSizes::input_entries)
+        .def_rw("output_entries", &ProblemSizes::output_entries)
+        .def_prop_ro("dataset_bytes", &ProblemSizes::dataset)
+        .def_prop_ro("sparse_bytes", &ProblemSizes::sparse_rows);
     nb::class_<PyDataset>(m, "Dataset")
         .def(nb::init<nb::handle, In<int64_t>, In<int32_t>, size_t, In<float>, bool>(), "x"_a,
              "label_ptr"_a.noconvert(), "labels"_a.noconvert(), "n_labels"_a, "weights"_a.noconvert(),
              "normalize"_a,
              "Rows and their labels, checked. x is (indptr, indices, values, n_columns) or a 2-D float32 "
              "array; "
-             "weights is empty or has one entry for each row.");
+             "weights is empty or has one entry for each row.")
+        .def(
+            "sizes",
+            [](const PyDataset& d) {
+                const nb::gil_scoped_release unlock;
+                return sizes_of(d.data());
+            },
+            "Counted; the entries of label vectors on a sample of the labels.")
+        .def(
+            "vector_entries",
+            [](const PyDataset& d, size_t label) {
+                return vector_entries(d.data(), checked_label(d, label));
+            },
+            "label"_a, "Entries of the input vector of a label.")
+        .def(
+            "rows_of",
+            [](const PyDataset& d, size_t label) {
+                const auto rows = d.data().rows_of(checked_label(d, label));
+                return to_numpy(std::vector<int64_t>(rows.begin(), rows.end()));
+            },
+            "label"_a, nb::sig("def rows_of(self, label: int) -> NDArray[numpy.int64]"))
+        .def(
+            "similar_rows",
+            [](const PyDataset& d, size_t label, size_t n) {
+                return to_numpy(similar_rows(d.data(), checked_label(d, label), n));
+            },
+            "label"_a, "n"_a, nb::sig("def similar_rows(self, label: int, n: int) -> NDArray[numpy.uint32]"),
+            "The n rows that are most similar to those of a label, best first.");
     nb::class_<LabelVectors>(m, "LabelVectors", "One row for each label: what labels are clustered by.")
         .def_static(
             "from_rows", [](nb::handle x) { return std::make_unique<LabelVectors>(x); }, "x"_a,

@@ -235,6 +235,15 @@ void bind_model(nb::module_& m) {
             "(ids int32, log scores float32) of the k best labels of each row; -1 and -inf where there are "
             "fewer.\n\nbeam_size 0 keeps all nodes. exact ranks all labels. With an index, n_probe blocks of "
             "128 classifiers are scored, 0 for all.")
+        .def_static(
+            "top_k_bytes",
+            [](const ProblemSizes& sizes, double n_rows, double n_nodes, double n_assumed, double n_choices,
+               double k, double batch_rows) {
+                return top_k_bytes(sizes, n_rows, {n_nodes, n_assumed, n_choices}, k, batch_rows);
+            },
+            "sizes"_a, "n_rows"_a, "n_nodes"_a, "n_assumed"_a, "n_choices"_a, "k"_a, "batch_rows"_a,
+            "What top_k takes for rows like those of a problem: each visits n_nodes at once (batches assume "
+            "n_assumed), and chooses among n_choices children.")
         .def(
             "restricted",
             [](const Model& model, In<uint8_t> allowed) {

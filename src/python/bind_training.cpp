@@ -223,14 +223,20 @@ AnyStage& not_used_up(const std::unique_ptr<AnyStage>& stage) {
     return *stage;
 }
 
+const Choices<Representation> kRepresentations = {
+    {"input", Representation::input}, {"output", Representation::output}, {"joint", Representation::joint}};
+
+// None for vectors of the caller's.
+std::optional<Representation> representation(const std::string& kind) {
+    if (kind == "custom") return {};
+    return choice<Representation>("kind", kind, kRepresentations);
+}
+
 class PyLabelVectorStage final : public PyStage {
   public:
     PyLabelVectorStage(const PyDataset& dataset, const std::string& kind)
-        : stage_(label_vector_stage(dataset.data(),
-                                    choice<Representation>("kind", kind,
-                                                           {{"input", Representation::input},
-                                                            {"output", Representation::output},
-                                                            {"joint", Representation::joint}}))) {}
+        : stage_(label_vector_stage(dataset.data(), choice<Representation>("kind", kind, kRepresentations))) {
+    }
     Stage& stage() override { return not_used_up(stage_); }
     std::unique_ptr<LabelVectors> finish(unsigned threads) {
         Rows rows;
@@ -444,7 +450,13 @@ void bind_training(nb::module_& m) {
     nb::class_<PyLabelVectorStage, PyStage>(m, "LabelVectorStage", "Label vectors, in blocks of labels.")
         .def(nb::init<const PyDataset&, const std::string&>(), "dataset"_a, "kind"_a, nb::keep_alive<1, 2>(),
              "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.")
-        .def("finish", &PyLabelVectorStage::finish, "threads"_a);
+        .def("finish", &PyLabelVectorStage::finish, "threads"_a)
+        .def_static(
+            "bytes",
+            [](const ProblemSizes& sizes, const std::string& kind, unsigned threads) {
+                return VectorSizes(sizes, representation(kind)).making_bytes(threads);
+            },
+            "sizes"_a, "kind"_a, "threads"_a, "What solving and finishing it takes. kind: or 'custom'.");
     nb::class_<PySplitStage, PyStage>(m, "SplitStage", "The nodes of one level of all trees.")
         .def_static("from_nodes", &split_stage, "ptr"_a.noconvert(), "labels"_a.noconvert(),
                     "keys"_a.noconvert(), "roots"_a, "params"_a, "From what `nodes` returned.")
@@ -453,7 +465,27 @@ void bind_training(nb::module_& m) {
                      "NDArray[numpy.uint64], bool]"),
              "(ptr, labels, keys, roots): read-only views.")
         .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a.none(),
-             "Label vectors, to solve units; or what returns them, called when the first unit is solved.");
+             "Label vectors, to solve units; or what returns them, called when the first unit is solved.")
+        .def_static(
+            "bytes",
+            [](const ProblemSizes& sizes, const std::string& kind, nb::dict params, unsigned n_trees,
+               unsigned threads) {
+                return split_bytes(sizes, {sizes, representation(kind)}, tree_params(params, 0), n_trees,
+                                   threads);
+            },
+            "sizes"_a, "kind"_a, "params"_a, "n_trees"_a, "threads"_a,
+            "What splitting all nodes takes, label vectors included.");
+    m.def(
+        "expected_tree",
+        [](double n_labels, nb::dict params) {
+            const ExpectedTree tree(n_labels, tree_params(params, 0));
+            return nb::make_tuple(to_numpy(std::vector(tree.n_nodes)), tree.leaf_size, tree.n_leaves);
+        },
+        "n_labels"_a, "params"_a,
+        nb::sig("def expected_tree(n_labels: float, params: dict) -> "
+                "tuple[NDArray[numpy.float64], float, float]"),
+        "(nodes of each level, labels of a leaf, leaves) of a tree before it is built, if clusters were "
+        "equal.");
     nb::class_<PyTreeBuilder>(m, "TreeBuilder", "Label trees, level by level.")
         .def(nb::init<In<uint32_t>, size_t, size_t, nb::dict, uint64_t>(), "labels"_a.noconvert(),
              "n_labels"_a, "n_trees"_a, "params"_a, "seed"_a, "labels: uint32, ascending, below n_labels.")
@@ -474,6 +506,21 @@ void bind_training(nb::module_& m) {
             "multiply C; empty: all 1. Labels of more than frequent_share of the rows learn their "
             "bias. Others go on from their classifier in `old`, trained on the first n_old_rows rows, "
             "if they have one.")
+        .def_static(
+            "bytes_of_trees",
+            [](const ProblemSizes& sizes, nb::dict tree, unsigned n_trees, nb::dict params, unsigned threads,
+               double model_bytes) {
+                return tree_classifier_bytes(sizes, tree_params(tree, 0), n_trees, linear_params(params),
+                                             threads, model_bytes);
+            },
+            "sizes"_a, "tree"_a, "n_trees"_a, "params"_a, "threads"_a, "model_bytes"_a,
+            "What the classifiers of such trees take, which have model_bytes when they are packed.")
+        .def_static(
+            "bytes_of_labels",
+            [](const ProblemSizes& sizes, nb::dict params, unsigned threads, double model_bytes) {
+                return one_vs_rest_bytes(sizes, linear_params(params), threads, model_bytes);
+            },
+            "sizes"_a, "params"_a, "threads"_a, "model_bytes"_a, "Likewise, of one for each label.")
         .def("finish", &PyClassifierStage::finish, "threads"_a,
              nb::sig("def finish(self, threads: int) -> tuple[Forest, dict[str, int]]"),
              "(Forest, report); the stage is used up.");

@@ -110,7 +110,7 @@ void test_ownership() {
     auto owner = std::make_shared<const OwnedForest>(make_forest(2));
     const std::weak_ptr<const OwnedForest> alive = owner;
     {
-        const Forest mapped(owner->arrays(), kFeatures, kLabels, false, owner);
+        const Forest mapped(owner->arrays(), kFeatures, kLabels, owner);
         owner.reset();
         mapped.verify();
         CHECK(!alive.expired());

@@ -170,14 +170,18 @@ def train_labels(
     dataset, costs = _dataset(problem, strategy, problem.labels.counts)
     some = np.ascontiguousarray(some, np.uint32)
     if at_nodes:
-        params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+        params = node_params(strategy)
         costs, frequent = costs[:0], 1.0
     else:
-        params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+        params = label_params(strategy)
         costs, frequent = costs[some] if len(costs) else costs, strategy.frequent_share
     stage = _core.ClassifierStage.of_labels(dataset.core, some, costs, frequent, params, 0)
     stage.solve(stage.missing(), work.threads)
     return stage.finish(work.threads)[0]
+
+
+def core_dataset(problem: Problem, strategy: Strategy) -> _core.Dataset:
+    return _dataset(problem, strategy, problem.labels.counts)[0].core
 
 
 def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
@@ -194,7 +198,7 @@ def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Datas
 def _tree_classifiers(
     dataset: Dataset, trees: _core.Trees, strategy: Strategy, seed: int, work: Work
 ) -> tuple[_core.Forest, Report]:
-    params = _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+    params = node_params(strategy)
     stage = _core.ClassifierStage.of_trees(dataset.core, trees, params, seed, work.threads)
     own = lambda: (dataset.arrays.n_labels, trees.arrays(), params, seed)
     recipe = lambda: Recipe(recipes.tree_classifiers, own(), dataset.arrays, recipes.dataset)
@@ -214,7 +218,7 @@ def one_vs_rest(
     n_old_rows: int = 0,
 ) -> tuple[_core.Forest, Report]:
     """Train the classifiers of labels against all rows; those in `old` go on from there."""
-    params = _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
+    params = label_params(strategy)
     costs = costs[labels] if len(costs) else costs
     own = (labels, costs, strategy.frequent_share, params, seed, old, n_old_rows)
     stage = _core.ClassifierStage.of_labels(dataset.core, *own)
@@ -262,17 +266,7 @@ def _trees(
     else:
         vectors = cache(lambda: _label_vectors(dataset, strategy.representation, work))
         basis = dataset.arrays, recipes.vectors, (strategy.representation,)
-    params = {
-        "branching_factor": strategy.branching_factor,
-        "kmeans_tol": strategy.kmeans_tol,
-        "kmeans_max_iter": strategy.kmeans_max_iter,
-        "plus_plus": strategy.kmeans_init == "k-means++",
-        "balanced": strategy.balanced,
-        "max_leaf_size": strategy.max_leaf_size,
-        "max_depth": strategy.max_depth or 0,
-        "split_oversized": strategy.split_oversized,
-        "bounded": strategy.bounded,
-    }
+    params = tree_params(strategy)
     n_trees = max(1, strategy.n_trees)
     builder = _core.TreeBuilder(present, labels.n_labels, n_trees, params, seed)
     while builder.is_open:
@@ -306,6 +300,30 @@ def _label_vectors(dataset: Dataset, kind: str, work: Work) -> _core.LabelVector
     # Solving them takes about as long as reading them would, and they are larger than X.
     work.solve("label vectors", stage, recipe, keep=False)
     return stage.finish(work.threads)
+
+
+def tree_params(strategy: Strategy) -> dict[str, Any]:
+    return {
+        "branching_factor": strategy.branching_factor,
+        "kmeans_tol": strategy.kmeans_tol,
+        "kmeans_max_iter": strategy.kmeans_max_iter,
+        "plus_plus": strategy.kmeans_init == "k-means++",
+        "balanced": strategy.balanced,
+        "max_leaf_size": strategy.max_leaf_size,
+        "max_depth": strategy.max_depth or 0,
+        "split_oversized": strategy.split_oversized,
+        "bounded": strategy.bounded,
+    }
+
+
+def node_params(strategy: Strategy) -> dict[str, Any]:
+    """Of the classifiers at tree nodes."""
+    return _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
+
+
+def label_params(strategy: Strategy) -> dict[str, Any]:
+    """Of one-vs-rest classifiers."""
+    return _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
 
 
 def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float) -> dict[str, Any]:

@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kLine = 64, kHugePage = size_t{2} << 20;
 // What is smaller, the heap handles well; what is larger should not be kept.
 constexpr size_t kSmallest = size_t{256} << 10, kLargest = size_t{16} << 20;
-constexpr size_t kMostKept = size_t{16} << 20;  // of a thread, in all
 
 // In front of a large array, in a line of its own.
 struct Header {

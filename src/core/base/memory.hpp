@@ -11,6 +11,9 @@
 
 namespace bonsai {
 
+// Bytes of freed arrays that a thread keeps for its next ones, at most.
+inline constexpr size_t kMostKept = size_t{16} << 20;
+
 // Large arrays that a thread has freed, and may soon need again. Pages from the system are cleared, and each
 // is a fault at its first touch; where many threads free and allocate at once, they wait for each other, too.
 class MemoryCache {

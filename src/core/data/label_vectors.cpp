@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kLabelsPerUnit = 64;
 constexpr size_t kRowsBetweenPolls = 1024;
+constexpr size_t kSlabEntries = size_t{1} << 18;  // 2 MB, a huge page
 
 // Sums sparse vectors. Columns are marked as bits, and 64 words of them as a bit each: going through the
 // marks in ascending order, and clearing, costs what adding cost, and a little for each 4,096 columns.
@@ -218,7 +219,7 @@ class SparseBlocks final : public Blocks {
 
   private:
     void keep(size_t unit, const Part& part, std::unique_ptr<Slab>& slab) {
-        constexpr size_t room = size_t{1} << 18;  // 2 MB, a huge page
+        constexpr size_t room = kSlabEntries;
         if (slab && slab->room - slab->size < part.index.size()) close(slab);
         if (!slab) slab = std::make_unique<Slab>(std::max(room, part.index.size()));
         slab->add(unit, part);
@@ -333,6 +334,37 @@ void make_unit_rows(Rows& rows) {
         float* v = dense ? rows.dense.data() + i * rows.n_features : rows.value.data() + rows.ptr[i];
         for (size_t e = 0; e < view.row_size(i); ++e) v[e] = static_cast<float>(v[e] / norm);
     }
+}
+
+VectorSizes::VectorSizes(const ProblemSizes& problem, std::optional<Representation> representation)
+    : problem_(problem),
+      with_input_(representation && *representation != Representation::output),
+      with_output_(representation && *representation != Representation::input),
+      n_entries_((with_input_ ? problem.input_entries : 0) + (with_output_ ? problem.output_entries : 0)),
+      n_columns_((with_input_ ? problem.n_features : 0) + (with_output_ ? problem.n_labels : 0)) {}
+
+double VectorSizes::bytes() const {
+    if (dense()) return 4 * problem_.n_labels * problem_.n_features;
+    return kEntryBytes * n_entries_ + 8 * problem_.n_labels;
+}
+
+// Each thread sums up one vector, or those of a unit if they are dense. Parts are freed while they are
+// joined.
+double VectorSizes::making_bytes(double threads) const {
+    const double of_thread =
+        dense() ? 4.0 * kLabelsPerUnit * n_columns_ : kEntryBytes * kSlabEntries + 4.2 * n_columns_;
+    return bytes() + threads * of_thread;
+}
+
+RowsSize VectorSizes::part(double share) const {
+    return {share * problem_.n_present, share * n_entries_, n_columns_, dense()};
+}
+
+double VectorSizes::used_columns(double share) const {
+    if (dense()) return problem_.n_features;
+    const double of_input = with_input_ ? problem_.distinct_features(share * problem_.input_entries) : 0;
+    const double of_output = with_output_ ? std::min(problem_.n_labels, share * problem_.output_entries) : 0;
+    return std::max(1.0, of_input + of_output);
 }
 
 }  // namespace bonsai

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/parallel.hpp"
 #include "base/stage.hpp"
 #include "data/dataset.hpp"
+#include "data/sizes.hpp"
+#include "data/slice.hpp"
 
 namespace bonsai {
 
@@ -23,6 +26,24 @@ class LabelVectorStage : public Stage {
     virtual Rows finish(Pool& pool) = 0;
 };
 std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation);
+
+// Label vectors before they are there; without a representation they are the caller's, and cost nothing.
+struct VectorSizes {
+    VectorSizes(const ProblemSizes& problem, std::optional<Representation> representation);
+
+    // Bytes of all of them, and while they are made.
+    double bytes() const;
+    double making_bytes(double threads) const;
+    // Those of a share of the labels that have rows; and the columns that they use.
+    RowsSize part(double share) const;
+    double used_columns(double share) const;
+    bool dense() const { return with_input_ && !with_output_ && problem_.dense; }
+
+  private:
+    const ProblemSizes& problem_;
+    bool with_input_, with_output_;
+    double n_entries_, n_columns_;
+};
 
 // Divides each row by its norm; zero rows stay.
 void make_unit_rows(Rows& rows);

@@ -271,4 +271,24 @@ RowsView SortedSlice::rows() const {
             .value = value_.data()};
 }
 
+double slice_bytes(const ProblemSizes& sizes, double share) {
+    if (sizes.dense) return 8 * share * sizes.n_rows + 4 * sizes.n_features;
+    return share * (sizes.sparse_rows() + 12 * sizes.n_rows) +
+           8 * std::min(sizes.n_used_features, share * sizes.n_entries);
+}
+
+double sorted_slice_bytes(const RowsSize& rows) {
+    return rows.dense ? 4 * rows.n_rows : kEntryBytes * rows.n_entries + 8 * rows.n_rows;
+}
+
+// Each thread has the frequencies of features, then a block of entries as columns, too.
+double sorting_bytes(const RowsSize& rows, double threads) {
+    const double made = sorted_slice_bytes(rows), block = double{kEntriesPerTask};
+    if (rows.dense) return made;
+    const double parts = std::min(threads, std::max(1.0, rows.n_entries / block));
+    const double of_block = std::min(std::max(block, rows.n_columns), rows.n_entries);
+    return 4 * rows.n_columns +
+           std::max(8 * parts * rows.n_columns, made + parts * (kEntryBytes * of_block + 8 * rows.n_columns));
+}
+
 }  // namespace bonsai

@@ -9,6 +9,7 @@
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
+#include "data/sizes.hpp"
 
 namespace bonsai {
 
@@ -73,6 +74,9 @@ class Slice {
     SingletonFeatures singletons_;
 };
 
+// Bytes of the slice of a share of all rows.
+double slice_bytes(const ProblemSizes& sizes, double share);
+
 // The rows `ids` of `source`, features renumbered likewise, each row sorted by these numbers: rows then read
 // a table of features nearly from front to back. Built by all threads.
 class SortedSlice {
@@ -91,5 +95,14 @@ class SortedSlice {
     const float* dense_ = nullptr;
     std::vector<uint32_t> row_ids_;
 };
+
+// Rows before they are there.
+struct RowsSize {
+    double n_rows, n_entries, n_columns;
+    bool dense;
+};
+// Bytes of a sorted slice, and while it is made.
+double sorted_slice_bytes(const RowsSize& rows);
+double sorting_bytes(const RowsSize& rows, double threads);
 
 }  // namespace bonsai

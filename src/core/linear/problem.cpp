@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kernels.hpp"
+
 namespace bonsai {
 
 Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
@@ -52,6 +54,22 @@ std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_
             bits[i] |= uint64_t{1} << (*c - first);
     }
     return bits;
+}
+
+double root_problem_bytes(const ProblemSizes& sizes, double n_trees) {
+    const double classes = 16 * sizes.n_rows + 4 * kGrowth * sizes.n_pairs;
+    return slice_bytes(sizes, 1) + 4 * sizes.n_rows + n_trees * classes;
+}
+
+// Weights and dual variables; Newton's method: six vectors of weights, four of margins.
+double panel_bytes(const ProblemSizes& sizes, double n_classes, double share, const LinearParams& params) {
+    const auto width = static_cast<double>(panel_width(static_cast<size_t>(std::ceil(n_classes))));
+    double features = sizes.dense ? sizes.n_features : sizes.n_used_features;
+    if (eliminates_singletons(params)) features -= sizes.n_singletons;
+    features = std::min(features, std::max(1.0, share * sizes.n_entries / 2));
+    const double rows = share * sizes.n_rows;
+    if (params.solver == Solver::newton) return 4 * width * (6 * features + 4 * rows) + 8 * rows;
+    return 4 * width * (features + rows) + 20 * rows;
 }
 
 }  // namespace bonsai

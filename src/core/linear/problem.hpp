@@ -8,6 +8,7 @@
 
 #include "data/dataset.hpp"
 #include "data/rows.hpp"
+#include "data/sizes.hpp"
 #include "data/slice.hpp"
 #include "linear/loss.hpp"
 
@@ -54,6 +55,11 @@ inline constexpr uint32_t kNoClass = ~uint32_t{0};
 // to, or kNoClass.
 Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
                       std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key);
+
+// Bytes of the problems of n_trees roots, which share the slice of all rows.
+double root_problem_bytes(const ProblemSizes& sizes, double n_trees);
+// Bytes of a panel of so many classes, on a share of the rows.
+double panel_bytes(const ProblemSizes& sizes, double n_classes, double share, const LinearParams& params);
 
 // For each row of the problem, bit l: the row is a positive of class first + l.
 std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n);

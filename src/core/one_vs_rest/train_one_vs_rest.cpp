@@ -388,10 +388,9 @@ std::vector<QuantisedClassifier> from_bytes(std::span<const uint8_t> bytes, size
     return classifiers;
 }
 
-bool can_use_active_sets(const Dataset& data, const LinearParams& params) {
+bool can_use_active_sets(bool dense, const LinearParams& params) {
     return std::visit([](auto loss) { return loss.has_active_sets; }, params.loss) &&
-           params.solver == Solver::dual && !params.learn_bias && params.fixed_bias <= -1 &&
-           !data.x().is_dense();
+           params.solver == Solver::dual && !params.learn_bias && params.fixed_bias <= -1 && !dense;
 }
 
 class OneVsRestClassifiers final : public ClassifierStage {
@@ -485,7 +484,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          std::span<const float> costs, double frequent_share,
                                                          uint64_t seed, const LinearParams& params,
                                                          const Kernels& kernels, Pool& pool, OldForest old) {
-    if (can_use_active_sets(data, params))
+    if (can_use_active_sets(data.x().is_dense(), params))
         return std::make_unique<OneVsRestClassifiers>(data, labels, costs, frequent_share, seed, params,
                                                       std::move(old), kernels);
     if (!costs.empty())
@@ -497,6 +496,31 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                          .children = {labels.begin(), labels.end()},
                          .is_leaf = {1}});
     return classifiers_of_trees(data, std::move(one_leaf), seed, params, kernels, pool);
+}
+
+// Active sets: all rows quantised twice, and the buffers of each thread.
+double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                         double model_bytes) {
+    if (!can_use_active_sets(sizes.dense, params))
+        return leaf_classifier_bytes(sizes, params, threads, model_bytes);
+    const bool indexed = sizes.n_present >= kIndexedLabels;
+    const double used = sizes.n_used_features, lanes = kMaxLanes;
+    double rows = slice_bytes(sizes, 1) + (4 + 2) * sizes.n_entries + 18 * sizes.n_rows;
+    if (indexed) rows += 4 * sizes.n_entries + 12 * used;
+    // For each thread: the weights of a classifier, dense and as a list; a panel of int16; 64 active sets,
+    // and their weights before small ones are dropped, which are most.
+    const double per_label = model_bytes / std::max(1.0, sizes.n_present) / kPackedWeight;
+    const double row_size = std::max(1.0, sizes.n_entries / std::max(1.0, sizes.n_rows));
+    const double support = 8 * std::max(16.0, 4 * per_label / row_size);
+    const double group = std::min(lanes, sizes.n_present);
+    const double solver = (16 + 2 * lanes) * used + (indexed ? 14 : 8) * sizes.n_rows +
+                          group * kGrowth * (support + 8 * kEntryBytes * per_label);
+    // Of windows: active sets, then classifiers that are not packed yet.
+    const double window = std::min(sizes.n_present, kWindowGroups * lanes);
+    const double n_windows = std::min<double>(threads, sizes.n_present / std::max(1.0, window));
+    const double windows = n_windows * window * (72 + support + 5 * per_label) * kGrowth;
+    return std::max(rows + threads * solver + windows + 72 * sizes.n_present + 1.3 * model_bytes,
+                    2.3 * model_bytes);
 }
 
 }  // namespace bonsai

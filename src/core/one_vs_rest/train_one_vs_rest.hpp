@@ -39,4 +39,8 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
                                                          const Kernels& kernels, Pool& pool,
                                                          OldForest old = {});
 
+// Bytes of that, where the packed classifiers take model_bytes in all.
+double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                         double model_bytes);
+
 }  // namespace bonsai

@@ -17,13 +17,12 @@ BeamSearch::BeamSearch(const Forest& forest, const Batch& batch, const Scores& s
       workers_(pool.threads()) {}
 
 size_t BeamSearch::max_rows() const {
-    constexpr size_t visit_bytes = 48 << 20;  // of all rows, at most
     const auto& tree_ptr = forest_.arrays().tree_ptr;
     size_t visits = 0;  // of a row, at once
     for (size_t t = 0; t < forest_.n_trees(); ++t)
         visits += std::min(beam_size_, static_cast<size_t>(tree_ptr[t + 1] - tree_ptr[t]));
     return std::max<size_t>(1,
-                            std::min(visit_bytes / (2 * sizeof(Visit) * visits),
+                            std::min(kVisitBytes / (2 * sizeof(Visit) * visits),
                                      kMarginBytes / (sizeof(float) * (forest_.max_choices(beam_size_) + 1))));
 }
 

@@ -20,6 +20,8 @@ namespace bonsai {
 
 // Bytes of margins that are kept at once, for all rows of a batch together.
 inline constexpr size_t kMarginBytes = 192 << 20;
+// Likewise of visits, below.
+inline constexpr size_t kVisitBytes = 48 << 20;
 
 // A row at a node of a tree.
 struct Visit {

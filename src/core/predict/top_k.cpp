@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "predict/batch.hpp"
+#include "predict/node_margins.hpp"
 #include "predict/rank_blended.hpp"
 #include "predict/rank_indexed.hpp"
 #include "predict/rank_leaves.hpp"
@@ -93,13 +94,12 @@ void top_k(const Model& model, const RowsView& x, const TopKParams& params, cons
     pool.control().done = 0;
     pool.control().total = x.n_rows;
     const Scores score(model.loss(), kernels);
-    constexpr size_t batch_rows = 8192;
     size_t next = 0;
     std::mutex mutex;
-    pool.run(batches_at_once(x, pool, batch_rows), [&](size_t, unsigned) {
+    pool.run(batches_at_once(x, pool, kBatchRows), [&](size_t, unsigned) {
         Batch batch;
         const auto ranking = make_ranking(model, params, batch, score, kernels, pool);
-        const size_t max_rows = std::min(ranking->max_rows(), batch_rows);
+        const size_t max_rows = std::min(ranking->max_rows(), kBatchRows);
         while (true) {
             size_t begin, end;
             {
@@ -112,6 +112,19 @@ void top_k(const Model& model, const RowsView& x, const TopKParams& params, cons
             ranking->run({params.k, ids + begin * params.k, scores + begin * params.k, &pool.control()});
         }
     });
+}
+
+double top_k_bytes(const ProblemSizes& sizes, double n_rows, const ExpectedVisits& visits, double k,
+                   double batch_rows) {
+    double batch = std::min({n_rows, batch_rows, double{kBatchRows}});
+    if (visits.n_nodes > 0) {
+        batch = std::min(batch, std::max(1.0, kVisitBytes / (2 * sizeof(Visit) * visits.n_assumed)));
+        batch = std::min(batch, std::max(1.0, kMarginBytes / (4 * (visits.n_choices + 1))));
+    }
+    // Visits are in one array for all rows, and in one for each row, which grows.
+    const double of_row = 16 * sizes.n_entries / std::max(1.0, sizes.n_rows) +
+                          sizeof(Visit) * (1 + kGrowth) * visits.n_nodes + 4.25 * visits.n_choices + 24 * k;
+    return batch * of_row + n_rows * k * 8 + 4 * sizes.n_features;
 }
 
 }  // namespace bonsai

@@ -6,10 +6,14 @@
 
 #include "base/parallel.hpp"
 #include "data/rows.hpp"
+#include "data/sizes.hpp"
 #include "kernels/kernels.hpp"
 #include "predict/model.hpp"
 
 namespace bonsai {
+
+// Rows that are predicted together, at most.
+inline constexpr size_t kBatchRows = 8192;
 
 struct TopKParams {
     size_t k;          /// labels for each row
@@ -23,5 +27,14 @@ struct TopKParams {
 // std::invalid_argument where x or the parameters do not fit the model.
 void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
            Pool& pool, int32_t* ids, float* scores);
+
+// What a row of a beam search is expected to need: nodes that it visits at once, those that the size of a
+// batch assumes, and children that it chooses among. All 0 without trees.
+struct ExpectedVisits {
+    double n_nodes, n_assumed, n_choices;
+};
+// Bytes of that for rows like those of a problem.
+double top_k_bytes(const ProblemSizes& sizes, double n_rows, const ExpectedVisits& visits, double k,
+                   double batch_rows);
 
 }  // namespace bonsai

@@ -156,4 +156,39 @@ void TreeBuilder::advance(const SplitStage& splits, Pool& pool) {
     ++depth_;
 }
 
+ExpectedTree::ExpectedTree(double n_labels, const TreeParams& params)
+    : n_nodes{1}, leaf_size(std::max(1.0, n_labels)) {
+    const auto k = static_cast<double>(params.kmeans.k), largest = static_cast<double>(params.max_leaf_size);
+    const size_t max_depth = params.max_depth > 0 ? params.max_depth : 64;
+    while (leaf_size > largest && n_nodes.size() < max_depth) {
+        leaf_size /= k;
+        n_nodes.push_back(std::min(n_nodes.back() * k, n_labels / 2));
+    }
+    n_leaves = n_nodes.back();
+    if (!params.kmeans.balanced && n_nodes.size() < max_depth)
+        n_leaves = std::max(n_leaves, n_labels / std::max(2.0, largest / 12));
+    leaf_size = std::max(2.0, leaf_size);
+}
+
+// The roots, or the largest nodes of the second level, which have twice the mean unless clusters are
+// balanced.
+double split_bytes(const ProblemSizes& sizes, const VectorSizes& vectors, const TreeParams& params,
+                   double n_trees, unsigned threads) {
+    const auto clustering = [&](double share) {
+        return kmeans_bytes(share * sizes.n_present, vectors.used_columns(share), vectors.dense(),
+                            params.kmeans);
+    };
+    const RowsSize all = vectors.part(1);
+    const double n_roots = std::min<double>(n_trees, std::max(1u, threads / kThreadsOfRoot));
+    double largest = std::max(sorting_bytes(all, threads), n_roots * clustering(1) + sorted_slice_bytes(all));
+    const double k = std::min(static_cast<double>(params.kmeans.k), sizes.n_present);
+    const double share = std::min(1.0, (params.kmeans.balanced ? 1 : 2) / k);
+    if (sizes.n_present * share > 1) {
+        const double of_node = clustering(share), n_nodes = std::min<double>(threads, n_trees / share);
+        const double kept = std::min<double>(kMostKept, of_node) / 2;
+        largest = std::max(largest, n_nodes * (sorting_bytes(vectors.part(share), 1) + of_node + kept));
+    }
+    return vectors.bytes() + 4 * sizes.n_present * n_trees * 4 + largest;
+}
+
 }  // namespace bonsai

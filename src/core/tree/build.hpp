@@ -9,6 +9,7 @@
 
 #include "base/parallel.hpp"
 #include "base/stage.hpp"
+#include "data/label_vectors.hpp"
 #include "data/rows.hpp"
 #include "data/slice.hpp"
 #include "kernels/kernels.hpp"
@@ -115,5 +116,18 @@ class TreeBuilder {
     std::vector<size_t> n_numbered_;
     size_t depth_ = 1;
 };
+
+// A tree before it is built, if clusters were equal.
+struct ExpectedTree {
+    ExpectedTree(double n_labels, const TreeParams& params);
+
+    std::vector<double> n_nodes;  // of each level; the last one has the leaves
+    double leaf_size;
+    double n_leaves;  // where clusters differ in size, large ones are split once more, into small ones
+};
+
+// Bytes of the splits of all trees, label vectors included.
+double split_bytes(const ProblemSizes& sizes, const VectorSizes& vectors, const TreeParams& params,
+                   double n_trees, unsigned threads);
 
 }  // namespace bonsai

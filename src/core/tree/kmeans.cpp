@@ -527,4 +527,14 @@ Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng r
     return KMeans(rows, params, rng, kernels, pool).run();
 }
 
+// Centres as sums and as int8, similarities where they are kept, and the moves of an iteration.
+double kmeans_bytes(double n, double n_columns, bool dense, const KMeansParams& params) {
+    const double k = std::min(static_cast<double>(params.k), n);
+    const auto padded = static_cast<double>(padded_lanes(static_cast<size_t>(std::ceil(k))));
+    double similarities = padded * n_columns + 4 * n_columns + (n <= kSmallCluster * k ? 4 * n * k : 0);
+    if (params.balanced || dense)
+        similarities = 4 * n * padded + 4 * n_columns * std::min(double{kMaxLanes}, padded);
+    return 4 * k * n_columns + similarities + 40 * n;
+}
+
 }  // namespace bonsai

@@ -32,4 +32,7 @@ struct Partition {
 Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
                          Pool& pool);
 
+// Bytes of a clustering of n rows with so many columns in use.
+double kmeans_bytes(double n, double n_columns, bool dense, const KMeansParams& params);
+
 }  // namespace bonsai

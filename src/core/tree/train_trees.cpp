@@ -328,4 +328,48 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
     return std::make_unique<TreeClassifiers>(data, std::move(trees), seed, params, kernels, pool);
 }
 
+namespace {
+
+// Solved classes of a unit of a root, before they are packed.
+double unpacked_bytes(const ProblemSizes& sizes, double model_bytes) {
+    const double share = std::min(1.0, kClassesPerUnit / std::max(1.0, sizes.n_present));
+    return share * model_bytes / kPackedWeight * sizeof(Weight) * kGrowth;
+}
+
+}  // namespace
+
+// Roots share a slice of all rows; each thread solves a panel, of a root or of a node of its own.
+double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
+                             const LinearParams& params, unsigned threads, double model_bytes) {
+    const ExpectedTree expected(sizes.n_present, tree);
+    const auto n_levels = static_cast<double>(expected.n_nodes.size()), k = double(tree.kmeans.k);
+    const bool one_level = n_levels == 1;
+    const double jobs = 8 * kGrowth * sizes.n_present * n_trees * n_levels;
+    const double scratch = threads * (4 * sizes.n_labels + sizes.n_rows + 4 * sizes.n_features);
+    const double lanes = threads >= kManyThreads ? kMaxLanes / 2 : kMaxLanes;
+    const double one = panel_bytes(sizes, std::min(lanes, one_level ? sizes.n_present : k), 1, params);
+    double solving = root_problem_bytes(sizes, n_trees);
+    if (one_level) {
+        solving += threads * (one + unpacked_bytes(sizes, model_bytes / n_trees));
+    } else {
+        const double labels_of_row = sizes.n_pairs / std::max(1.0, sizes.n_rows);
+        const double share =
+            std::min(1.0, 2 * labels_of_row / std::min(expected.n_nodes[1], sizes.n_present));
+        const double classes = std::min(double{kMaxLanes}, n_levels > 2 ? k : expected.leaf_size);
+        const double below = slice_bytes(sizes, share) + panel_bytes(sizes, classes, share, params);
+        solving += one + (threads - 1) * std::max(one, below) + threads * std::min<double>(kMostKept, one);
+    }
+    // Of small nodes the heap keeps more than they take; those of a single level have pages of their own.
+    const double results = (one_level ? 1.1 : 1.3) * model_bytes;
+    return jobs + std::max({scratch + solving + results / 2, results + scratch, results + model_bytes});
+}
+
+double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                             double model_bytes) {
+    const double one = panel_bytes(sizes, std::min(double{kMaxLanes}, sizes.n_present), 1, params);
+    const double solving =
+        root_problem_bytes(sizes, 1) + threads * (one + unpacked_bytes(sizes, model_bytes));
+    return std::max(solving + 0.65 * model_bytes, 2.3 * model_bytes);
+}
+
 }  // namespace bonsai

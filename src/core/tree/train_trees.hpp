@@ -13,6 +13,7 @@
 #include "model/classifier_stage.hpp"
 #include "model/forest.hpp"
 #include "model/label_tree.hpp"
+#include "tree/build.hpp"
 
 namespace bonsai {
 
@@ -23,5 +24,12 @@ std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
                                                       const Kernels& kernels, Pool& pool);
+
+// Bytes of that for trees of this kind, whose packed classifiers take model_bytes in all.
+double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
+                             const LinearParams& params, unsigned threads, double model_bytes);
+// Bytes of that for one leaf of all labels.
+double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
+                             double model_bytes);
 
 }  // namespace bonsai

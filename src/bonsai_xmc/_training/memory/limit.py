@@ -9,8 +9,7 @@ from typing import Any
 
 from bonsai_xmc._base.progress import NO_MEMORY
 from bonsai_xmc._model.strategy import Strategy
-from bonsai_xmc._training.memory.phases import by_phase, rows_and_labels
-from bonsai_xmc._training.memory.sizes import Sizes
+from bonsai_xmc._training.memory.sizes import Sizes, by_phase
 
 _UNITS = {"": 1, "B": 1} | {
     prefix + unit: base**power
@@ -74,19 +73,18 @@ def available(max_memory: int | float | str | None) -> Room | None:
     return min(rooms, key=lambda room: room.size, default=None)
 
 
-def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, *, tunes: bool, threshold: Any) -> Plan:
-    """Fewer threads and smaller batches, as far as the room needs them.
+def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: Any) -> Plan:
+    """Fewer threads and smaller batches, as far as the room needs them; `options` are those of `by_phase`.
 
     Raises
     ------
     MemoryError
         If training would not fit with one thread.
     """
-    held = rows_and_labels(sizes)
 
     def need(n: int, batch_rows: int | None, by: Strategy, of: Sizes) -> dict[str, float]:
-        found = by_phase(of, by, n, tunes, threshold, batch_rows)
-        return {phase: size - held for phase, size in found.items()}
+        found = by_phase(of, by, n, **options, batch_rows=batch_rows)
+        return {phase: size - sizes.rows_and_labels for phase, size in found.items()}
 
     def fits(size: float, n: int) -> bool:
         return _MARGIN * size + _FIXED + n * room.per_thread <= room.size
