@@ -47,8 +47,6 @@ CHOICES = {
     "tol 0.03": choice(tol=0.03),
     "prune 0.1": choice(prune=0.1),
     "prune 0.02": choice(prune=0.02),
-    "bias −1": choice(bias=-1.0),
-    "bias learnt": choice(bias="learn"),
     "feature values to the power 0.75": choice(power=0.75),
     "feature values to the power 1.25": choice(power=1.25),
 }

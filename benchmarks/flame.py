@@ -30,7 +30,7 @@ sys.path.append({libraries!r})
 from bonsai_xmc import Bonsai
 from reproduce import known
 X, Y = pickle.load(open({data!r}, "rb"))
-Bonsai.preset({preset!r}, random_state=0, n_jobs=1, verbose=0).fit(X, Y)
+Bonsai.preset({preset!r}, random_state=0, n_jobs=1).fit(X, Y)
 """
 WIDTH, ROW, SMALLEST = 1200, 18, 0.002  # pixels; the share of the whole below which nothing is drawn
 

@@ -148,7 +148,7 @@ def learnt(data: Data) -> None:
         counts = f"{model.n_rows_fit_:,} | {len(model.classes_):,}"
         print(f"| {what} | {counts} | {seconds:.1f} | {cells} | {size:.1f} |", flush=True)
 
-    before, seconds = timed(lambda: Bonsai(**PARAMS, keep_rows=True).fit(X[:n], Y[:n]))
+    before, seconds = timed(lambda: Bonsai(**PARAMS).fit(X[:n], Y[:n], keep_rows=True))
     show("fit on nine tenths, keep_rows", before, seconds)
     after, seconds = timed(lambda: before.learn(X[n:], Y[n:]))
     show("learn the last tenth", after, seconds)

@@ -44,12 +44,10 @@ def matrix_settings() -> dict[str, dict[str, Any]]:
         },
         "adjusted": {"classifiers": "one_vs_rest", "logit_adjustment": 0.2},
         "newton": {"classifiers": "leaf", "solver": "newton"},
-        "learnt bias": {"classifiers": "one_vs_rest", "bias": "learn"},
-        "bounded": {"classifiers": "leaf", "balanced": "bounded", "branching_factor": 8},
+        "bounded": {"classifiers": "leaf", "balance": "bounded", "branching_factor": 8},
         "deep": {"classifiers": "leaf", "branching_factor": 4, "max_depth": None, "max_leaf_size": 6},
         "no tail": {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "prune": 0.0},
         "raw rows": {"classifiers": "one_vs_rest", "normalize": False},
-        "kept rows": {"classifiers": "one_vs_rest", "keep_rows": True},
         "another seed": {"classifiers": "leaf", "random_state": 7},
     }
     return settings | own
@@ -84,7 +82,7 @@ def found() -> Iterator[tuple[str, dict[str, str]]]:
     with tempfile.TemporaryDirectory() as folder:
         model = Bonsai(classifiers="blend").fit(data.X_train, data.Y_train, checkpoint=f"{folder}/c")
         yield "checkpoint", digests(model, data.X_test)
-    kept = Bonsai(classifiers="one_vs_rest", keep_rows=True).fit(data.X_train[:1200], data.Y_train[:1200])
+    kept = Bonsai(classifiers="one_vs_rest").fit(data.X_train[:1200], data.Y_train[:1200], keep_rows=True)
     yield "learnt", digests(kept.learn(data.X_train[1200:], data.Y_train[1200:]), data.X_test)
     texts = datasets.make_texts(_RECORDS, n_test=50, random_state=3)
     records = [{"title": text[:40], "abstract": text} for text in texts.texts_train]

@@ -25,10 +25,10 @@ HEADER = ["clusters", "children of the root", "leaves", "median leaf", "largest 
 HEADER += ["training, core-s", "rows/s", "single row, p50 ms", *QUALITY]
 
 
-def measure(data: Any, balanced: Any, seed: int, n_rows: int, n_single: int) -> list[float]:
+def measure(data: Any, balance: str, seed: int, n_rows: int, n_single: int) -> list[float]:
     """Everything that the header names."""
     begin = time.process_time()
-    model = Bonsai(classifiers="leaf", balanced=balanced, threshold=0.5, n_jobs=2, random_state=seed)
+    model = Bonsai(classifiers="leaf", balance=balance, threshold=0.5, n_jobs=2, random_state=seed)
     model.fit(data.X_train, data.Y_train)
     training = time.process_time() - begin
     tree = model.trees_[0]
@@ -70,11 +70,11 @@ def main() -> None:
     for name in args.data:
         data = generated(name) or known.load(name)
         table = []
-        for kind, balanced in (("plain", False), ("bounded", "bounded")):
-            found = [measure(data, balanced, seed, args.rows, args.single) for seed in args.seeds]
+        for balance in ("none", "bounded"):
+            found = [measure(data, balance, seed, args.rows, args.single) for seed in args.seeds]
             mean = np.mean(found, axis=0)
             digits = [0, 0, 0, 0, 0, 1, 0, 2, 2, 2, 2, 2]
-            table.append([kind, *(f"{value:,.{d}f}" for value, d in zip(mean, digits, strict=True))])
+            table.append([balance, *(f"{value:,.{d}f}" for value, d in zip(mean, digits, strict=True))])
         print(f"\n### {name}, mean of {len(args.seeds)} seeds\n\n" + markdown(HEADER, table), flush=True)
 
 

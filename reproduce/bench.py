@@ -19,7 +19,7 @@ from .store import Store
 #: The k of P@k and the other metrics.
 CUTOFFS = (1, 3, 5)
 _SINGLE_ROWS = 50  # rows that single-row latency is measured on
-_NOT_IDENTIFYING = ("n_jobs", "verbose", "random_state")  # parameters that do not change what a system is
+_NOT_IDENTIFYING = ("n_jobs", "random_state")  # parameters that do not change what a system is
 
 
 class System(Protocol):

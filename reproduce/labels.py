@@ -90,7 +90,7 @@ def powerlaw(bench: Bench) -> Result:
 #: Figure 3 counts splits: two with K = 16, six with K = 2. A tree has one more level of nodes.
 PARTITIONS: dict[str, dict[str, Any]] = {
     "Bonsai": {"branching_factor": 16, "max_depth": 3},
-    "Parabel": {"branching_factor": 2, "balanced": True, "max_leaf_size": 100, "max_depth": 7},
+    "Parabel": {"branching_factor": 2, "balance": "equal", "max_leaf_size": 100, "max_depth": 7},
 }
 
 

@@ -157,7 +157,7 @@ def test_the_model_is_that_of_the_parameters(site):
     assert (model.classifiers_, model.C) == ("one_vs_rest", 1.5)
     assert model.n_features_in_ > Bonsai.load(site.folder / "data/projects/trees/bonsai-model").n_features_in_
     trees = Bonsai.load(site.folder / "data/projects/trees/bonsai-model")
-    assert (trees.classifiers_, trees.branching_factor, trees.balanced) == ("leaf", 100, False)
+    assert (trees.classifiers_, trees.branching_factor, trees.balance) == ("leaf", 100, "none")
 
 
 def test_files_have_names_that_annif_knows(site):
@@ -400,9 +400,9 @@ def test_documents_without_subjects_or_text_are_left_out(backend):
     [
         ({}, {"classifiers": "auto"}),
         ({"cluster_k": "100", "cluster_balanced": "false", "max_depth": "3"},
-         {"classifiers": "leaf", "branching_factor": 100, "balanced": False, "max_depth": 3}),
+         {"classifiers": "leaf", "branching_factor": 100, "balance": "none", "max_depth": 3}),
         ({"cluster_balanced": "True"},
-         {"classifiers": "leaf", "branching_factor": 2, "balanced": True, "max_leaf_size": 99}),
+         {"classifiers": "leaf", "branching_factor": 2, "balance": "equal", "max_leaf_size": 99}),
         ({"cluster_k": 1}, {"max_depth": 1}),
         ({"C": "2.5", "prune": "auto", "normalize": "off"}, {"C": 2.5, "prune": "auto", "normalize": False}),
         ({"classifiers": "leaf", "max_depth": "none"}, {"classifiers": "leaf", "max_depth": None}),

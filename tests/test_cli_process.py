@@ -152,7 +152,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
         ),
         (
             ["train", "x", "-o", "y", "--beam-size", "all"],
-            "argument --beam-size: invalid int or 'auto' or 'none' value: 'all'",
+            "argument --beam-size: invalid int or 'none' value: 'all'",
         ),
         (["train", "x", "-o", "y", "--loss", "hinge"], "argument --loss: invalid choice: 'hinge'"),
         (["train", "x", "-o", "y", "--preset", "oak"], "argument --preset: invalid choice: 'oak'"),

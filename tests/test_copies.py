@@ -17,12 +17,11 @@ from helpers import same_model
 
 def test_parameters_and_clone():
     vectors = np.eye(3)
-    model = Bonsai(vectors, C=2.0, tree=[[0, 1], [2]], bias=-1.0)
+    model = Bonsai(vectors, C=2.0)
     assert model.get_params()["C"] == 2.0
     assert model.representation is vectors
     other = clone(model)
     assert other.get_params().keys() == model.get_params().keys()
-    assert other.tree == model.tree
     assert clone(Bonsai().set_params(beam_size=None, n_trees=1)).get_params()["beam_size"] is None
     assert repr(Bonsai(n_trees=5)) == "Bonsai(n_trees=5)"
     assert Bonsai().set_params(C=3.0).C == 3.0
@@ -85,8 +84,8 @@ def test_a_copy_outlives_the_original_and_its_file(blocks, tmp_path):
     "options",
     [
         {},
-        {"representation": np.eye(12), "bias": -0.5},
-        {"tree": [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]], "loss": "logistic"},
+        {"representation": np.eye(12)},
+        {"loss": "logistic"},
         {
             "C": np.float32(0.3),
             "n_trees": np.int64(2),
@@ -98,8 +97,7 @@ def test_a_copy_outlives_the_original_and_its_file(blocks, tmp_path):
 )
 def test_save_load_save_gives_the_same_bytes(blocks, tmp_path, options):
     X, Y = blocks()
-    options = options if "tree" in options else {"branching_factor": 4} | options
-    model = Bonsai(classifiers="leaf", **options).fit(X, Y)
+    model = Bonsai(classifiers="leaf", branching_factor=4, **options).fit(X, Y)
     model.save(tmp_path / "first")
     loaded = Bonsai.load(str(tmp_path / "first"))
     loaded.save(tmp_path / "second")
@@ -149,10 +147,16 @@ def test_random_states(blocks):
 
 def test_models_do_not_depend_on_threads_or_verbosity(generated, tmp_path, capsys):
     files, results = set(), set()
-    for n_jobs, verbose in [(1, 0), (2, 1), (np.int64(3), 0), (-1, 2), (None, 0), (-100, False)]:
+    for n_jobs, progress in [
+        (1, None),
+        (2, True),
+        (np.int64(3), False),
+        (-1, True),
+        (None, None),
+        (-100, None),
+    ]:
         model = Bonsai(classifiers="leaf", branching_factor=4, max_leaf_size=5, n_jobs=n_jobs)
-        model.set_params(verbose=verbose)
-        model.fit(generated.X_train, generated.Y_train).save(tmp_path / "m")
+        model.fit(generated.X_train, generated.Y_train, progress=progress).save(tmp_path / "m")
         files.add((tmp_path / "m").read_bytes())
         results.add(model.top_k(generated.X_test, 5)[1].tobytes())
     assert len(files) == len(results) == 1

@@ -57,7 +57,7 @@ def test_top_k(fitted, generated):
 def test_padding_where_there_are_fewer_candidates(blocks):
     X, Y = blocks(n_labels=6)
     tree = [[0, 1], [2, 3], [4, 5]]
-    model = Bonsai(classifiers="leaf", tree=tree, beam_size=1).fit(X, Y)
+    model = Bonsai(classifiers="leaf", beam_size=1).fit(X, Y, tree=tree)
     ids, scores = model.top_k(X, 6)
     leaf = Y.indices // 2
     np.testing.assert_array_equal(np.sort(ids[:, :2], axis=1), np.stack([2 * leaf, 2 * leaf + 1], axis=1))
@@ -172,7 +172,8 @@ def test_batch_equals_row_by_row(fitted, generated):
 
 def test_names_end_to_end(named, tmp_path):
     X, Y = named
-    model = Bonsai(classifiers="leaf", branching_factor=2, kmeans_init="k-means++").fit(X, Y)
+    names = sorted(NAMES)
+    model = Bonsai(classifiers="leaf").fit(X, Y, tree=[names[:2], names[2:]])
     model.save(tmp_path / "names.bonsai")
     for one in (model, Bonsai.load(tmp_path / "names.bonsai"), pickle.loads(pickle.dumps(model))):
         assert one.classes_.tolist() == sorted(NAMES)
@@ -306,17 +307,13 @@ def test_numbers_of_numpy_are_as_good(generated):
         "branching_factor": 6,
         "max_leaf_size": 5,
         "max_depth": 3,
-        "balanced": True,
-        "kmeans_tol": 1e-3,
-        "kmeans_max_iter": 10,
+        "balance": "equal",
         "C": 0.5,
         "tol": 0.25,
         "max_iter": 10,
         "prune": 0.125,
-        "bias": -0.5,
         "normalize": True,
         "beam_size": 4,
-        "max_labels": 7,
         "threshold": 0.25,
         "random_state": 3,
         "n_jobs": 1,
@@ -380,11 +377,9 @@ def test_the_estimate_of_what_each_way_takes(larger):
     )
     # panels of 64 weights and dual variables for each thread, beside X and a slice of all its rows
     panels = 2 * 64 * 4 * sum(X.shape)
-    for options in ({"loss": "logistic"}, {"solver": "newton"}, {"bias": "learn"}, {"bias": -0.5}):
+    for options in ({"loss": "logistic"}, {"solver": "newton"}):
         other = estimate(classifiers="one_vs_rest", **options)
         assert other["phases"]["one-vs-rest"] > 2 * 8 * X.nnz + panels + other["model_bytes"]
-    held = estimate(classifiers="one_vs_rest", bias=-2)
-    assert held["training_bytes"] == pytest.approx(exact["training_bytes"], rel=0.05)
     assert not hasattr(Bonsai(), "classifiers_")
 
 
@@ -412,7 +407,7 @@ def test_progress(blocks, monkeypatch, stream):
     model = Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y)
     model.top_k(X, 1)
     assert err.getvalue() == ""
-    model.set_params(verbose=1).fit(X, Y)
+    model.fit(X, Y, progress=True)
     assert out.getvalue() == ""
     assert ("\x1b[K" in err.getvalue()) == ("\r" in err.getvalue()) == (stream is Terminal)
     lines = [line.rpartition("\x1b[K")[2].rstrip("0123456789: ") for line in err.getvalue().split("\n")]
@@ -463,12 +458,12 @@ def test_what_a_callback_raises_ends_the_call(generated):
 
 
 def test_a_callback_takes_the_place_of_the_bar(generated, capsys):
-    Bonsai(verbose=1).fit(generated.X_train, generated.Y_train, progress=lambda *_: None)
+    Bonsai().fit(generated.X_train, generated.Y_train, progress=lambda *_: None)
     assert capsys.readouterr().err == ""
 
 
-def test_verbose_prints_one_line_a_phase(generated, capsys):
-    Bonsai(verbose=1).fit(generated.X_train, generated.Y_train)
+def test_progress_prints_one_line_a_phase(generated, capsys):
+    Bonsai().fit(generated.X_train, generated.Y_train, progress=True)
     lines = capsys.readouterr().err.splitlines()
     assert [line.rstrip("0123456789: ") for line in lines] == ["one-vs-rest", "threshold"]
 

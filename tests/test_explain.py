@@ -235,7 +235,7 @@ def test_biases_may_decide():
 
 
 def test_one_row_in_any_form(data):
-    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(data.X_train, data.Y_train)
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5, max_labels=5).fit(data.X_train, data.Y_train)
     x = data.X_test[[1]]
     forms = [x, x.toarray(), x.toarray()[0], x.toarray()[0].tolist(), x.tocoo()]
     answers = [model.explain(form, 3) for form in forms]

@@ -329,7 +329,7 @@ def test_parameters_changed_after_training(research, tmp_path):
         assert loaded.strategy_.C == 1.0 and loaded.strategy_.loss == "squared_hinge"
     assert (tmp_path / "changed.bonsai").read_bytes() == good
 
-    for name, value in (("threshold", 7), ("max_labels", 0), ("beam_size", 0)):
+    for name, value in (("threshold", 7), ("beam_size", 0)):
         before = getattr(model, name)
         model.set_params(**{name: value})
         with pytest.raises(ValueError, match=f"{name} is {value}, but must be"):

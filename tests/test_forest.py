@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import Bonsai, LabelTree
 from bonsai_xmc._base.params import PRESETS
+from bonsai_xmc._selection import strategy
 from helpers import same_model
 
 
@@ -19,12 +20,13 @@ def leaf_sizes(tree):
 @pytest.mark.parametrize(
     "convert", [np.asarray, sp.csr_array, lambda V: V.astype(np.float16), lambda V: (5 * V).astype(int)]
 )
-def test_own_label_vectors_decide_the_clusters(blocks, convert):
+def test_own_label_vectors_decide_the_clusters(blocks, convert, monkeypatch):
+    monkeypatch.setattr(strategy, "KMEANS_INIT", "k-means++")  # which tells the two kinds apart
     X, Y = blocks(n_labels=8)
     vectors = np.zeros((8, 10))
     vectors[0::2, 0] = 1  # even labels belong together, and odd ones
     vectors[1::2, 1] = 1
-    trees = {"branching_factor": 2, "max_leaf_size": 4, "n_trees": 5, "kmeans_init": "k-means++"}
+    trees = {"branching_factor": 2, "max_leaf_size": 4, "n_trees": 5}
     model = Bonsai(convert(vectors), classifiers="leaf", **trees).fit(X, Y)
     for tree in model.trees_:
         assert sorted(node.labels.tolist() for node in tree.nodes[1:]) == [[0, 2, 4, 6], [1, 3, 5, 7]]
@@ -46,17 +48,17 @@ def test_own_trees(blocks, tmp_path):
     nested = [[5, 0], [[1], [2, 3, 4]]]
     tree = LabelTree.from_nested(nested)
     tree.to_json(tmp_path / "tree.json")
-    model = Bonsai(classifiers="leaf", tree=nested).fit(X, Y)
+    model = Bonsai(classifiers="leaf").fit(X, Y, tree=nested)
     assert model.trees_ == [tree]
     assert model.score(X, Y) == 1.0
     for form in (tree, tree.to_dict(), tree.to_json(), tmp_path / "tree.json", [tree]):
-        assert same_model(Bonsai(classifiers="leaf", tree=form).fit(X, Y), model)
-    two = Bonsai(classifiers="leaf", tree=[tree, LabelTree.from_nested([[0, 1, 2], [3, 4, 5]])]).fit(X, Y)
+        assert same_model(Bonsai(classifiers="leaf").fit(X, Y, tree=form), model)
+    two = Bonsai(classifiers="leaf").fit(X, Y, tree=[tree, LabelTree.from_nested([[0, 1, 2], [3, 4, 5]])])
     assert [len(t.nodes) for t in two.trees_] == [5, 3]
     assert two.score(X, Y) == 1.0
     # The trees that a model has grown, given to another: the same model again.
     grown = Bonsai(classifiers="leaf", branching_factor=2).fit(X, Y)
-    assert same_model(Bonsai(classifiers="leaf", tree=grown.trees_).fit(X, Y), grown)
+    assert same_model(Bonsai(classifiers="leaf").fit(X, Y, tree=grown.trees_), grown)
 
 
 def test_own_trees_by_name(named):
@@ -67,7 +69,7 @@ def test_own_trees_by_name(named):
         ["línea\nnueva", "a" * 300],
         ["another"],
     ]
-    model = Bonsai(classifiers="leaf", tree=nested).fit(X, Y)
+    model = Bonsai(classifiers="leaf").fit(X, Y, tree=nested)
     (tree,) = model.trees_
     assert [node.names for node in tree.nodes[1:]] == [
         ["Ahorn", "木"],
@@ -77,7 +79,7 @@ def test_own_trees_by_name(named):
     assert model.score(X, Y) == 1.0
     # A tree of one model in another whose names have other ids.
     few = [i for i, (name,) in enumerate(Y) if name != ""]
-    other = Bonsai(classifiers="leaf", tree=model.trees_[0]).fit(X[few], [Y[i] for i in few])
+    other = Bonsai(classifiers="leaf").fit(X[few], [Y[i] for i in few], tree=model.trees_[0])
     assert [node.names for node in other.trees_[0].nodes[1:]] == [
         ["Ahorn", "木"],
         ["Bäume 🌳"],
@@ -89,7 +91,8 @@ def test_own_trees_by_name(named):
 def test_labels_of_own_trees_without_rows_are_left_out(blocks):
     X, Y = blocks(n_labels=6)
     wide = sp.csr_array((Y.data, Y.indices, Y.indptr), shape=(60, 9))
-    model = Bonsai(classifiers="leaf", tree=[[0, 1, 6], [2, 3], [7, 8], [4, 5]], beam_size=None).fit(X, wide)
+    tree = [[0, 1, 6], [2, 3], [7, 8], [4, 5]]
+    model = Bonsai(classifiers="leaf", beam_size=None).fit(X, wide, tree=tree)
     assert [node.labels.tolist() for node in model.trees_[0].nodes[1:]] == [[0, 1], [2, 3], [4, 5]]
     assert model.top_k(X, 9)[0].max() == 5
 
@@ -158,33 +161,32 @@ def test_presets_learn(many_labels, name):
 def test_presets_are_the_papers_settings():
     paper = {
         "classifiers": "leaf",
-        "n_trees": "auto",
+        "n_trees": 3,
         "branching_factor": 100,
-        "kmeans_tol": 1e-4,
         "C": "auto",
         "loss": "squared_hinge",
         "prune": "auto",
-        "beam_size": "auto",
+        "beam_size": 10,
     }
     expected = {
-        "bonsai-i": {"representation": "input", "max_depth": "auto", "balanced": False},
-        "bonsai-o": {"representation": "output", "max_depth": "auto", "balanced": False},
-        "bonsai-io": {"representation": "joint", "max_depth": "auto", "balanced": False},
+        "bonsai-i": {"representation": "input", "max_depth": "auto", "balance": "none"},
+        "bonsai-o": {"representation": "output", "max_depth": "auto", "balance": "none"},
+        "bonsai-io": {"representation": "joint", "max_depth": "auto", "balance": "none"},
         "parabel": {
             "representation": "input",
             "branching_factor": 2,
-            "balanced": True,
+            "balance": "equal",
             "max_leaf_size": 100,
             "max_depth": None,
         },
         "parabel-o": {
             "representation": "output",
             "branching_factor": 2,
-            "balanced": True,
+            "balance": "equal",
             "max_leaf_size": 100,
             "max_depth": None,
         },
-        "balanced": {"representation": "input", "balanced": True, "max_depth": None},
+        "balanced": {"representation": "input", "balance": "equal", "max_depth": None},
         "dismec": {"n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
     }
     assert PRESETS.keys() == expected.keys()
@@ -199,7 +201,7 @@ def test_balanced_children_differ_by_one_at_most(many_labels, branching):
     model = Bonsai(
         classifiers="leaf",
         branching_factor=branching,
-        balanced=True,
+        balance="equal",
         max_leaf_size=10,
         max_depth=None,
         n_trees=1,
@@ -274,7 +276,8 @@ def test_labels_without_rows_are_never_predicted(generated, representation):
 
 
 @pytest.mark.parametrize("representation", ["input", "output", "joint"])
-def test_identical_label_vectors_end_in_one_leaf(blocks, representation):
+def test_identical_label_vectors_end_in_one_leaf(blocks, representation, monkeypatch):
+    monkeypatch.setattr(strategy, "KMEANS_INIT", "k-means++")
     X, Y = blocks(n_labels=2)
     together = sp.csr_array(np.repeat(np.ones((60, 1), int), 40, axis=1))  # 40 labels, all on each row
     model = Bonsai(representation, classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, together)
@@ -283,9 +286,7 @@ def test_identical_label_vectors_end_in_one_leaf(blocks, representation):
     assert model.score(X, together) == 1.0
     # Two kinds of labels: one split, then leaves of 20.
     split = sp.csr_array(np.repeat(Y.toarray(), 20, axis=1))
-    model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=1, kmeans_init="k-means++").fit(
-        X, split
-    )
+    model = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=1).fit(X, split)
     assert [sorted(leaf_sizes(tree)) for tree in model.trees_] == [[20, 20]] * 3
     assert model.score(X, split) == 1.0
 
@@ -293,7 +294,7 @@ def test_identical_label_vectors_end_in_one_leaf(blocks, representation):
 def test_identical_label_vectors_in_balanced_trees(blocks):
     X, _ = blocks()
     together = sp.csr_array(np.ones((60, 40), int))
-    model = Bonsai(classifiers="leaf", branching_factor=3, balanced=True, max_leaf_size=5, n_trees=1).fit(
+    model = Bonsai(classifiers="leaf", branching_factor=3, balance="equal", max_leaf_size=5, n_trees=1).fit(
         X, together
     )
     assert set(leaf_sizes(model.trees_[0])) == {4, 5}
@@ -307,9 +308,7 @@ def test_labels_that_occur_with_nothing_are_spread(blocks):
     assert model.score(X, Y) == 1.0
     # 8 labels in two groups that come together, 12 alone: both groups take half of those.
     groups = np.hstack([np.repeat(Y.toarray()[:, [0, 1]], 4, axis=1), Y.toarray()[:, 8:]])
-    model = Bonsai(
-        "output", classifiers="leaf", branching_factor=2, max_leaf_size=10, kmeans_init="k-means++"
-    ).fit(X, groups)
+    model = Bonsai("output", classifiers="leaf", branching_factor=2, max_leaf_size=10).fit(X, groups)
     for tree in model.trees_:
         assert sorted(node.labels[:4].tolist() for node in tree.nodes[1:]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
         assert leaf_sizes(tree) == [10, 10]

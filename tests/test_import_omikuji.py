@@ -225,7 +225,7 @@ def test_what_omikuji_does_not_store_is_unknown(tmp_path, capsys):
     assert not {"tol", "max_iter", "branching_factor", "kmeans_tol", "prune"} & set(info.split())
     shown = json.loads(told("info", "--json").out)
     assert shown["rows"] is None and shown["labels_with_rows"] is None
-    assert shown["params"].keys() <= {"beam_size", "n_probe", "threshold", "max_labels", "n_jobs", "verbose"}
+    assert shown["params"].keys() <= {"beam_size", "n_probe", "max_labels", "threshold", "n_jobs"}
     assert told("labels", "--list").out.splitlines()[0] == "0\t\t–"
 
     data = tmp_path / "data.txt"

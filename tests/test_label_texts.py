@@ -12,6 +12,7 @@ from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._model.label_texts import text_vectors, texts_of
 from bonsai_xmc._selection import prior as prior_search
+from bonsai_xmc._selection import strategy
 from bonsai_xmc._selection.prior import Candidates, search
 from bonsai_xmc.metrics._ranking import Truth
 from helpers import random_csr, text_bonsai
@@ -112,10 +113,11 @@ def test_what_is_stored(model, tmp_path):
     assert loaded.suggest("brickf", 3) == model.suggest("brickf", 3)
 
 
-def test_weights_are_those_of_the_rows_and_of_the_text(corpus):
+def test_weights_are_those_of_the_rows_and_of_the_text(corpus, monkeypatch):
     """w + β v and b + δ, but for the rounding to 8 bits; the prior of few rows is the usual one."""
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)  # all labels have a bias of −1
     texts, labels = corpus[0][:300], corpus[1][:300]
-    options = {"min_df": 1, "classifiers": "one_vs_rest", "threshold": 0.5, "bias": -1.0}
+    options = {"min_df": 1, "classifiers": "one_vs_rest", "threshold": 0.5}
     before = text_bonsai(**options).fit(texts, labels)
     after = text_bonsai(**options, label_texts={"l:bricka": ["bricka", "noise1 noise2"]}).fit(texts, labels)
     assert after.label_prior_["weights"] == list(USUAL.weights)

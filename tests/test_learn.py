@@ -14,6 +14,7 @@ from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._modelfile.schema import check_tensors
+from bonsai_xmc._selection import strategy
 from helpers import error_of, says
 from kinds import some
 from test_labels_edit import ranked, rows_and_labels
@@ -35,7 +36,7 @@ def data():
 @pytest.fixture(scope="module", params=KINDS)
 def learnt(request, data):
     X, Y, n = data
-    model = Bonsai(**KINDS[request.param], threshold=0.5, keep_rows=True, n_jobs=1).fit(X[:n], Y[:n])
+    model = Bonsai(**KINDS[request.param], threshold=0.5, n_jobs=1).fit(X[:n], Y[:n], keep_rows=True)
     return model, model.learn(X[n:], Y[n:])
 
 
@@ -107,10 +108,11 @@ def test_edited_models_learn(learnt, data):
     assert kept.label_ptr[-1] == len(kept.labels)
 
 
-def test_the_optimum_is_that_of_the_reference(data):
+def test_the_optimum_is_that_of_the_reference(data, monkeypatch):
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)  # all labels have a bias of −1
     X, Y, n = data
-    options = {"tol": 1e-4, "max_iter": 2000, "prune": 0.0, "tail_exponent": 0.0, "C": 0.7, "bias": -1.0}
-    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5, **options).fit(X[:n], Y[:n])
+    options = {"tol": 1e-4, "max_iter": 2000, "prune": 0.0, "tail_exponent": 0.0, "C": 0.7}
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5, **options).fit(X[:n], Y[:n], keep_rows=True)
     after = model.learn(X[n:], Y[n:])
     rows = reference.unit_rows(sp.csr_array(_matrix(after.fitted_.rows)).toarray().astype(np.float64))
     for label in sorted({label for row in Y[n:] for label in row} & set(model.classes_))[:20]:
@@ -167,8 +169,8 @@ def test_dense_rows_and_weights(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 8))
     Y = (X[:, :4] > 0.5).astype(int)
-    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5)
-    model.fit(X[:50], Y[:50], np.full(50, 2.0))
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5)
+    model.fit(X[:50], Y[:50], np.full(50, 2.0), keep_rows=True)
     model.save(tmp_path / "dense.bonsai")
     after = Bonsai.load(tmp_path / "dense.bonsai").learn(X[50:], Y[50:])
     assert after.fitted_.rows.weights.tolist() == [2.0] * 50 + [1.0] * 10
@@ -180,8 +182,8 @@ def test_dense_rows_and_weights(tmp_path):
 
 def test_texts(tmp_path):
     texts = ["old brick houses", "heat pumps", "brick walls", "pumps"]
-    model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5))
-    model.fit(texts, [["bricks"], ["heat"], ["bricks"], ["heat"]])
+    model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5))
+    model.fit(texts, [["bricks"], ["heat"], ["bricks"], ["heat"]], keep_rows=True)
     model = model.name_labels({"heat": "Heat"})
     after = model.learn(["old pumps", "walls of houses"], [["antiques"], ["bricks", "walls"]])
     assert "antiques" in dict(after.suggest("old pumps", 2))  # "heat" was not touched
@@ -191,14 +193,14 @@ def test_texts(tmp_path):
 
 def test_models_that_cannot_learn(data):
     X, Y, _ = data
-    with says("this model keeps no training rows to learn beside; train it with keep_rows=True"):
+    with says("this model keeps no training rows to learn beside; train it by fit(X, Y, keep_rows=True)"):
         Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:50], Y[:50]).learn(X, Y)
-    trees = Bonsai(classifiers="leaf", threshold=0.5, keep_rows=True)
+    trees = Bonsai(classifiers="leaf", threshold=0.5)
     with pytest.warns(UserWarning, match="no rows are kept"):
-        trees.fit(X[:50], Y[:50])
+        trees.fit(X[:50], Y[:50], keep_rows=True)
     with says("this model has label trees alone"):
         trees.learn(X, Y)
-    model = Bonsai(classifiers="one_vs_rest", threshold=0.5, keep_rows=True).fit(X[:50], Y[:50])
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:50], Y[:50], keep_rows=True)
     with says("X has 2 rows, but Y has 1; they must be equally many"):
         model.learn(X[:2], [["a"]])
     with says("Y holds 3, but the labels of the model are names"):
@@ -256,6 +258,6 @@ def test_command(bonsai):
     report = json.loads(bonsai("learn", "old.bonsai", "new.jsonl", "-o", "new.bonsai", "--json"))
     assert (report["new rows"], report["new labels"]) == (1, 1)
     bonsai("train", "old.jsonl", *options, "-o", "none.bonsai")
-    assert "train it with keep_rows=True (bonsai train --keep-rows)" in error_of(
+    assert "train it by fit(X, Y, keep_rows=True) (bonsai train --keep-rows)" in error_of(
         bonsai, "learn", "none.bonsai", "new.jsonl", "-o", "x"
     )

@@ -129,7 +129,7 @@ path = os.path.join(tempfile.mkdtemp(), "m")
 def same(a, b):
     return all(map(np.array_equal, a, b))
 def results(X, kind):
-    model = Bonsai(keep_rows=True, threshold=0.5, n_jobs=2, **kind).fit(X, Y)
+    model = Bonsai(threshold=0.5, n_jobs=2, **kind).fit(X, Y, keep_rows=True)
     yield model.top_k(X, 5)
     yield model.top_k(X[:1], 5)
     yield model.top_k(X, 5, restrict=[1, 2, 3, 4, 5])

@@ -44,7 +44,7 @@ def measured(*args):
         {"classifiers": "leaf", "threshold": 0.5},
         {
             "classifiers": "leaf",
-            "balanced": True,
+            "balance": "equal",
             "branching_factor": 2,
             "max_leaf_size": 100,
             "max_depth": None,

@@ -55,17 +55,17 @@ def rows(seed, n=40):
     return X, [[int(label) for label in rng.choice(N_LABELS, 2, replace=False)] for _ in range(n)]
 
 
-def of_texts(**params):
+def of_texts(keep_rows=False, **params):
     words = [f"word{i % 7} other{i % 5} of {i % 3}" for i in range(30)]
     labels = [[f"a{i % 7}", f"b{i % 5}"] for i in range(30)]
-    return text_bonsai(threshold=0.5, **params).fit(words, labels), words[:4]
+    return text_bonsai(threshold=0.5, **params).fit(words, labels, keep_rows=keep_rows), words[:4]
 
 
-def of_rows(calibrated=False, merged=False, named=False, **params):
+def of_rows(calibrated=False, merged=False, named=False, keep_rows=False, **params):
     X, Y = rows(0)
     if named:
         Y = [[f"label {label}" for label in row] for row in Y]
-    model = Bonsai(threshold=0.5, **params).fit(X, Y)
+    model = Bonsai(threshold=0.5, **params).fit(X, Y, keep_rows=keep_rows)
     if calibrated:
         model = model.calibrate(*rows(1), groups="frequency")
     if merged:

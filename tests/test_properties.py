@@ -113,13 +113,11 @@ options = st.fixed_dictionaries(
         "branching_factor": st.integers(2, 5),
         "max_leaf_size": st.none() | st.integers(1, 4),
         "max_depth": st.none() | st.integers(1, 4),
-        "balanced": flags,
-        "kmeans_init": st.sampled_from(["random", "k-means++"]),
+        "balance": st.sampled_from(["none", "bounded", "equal"]),
         "loss": st.sampled_from(["squared_hinge", "logistic"]),
         "solver": st.sampled_from(["dual", "newton"]),
         "max_iter": st.integers(1, 8),
         "prune": st.sampled_from([0.0, 0.1]),
-        "bias": st.sampled_from(["learn", -1.0]),
         "normalize": flags,
         "beam_size": st.none() | st.integers(1, 4),
         "random_state": keys,
@@ -137,7 +135,7 @@ def saved(model):
 
 def all_labels(model, X):
     """(ids, log scores) of every candidate of each row, best first."""
-    return model.set_params(max_labels=len(model.classes_))._ranked(X, len(model.classes_))
+    return model._ranked(X, len(model.classes_))
 
 
 def same(found, other):
@@ -161,7 +159,7 @@ def test_each_label_with_rows_is_in_one_leaf_of_each_tree(problem, params):
         for v in range(tree.n_nodes):
             sizes = tree.sizes[tree.children(v)]
             assert tree.is_leaf(v) or 2 <= len(sizes) <= params["branching_factor"]
-            assert tree.is_leaf(v) or not params["balanced"] or np.ptp(sizes) <= 1
+            assert tree.is_leaf(v) or params["balance"] != "equal" or np.ptp(sizes) <= 1
 
 
 @several
@@ -321,7 +319,6 @@ CONFIGURATIONS = [
         "classifiers": "leaf",
         "branching_factor": 90,
         "max_depth": 2,
-        "kmeans_init": "k-means++",
         "solver": "newton",
         "loss": "logistic",
     },
@@ -330,7 +327,7 @@ CONFIGURATIONS = [
         "representation": "output",
         "max_depth": None,
         "branching_factor": 2,
-        "balanced": True,
+        "balance": "equal",
         "max_leaf_size": 10,
         "loss": "logistic",
     },
@@ -352,7 +349,7 @@ def test_same_file_for_any_number_of_threads(params, dense, capsys):
     for n_jobs in (2, 7):
         assert saved(Bonsai(**params, random_state=3, n_jobs=n_jobs).fit(X, Y)) == file
     assert capsys.readouterr().err == ""
-    assert saved(Bonsai(**params, random_state=3, verbose=1).fit(X, Y)) == file
+    assert saved(Bonsai(**params, random_state=3).fit(X, Y, progress=True)) == file
     assert "classifiers" in capsys.readouterr().err
     assert saved(Bonsai(**params, random_state=4).fit(X, Y)) != file
 

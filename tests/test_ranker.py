@@ -1,5 +1,7 @@
 """One classifier for each label against all rows: its optimum, and the search."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 import reference
 import stages
 from bonsai_xmc import Bonsai, _core, _core_testing
-from helpers import one_vs_rest_of, random_csr, trees_of
+from bonsai_xmc._base.params import DEFAULTS
+from bonsai_xmc._data.labels import labels_of
+from bonsai_xmc._data.rows import training_rows
+from bonsai_xmc._selection import strategy
+from bonsai_xmc._training.train import make_problem
+from bonsai_xmc._training.train import train as train_problem
+from bonsai_xmc._training.work import Work
+from helpers import one_vs_rest_of, random_csr
 from reference import unit_rows
 from stored import (
     linear_params,
@@ -174,25 +183,35 @@ def test_optimum_of_any_data(seed, weighted, C):
     check_optimum(X, Y, make_weights(len(X), seed) if weighted else None, C=C)
 
 
+def by_panels(X, Y, **options):
+    """A single leaf over all labels, trained by the panel solver with a bias of −1."""
+    problem = make_problem(training_rows(X, "X")[0], labels_of(Y))
+    flat = dict(DEFAULTS) | {"classifiers": "leaf", "max_depth": 1, "n_trees": 1} | options
+    chosen = replace(strategy.resolve(flat, problem.facts), node_bias=-1.0, bias=-1.0)
+    return train_problem(problem, chosen, 0, Work(1))[0]
+
+
 @pytest.mark.parametrize("tol", [1e-3, 0.1])
-def test_the_other_solver_agrees(generated, tol):
+def test_the_other_solver_agrees(generated, tol, monkeypatch):
     """Trained by panels on all rows, as a tree without inner nodes."""
     X, Y = generated.X_train, generated.Y_train
-    options = {"bias": -1.0, "prune": 0.0, "tol": tol, "max_iter": 1000, "tail_exponent": 0.0}
+    options = {"prune": 0.0, "tol": tol, "max_iter": 1000, "tail_exponent": 0.0}
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)  # all labels have a bias of −1
     one = Bonsai(classifiers="one_vs_rest", search="exact", **options).fit(X, Y)
-    other = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, **options).fit(X, Y)
-    assert one_vs_rest_of(one)["children"].tolist() == trees_of(other)["children"].tolist()
+    other = by_panels(X, Y, **options)
+    assert one_vs_rest_of(one)["children"].tolist() == other.trees.arrays()["children"].tolist()
     W, scale, _ = stored_classifiers(one_vs_rest_of(one), 0, X.shape[1])
-    V, other_scale, _ = stored_classifiers(trees_of(other), 0, X.shape[1])
+    V, other_scale, _ = stored_classifiers(other.trees.arrays(), 0, X.shape[1])
     half = (scale + other_scale)[:, None] / 2
     assert (np.abs(W - V) < half + (0.01 if tol < 0.1 else 0.2)).all()
     assert np.abs(W - V).mean() < 0.01
-    exact = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, beam_size=None, **options).fit(X, Y)
-    found, wanted = (model.top_k(generated.X_test, 5)[0] for model in (one, exact))
+    rows = training_rows(generated.X_test, "X")[0].to_core()
+    wanted, _ = other.top_k(rows, 5, beam_size=0, exact=True, n_probe=0, threads=1)
+    found = one.top_k(generated.X_test, 5)[0]
     assert np.mean([len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True)]) > 4.5
 
 
-def test_more_features_than_a_word_has_room_for():
+def test_more_features_than_a_word_has_room_for(monkeypatch):
     """Beyond 2^20 features rows are read as they are: 260 rows with 4,100 small entries of their own each."""
     rows, own = 260, 4_100
     X, Y = planes(7, n=rows, labels=3)
@@ -200,11 +219,13 @@ def test_more_features_than_a_word_has_room_for():
     alone = csr_matrix((alone, np.arange(rows * own), np.arange(0, rows * own + 1, own)))
     X = hstack([csr_matrix(X), alone], format="csr")
     assert X.shape[1] > 2**20
-    options = {"bias": -1.0, "prune": 0.0, "tol": 1e-3, "max_iter": 1000, "tail_exponent": 0.0}
+    options = {"prune": 0.0, "tol": 1e-3, "max_iter": 1000, "tail_exponent": 0.0}
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)  # all labels have a bias of −1
     one = Bonsai(classifiers="one_vs_rest", search="exact", **options).fit(X, Y)
-    other = Bonsai(classifiers="leaf", max_depth=1, n_trees=1, **options).fit(X, Y)
-    margins = one.decision_function(X), other.decision_function(X)
-    np.testing.assert_allclose(*(m.toarray() for m in margins), atol=0.05)
+    rows, search = training_rows(X, "X")[0].to_core(), {"beam_size": 0, "exact": True, "n_probe": 0}
+    ids, scores = by_panels(X, Y, **options).top_k(rows, 3, **search, threads=1)
+    decision = one.decision_function(X).toarray()
+    np.testing.assert_allclose(np.take_along_axis(decision, ids, axis=1), 1 / (1 - scores), atol=0.05)
 
 
 def test_passes_that_run_out_are_told(generated):

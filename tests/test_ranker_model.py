@@ -95,18 +95,20 @@ def test_the_default(generated):
     assert dense.strategy_.bias == "learn"
 
 
-def test_frequent_labels_learn_their_bias(generated):
+def test_frequent_labels_learn_their_bias(generated, monkeypatch):
     options = {"classifiers": "one_vs_rest", "prune": 0.0, "tol": 0.002, "max_iter": 500, "tail_exponent": 0}
     model = make(generated, **options)
     n = np.asarray(generated.Y_train.sum(axis=0)).ravel()[one_vs_rest_of(model)["children"]]
     bias, frequent = one_vs_rest_of(model)["bias"], n > 0.02 * generated.X_train.shape[0]
     assert 0 < np.count_nonzero(frequent) < len(n)
     assert set(bias[~frequent]) == {-1.0}
-    learnt = make(generated, **options, bias="learn")
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 0.0)
+    learnt = make(generated, **options)
     # The same problem, in panels of other labels: coordinate descent sees the rows in another order.
     np.testing.assert_allclose(bias[frequent], one_vs_rest_of(learnt)["bias"][frequent], atol=0.01)
     assert len(set(bias[frequent])) > 10
-    held = make(generated, **options, bias=-1.0)
+    monkeypatch.setattr(strategy, "FREQUENT_SHARE", 1.0)
+    held = make(generated, **options)
     assert set(one_vs_rest_of(held)["bias"]) == {-1.0}
     for other, same in ((learnt, frequent), (held, ~frequent)):
         for place in np.flatnonzero(same)[:5]:
@@ -129,27 +131,21 @@ def test_exact_search_needs_the_ranker(generated):
 def test_biases(generated):
     assert -1.0 in set(one_vs_rest_of(make(generated, **KINDS["blend"]))["bias"])
     assert len(set(trees_of(make(generated, **KINDS["blend"]))["bias"])) > 10  # learnt
-    held = make(generated, **KINDS["blend"], bias=-2)
-    assert set(one_vs_rest_of(held)["bias"]) == set(trees_of(held)["bias"]) == {-2.0}
-    assert len(set(trees_of(make(generated, bias="auto"))["bias"])) > 10
 
 
 @pytest.mark.parametrize("classifiers", ["one_vs_rest", "blend"])
 @pytest.mark.parametrize(
     "options",
     [
-        {"loss": "logistic", "bias": "learn", "prune": 0.01},
-        {"solver": "newton"},
-        {"bias": "learn"},
-        {"bias": -0.5},
-        {"loss": "logistic", "solver": "newton", "bias": "learn", "prune": 0.01},
+        {"loss": "logistic", "prune": 0.01},
+        {"loss": "logistic", "solver": "newton", "prune": 0.01},
     ],
 )
 def test_what_the_panel_solver_does(generated, options, classifiers):
     """The same classifiers as those of a tree without inner nodes, in whatever order they are asked for."""
     tight = {"tol": 1e-3, "max_iter": 500, "prune": 0.1} | options
     model = make(generated, classifiers=classifiers, **tight)
-    flat = make(generated, max_depth=1, n_trees=1, **{"bias": -1.0} | tight)
+    flat = make(generated, max_depth=1, n_trees=1, **tight)
     arrays = one_vs_rest_of(model)
     W, _, b = stored_classifiers(arrays, 0, 300)
     V, scale, c = stored_classifiers(trees_of(flat), 0, 300)
@@ -172,7 +168,7 @@ def test_dense_rows(generated, classifiers):
 def test_own_trees_and_names(named):
     X, Y = named
     nested = [["木", "Ahorn", "a name without rows"], ["", "Bäume 🌳"], ["línea\nnueva", "a" * 300]]
-    model = Bonsai(tree=nested, classifiers="blend", beam_size=1).fit(X, Y)
+    model = Bonsai(classifiers="blend", beam_size=1).fit(X, Y, tree=nested)
     assert [model.classes_[i] for i in one_vs_rest_of(model)["children"]] == [
         "Ahorn", "木", "", "Bäume 🌳", "a" * 300, "línea\nnueva",
     ]  # fmt: skip

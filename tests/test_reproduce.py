@@ -565,7 +565,7 @@ def test_training_work_of_a_tree_made_by_hand():
     [
         {"branching_factor": 6},
         {"branching_factor": 2},
-        {"branching_factor": 2, "balanced": True, "max_leaf_size": 10},
+        {"branching_factor": 2, "balance": "equal", "max_leaf_size": 10},
         {"branching_factor": 200, "max_leaf_size": 5},
         {"normalize": False, "branching_factor": 4, "max_depth": 3},
     ],
@@ -603,7 +603,7 @@ def test_dropping_early_leaves_drops_just_these(larger):
     ids, scores = beam.without_early_leaves(model).top_k(X, 50)
     assert not set(ids[scores > 0].tolist()) & gone
     assert set(ids[scores > 0].tolist()) & (early[0] ^ early[1]), "the other tree still finds a label"
-    balanced = Bonsai(classifiers="leaf", n_trees=1, branching_factor=2, balanced=True).fit(
+    balanced = Bonsai(classifiers="leaf", n_trees=1, branching_factor=2, balance="equal").fit(
         larger.X_train, larger.Y_train
     )
     if not len(beam.early_labels(balanced.trees_[0])):

@@ -35,11 +35,9 @@ def strategy(facts=SPARSE, **params):
         # The loss of a row without evidence is not 0 at any bias: one of −1 says "27 %" of every rare label.
         (SPARSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "tail_exponent": 0.0, "bias": "learn"}),
         (SPARSE, {"loss": "logistic"}, {"C": 10.0, "node_C": 10.0}),
-        (SPARSE, {"loss": "logistic", "C": 2, "bias": -2}, {"C": 2.0, "node_C": 2.0, "bias": -2.0}),
+        (SPARSE, {"loss": "logistic", "C": 2}, {"C": 2.0, "node_C": 2.0}),
         (DENSE, {"loss": "logistic"}, {"classifiers": "one_vs_rest", "C": 10.0, "node_C": 10.0}),
         (SPARSE, {"solver": "newton"}, {"tail_exponent": 0.0}),
-        (SPARSE, {"bias": "learn"}, {"tail_exponent": 0.0, "bias": "learn", "frequent_share": 1.0}),
-        (SPARSE, {"bias": -2}, {"tail_exponent": 0.25, "bias": -2.0, "node_bias": -2.0}),
         (SPARSE, {"prune": 0.2}, {"prune": 0.2, "tail_exponent": 0.25}),
         (SPARSE, {"classifiers": "leaf"}, {"search": "beam", "prune": 0.1, "n_trees": 3, "bias": "learn"}),
         (SPARSE, {"classifiers": "leaf"}, {"max_depth": 3, "split_oversized": True, "max_leaf_size": 100}),
@@ -54,7 +52,7 @@ def strategy(facts=SPARSE, **params):
         (HUGE, {}, {"classifiers": "one_vs_rest", "search": "index"}),
         # Where rows cannot be searched, such a training would scan them for too long.
         (HUGE, {"loss": "logistic"}, {"classifiers": "leaf", "search": "beam"}),
-        (HUGE, {"bias": "learn"}, {"classifiers": "leaf", "search": "beam"}),
+        (HUGE, {"solver": "newton"}, {"classifiers": "leaf", "search": "beam"}),
         (NEGATIVE, {}, {"classifiers": "leaf", "search": "beam"}),
         (replace(HUGE, n_rows=2**24), {}, {"classifiers": "leaf", "search": "beam"}),
         (replace(HUGE, n_positives=10**7), {}, {"classifiers": "one_vs_rest", "search": "index"}),
@@ -74,11 +72,11 @@ def test_what_auto_comes_to(facts, params, expected):
 def test_large_clusters_are_split_where_there_are_many_labels():
     trees = {"classifiers": "leaf"}
     assert strategy(HUGE, **trees).bounded and not strategy(**trees).bounded
-    assert strategy(**trees, balanced="bounded").bounded
-    assert not strategy(HUGE, **trees, balanced=False).bounded
-    balanced = strategy(HUGE, **trees, balanced=True)
+    assert strategy(**trees, balance="bounded").bounded
+    assert not strategy(HUGE, **trees, balance="none").bounded
+    balanced = strategy(HUGE, **trees, balance="equal")
     assert balanced.balanced and not balanced.bounded
-    assert not strategy(**trees, balanced="bounded").balanced
+    assert not strategy(**trees, balance="bounded").balanced
 
 
 def test_the_reason_names_the_numbers():
@@ -99,7 +97,7 @@ def test_the_reason_names_the_numbers():
 DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(Bonsai).parameters.items()
-    if name not in (*OF_PREDICTION, "n_jobs", "verbose", "random_state")
+    if name not in (*OF_PREDICTION, "n_jobs", "random_state")
 }
 
 
@@ -124,15 +122,11 @@ def test_one_option_changes_that_option_alone(generated):
 
 CLUSTERING = {
     "representation": "output",
-    "n_trees": 3,
+    "n_trees": 2,
     "branching_factor": 50,
     "max_leaf_size": 100,
     "max_depth": 3,
-    "balanced": True,
-    "kmeans_tol": 1e-3,
-    "kmeans_max_iter": 20,
-    "kmeans_init": "k-means++",
-    "tree": [[0, 1], [2]],
+    "balance": "equal",
 }
 
 
@@ -146,10 +140,17 @@ def test_what_only_trees_use_is_an_error_without_trees(name, chosen):
     assert found.search == "beam"
 
 
-@pytest.mark.parametrize("name", sorted(set(CLUSTERING) - {"tree"}))
+@pytest.mark.parametrize("name", CLUSTERING)
 def test_what_only_clustering_uses_is_an_error_beside_a_tree(name):
     with says(f"{name}={CLUSTERING[name]!r} would have no effect: tree is given"):
-        strategy(**{name: CLUSTERING[name], "tree": [[0], [1]], "classifiers": "leaf"})
+        strategy(replace(SPARSE, given_trees=1), **{name: CLUSTERING[name], "classifiers": "leaf"})
+
+
+def test_given_trees_are_an_error_without_trees_and_counted_otherwise():
+    given = replace(SPARSE, given_trees=2)
+    with says("tree would have no effect: this model has no trees"):
+        strategy(given, classifiers="one_vs_rest")
+    assert strategy(given, classifiers="leaf").n_trees == 2
 
 
 def test_matrices_are_not_printed():

@@ -551,7 +551,7 @@ def test_command_line_says_what_differs(larger, tmp_path):
 
 def test_learn_gives_the_same_model_by_any_runner(data, tmp_path):
     X, Y = data
-    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:300], Y[:300], keep_rows=True)
     expected = saved(model.learn(X[300:], Y[300:]), tmp_path)
     runner = Elsewhere(lambda fn, args: fn(*args))
     assert saved(model.learn(X[300:], Y[300:], runner=runner), tmp_path) == expected
@@ -560,7 +560,7 @@ def test_learn_gives_the_same_model_by_any_runner(data, tmp_path):
 
 def test_learn_continues_from_its_checkpoint(data, tmp_path):
     X, Y = data
-    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:300], Y[:300], keep_rows=True)
     expected = saved(model.learn(X[300:], Y[300:]), tmp_path)
 
     class Once:
@@ -589,6 +589,6 @@ def test_learn_continues_from_its_checkpoint(data, tmp_path):
 
 def test_learn_stays_within_a_memory_limit(data):
     X, Y = data
-    model = Bonsai(classifiers="one_vs_rest", keep_rows=True, threshold=0.5).fit(X[:300], Y[:300])
+    model = Bonsai(classifiers="one_vs_rest", threshold=0.5).fit(X[:300], Y[:300], keep_rows=True)
     with pytest.raises(MemoryError):
         model.learn(X[300:], Y[300:], max_memory=1000)

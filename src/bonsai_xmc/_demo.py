@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import Bonsai, TextBonsai, __version__, datasets, metrics
+from bonsai_xmc import TextBonsai, __version__, datasets, metrics
 
 WIDTH = 88
 K = 5
@@ -75,7 +75,7 @@ def main(verbose: bool = True) -> dict[str, Any]:
 
     heading("Training: TextBonsai().fit(texts, labels)")
     begin = time.perf_counter()
-    model = TextBonsai(classifier=Bonsai(verbose=int(verbose))).fit(data.texts_train, data.labels_train)
+    model = TextBonsai().fit(data.texts_train, data.labels_train, progress=verbose)
     trained = time.perf_counter() - begin
     for name, n_features, _ in model.blocks_:
         print(f"{n_features:>7,} features of {name}")

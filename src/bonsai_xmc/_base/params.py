@@ -64,7 +64,7 @@ PARAMETERS: Mapping[str, Parameter] = {
         TREES,
         "label vectors to cluster: input, output, joint, or a matrix (.npz, .npy)",
     ),
-    "n_trees": Parameter("auto", integer(1, "auto"), TREES, "number of trees; auto: 3"),
+    "n_trees": Parameter(3, integer(1), TREES, "number of trees"),
     "branching_factor": Parameter(100, integer(2), TREES, "maximum number of children of a node"),
     "max_leaf_size": Parameter(
         None, integer(1, None), TREES, "maximum number of labels in a leaf; none: --branching-factor"
@@ -76,23 +76,13 @@ PARAMETERS: Mapping[str, Parameter] = {
         "maximum number of levels, 1 for a single leaf; none: no maximum; auto: 3, but very large leaves are "
         "split further",
     ),
-    "balanced": Parameter(
+    "balance": Parameter(
         "auto",
-        flag("auto", "bounded"),
+        one_of("auto", "none", "bounded", "equal"),
         TREES,
-        "clusters of equal size, or plain k-means; auto: large clusters are split again above 50,000 labels",
+        "plain k-means, large clusters split again, or clusters of equal size; auto: none up to 50,000 "
+        "labels, then bounded",
     ),
-    "tree": Parameter(
-        None,
-        Rule(lambda v: True, "a label tree", str, "FILE"),
-        TREES,
-        "JSON file with a tree to use instead of clustering",
-    ),
-    "kmeans_tol": Parameter(
-        1e-4, number_between(0, _LARGE), TREES, "k-means stops when the mean similarity improves by less"
-    ),
-    "kmeans_max_iter": Parameter(10, integer(1), TREES, "maximum number of k-means iterations"),
-    "kmeans_init": Parameter("random", one_of("random", "k-means++"), TREES, "initial centroids"),
     "C": Parameter(
         "auto",
         number_between(_SMALL, _LARGE, "auto"),
@@ -115,12 +105,6 @@ PARAMETERS: Mapping[str, Parameter] = {
         number_between(0, _LARGE, "auto"),
         CLASSIFIERS,
         "drop weights of at most this absolute value; auto: 0.05 for one-vs-rest, 0.1 for leaf classifiers",
-    ),
-    "bias": Parameter(
-        "auto",
-        number_between(-_LARGE, _LARGE, "auto", "learn"),
-        CLASSIFIERS,
-        "bias of the classifiers: fixed or learnt; auto: learnt in trees, mostly fixed at -1 in one-vs-rest",
     ),
     "classifiers": Parameter(
         "auto",
@@ -156,14 +140,8 @@ PARAMETERS: Mapping[str, Parameter] = {
         "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
     ),
     "normalize": Parameter(True, flag(), CLASSIFIERS, "scale rows to unit Euclidean norm"),
-    "keep_rows": Parameter(
-        False, flag(), CLASSIFIERS, "keep the training rows in the model, for bonsai learn"
-    ),
     "beam_size": Parameter(
-        "auto",
-        integer(1, "auto", None),
-        PREDICTION,
-        "nodes that the beam search keeps at each level; none: all; auto: 10",
+        10, integer(1, None), PREDICTION, "nodes that the beam search keeps at each level; none: all"
     ),
     "n_probe": Parameter(
         "auto",
@@ -182,12 +160,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     ),
     "random_state": Parameter(0, _seed, RUN, "seed; none: a random one"),
     "n_jobs": Parameter(None, nonzero_integer(MAX_THREADS, None), RUN, "number of threads; none: all"),
-    "verbose": Parameter(
-        0,
-        Rule(lambda v: True, "an integer", int, "N"),
-        RUN,
-        "1: a line for each phase of training, even without a terminal",
-    ),
 }
 
 
@@ -248,9 +220,7 @@ TEXT_PARAMETERS: Mapping[str, Parameter] = {
 }
 
 # The parameters that every system has.
-COMMON: Mapping[str, Parameter] = {
-    name: PARAMETERS[name] for name in ("threshold", "random_state", "n_jobs", "verbose")
-}
+COMMON: Mapping[str, Parameter] = {name: PARAMETERS[name] for name in ("threshold", "random_state", "n_jobs")}
 
 DEFAULTS: Mapping[str, Any] = {name: parameter.default for name, parameter in PARAMETERS.items()}
 # Saved with a model: those of training as `fit` used them, those of prediction as they are at that time.
@@ -261,13 +231,13 @@ OF_TRAINING = (
 OF_PREDICTION = tuple(name for name, parameter in PARAMETERS.items() if parameter.group == PREDICTION)
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "bonsai-i": {"classifiers": "leaf", "balanced": False},
-    "bonsai-o": {"classifiers": "leaf", "representation": "output", "balanced": False},
-    "bonsai-io": {"classifiers": "leaf", "representation": "joint", "balanced": False},
+    "bonsai-i": {"classifiers": "leaf", "balance": "none"},
+    "bonsai-o": {"classifiers": "leaf", "representation": "output", "balance": "none"},
+    "bonsai-io": {"classifiers": "leaf", "representation": "joint", "balance": "none"},
     "parabel": {
         "classifiers": "leaf",
         "branching_factor": 2,
-        "balanced": True,
+        "balance": "equal",
         "max_leaf_size": 100,
         "max_depth": None,
     },
@@ -275,11 +245,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "classifiers": "leaf",
         "representation": "output",
         "branching_factor": 2,
-        "balanced": True,
+        "balance": "equal",
         "max_leaf_size": 100,
         "max_depth": None,
     },
-    "balanced": {"classifiers": "leaf", "balanced": True, "max_depth": None},
+    "balanced": {"classifiers": "leaf", "balance": "equal", "max_depth": None},
     "dismec": {"classifiers": "leaf", "n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
 }
 

@@ -104,6 +104,11 @@ class Phases:
         self.end(phase)
 
 
+def phases_of(progress: Progress | bool | None) -> Phases:
+    """Return phases that report to a callback, to a bar if it is True, or to nobody."""
+    return Phases(progress if callable(progress) else ProgressBar() if progress else None)
+
+
 class ProgressBar:
     """A `Progress` that draws a bar with the time left, and writes a line when a phase is over.
 

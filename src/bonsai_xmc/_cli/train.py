@@ -53,8 +53,17 @@ def add_options(parser: Any) -> None:
     if parser.system == BONSAI:
         _add_bonsai(add)
     else:
-        parser.set_defaults(preset=None, checkpoint=None, ray=None, max_memory="auto")
+        parser.set_defaults(
+            preset=None, checkpoint=None, ray=None, max_memory="auto", keep_rows=False, tree=None
+        )
         parser.common = (*COMMON, *map(_option, parameters_of(parser.system)))
+    add(
+        "--verbose",
+        type=int,
+        default=0,
+        metavar="N",
+        help="1: a line for each phase of training, even without a terminal (default: 0)",
+    )
     add(
         "--params",
         metavar="FILE",
@@ -111,6 +120,8 @@ def _add_bonsai(add: Any) -> None:
         metavar="auto|ADDRESS|local",
         help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
     )
+    add("--keep-rows", action="store_true", help="keep the training rows in the model, for bonsai learn")
+    add("--tree", metavar="FILE", help="JSON file with a label tree to use instead of clustering")
 
 
 def parameters_of(system: str) -> Mapping[str, Parameter]:
@@ -137,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
 
     begin = time.perf_counter()
     given = given_parameters(args)
-    files = args.params, args.label_names, args.label_texts, _tree_file(given), _vector_file(given)
+    files = args.params, args.label_names, args.label_texts, args.tree, _vector_file(given)
     inputs = Inputs(args.data, args.labels, *files)
     check_output(args.output, inputs.files(args.split))
     out = sys.stderr if args.output == STANDARD else sys.stdout
@@ -157,7 +168,7 @@ def run(args: argparse.Namespace) -> None:
         model = estimator(args, given, inputs)
     estimate: dict[str, Any] = {}
     X, Y = rows.labelled()
-    with _runner(args, bool(given.get("verbose"))) as runner:
+    with _runner(args) as runner:
         options = {"runner": runner, **_fit_options(args, estimate, out)} if args.system == BONSAI else {}
         model.fit(X, Y, progress=args.progress, **options)
     model = rows.remembered(model)
@@ -176,11 +187,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _runner(args: argparse.Namespace, verbose: bool) -> Any:
+def _runner(args: argparse.Namespace) -> Any:
     """A cluster, if one was asked for; otherwise the threads of this process."""
     from bonsai_xmc._base.progress import ProgressBar
 
-    if verbose and not args.quiet:
+    if args.verbose and not args.quiet:
         args.progress = ProgressBar()
     if args.ray is None:
         yield None
@@ -194,6 +205,8 @@ def _runner(args: argparse.Namespace, verbose: bool) -> Any:
 
 def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -> dict[str, Any]:
     """Options of `fit`. What training will need is noted in `estimate`, and printed."""
+    from bonsai_xmc import LabelTree
+
     from .report import in_bytes
 
     def note(found: dict[str, Any]) -> None:
@@ -205,6 +218,8 @@ def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -
     return {
         "checkpoint": args.checkpoint,
         "max_memory": args.max_memory,
+        "keep_rows": args.keep_rows,
+        "tree": None if args.tree is None else LabelTree.from_json(Path(args.tree)),
         "on_estimate": None if args.quiet and not args.json else note,
     }
 
@@ -231,11 +246,7 @@ def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> Any:
-    """The estimator that the options describe; trees and label vectors are read from files."""
-    from bonsai_xmc import LabelTree
-
-    if (path := _tree_file(given)) is not None:
-        given = given | {"tree": LabelTree.from_json(Path(path))}
+    """The estimator that the options describe; label vectors are read from files."""
     if (path := _vector_file(given)) is not None:
         given = given | {"representation": _label_vectors(path, inputs)}
     system = class_of(args.system)
@@ -275,10 +286,6 @@ def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
         default = {name: 1.0 if is_title(name) else 0.0 for name in weights}
         return {name: default[name] if weight is None else weight for name, weight in weights.items()}
     return list(fields) or None
-
-
-def _tree_file(given: dict[str, Any]) -> str | None:
-    return given["tree"] if isinstance(given.get("tree"), str) else None
 
 
 def _vector_file(given: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from bonsai_xmc._base.params import check
-from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
+from bonsai_xmc._base.progress import Progress, phases_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import labels as label_sets
 from bonsai_xmc._data.rows import Rows, check_encodable
@@ -437,9 +437,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         runner: Runner | None = None,
         max_memory: int | str | None = "auto",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Self:
-        """A model that has learnt from further rows, too. This one, trained with `keep_rows`, stays as it is.
+        """A model that has learnt from further rows, too. This one, fitted with `keep_rows=True`, stays.
 
         Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
         they are: new rows join with their loss, old positives with what a change of their margins costs.
@@ -461,8 +461,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Examples
         --------
         >>> from bonsai_xmc import Bonsai
-        >>> model = Bonsai(classifiers="one_vs_rest", keep_rows=True)
-        >>> model = model.fit([[1, 0, 0], [0, 1, 0]], [["red"], ["green"]])
+        >>> X, Y = [[1, 0, 0], [0, 1, 0]], [["red"], ["green"]]
+        >>> model = Bonsai(classifiers="one_vs_rest").fit(X, Y, keep_rows=True)
         >>> model = model.learn([[0, 0, 1], [1, 0, 1]], [["blue"], ["red", "blue"]])
         >>> model.top_k_labels([[0, 0, 1]], k=1)[0][0][0]
         'blue'
@@ -475,7 +475,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         weights = label_sets.row_weights(sample_weight, rows.n_rows)
         if weights is not None and not weights.all():
             raise ValueError("sample_weight holds 0; leave out the rows that shall not count")
-        phases = Phases(ProgressBar() if progress is None and self.classifier_.verbose else progress)
+        phases = phases_of(progress)
         threads = threads_of(self.classifier_.n_jobs)
         options: Any = {"checkpoint": checkpoint, "runner": runner, "max_memory": max_memory}
         return self._with(further_rows.learn(fitted, rows, labels, weights, threads, phases, **options))

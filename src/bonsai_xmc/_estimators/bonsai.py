@@ -3,7 +3,7 @@
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
-from bonsai_xmc._base.progress import LOG, Phases, Progress
+from bonsai_xmc._base.progress import LOG, Phases, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.rows import bytes_beside, training_rows
@@ -49,8 +49,8 @@ class Bonsai(MatrixClassifier):
     representation : {"input", "output", "joint"} or matrix of shape (n_labels, any), default="input"
         What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors
         of your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
-    n_trees : "auto" or int ≥ 1, default="auto"
-        Number of trees, each clustered with another seed. "auto": 3, as in the paper.
+    n_trees : int ≥ 1, default=3
+        Number of trees, each clustered with another seed. The paper uses 3.
     branching_factor : int ≥ 2, default=100
         K, the maximum number of children of a node. The paper uses 100.
     max_leaf_size : int ≥ 1, optional
@@ -59,21 +59,11 @@ class Bonsai(MatrixClassifier):
         Levels of nodes with classifiers; the root is level 1, so 1 means no tree at all. None: split until
         `max_leaf_size`. "auto": 3 levels, but leaves of 100 × `max_leaf_size` labels or more are split
         further. The paper uses 2 for EURLex and Wiki10, 3 for its larger sets.
-    balanced : "auto", "bounded" or bool, default="auto"
-        Whether the children of a node get equal numbers of labels, which differ by at most one. False: plain
-        k-means, as in the paper; true in Parabel. "bounded": k-means, but a cluster of more than four times
-        the mean size, and of 4 × `max_leaf_size`, is split again at the same level, so that no leaf dominates
-        the time. "auto": "bounded" for more than 50,000 labels, else False.
-    tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
-        Use this tree (or these) instead of clustering. It must hold every label that has a training row;
-        other labels are left out. If the tree and Y both have names, labels are matched by name.
-    kmeans_tol : float ≥ 0, default=1e-4
-        k-means stops when the mean similarity improves by less. The paper's value.
-    kmeans_max_iter : int ≥ 1, default=10
-        Maximum number of k-means iterations. The paper sets no limit; between 10 and 100, accuracy on
-        EURLEX57K and TIBKAT differed by less than it does between seeds.
-    kmeans_init : {"random", "k-means++"}, default="random"
-        Initial centres: random labels, as in the paper, or k-means++ (its footnote finds no difference).
+    balance : {"auto", "none", "bounded", "equal"}, default="auto"
+        How even the children of a node are. "none": plain k-means, as in the paper. "bounded": k-means, but
+        a cluster of more than four times the mean size, and of 4 × `max_leaf_size`, is split again at the
+        same level, so that no leaf dominates the time. "equal": numbers of labels differ by at most one, as
+        in Parabel. "auto": "bounded" for more than 50,000 labels, else "none".
     C : "auto" or float > 0, default="auto"
         Weight of the losses in ½‖w‖² + C Σ loss. "auto": 1, as in the paper; where `classifiers` are chosen
         on held-out rows, 1, 0.3 or 0.1 for one-vs-rest, whichever is most accurate there. Ten times as much
@@ -93,11 +83,6 @@ class Bonsai(MatrixClassifier):
         Weights |w| ≤ prune are dropped. "auto": 0.05 for one-vs-rest, 0.1 for leaf classifiers. The paper
         uses 0.1 for trees and 0.01 for DiSMEC. Classifiers of dense rows, such as embeddings, have many small
         weights and need a smaller value.
-    bias : "auto", "learn" or float, default="auto"
-        Learn each classifier's bias as the weight of a constant feature 1, or fix it at a number. "auto"
-        learns it at the nodes of trees. For one-vs-rest, it is fixed at −1, which is as accurate and much
-        faster, but learnt for dense rows, for labels of more than 2 % of the rows, and with the logistic
-        loss. Never pruned.
     classifiers : {"auto", "leaf", "one_vs_rest", "blend"}, default="auto"
         The classifiers that rank labels: "leaf", trained on the rows of a leaf, as in the paper;
         "one_vs_rest", one for each label, trained on all rows (better where rows are informative and label
@@ -105,7 +90,7 @@ class Bonsai(MatrixClassifier):
         takes what is most accurate on others (``strategy_.evidence``). Without this comparison it takes
         "leaf" where one-vs-rest would take long: if labels × entries of X are more than 10¹² (dense X: 10¹¹,
         or more than 50,000 labels), unless an index finds the rows that a label needs (50,000 labels or more,
-        no values below 0, the default loss, solver and bias) and there are no more than 2 · 10⁷ pairs of a
+        no values below 0, the default loss and solver) and there are no more than 2 · 10⁷ pairs of a
         row and a label. It takes "one_vs_rest" below 1,000 rows and above 50,000 labels.
     search : {"auto", "exact", "index"}, default="auto"
         With one-vs-rest, the labels that are scored: all ("exact"), or the candidates of an inverted index
@@ -114,8 +99,8 @@ class Bonsai(MatrixClassifier):
         or those of an index, and the 32 best of a beam search by leaf classifiers, too.
     tail_exponent : "auto" or float ≥ 0, default="auto"
         With one-vs-rest: the C of a label with n rows is multiplied by (m / n) to this power, m being the
-        mean over labels, so that errors on rare labels cost more. Needs sparse X, the squared hinge loss,
-        the dual solver, and a bias of "auto" or at most −1. "auto": 0.25 where that holds, 0 elsewhere.
+        mean over labels, so that errors on rare labels cost more. Needs sparse X, the squared hinge loss
+        and the dual solver. "auto": 0.25 where that holds, 0 elsewhere.
     blend_weight : "auto" or float in (0, 1), default="auto"
         With "blend": w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate
         on held-out rows; 0.3 below 1,000 rows.
@@ -125,11 +110,8 @@ class Bonsai(MatrixClassifier):
         most accurate on held-out rows, or 0 if these are not compared.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
-    keep_rows : bool, default=False
-        Keep the training rows in the model, with values of 8 bits (about three bytes for each entry of sparse
-        X), so that it can `learn` from further ones. Needs one-vs-rest classifiers.
-    beam_size : "auto", int ≥ 1 or None, default="auto"
-        Nodes that beam search keeps at each level; None keeps all (exact, slow). "auto": 10, as in the paper.
+    beam_size : int ≥ 1 or None, default=10
+        Nodes that beam search keeps at each level, 10 as in the paper; None keeps all (exact, slow).
     n_probe : "auto", int ≥ 1 or None, default="auto"
         With ``search="index"``: blocks of 128 classifiers that are scored for a row; None scores all (exact,
         slow). "auto": as many as find 99.5 % of what scoring all blocks finds, measured for the 5 and the 10
@@ -148,9 +130,6 @@ class Bonsai(MatrixClassifier):
         byte for byte, whatever `n_jobs`. None: a random seed.
     n_jobs : int, optional
         Threads; None or -1 for all that the process may use.
-    verbose : int, default=0
-        1 writes a line for each phase to standard error, and shows a progress bar on a terminal. The logger
-        "bonsai_xmc" gets a record for each phase in any case.
 
     Attributes
     ----------
@@ -213,68 +192,54 @@ class Bonsai(MatrixClassifier):
     def __init__(
         self,
         representation: Any = "input",
-        n_trees: int | str = "auto",
+        n_trees: int = 3,
         branching_factor: int = 100,
         max_leaf_size: int | None = None,
         max_depth: int | str | None = "auto",
-        balanced: bool | str = "auto",
-        tree: Any = None,
-        kmeans_tol: float = 1e-4,
-        kmeans_max_iter: int = 10,
-        kmeans_init: str = "random",
+        balance: str = "auto",
         C: float | str = "auto",
         loss: str = "squared_hinge",
         solver: str = "dual",
         tol: float = 0.1,
         max_iter: int = 20,
         prune: float | str = "auto",
-        bias: str | float = "auto",
         classifiers: str = "auto",
         search: str = "auto",
         tail_exponent: float | str = "auto",
         blend_weight: float | str = "auto",
         logit_adjustment: float | str = "auto",
         normalize: bool = True,
-        keep_rows: bool = False,
-        beam_size: int | str | None = "auto",
+        beam_size: int | None = 10,
         n_probe: int | str | None = "auto",
         max_labels: int | None = 100,
         threshold: float | str = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.representation = representation
         self.n_trees = n_trees
         self.branching_factor = branching_factor
         self.max_leaf_size = max_leaf_size
         self.max_depth = max_depth
-        self.balanced = balanced
-        self.tree = tree
-        self.kmeans_tol = kmeans_tol
-        self.kmeans_max_iter = kmeans_max_iter
-        self.kmeans_init = kmeans_init
+        self.balance = balance
         self.C = C
         self.loss = loss
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
         self.prune = prune
-        self.bias = bias
         self.classifiers = classifiers
         self.search = search
         self.tail_exponent = tail_exponent
         self.blend_weight = blend_weight
         self.logit_adjustment = logit_adjustment
         self.normalize = normalize
-        self.keep_rows = keep_rows
         self.beam_size = beam_size
         self.n_probe = n_probe
         self.max_labels = max_labels
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -288,7 +253,7 @@ class Bonsai(MatrixClassifier):
         Examples
         --------
         >>> Bonsai.preset("parabel", random_state=1)
-        Bonsai(balanced=True, branching_factor=2, classifiers='leaf', max_depth=None,
+        Bonsai(balance='equal', branching_factor=2, classifiers='leaf', max_depth=None,
                max_leaf_size=100, random_state=1)
         """
         if name not in PRESETS:
@@ -301,10 +266,12 @@ class Bonsai(MatrixClassifier):
         y: Any,
         sample_weight: Any = None,
         *,
+        tree: Any = None,
+        keep_rows: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         runner: Runner | None = None,
         max_memory: int | str | None = "auto",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         on_estimate: Callable[[dict[str, Any]], None] | None = None,
     ) -> Self:
         """Learn from rows X and their label sets y (called Y elsewhere; scikit-learn passes it as `y`).
@@ -324,6 +291,12 @@ class Bonsai(MatrixClassifier):
             labels.
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows in the losses and in the label vectors. Rows of weight 0 are left out.
+        tree : LabelTree, nested lists, its JSON form, or a list of LabelTrees, optional
+            Use this tree (or these) instead of clustering. It must hold every label that has a training row;
+            other labels are left out. If the tree and y both have names, labels are matched by name.
+        keep_rows : bool, default=False
+            Keep the training rows in the model, with values of 8 bits (about three bytes for each entry of
+            sparse X), so that it can `learn` from further ones. Needs one-vs-rest classifiers.
         checkpoint : path, optional
             A folder for the results of finished units of work. After a crash or an interrupt, the same call
             continues where it stopped, and ends with the same model. A folder of other data, parameters or
@@ -335,24 +308,24 @@ class Bonsai(MatrixClassifier):
             all threads would need more, some phases have fewer; the model is the same. Where one thread would
             need more, a MemoryError says so at the start, and what would fit. "auto": the limit of the
             control group (of a container) or of RLIMIT_AS, if there is one. None: no limit.
-        progress : callable, optional
-            Called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
+        progress : callable or bool, optional
+            True writes a line for each phase to standard error, and shows a progress bar on a terminal; the
+            logger "bonsai_xmc" gets a record for each phase in any case. A callable is called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
             `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
             that it raises ends the call.
         on_estimate : callable, optional
             Called before training with what `memory_estimate` returns, without reading X twice. An exception
             that it raises ends the call.
         """
-        options = FitOptions(checkpoint, runner, max_memory, on_estimate)
+        options = FitOptions(checkpoint, runner, max_memory, on_estimate, keep_rows)
         params = check_params(self.get_params(deep=False))
-        phases = self._phases(progress)
-        problem = self._problem(training_rows(X, type(self).__name__), y, sample_weight)
+        phases = phases_of(progress)
+        problem = self._problem(training_rows(X, type(self).__name__), y, sample_weight, tree=tree)
         self.fitted_ = self._fit(problem, params, options, phases, (X, y))
         return self
 
     def _problem(self, *args: Any, **kwargs: Any) -> Problem:
-        problem = super()._problem(*args, **kwargs)
-        return replace(problem, representation=self.representation, tree=self.tree)
+        return replace(super()._problem(*args, **kwargs), representation=self.representation)
 
     def _fit(
         self,
@@ -387,7 +360,7 @@ class Bonsai(MatrixClassifier):
                 threshold=thresholds.common,
                 provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
                 text=text,
-                rows=self._kept_rows(problem, core),
+                rows=self._kept_rows(problem, core) if options.keep_rows else None,
                 timings=phases.seconds,
             )
             fitted = finish(fitted, work)
@@ -398,8 +371,6 @@ class Bonsai(MatrixClassifier):
         return fitted
 
     def _kept_rows(self, problem: Problem, core: _core.Model) -> KeptRows | None:
-        if not self.keep_rows:
-            return None
         if core.one_vs_rest is None:
             warnings.warn(
                 "keep_rows: no rows are kept, as label trees alone cannot learn from further ones; choose "
@@ -430,8 +401,8 @@ class Bonsai(MatrixClassifier):
             thresholds = choose_threshold(problem, strategy, core, seed, work, per_label=per_label)
         return strategy, core, report, thresholds
 
-    def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
-        """What `fit(X, Y)` will need, in bytes; about a hundredth of the labels are trained for it.
+    def memory_estimate(self, X: Any, Y: Any, *, tree: Any = None) -> dict[str, Any]:
+        """Return what `fit` will need, in bytes; about a hundredth of the labels are trained for it.
 
         Returns
         -------
@@ -440,7 +411,7 @@ class Bonsai(MatrixClassifier):
             150 MB) not; "phases": the same for each phase; "model_bytes": the size of the model.
         """
         params = check_params(self.get_params(deep=False))
-        problem = self._problem(training_rows(X, type(self).__name__), Y)
+        problem = self._problem(training_rows(X, type(self).__name__), Y, tree=tree)
         return self._estimate(problem, params, X, Y)
 
     def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
@@ -461,12 +432,3 @@ class Bonsai(MatrixClassifier):
         tunes = search_space(params, problem.facts) is not None
         params = params | ({"classifiers": "blend"} if tunes else {})
         return resolve(params, problem.facts), {"tunes": tunes, "threshold": self.threshold}
-
-    @classmethod
-    def _restored(
-        cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
-    ) -> Self:
-        model = super()._restored(fitted, prediction, path)
-        if model.tree is not None:
-            model.tree = fitted.trees()
-        return model

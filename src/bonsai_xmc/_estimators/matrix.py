@@ -8,7 +8,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.params import PREDICTION, Parameter
-from bonsai_xmc._base.progress import Phases, Progress, ProgressBar
+from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._data.labels import labels_of, row_weights
 from bonsai_xmc._data.rows import Rows, prediction_rows
 from bonsai_xmc._estimators.base import LabelRanker
@@ -23,12 +23,13 @@ Finish = Callable[[FittedModel, Work], FittedModel]
 
 
 class FitOptions(NamedTuple):
-    """How `fit` runs; the model does not depend on it."""
+    """How `fit` runs; predictions do not depend on it."""
 
     checkpoint: str | os.PathLike[str] | None = None
     runner: Runner | None = None
     max_memory: int | str | None = "auto"
     on_estimate: Callable[[dict[str, Any]], None] | None = None
+    keep_rows: bool = False
 
 
 class MatrixClassifier(LabelRanker):
@@ -40,7 +41,6 @@ class MatrixClassifier(LabelRanker):
     ranker: ClassVar[Any]
 
     n_jobs: Any
-    verbose: Any
 
     def _fit(
         self,
@@ -59,19 +59,17 @@ class MatrixClassifier(LabelRanker):
         """
         raise NotImplementedError
 
-    def _phases(self, progress: Progress | None) -> Phases:
-        return Phases(ProgressBar() if progress is None and self.verbose else progress)
-
     def _problem(
         self,
         read: tuple[Rows, Array | None],
         y: Any,
         sample_weight: Any = None,
         texts: TextFacts = NO_TEXTS,
+        tree: Any = None,
     ) -> Problem:
         rows, names = read
         weights = row_weights(sample_weight, rows.n_rows)
-        return make_problem(rows, labels_of(y), weights, texts=texts, feature_names=names)
+        return make_problem(rows, labels_of(y), weights, tree=tree, texts=texts, feature_names=names)
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         """X of a prediction as rows."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import PREDICTION, RUN, check_params, plain
-from bonsai_xmc._base.progress import Phases, Progress
+from bonsai_xmc._base.progress import Phases, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.rows import training_rows
@@ -30,7 +30,9 @@ class System(MatrixClassifier):
     threshold: Any
     random_state: Any
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | bool | None = None
+    ) -> Self:
         """Learn from rows X and their label sets y.
 
         A call that fails or is interrupted leaves the estimator as it was.
@@ -42,12 +44,12 @@ class System(MatrixClassifier):
             See `Bonsai.fit`.
         sample_weight : array-like of shape (n_rows,), optional
             Weights of the rows, if the system has a use for them. Rows of weight 0 are left out.
-        progress : callable, optional
-            Called as ``progress(phase, done, total)``; see `Bonsai.fit`.
+        progress : callable or bool, optional
+            See `Bonsai.fit`.
         """
         params = check_params(self.get_params(deep=False), self.parameters)
         problem = self._problem(training_rows(X, type(self).__name__), y, sample_weight)
-        self.fitted_ = self._fit(problem, params, FitOptions(), self._phases(progress), (X, y))
+        self.fitted_ = self._fit(problem, params, FitOptions(), phases_of(progress), (X, y))
         return self
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> Ranker:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
-from bonsai_xmc._base.progress import Phases, Progress
+from bonsai_xmc._base.progress import Phases, Progress, phases_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import Rows
@@ -145,19 +145,21 @@ class TextBonsai(LabelRanker):
         y: Any,
         sample_weight: Any = None,
         *,
+        tree: Any = None,
+        keep_rows: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         runner: Runner | None = None,
         max_memory: int | str | None = "auto",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         on_estimate: Callable[[dict[str, Any]], None] | None = None,
     ) -> Self:
         """Learn from texts X and their label sets y; see `Bonsai.fit`.
 
         X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
         """
-        options = FitOptions(checkpoint, runner, max_memory, on_estimate)
+        options = FitOptions(checkpoint, runner, max_memory, on_estimate, keep_rows)
         classifier, params = self._new_classifier(), self._checked_params()
-        phases = classifier._phases(progress)
+        phases = phases_of(progress)
         chosen: dict[str, Any] = {}
         tuned: dict[str, Any] = {}
         if tuning.is_auto(self.fields):
@@ -166,7 +168,7 @@ class TextBonsai(LabelRanker):
             chosen = {"fields": names or None} if found is None else found.settings.params()
             tuned = {} if found is None else found.to_json()
         rows, text = self._read(X, y, params | chosen, phases, tuned)
-        problem = classifier._problem((rows, None), y, sample_weight, self._facts(text))
+        problem = classifier._problem((rows, None), y, sample_weight, self._facts(text), tree)
         finish = self._finishing(classifier, problem, text, params)
         classifier.fitted_ = classifier._fit(problem, params, options, phases, (X, y), text, finish)
         self.classifier_ = classifier

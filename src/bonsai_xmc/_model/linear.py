@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import PARAMETERS, check
+from bonsai_xmc._base.rules import number_between
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.probes import Probes
@@ -27,6 +28,7 @@ _KEPT = 8  # restricted models
 _OF_PREDICTION = ("classifiers", "search", "loss", "normalize", "blend_weight", "logit_adjustment")
 # Values of a strategy that the parameters of the estimator do not take.
 _UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0, "search": "beam"}
+_BIAS = number_between(-1e9, 1e9, "learn")
 # A residual has the trees and the biases of the forest that it belongs to.
 RESIDUAL = ("scale", "bucket_ptr", "record_ptr", "shift", "buckets", "records")
 
@@ -103,10 +105,10 @@ class LinearRanker:
 
     def _search(self, k: int, **given: Any) -> tuple[int, int]:
         """Return the nodes of a beam and the blocks of an index that are searched."""
-        beam = beam_size(given.get("beam_size", "auto"), self.strategy.n_trees, self.strategy.search)
+        given = {name: PARAMETERS[name].default for name in ("beam_size", "n_probe")} | given
+        beam = beam_size(given["beam_size"], self.strategy.n_trees, self.strategy.search)
         measured = (self.strategy.logit_adjustment > 0, self.probes)
-        probes = given.get("n_probe", "auto")
-        return beam, n_probe(probes, self.strategy.search, k, self.n_labels, *measured)
+        return beam, n_probe(given["n_probe"], self.strategy.search, k, self.n_labels, *measured)
 
     def check_search(self, **given: Any) -> None:
         """Raise ValueError if this model cannot be searched as these parameters say."""
@@ -187,6 +189,9 @@ class LinearRanker:
         for name in PARAMETERS.keys() & vars(strategy).keys():
             if getattr(strategy, name) != _UNUSED.get(name):
                 check(name, getattr(strategy, name))
+        for name in ("bias", "node_bias"):
+            if not _BIAS.allows(getattr(strategy, name)):
+                raise ValueError(f"{name} is {getattr(strategy, name)!r}, but must be {_BIAS.text}")
         for name in _OF_PREDICTION:
             if getattr(strategy, name) != model[name]:
                 raise ValueError(

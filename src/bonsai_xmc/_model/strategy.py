@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import check
+from bonsai_xmc._base.params import PARAMETERS, check
 from bonsai_xmc._model.probes import Probes
 
 # The values that `classifiers` and `search` can be resolved to, and the sections of the model that they need.
@@ -32,6 +32,7 @@ class Facts:
     n_texts: int = 1  # texts whose blocks of features make up the rows, if these are made of texts
     n_blocks: int = 1  # blocks of features
     label_texts: bool = False  # labels have texts, which are a prior for one-vs-rest classifiers
+    given_trees: int = 0  # trees that are given instead of clustering
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,12 @@ class Strategy:
 
 def beam_size(given: Any, n_trees: int, search: str) -> int:
     """Nodes that beam search keeps at each level; 0 for all."""
-    if is_auto(given):
-        return 10
     check("beam_size", given)
-    if n_trees == 0:
+    if n_trees == 0 and given != PARAMETERS["beam_size"].default:
         how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
         raise ValueError(
-            f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave "
-            'beam_size="auto", or train with classifiers="leaf" or classifiers="blend"'
+            f"beam_size is {given!r}, but this model has no trees to search: {how}. Leave it out, or train "
+            'with classifiers="leaf" or classifiers="blend"'
         )
     return int(given or 0)
 

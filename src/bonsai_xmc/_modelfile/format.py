@@ -129,14 +129,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
 
 def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Training parameters in the types of JSON; what a file cannot hold is only named."""
-    given = {name: plain(params[name]) for name in OF_TRAINING if name not in ("representation", "tree")}
-    own = not isinstance(params["representation"], str)
-    tree = None if params["tree"] is None else "given"
-    return given | {
-        "representation": "custom" if own else params["representation"],
-        "tree": tree,
-        "random_state": seed,
-    }
+    given = {name: plain(params[name]) for name in OF_TRAINING}
+    own = {} if isinstance(params["representation"], str) else {"representation": "custom"}
+    return given | own | {"random_state": seed}
 
 
 def pack_names(name: str, texts: Iterable[Any]) -> dict[str, Array]:
@@ -208,6 +203,8 @@ def _prediction(ranker: Ranker, stored: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(ranker, LinearRanker):
         return stored
     known = {name: stored[name] for name in OF_PREDICTION}
+    if known["beam_size"] == "auto":  # as unreleased versions named the default
+        known["beam_size"] = PARAMETERS["beam_size"].default
     for name, value in known.items():
         check(name, value)
     ranker.check_search(beam_size=known["beam_size"], n_probe=known["n_probe"])
@@ -263,11 +260,13 @@ def _distinct(arrays: Mapping[str, Array], name: str) -> Array:
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     """Training parameters, with values that the estimator takes; those of newer versions are left out."""
     known = {name: given[name] for name in OF_TRAINING if name in given}
+    if known.get("n_trees") == "auto":  # as unreleased versions named the default
+        del known["n_trees"]
+    if known.get("search") == "beam":
+        del known["search"]
     for name, value in known.items():
         if name in PARAMETERS and not (name == "representation" and value == "custom"):
             check(name, value)
-    if known.get("tree") not in (None, "given"):
-        raise ValueError("the parameter tree is neither null nor given")
     return known
 
 

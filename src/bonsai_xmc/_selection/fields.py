@@ -333,7 +333,6 @@ _TRAINING_PARAMS = (
     "solver",
     "tol",
     "max_iter",
-    "bias",
     "tail_exponent",
     "normalize",
     "random_state",

@@ -19,9 +19,9 @@ Array = npt.NDArray[Any]
 def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """All that the results of units depend on, in the types of JSON."""
     given = _format.given_params(params, seed) | {"beam_size": params["beam_size"]}
-    for name in ("representation", "tree"):
-        if given[name] in ("custom", "given"):
-            given[name] = _digest(params[name])
+    if given["representation"] == "custom":
+        given["representation"] = _digest(problem.representation)
+    given["tree"] = None if problem.tree is None else _digest(problem.tree)
     plain = {name: value if _is_plain(value) else repr(value) for name, value in given.items()}
     return {"parameter": plain} | _facts(problem)
 

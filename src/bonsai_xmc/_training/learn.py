@@ -35,8 +35,8 @@ def check_can_learn(fitted: FittedModel) -> KeptRows:
         )
     if fitted.rows is None:
         raise ValueError(
-            "this model keeps no training rows to learn beside; train it with keep_rows=True (bonsai train "
-            "--keep-rows)"
+            "this model keeps no training rows to learn beside; train it by fit(X, Y, keep_rows=True) "
+            "(bonsai train --keep-rows)"
         )
     return fitted.rows
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from bonsai_xmc import _core
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import Rows, label_vectors
-from bonsai_xmc._data.user_trees import tree_arrays
+from bonsai_xmc._data.user_trees import tree_arrays, tree_list
 from bonsai_xmc._model.linear import core_model
 from bonsai_xmc._model.strategy import Facts, Strategy
 from bonsai_xmc._training import recipes
@@ -64,6 +64,7 @@ class Problem:
             dense=self.rows.dense,
             negative=self.rows.negative,
             n_positives=len(self.labels.indices),
+            given_trees=0 if self.tree is None else len(tree_list(self.tree)),
             **self.texts._asdict(),
         )
 

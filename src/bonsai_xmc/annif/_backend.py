@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, load_npz, save_npz
 
 from bonsai_xmc import Bonsai, FormatError
 from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, is_like_omikuji, vectorizer_params
-from bonsai_xmc.compat._omikuji_trees import collapse, search_as_omikuji
+from bonsai_xmc.compat._omikuji_trees import collapsed, search_as_omikuji
 
 TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")
 
@@ -63,9 +63,8 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
             X, Y = self._create_train_data(corpus, params)
         self.info("training")
         try:
-            if layers := collapsed_layers(params):
-                collapse(model, X, Y, layers)
-            self.fit_model(model, X, Y, params)
+            layers = collapsed_layers(params)
+            self.fit_model(model, X, Y, params, collapsed(model, X, Y, layers) if layers else None)
         except ValueError as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
         self.info(f"{model.classifiers_} classifiers: {model.strategy_.reason}")
@@ -74,9 +73,11 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         self._model = model
 
     @staticmethod
-    def fit_model(model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any]) -> None:
+    def fit_model(
+        model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any], trees: Any = None
+    ) -> None:
         """Train a model; trees like those of omikuji are searched as omikuji does."""
-        model.fit(X, Y)
+        model.fit(X, Y, tree=trees)
         if is_like_omikuji(params) and model.classifiers_ == "leaf":
             search_as_omikuji(model)
 

@@ -11,7 +11,7 @@ from bonsai_xmc._base.rules import Rule
 OMIKUJI = {"cluster_balanced": True, "cluster_k": 2, "max_depth": 20, "collapse_every_n_layers": 0}
 _ONLY_OMIKUJI = ("cluster_balanced", "cluster_k", "collapse_every_n_layers")
 _TRUE = ("1", "yes", "true", "on")  # as Annif reads them; everything else is false
-_NOT_HERE = ("representation", "tree", "n_jobs", "verbose")
+_NOT_HERE = ("representation", "n_jobs")
 
 
 def bonsai_params(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _like_omikuji(params: Mapping[str, Any]) -> dict[str, Any]:
         "branching_factor": max(2, k),
         "max_leaf_size": 99,
         "max_depth": 1 if k == 1 else int(given["max_depth"]),
-        "balanced": _boolean(given["cluster_balanced"]),
+        "balance": "equal" if _boolean(given["cluster_balanced"]) else "none",
     }
     return trees | _own({name: value for name, value in params.items() if name not in OMIKUJI})
 

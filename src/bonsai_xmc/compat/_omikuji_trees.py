@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree
+from bonsai_xmc._base.params import PARAMETERS
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data import rows as _inputs
@@ -15,7 +16,7 @@ from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._training import train as _training
 from bonsai_xmc._training.work import Work
 
-_OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balanced", "kmeans_tol")
+_OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balance")
 
 
 def search_as_omikuji(model: Bonsai) -> None:
@@ -25,10 +26,11 @@ def search_as_omikuji(model: Bonsai) -> None:
     model.fitted_ = replace(model.fitted_, ranker=strict)
 
 
-def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:
-    """Give `model` the trees that it would build, with `n_layers` of `n_layers` + 1 layers taken out.
+def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
+    """Return the trees that `model` would build, with `n_layers` of `n_layers` + 1 layers taken out.
 
-    Leaves stay as they are. Parameters of clustering are set to their defaults, as they have no effect now.
+    Leaves stay as they are. The model's parameters of clustering are set to their defaults, as they have no
+    effect beside given trees.
     """
     problem = model._problem(_inputs.training_rows(X, "Bonsai"), Y)
     strategy = resolve(model.get_params(deep=False), problem.facts)
@@ -36,14 +38,10 @@ def collapse(model: Bonsai, X: Any, Y: Any, n_layers: int) -> None:
     present = np.flatnonzero(problem.labels.counts).astype(np.uint32)
     seed, threads = seed_of(model.random_state), threads_of(model.n_jobs)
     trees = _training._trees(problem, dataset, present, strategy, seed, Work(threads))
-    defaults = Bonsai().get_params()
-    model.set_params(
-        tree=[
-            LabelTree.from_nested(_without_layers(LabelTree(*arrays), 0, n_layers))
-            for arrays in trees.arrays()
-        ],
-        **{name: defaults[name] for name in _OF_CLUSTERING},
-    )
+    model.set_params(**{name: PARAMETERS[name].default for name in _OF_CLUSTERING})
+    return [
+        LabelTree.from_nested(_without_layers(LabelTree(*arrays), 0, n_layers)) for arrays in trees.arrays()
+    ]
 
 
 def _without_layers(tree: LabelTree, node: int, n_layers: int) -> list[Any]:

@@ -68,15 +68,14 @@ class HyperParam:
     n_trees                    n_trees
     min_branch_size            max_leaf_size + 1
     max_depth                  max_depth
-    collapse_every_n_layers    trees are built first, and given to `tree` with these layers taken out
+    collapse_every_n_layers    trees are built first, and given to `fit` with these layers taken out
     linear_loss_type           loss: 0 "squared_hinge", 1 "logistic"
     linear_eps, linear_c       tol, C
     linear_weight_threshold    prune
     linear_max_iter            max_iter
     cluster_k                  branching_factor; 1: a single leaf
-    cluster_balanced           balanced
-    cluster_eps                kmeans_tol
-    centroid_threshold, cluster_min_size, train_trees_1_by_1
+    cluster_balanced           balance: "equal" or "none"
+    centroid_threshold, cluster_eps, cluster_min_size, train_trees_1_by_1
                                no effect
     tree_structure_only        not supported
     =========================  =======================================================================
@@ -160,13 +159,12 @@ class HyperParam:
             branching_factor=min(max(2, self.cluster_k), most),
             max_leaf_size=min(max(1, self.min_branch_size - 1), most),
             max_depth=1 if self.cluster_k == 1 else min(self.max_depth, most),
-            balanced=self.cluster_balanced,
+            balance="equal" if self.cluster_balanced else "none",
             loss="squared_hinge" if self.linear_loss_type == 0 else "logistic",
             tol=self.linear_eps,
             C=self.linear_c,
             prune=self.linear_weight_threshold,
             max_iter=min(self.linear_max_iter, most),
-            kmeans_tol=self.cluster_eps,
             threshold=0.5,  # not used here, so not worth a second training
             n_jobs=_threads(n_threads),
         )
@@ -203,12 +201,12 @@ class Model:
         param = HyperParam() if hyper_param is None else hyper_param
         _log(f"Training model with hyper-parameters {param!r}")  # words that callers look for
         try:
-            model = param._bonsai(n_threads)
+            model, trees = param._bonsai(n_threads), None
             if param.collapse_every_n_layers > 0 and param.cluster_k > 1:
-                _trees.collapse(model, features, labels, param.collapse_every_n_layers)
+                trees = _trees.collapsed(model, features, labels, param.collapse_every_n_layers)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # omikuji has none
-                model.fit(features, labels)
+                model.fit(features, labels, tree=trees)
             _trees.search_as_omikuji(model)
         except ValueError as error:
             raise RuntimeError(f"Failed to train model: {error}") from error

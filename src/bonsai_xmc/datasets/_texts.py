@@ -1,19 +1,25 @@
 """Generated texts that a person can read, with labels that a person can judge."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from ._labels import LabelSets, zipf_weights
-from ._themes import COMMON, THEMES
 from ._types import TextDataset
 
 _LABELS_PER_ROW = 2.2
 _SUBJECT_ALONE = 3  # times as frequent as one with an aspect
 _LABEL_NOISE = 0.04  # share of the texts that are about something else than their labels say
 _MAIN = 0.35  # share of the words that belong to the main label; the rest to any label of the text
-_COMMON = COMMON.split()
+# Words that say nothing about a label, and themes, each with words of its subjects and of its aspects. A
+# label is a subject ("bonsai") or a subject with an aspect ("bonsai pruning"). Words are nouns.
+_VOCABULARY: dict[str, Any] = json.loads(Path(__file__).with_name("_themes.json").read_text(encoding="utf-8"))
+_COMMON: list[str] = _VOCABULARY["common"].split()
+_THEMES = {name: (theme["subjects"], theme["aspects"]) for name, theme in _VOCABULARY["themes"].items()}
 # Cumulative probabilities of a common word, one of the theme, of the subject; else one of the aspect.
 _SHARES = np.cumsum([0.12, 0.06, 0.41])
 
@@ -118,8 +124,8 @@ def make_texts(
 
 def _choose_labels(rng: Generator, n_labels: int | None) -> list[tuple[str, str, str]]:
     """(theme, subject, aspect or nothing) of each label, themes and subjects together."""
-    subjects = [(theme, subject) for theme, (about, _) in THEMES.items() for subject in about]
-    every = [(*pair, aspect) for pair in subjects for aspect in ("", *THEMES[pair[0]][1])]
+    subjects = [(theme, subject) for theme, (about, _) in _THEMES.items() for subject in about]
+    every = [(*pair, aspect) for pair in subjects for aspect in ("", *_THEMES[pair[0]][1])]
     if n_labels is None:
         return every
     if not 1 <= n_labels <= len(every):
@@ -136,7 +142,7 @@ def _starts(keys: list[tuple[str, ...]]) -> np.ndarray:
 
 def _vocabulary(theme: str, subject: str, aspect: str) -> tuple[list[str], list[str], list[str]]:
     """Words of the subject, of the aspect (of the subject again if there is none) and of the whole theme."""
-    subjects, aspects = THEMES[theme]
+    subjects, aspects = _THEMES[theme]
     own = [subject, *subjects[subject].split()]
     about = [aspect, *aspects[aspect].split()] if aspect else own
     return own, about, [word for words in (*subjects.values(), *aspects.values()) for word in words.split()]

@@ -254,7 +254,7 @@ class FastXML(System):
     normalize : bool, default=False
         Scale rows to unit Euclidean norm. Published figures are of rows as they come. Rows of small values
         need a larger C.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
 
     Examples
@@ -281,7 +281,6 @@ class FastXML(System):
         threshold: Any = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.n_trees = n_trees
         self.max_leaf_rows = max_leaf_rows
@@ -293,7 +292,6 @@ class FastXML(System):
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> FastXMLRanker:
         trees = grow(problem, params, None, seed, work)

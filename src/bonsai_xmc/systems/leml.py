@@ -259,7 +259,7 @@ class LEML(System):
         Strength of regularisation. "auto": of 0.5, 1, 2, 4 and 8 the best on held-out rows.
     max_iter : int, default=5
         Rounds.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
     """
 
@@ -283,7 +283,6 @@ class LEML(System):
         threshold: Any = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.alpha = alpha
@@ -291,7 +290,6 @@ class LEML(System):
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> LowRankRanker:
         k = n_components_of(params["n_components"], problem.labels.n_labels)

@@ -145,7 +145,7 @@ class PfastreXML(System):
     A : float, default=0.55
         This and B: parameters of the propensities, see `metrics.PROPENSITY`.
     B : float, default=1.5
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
     """
 
@@ -179,7 +179,6 @@ class PfastreXML(System):
         threshold: Any = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.n_trees = n_trees
         self.max_leaf_rows = max_leaf_rows
@@ -196,7 +195,6 @@ class PfastreXML(System):
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> PfastreXMLRanker:
         labels = problem.labels

@@ -167,7 +167,7 @@ class RobustXML(System):
         Features that S may have for a label.
     n_turns : int, default=2
         How often S is solved; the first time after `max_iter` rounds of W and H, and two rounds after each.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
     """
 
@@ -193,7 +193,6 @@ class RobustXML(System):
         threshold: Any = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.alpha = alpha
@@ -204,7 +203,6 @@ class RobustXML(System):
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> RobustRanker:
         k = n_components_of(params["n_components"], problem.labels.n_labels)

@@ -483,7 +483,7 @@ class SLEEC(System):
         Inverse regularisation strength of the regression: ½‖w‖² + C Σ (w·x − z)².
     weight_sparsity, embedding_sparsity : float, default=0.01
         Share of the weights of the regression, and of the embeddings, that are set to 0, the smallest ones.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
     """
 
@@ -530,7 +530,6 @@ class SLEEC(System):
         threshold: Any = "auto",
         random_state: Any = 0,
         n_jobs: int | None = None,
-        verbose: int = 0,
     ) -> None:
         self.n_learners = n_learners
         self.n_clusters = n_clusters
@@ -543,7 +542,6 @@ class SLEEC(System):
         self.threshold = threshold
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @classmethod
     def published(cls, name: str, **further: Any) -> Self:
