@@ -310,9 +310,10 @@ class Bonsai(MatrixClassifier):
             control group (of a container) or of RLIMIT_AS, if there is one. None: no limit.
         progress : callable or bool, optional
             True writes a line for each phase to standard error, and shows a progress bar on a terminal; the
-            logger "bonsai_xmc" gets a record for each phase in any case. A callable is called as ``progress(phase, done, total)`` a few times a second and at the end of each phase.
-            `done` and `total` are in any unit; a `total` of 0 means that it is not known yet. An exception
-            that it raises ends the call.
+            logger "bonsai_xmc" gets a record for each phase in any case. A callable is called as
+            ``progress(phase, done, total)`` a few times a second and at the end of each phase. `done` and
+            `total` are in any unit; a `total` of 0 means that it is not known yet. An exception that it
+            raises ends the call.
         on_estimate : callable, optional
             Called before training with what `memory_estimate` returns, without reading X twice. An exception
             that it raises ends the call.
