@@ -242,7 +242,7 @@ def test_every_parameter_has_wrong_values_here():
         ),
         ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
         ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),
-        ({"threshold": 2}, "threshold is 2, but must be 'auto' or a number from 0 to 1"),
+        ({"threshold": 2}, "threshold is 2, but must be 'auto', 'per_label' or a number from 0 to 1"),
         ({"C": 0}, "C is 0, but must be 'auto' or a number from 1e-09 to 1e+09"),
         ({"prune": -1}, "prune is -1, but must be 'auto' or a number from 0 to 1e+09"),
         ({"balance": "no"}, "balance is 'no', but must be one of 'auto', 'none', 'bounded', 'equal'"),

@@ -99,7 +99,7 @@ def merged():
     X, Y = data()
     options = {"branching_factor": 3, "max_leaf_size": 2, "n_trees": 2, "C": 0.3}
     model = Bonsai(classifiers="blend", blend_weight=0.3, logit_adjustment=0.1, threshold=0.3, **options)
-    model.fit(X, lists(Y, NAMES), np.arange(1, len(X) + 1))
+    model.fit(X, lists(Y, NAMES), np.arange(1, len(X) + 1), keep_rows=True)
     return model.merge(["Ahorn", "木"], into="Holz").drop(["é"]), X
 
 
