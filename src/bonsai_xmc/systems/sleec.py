@@ -242,7 +242,8 @@ def nearest(z: Array, embedded: Array, n: int) -> tuple[Array, Array]:
     wide, each = embedded.astype(np.float64), z.astype(np.float64)
     squares = np.einsum("ij,ij->i", wide, wide) - 2 * (each @ wide.T)
     squares += np.einsum("ij,ij->i", each, each)[:, None]
-    distances = np.maximum(squares, 0).astype(np.float32)
+    with np.errstate(over="ignore"):
+        distances = np.maximum(squares, 0).astype(np.float32)
     n = min(n, len(embedded))
     least = np.partition(distances, n - 1, axis=1)[:, n - 1 : n]
     rows, columns = np.nonzero(distances <= least)
