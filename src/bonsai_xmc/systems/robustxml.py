@@ -161,7 +161,7 @@ class RobustXML(System):
     ----------
     n_components, alpha, max_iter
         See `LEML`.
-    l1 : float, default=0.5
+    l1 : float, default=0.25
         Strength of the regularisation of S.
     max_sparse : int, default=100
         Features that S may have for a label.
@@ -174,7 +174,7 @@ class RobustXML(System):
     parameters: ClassVar[Mapping[str, Parameter]] = {
         **{name: LEML.parameters[name] for name in ("n_components", "alpha", "max_iter")},
         "l1": Parameter(
-            0.5, number_between(1e-9, 1e9), CLASSIFIERS, "strength of regularisation of the sparse part"
+            0.25, number_between(1e-9, 1e9), CLASSIFIERS, "strength of regularisation of the sparse part"
         ),
         "max_sparse": Parameter(100, integer(1), CLASSIFIERS, "features of the sparse part for a label"),
         "n_turns": Parameter(2, integer(1), CLASSIFIERS, "how often the sparse part is solved"),
@@ -187,7 +187,7 @@ class RobustXML(System):
         n_components: Any = "auto",
         alpha: Any = "auto",
         max_iter: int = 5,
-        l1: float = 0.5,
+        l1: float = 0.25,
         max_sparse: int = 100,
         n_turns: int = 2,
         threshold: Any = "auto",

@@ -206,7 +206,7 @@ def embed_labels(pairs: Pairs, k: int, seed: int, pool: Pool) -> tuple[Array, Ar
             continue
         u, v, of_u = next_u, next_v, next_of_u
         gain, error = error - next_error, next_error
-        if gain < _SVP_TOL * error:
+        if gain < _SVP_TOL:
             break
     return u, v
 
