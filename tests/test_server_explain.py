@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+import bonsai_xmc
 from bonsai_xmc import TextBonsai, datasets
+from bonsai_xmc.systems import SYSTEMS, system
 from helpers import text_bonsai
 from test_server import HTML, Server
 
@@ -170,6 +172,49 @@ def test_too_many_at_once():
     reasons._waiting = 64
     with pytest.raises(Overloaded):
         asyncio.run(reasons.run(len, "abc"))
+
+
+@pytest.fixture(scope="module")
+def of_systems(tmp_path_factory):
+    """A server with a model of each system beside Bonsai."""
+    folder = tmp_path_factory.mktemp("systems")
+    data = datasets.make_texts(60, n_test=5, random_state=0)
+    small = {"n_trees": 2, "n_learners": 2, "n_components": 8}
+    for kind in SYSTEMS:
+        classifier = system(kind)(threshold=0.5, n_jobs=1, random_state=0)
+        known = classifier.get_params()
+        classifier.set_params(**{name: value for name, value in small.items() if name in known})
+        model = TextBonsai(char_ngrams=None, classifier=classifier)
+        model.fit(data.texts_train, data.labels_train).save(folder / f"{kind}.bonsai")
+    server = Server(*(folder / f"{kind}.bonsai" for kind in SYSTEMS))
+    yield server, folder, data.texts_test
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("kind", SYSTEMS)
+def test_models_of_every_system_are_served(of_systems, kind):
+    server, folder, texts = of_systems
+    model = bonsai_xmc.load(folder / f"{kind}.bonsai")
+    (about,) = (entry for entry in server.get("/models")["models"] if entry["name"] == kind)
+    assert (about["kind"], about["system"]) == (kind, type(model.classifier_).__name__)
+    assert about["threshold"] == 0.5 and about["trees"] == 0
+    found = server.post("/predict", {"model": kind, "texts": texts, "k": 3})["results"]
+    expected = [[(label, pytest.approx(s)) for label, s in row if s > 0] for row in model.suggest(texts, 3)]
+    assert [[(entry["label"], entry["score"]) for entry in row] for row in found] == expected
+    label = expected[0][0][0]
+    some = server.post("/predict", {"model": kind, "text": texts[0], "exclude": [label]})["results"][0]
+    assert all(entry["label"] != label for entry in some)
+    status, _, body = server.ask(
+        "POST", "/explain", json.dumps({"model": kind, "text": texts[0], "label": label})
+    )
+    answer = json.loads(body)
+    assert status == 200 and answer["explanation"]["evidence"], answer
+    for table in answer["explanation"]["evidence"]:
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    refused = {"model": kind, "text": texts[0], "label": label, "why_not": True}
+    assert f"of the kind {kind!r}" in server.post("/explain", refused, 400)["detail"]
+    assert server.ask("GET", f"/tree?model={kind}")[0] == 404
+    assert server.get(f"/labels?model={kind}&limit=1")["total"] == len(model.classes_)
 
 
 def test_openapi(server):

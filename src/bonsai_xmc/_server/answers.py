@@ -12,7 +12,8 @@ Score = Annotated[float, {"minimum": 0, "maximum": 1}]
 Problem = TypedDict("Problem", {"type": str, "title": str, "status": int, "detail": str})
 Status = TypedDict("Status", {"status": str})
 Ready = TypedDict("Ready", {"status": str, "models": list[str]})
-Suggested = TypedDict("Suggested", {"label": str, "name": str, "score": Score})
+# predicted: whether its score reaches the threshold of the model
+Suggested = TypedDict("Suggested", {"label": str, "name": str, "score": Score, "predicted": bool})
 Predictions = TypedDict("Predictions", {"model": str, "results": list[list[Suggested]]})
 Model = TypedDict(
     "Model",

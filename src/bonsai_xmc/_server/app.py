@@ -108,10 +108,7 @@ class Service:
         rows = await self.rank(batcher, texts, given["k"], given["threshold"], allowed)
         return {
             "model": served.name,
-            "results": [
-                [{"label": served.keys[i], "name": served.titles[i], "score": s} for i, s in row]
-                for row in rows
-            ],
+            "results": [[served.suggested(*found) for found in row] for row in rows],
         }
 
 

@@ -13,7 +13,8 @@ from bonsai_xmc import TextBonsai
 from bonsai_xmc._explain.paths import Forest, most_frequent
 from bonsai_xmc._model.labels import allowed_labels, marked_words
 from bonsai_xmc._model.linear import LinearRanker
-from bonsai_xmc._server.answers import Labels, Model, Node
+from bonsai_xmc._model.thresholds import resolve
+from bonsai_xmc._server.answers import Labels, Model, Node, Suggested
 
 Signature = tuple[int, int, int]  # of a file: inode, size, time of the last change
 Array = npt.NDArray[Any]
@@ -57,6 +58,20 @@ class Served:
             None if restrict is None else marked_words(fitted, restrict, "restrict")[0],
             marked_words(fitted, exclude, "exclude")[0] if exclude else None,
         )
+
+    def suggested(self, label: int, score: float) -> Suggested:
+        least = self.least[label] if isinstance(self.least, np.ndarray) else self.least
+        return {
+            "label": self.keys[label],
+            "name": self.titles[label],
+            "score": score,
+            "predicted": bool(score >= least),
+        }
+
+    @cached_property
+    def least(self) -> float | Array:
+        """The threshold of the model, or one for each label."""
+        return resolve("auto", self.model)
 
     def search(self, wanted: str, offset: int, limit: int) -> Labels:
         """Labels whose name or key holds a text, the most frequent first."""
@@ -119,7 +134,7 @@ class Served:
             "system": type(self.model.classifier_).__name__,
             "labels": len(self.keys),
             "named": self.keys != self.titles,
-            "threshold": float(self.model.threshold_),
+            "threshold": float(self.model.threshold_ if isinstance(self.least, np.ndarray) else self.least),
             "fields": list(self.fields),
             "trees": 0 if self.forest is None else len(self.forest.tree_ptr) - 1,
             "modified": self.modified,

@@ -135,19 +135,17 @@ async function predict() {
   }
 }
 
-// A label, after a line where those begin that are below the threshold.
+// A label, after a line where those begin that do not reach the threshold.
 function labelItems(label, text, before) {
-  const least = model().threshold;
-  const item = element("li", undefined, label.score < least ? "label below" : "label");
+  const item = element("li", undefined, label.predicted ? "label" : "label below");
   const why = whyButton(label, text);
   const meter = element("meter");
   meter.max = 1;
   meter.value = label.score;
   meter.setAttribute("aria-hidden", "true"); // the number says it
-  item.append(named(label), element("span", label.score.toFixed(3), "score"));
-  item.append(why.button, meter, why.panel);
-  if (label.score >= least || (before && before.score < least)) return [item];
-  return [element("li", `Below the threshold ${least.toFixed(3)}: not predicted by itself`, "line"), item];
+  item.append(named(label), element("span", label.score.toFixed(3), "score"), why.button, meter, why.panel);
+  if (label.predicted || (before && !before.predicted)) return [item];
+  return [element("li", `Below the threshold ${model().threshold.toFixed(3)}: not predicted by itself`, "line"), item];
 }
 
 let timer;
