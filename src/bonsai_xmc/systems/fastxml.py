@@ -19,17 +19,20 @@ Array = npt.NDArray[Any]
 
 _MOST_FEATURES = 20  # of an explanation
 
+# The tensors of a model file. The nodes of a tree stand in order of levels: of the node that is the k-th of
+# its tree, from 0, to have children, these are the nodes 1 + 2k and 2 + 2k, for margins ≤ 0 and > 0. Inner
+# nodes, and leaves, are numbered through all trees.
 _TENSORS = {
-    "tree_ptr": np.int64,
-    "is_leaf": np.uint8,
-    "weight_ptr": np.int64,
-    "features": np.int32,
+    "tree_ptr": np.int64,  # where the nodes of each tree begin, and the number of nodes
+    "is_leaf": np.uint8,  # of each node
+    "weight_ptr": np.int64,  # where the weights of each inner node begin, and their number
+    "features": np.int32,  # of each weight, ascending in a node
     "weights": np.float32,
-    "biases": np.float32,
-    "leaf_ptr": np.int64,
-    "leaf_labels": np.int32,
-    "leaf_shares": np.float32,
-    "leaf_rows": np.int32,
+    "biases": np.float32,  # of each inner node
+    "leaf_ptr": np.int64,  # where the labels of each leaf begin, and their number
+    "leaf_labels": np.int32,  # ascending in a leaf
+    "leaf_shares": np.float32,  # of the leaf's rows that have the label, times its weight; in (0, 1]
+    "leaf_rows": np.int32,  # training rows of each leaf
 }
 
 

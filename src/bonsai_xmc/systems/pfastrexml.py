@@ -25,7 +25,8 @@ class PfastreXMLRanker(TreeRanker):
     """Trees with shares weighted by inverse propensities, and distances to the means of labels' rows.
 
     The log score is alpha · log P + (1 − alpha) · log P_tail, where P is the mean share in the leaves and
-    P_tail = 1 / (1 + exp(gamma / 2 · ‖x − mean‖²)) for the unit row x; without means it is log P.
+    P_tail = 1 / (1 + exp(gamma / 2 · ‖x − mean‖²)) for the unit row x; without means it is log P. In a model
+    file, means are rows of labels: `mean_ptr`, `mean_features` and `mean_values`, or these alone if dense.
     """
 
     kind = "pfastrexml"
