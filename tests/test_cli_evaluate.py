@@ -93,7 +93,7 @@ def test_several_systems_side_by_side(bonsai, folder):
     assert found["results"]["b.bonsai"] == pytest.approx(found["results"]["b.csv"])
     report = json.loads(bonsai(*line, "--against", "b.bonsai", "--report", "r.html", "--json"))
     for metric, one in found["differences"]["b.bonsai"].items():
-        assert one == pytest.approx(report["differences"][metric])
+        assert one == pytest.approx(report["differences"]["b"][metric])
         assert one["low"] <= one["value"] <= one["high"]
     text = bonsai(*line, "--against", "b.bonsai", "b.csv")
     assert text.count("with 95 % intervals of a paired bootstrap over rows") == 2

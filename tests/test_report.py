@@ -337,7 +337,7 @@ def test_report_of_two_models_with_other_labels_and_fields(folder, bonsai):
     out = bonsai(*line, "--by", "lang", "-k", "1", "3")
     assert "P@1" in out and "report: ab.html" in out
     found = json.loads(bonsai(*line, "--by", "lang", "--json"))
-    assert found["results"].keys() == {"a", "b"} and "P@1" in found["differences"]
+    assert found["results"].keys() == {"a", "b"} and "P@1" in found["differences"]["b"]
     assert found["by"]["lang"].keys() == {"de", "en"}
     assert (
         found["results"]["a"]["P@1"]
@@ -351,7 +351,7 @@ def test_report_beside_the_predictions_of_any_system(folder, bonsai):
     line = ["evaluate", "a.bonsai", "dev.jsonl", "--report", "x1.html", "--json"]
     found = json.loads(bonsai(*line, "--against", "same.jsonl"))
     assert found["results"]["a"] == found["results"]["same"]
-    assert {d["value"] for d in found["differences"].values()} == {0}
+    assert {d["value"] for d in found["differences"]["same"].values()} == {0}
     ranks = [json.loads(line) for line in (folder / "same.jsonl").read_text().splitlines()]
     other = [
         {"row": row["row"], "labels": [{"label": "of them alone"}, {"label": row["labels"][0]["label"]}]}

@@ -97,35 +97,21 @@ def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
         options |= dict(zip("AB", args.propensity, strict=True))
     if args.exact and "model" not in kinds:
         raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
-    of_files = all(kind in ("labels", "columns") for kind in kinds)
-    documents = of_files and source.holds_documents(args, inputs)
-    if kinds == ["columns"] and not documents and args.threshold is None and args.report is None:
-        return _show(args, {args.model: _of_columns(args, inputs, options)}, {}, {})
-    depth = max(
-        _DEPTH if args.report else 1, *(args.k or _CUTOFFS), _MOST if args.threshold is not None else 1
-    )
+    if kinds == ["columns"] and args.threshold is None and not source.holds_documents(args, inputs):
+        return _show(args, {args.model: _of_columns(args, inputs, options)})
+    most = 1 if args.threshold is None else _MOST
+    depth = max(most, *(args.k or _CUTOFFS), 1 if args.report is None else _DEPTH)
     known, found = _ranked(args, inputs, paths, kinds, depth)
     model = next((system.model for system in found if system.model is not None), None)
-    if model is None and isinstance(known.truth, list):
-        for name in ("dataset", "propensity", "by_frequency"):
-            if getattr(args, name):
-                raise ValueError(
-                    f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions"
-                )
-    compared = _together(args, inputs, known, _short(paths), found)
-    if args.report is not None:
-        return _report(args, inputs, known, compared, model, options, notes)
-    Y = _truth_of(known, compared)
+    for name in ("dataset", "propensity", "by_frequency", "report"):
+        if model is None and (isinstance(known.truth, list) or name == "report") and getattr(args, name):
+            raise ValueError(f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions")
     unknown = model is not None and model.fitted_.imported and args.train is None
     if unknown and args.by_frequency:
         raise ValueError(f"--by-frequency: {_UNKNOWN}")
-    if model is not None:
-        total = sum(map(len, known.truth)) if isinstance(known.truth, list) else Y.nnz
-        _tell_left_out(inputs.name(args.data), total, Y.nnz, model)
-        if isinstance(known.truth, list) and not model.fitted_.imported and not args.all_labels:
-            _tell_recall_without_rows(compared, Y, max(_cutoffs(args, compared)))
+    compared = _together(args, inputs, known, _short(paths), found)
+    Y, cutoffs = _truth_of(known, compared), _cutoffs(args, compared)
     Y_train = _training_labels(args, inputs, compared, model)
-    cutoffs = _cutoffs(args, compared)
     results: dict[str, Any] = {
         name: metrics.evaluate(Y, ids, Y_train, cutoffs, by_frequency=args.by_frequency, **options)
         for name, (ids, _) in compared.ranked.items()
@@ -135,7 +121,6 @@ def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
         for k in sorted(set(cutoffs)):
             results[_short(paths)[0]][f"found@{k}"] = _overlap(own.ids[:, :k], found[0].ids[:, :k])
     if unknown:
-        print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
         results = {name: _with_unknown(result, cutoffs) for name, result in results.items()}
     differences = _differences(Y, compared, Y_train, cutoffs, options)
     at = {
@@ -143,7 +128,13 @@ def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
         for (name, (ids, scores)), system in zip(compared.ranked.items(), found, strict=True)
         if args.threshold is not None
     }
-    _show(args, results, differences, at)
+    if model is not None:
+        _tell(args, inputs.name(args.data), known, compared, Y, model, max(cutoffs))
+    if unknown:
+        print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
+    options |= {"notes": notes}
+    more = {} if args.report is None else _report(args, known, compared, model, Y_train, options)
+    _show(args, results, differences, at, more)
 
 
 def _cutoffs(args: argparse.Namespace, compared: Compared) -> list[int]:
@@ -301,26 +292,20 @@ def _together(
 ) -> Compared:
     """The rows that all systems have, with numbers of labels that mean the same."""
     first = next((system for system in found if system.model is not None), None)
-    matrix = None if isinstance(known.truth, list) else known.truth
-    counts = (
-        None if first is None or first.model.label_counts_ is None else first.model.label_counts_.tolist()
-    )
-    if matrix is not None:
-        labels = [str(i) for i in range(matrix.shape[1])] if first is None else list(first.labels)
-        if first is None and args.classes is not None:
-            labels = _classes_of(args, inputs, args.model, known, {}, 0)
-    else:
-        labels = [] if first is None else list(first.labels)
-        every = first is None or args.all_labels
-        truth = sorted({label for row in known.truth for label in row}) if every else []
+    labels = [] if first is None else list(first.labels)
+    if isinstance(known.truth, list):
         more = [label for system in found for label in system.labels]
-        new = list(dict.fromkeys([*more, *truth]))
-        have = set(labels)
-        labels += [label for label in new if label not in have]
-        if counts is not None:
-            counts += [0] * (len(labels) - len(counts))
-            for system in found:
-                counts = _filled(counts, labels, system)
+        if first is None or args.all_labels:
+            more += sorted({label for row in known.truth for label in row})
+        labels = list(dict.fromkeys([*labels, *more]))
+    elif first is None and args.classes is not None:
+        labels = _classes_of(args, inputs, args.model, known, {}, 0)
+    elif first is None:
+        labels = [str(i) for i in range(known.truth.shape[1])]
+    counts: dict[str, int] | None = None if first is None or first.model.label_counts_ is None else {}
+    for system in found:
+        if counts is not None and system.model is not None and system.model.label_counts_ is not None:
+            counts = dict(zip(system.labels, system.model.label_counts_.tolist(), strict=True)) | counts
     place = {label: i for i, label in enumerate(labels)}
     common = set(known.rows).intersection(*(system.rows for system in found))
     missing = next((row for row in known.rows if row not in common), None)
@@ -349,16 +334,8 @@ def _together(
         chosen = [at[known.rows[i]] for i in rows]
         ranked[name] = column[system.ids[chosen]], system.scores[chosen]
     depths = [system.ids.shape[1] for system in found if len(found) > 1 or system.model is not None]
-    known_counts = None if counts is None else np.array(counts, np.int64)
-    return Compared(rows, labels, ranked, known_counts, min(depths, default=_MOST))
-
-
-def _filled(counts: list[int], labels: list[str], system: Ranked) -> list[int]:
-    """Frequencies of labels that only another model knows."""
-    if system.model is None or system.model.label_counts_ is None:
-        return counts
-    own = dict(zip(system.labels, system.model.label_counts_.tolist(), strict=True))
-    return [count or own.get(label, 0) for label, count in zip(labels, counts, strict=True)]
+    of_labels = None if counts is None else np.array([counts.get(label, 0) for label in labels], np.int64)
+    return Compared(rows, labels, ranked, of_labels, min(depths, default=_MOST))
 
 
 def _short(paths: list[str]) -> list[str]:
@@ -438,9 +415,15 @@ def _at_threshold(
 def _show(
     args: argparse.Namespace,
     results: dict[str, dict[str, Any]],
-    differences: dict[str, dict[str, measure.Difference]],
-    at: dict[str, dict[str, Any]],
+    differences: dict[str, dict[str, measure.Difference]] | None = None,
+    at: dict[str, dict[str, Any]] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> None:
+    differences, at = differences or {}, at or {}
+    if not args.coverage and (more or not args.json):
+        results = _without_coverage(results)
+    out = sys.stderr if args.report == "-" else sys.stdout
+    alone = next(iter(results.values())) if len(results) == 1 else None
     if args.json:
         content: dict[str, Any] = {
             "results": results,
@@ -449,26 +432,20 @@ def _show(
                 for name, found in differences.items()
             },
         }
-        if len(results) == 1:
-            content = next(iter(results.values()))
-        print(
-            json.dumps(
-                content | ({"threshold": at if len(at) > 1 else next(iter(at.values()))} if at else {}),
-                indent=2,
-            )
-        )
+        content = content | (more or {}) if alone is None or more else alone
+        if at:
+            content["threshold"] = at if alone is None else next(iter(at.values()))
+        print(json.dumps(content, indent=2), file=out)
         return
-    if not args.coverage:
-        results = _without_coverage(results)
     if args.table is not None:
         print(format_cells(_cells(results, differences, at), args.table))
         return
-    print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))))
+    print(metrics.format_table(alone or results), file=out)
     first = next(iter(results))
     for name, found in differences.items():
-        print(f"\n{name} minus {first}, with 95 % intervals of a paired bootstrap over rows")
+        print(f"\n{name} minus {first}, with 95 % intervals of a paired bootstrap over rows", file=out)
         for metric, one in found.items():
-            print(f"{metric:<9} {one.value:+6.2f}  ({one.low:+.2f} to {one.high:+.2f})")
+            print(f"{metric:<9} {one.value:+6.2f}  ({one.low:+.2f} to {one.high:+.2f})", file=out)
     for name, found_at in at.items():
         least, *figures = found_at.values()
         shown = least if isinstance(least, str) else f"{least:.4g}"
@@ -477,6 +454,8 @@ def _show(
             f"\n{name + ', ' if len(at) > 1 else ''}threshold {shown}: {n_labels} labels a row, precision "
             f"{precision}, recall {recall}, F1 {f1} (macro {macro})"
         )
+    if args.report is not None and args.report != "-":
+        print(f"report: {args.report}")
 
 
 def _cells(results: dict[str, Any], differences: dict[str, Any], at: dict[str, Any]) -> list[list[str]]:
@@ -498,24 +477,18 @@ def _cells(results: dict[str, Any], differences: dict[str, Any], at: dict[str, A
     return lines
 
 
-# The report
-
-
 def _report(
     args: argparse.Namespace,
-    inputs: Inputs,
     known: Known,
     compared: Compared,
     model: Any,
+    Y_train: Any,
     options: dict[str, Any],
-    notes: list[str],
-) -> None:
-    """Write a page about one model, or about two side by side, with the warnings of this command."""
-    if model is None:
-        raise ValueError(f"--report needs a model, but {inputs.name(args.model)} is none")
-    Y_train = _training_labels(args, inputs, compared, model)
-    if Y_train is None:
-        print(f"bonsai: {_UNKNOWN}", file=sys.stderr)
+) -> dict[str, Any]:
+    """Write a page about one model, or about two side by side, with the warnings of this command.
+
+    Return what it says beside the metrics.
+    """
     texts = known.truth if isinstance(known.truth, list) else None
     label_names = None
     if texts is not None:
@@ -534,13 +507,17 @@ def _report(
         title=f"{' and '.join(compared.ranked)} on {os.path.basename(args.data)}",
         coverage=args.coverage,
         about=_about(args, model),
-        notes=notes,
         **options,
     )
     with writing(args.report) as file:
         file.write(made.to_html().encode())
-    _tell_left_out(inputs.name(args.data), made.n_true + made.left_out, made.n_true, model)
-    _show_report(args, made)
+    by = {
+        name: {value: part["results"] | {"rows": part["rows"]} for value, part in found.items()}
+        for name, found in made.by.items()
+    }
+    errors = {name: bins.error for name, bins in made.reliability.items()}
+    counted = {"true_labels": made.n_true, "left_out_labels": made.left_out}
+    return counted | {"by": by, "calibration_error": errors}
 
 
 def _about(args: argparse.Namespace, model: Any) -> dict[str, str]:
@@ -562,35 +539,6 @@ def _about(args: argparse.Namespace, model: Any) -> dict[str, str]:
     return {name: value for name, value in about.items() if value}
 
 
-def _show_report(args: argparse.Namespace, made: metrics.Report) -> None:
-    results: dict[str, Any] = dict(made.results)
-    if made.label_counts is None:
-        results = {name: _with_unknown(found, made.cutoffs) for name, found in results.items()}
-    if not args.coverage:
-        results = _without_coverage(results)
-    out = sys.stderr if args.report == "-" else sys.stdout
-    if args.json:
-        by = {
-            name: {value: part["results"] | {"rows": part["rows"]} for value, part in found.items()}
-            for name, found in made.by.items()
-        }
-        content = {
-            "true_labels": made.n_true,
-            "left_out_labels": made.left_out,
-            "results": results,
-            "differences": {name: asdict(found) for name, found in made.differences.items()},
-            "by": by,
-            "calibration_error": {name: bins.error for name, bins in made.reliability.items()},
-        }
-        print(json.dumps(content, indent=2), file=out)
-        return
-    print(metrics.format_table(results if len(results) > 1 else next(iter(results.values()))), file=out)
-    for name, found in made.differences.items():
-        print(f"{name:<9} {found.value:+6.2f}  ({found.low:+.2f} to {found.high:+.2f})", file=out)
-    if args.report != "-":
-        print(f"report: {args.report}", file=out)
-
-
 # What is said beside the metrics
 
 
@@ -609,30 +557,38 @@ def _with_unknown(result: dict[str, Any], cutoffs: list[int]) -> dict[str, Any]:
     return known | {name: value for name, value in result.items() if name not in known}
 
 
-def _tell_left_out(name: str, total: int, known: int, model: Any) -> None:
-    """Warn of true labels that the model does not have: the figures would be lower with them."""
-    if total > known:
+def _tell(
+    args: argparse.Namespace,
+    name: str,
+    known: Known,
+    compared: Compared,
+    Y: sp.csr_array,
+    model: Any,
+    k: int,
+) -> None:
+    """Warn of true labels that the model does not have; say how it finds those that have texts alone."""
+    if not isinstance(known.truth, list):
+        return
+    total = sum(len(known.truth[i]) for i in compared.rows)
+    if total > Y.nnz:
         only_rows = bool(model.fitted_.label_counts.all())
         why = "do not occur in training" if only_rows else "have neither training rows nor texts"
         print(
-            f"bonsai: warning: {name}: {total - known:,} of {total:,} true labels "
-            f"({100 * (total - known) / total:.1f} %) {why}; the figures leave them out, see --all-labels",
+            f"bonsai: warning: {name}: {total - Y.nnz:,} of {total:,} true labels "
+            f"({100 * (total - Y.nnz) / total:.1f} %) {why}; the figures leave them out, see --all-labels",
             file=sys.stderr,
         )
-
-
-def _tell_recall_without_rows(compared: Compared, Y: sp.csr_array, k: int) -> None:
-    """Of true labels that the model knows by their texts alone, the share that is among the best."""
+    if compared.counts is None or args.all_labels or len(compared.ranked) > 1:
+        return
     ids = next(iter(compared.ranked.values()))[0][:, :k]
     found = Truth(Y.indptr, Y.indices).rank(ids).among(compared.counts == 0)
     n_true = len(found.truth.indices)
-    if not n_true:
-        return
-    print(
-        f"bonsai: {n_true:,} of {Y.nnz:,} true labels have no training row, only texts: "
-        f"R@{ids.shape[1]} is {100 * found.is_true.sum() / n_true:.1f} for these",
-        file=sys.stderr,
-    )
+    if n_true:
+        print(
+            f"bonsai: {n_true:,} of {Y.nnz:,} true labels have no training row, only texts: "
+            f"R@{ids.shape[1]} is {100 * found.is_true.sum() / n_true:.1f} for these",
+            file=sys.stderr,
+        )
 
 
 def _overlap(found: Any, wanted: Any) -> float:
