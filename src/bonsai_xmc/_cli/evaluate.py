@@ -4,7 +4,7 @@ import argparse
 
 from bonsai_xmc._base.params import PARAMETERS
 
-from .parser import add_data, add_model, add_prediction_parameters
+from .parser import add_data, add_model, add_prediction_parameters, adder
 
 SUMMARY = "measure the accuracy of a model, or of predictions, on rows whose labels are known"
 EXAMPLES = (
@@ -17,58 +17,48 @@ COMMON = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = adder(parser)
     add_model(parser, "MODEL|PREDICTIONS", "model, or output of `bonsai predict`")
     add_data(parser, "TEST", "tst")
-    add("-k", type=int, nargs="+", help="cutoffs of the metrics (default: 1 3 5, up to the number of labels)")
-    add("--by-frequency", action="store_true", help="add metrics of head, torso and tail labels")
-    add("--coverage", action="store_true", help="add C@k and CC@k: how many distinct labels are predicted")
+    add("-k", "cutoffs of the metrics (default: 1 3 5, up to the number of labels)", type=int, nargs="+")
+    add("--by-frequency", "add metrics of head, torso and tail labels", action="store_true")
+    add("--coverage", "add C@k and CC@k: how many distinct labels are predicted", action="store_true")
     add(
         "--all-labels",
+        "count true labels of documents that the model does not have as missed (default: left out)",
         action="store_true",
-        help="count true labels of documents that the model does not have as missed (default: left out)",
     )
     add(
         "--exact",
+        "score all labels; found@k is the share of the exact top k that the model's own search finds",
         action="store_true",
-        help="score all labels; found@k is the share of the exact top k that the model's own search finds",
     )
-    add("--report", metavar="FILE", help="write a page (HTML): metrics, calibration, costly labels, examples")
+    add("--report FILE", "write a page (HTML): metrics, calibration, costly labels, examples")
     add(
-        "--against",
+        "--against MODEL|PREDICTIONS",
+        "further models, or predictions of any system, beside it: with differences to it, and their "
+        "95 %% intervals by a paired bootstrap over rows",
         nargs="+",
         default=[],
-        metavar="MODEL|PREDICTIONS",
-        help="further models, or predictions of any system, beside it: with differences to it, and their "
-        "95 %% intervals by a paired bootstrap over rows",
     )
     add(
         "--threshold",
+        "add precision, recall and F1 of the labels of at least this score; auto: the threshold of the model",
         **PARAMETERS["threshold"].rule.options,
-        help="add precision, recall and F1 of the labels of at least this score; auto: the threshold of the "
-        "model",
     )
-    add("--table", choices=("markdown", "csv", "latex"), help="print the figures as such a table")
+    add("--table", "print the figures as such a table", choices=("markdown", "csv", "latex"))
     add(
-        "--by",
+        "--by FIELD,…",
+        "with --report: split the metrics by the values of fields of the documents, as a language",
         type=lambda text: list(filter(None, map(str.strip, text.split(",")))),
-        metavar="FIELD,…",
-        help="with --report: split the metrics by the values of fields of the documents, as a language",
     )
     add(
-        "--classes",
-        metavar="MODEL|FILE",
-        help="what numbers of labels in PREDICTIONS mean: a model, or the output of `bonsai labels`",
+        "--classes MODEL|FILE",
+        "what numbers of labels in PREDICTIONS mean: a model, or the output of `bonsai labels`",
     )
-    add("--train", metavar="TRAIN", help="training labels for propensities (default: those of the model)")
-    add("--dataset", metavar="NAME", help="take the propensity parameters of this data set")
-    add(
-        "--propensity",
-        type=float,
-        nargs=2,
-        metavar=("A", "B"),
-        help="propensity parameters (default: 0.55 1.5)",
-    )
+    add("--train TRAIN", "training labels for propensities (default: those of the model)")
+    add("--dataset NAME", "take the propensity parameters of this data set")
+    add("--propensity", "propensity parameters (default: 0.55 1.5)", type=float, nargs=2, metavar=("A", "B"))
     add_prediction_parameters(parser)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from .parser import add_data, add_model, add_prediction_parameters
+from .parser import add_data, add_model, add_prediction_parameters, adder
 
 SUMMARY = "explain why a row gets its labels, and why not others"
 EXAMPLES = (
@@ -17,32 +17,29 @@ COMMON = ("row", "label", "why_not", "k", "features", "html", "json", "quiet")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = adder(parser)
     add_model(parser)
     add_data(parser, "INPUT", "tst", labels=False)
     add(
-        "--row",
+        "--row N",
+        "row of a file, as predict counts them: the line of a document, from 1 (default: the first)",
         type=int,
-        metavar="N",
-        help="row of a file, as predict counts them: the line of a document, from 1 (default: the first)",
     )
     add(
-        "--label",
+        "--label NAME",
+        "explain this label; may be given more than once (default: the -k best)",
         action="append",
         default=[],
-        metavar="NAME",
-        help="explain this label; may be given more than once (default: the -k best)",
     )
     add(
-        "--why-not",
+        "--why-not NAME",
+        "explain why this label is not further ahead, beside the -k best; may be given more than once",
         action="append",
         default=[],
-        metavar="NAME",
-        help="explain why this label is not further ahead, beside the -k best; may be given more than once",
     )
-    add("-k", type=int, default=3, help="number of labels to explain or to compare with (default: 3)")
-    add("--features", type=int, default=10, metavar="N", help="features in each table (default: 10)")
-    add("--html", metavar="FILE", help="write a page instead of a table; -: standard output")
+    add("-k", "number of labels to explain or to compare with (default: 3)", type=int, default=3)
+    add("--features N", "features in each table (default: 10)", type=int, default=10)
+    add("--html FILE", "write a page instead of a table; -: standard output")
     add_prediction_parameters(parser)
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .parser import add_output
+from .parser import add_output, adder
 
 SUMMARY = "convert a model of omikuji 0.5"
 EXAMPLES = (
@@ -12,17 +12,16 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("model", metavar="FOLDER", help="folder that omikuji wrote, with settings.json and tree0.cbor")
+    add = adder(parser)
+    add("model FOLDER", "folder that omikuji wrote, with settings.json and tree0.cbor")
     add_output(parser)
     add(
-        "--n-labels",
+        "--n-labels N",
+        "number of labels (default: the largest label + 1, if the trees have enough of them)",
         type=int,
-        metavar="N",
-        help="number of labels (default: the largest label + 1, if the trees have enough of them)",
     )
-    add("--label-names", metavar="FILE", help="names of the labels, one on each line")
-    add("--quantise", action="store_true", help="weights of 8 bits instead of 16: half the size")
+    add("--label-names FILE", "names of the labels, one on each line")
+    add("--quantise", "weights of 8 bits instead of 16: half the size", action="store_true")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 
-from .parser import add_model
+from .parser import add_model, adder
 
 SUMMARY = "describe a model"
 EXAMPLES = ("bonsai info model.bonsai", "bonsai info model.bonsai --verify --json")
@@ -12,10 +12,8 @@ EXAMPLES = ("bonsai info model.bonsai", "bonsai info model.bonsai --verify --jso
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--verify", action="store_true", help="check all checksums and the contents")
-    parser.add_argument(
-        "--tree", action="store_true", help="show the levels of the trees; with --json all nodes"
-    )
+    adder(parser)("--verify", "check all checksums and the contents", action="store_true")
+    adder(parser)("--tree", "show the levels of the trees; with --json all nodes", action="store_true")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .parser import LABELS, add_model, add_parameter
+from .parser import LABELS, add_model, add_parameter, adder
 
 SUMMARY = "list the labels of a model, or write a model with other labels"
 EXAMPLES = (
@@ -17,32 +17,29 @@ _EDITS = ("restrict", "drop", "rename", "merge", "add")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = adder(parser)
     add_model(parser)
-    add("-o", "--output", metavar="NEW", help="model file to write; -: standard output")
-    add("--list", action="store_true", help="print label, name and training rows of each label (default)")
-    add("--restrict", nargs="+", metavar=LABELS, help="keep only these labels; @FILE: one on each line")
-    add("--drop", nargs="+", metavar=LABELS, help="drop these labels")
+    add("-o --output NEW", "model file to write; -: standard output")
+    add("--list", "print label, name and training rows of each label (default)", action="store_true")
+    add("--restrict", "keep only these labels; @FILE: one on each line", nargs="+", metavar=LABELS)
+    add("--drop", "drop these labels", nargs="+", metavar=LABELS)
     add(
-        "--rename",
+        "--rename OLD NEW|@FILE",
+        "rename a label; may be repeated; @FILE: lines OLD<TAB>NEW",
         nargs="+",
         action="append",
-        metavar="OLD NEW|@FILE",
-        help="rename a label; may be repeated; @FILE: lines OLD<TAB>NEW",
     )
     add(
-        "--merge",
-        nargs="+",
-        action="append",
-        metavar="INTO LABEL|@FILE",
-        help="make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
+        "--merge INTO LABEL|@FILE",
+        "make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
         "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge, "
         "add",
+        nargs="+",
+        action="append",
     )
     add(
-        "--add",
-        metavar="FILE",
-        help="add labels that are known by their texts alone (models of texts): lines "
+        "--add FILE",
+        "add labels that are known by their texts alone (models of texts): lines "
         "id<TAB>name<TAB>text|text, or JSON objects; labels that the model has stay as they are",
     )
     add_parameter(parser, "n_jobs")

@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bonsai_xmc._base.hints import did_you_mean
@@ -149,9 +149,7 @@ def make_parser(system: str = BONSAI) -> Parser:
     parser = Parser(
         prog="bonsai", description="Extreme multi-label classification: labels for texts.", epilog=_WAY
     )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, dest="help", help="print the version, and exit"
-    )
+    adder(parser)("--version", "print the version, and exit", action=_Version, nargs=0, dest="help")
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser, title="commands", prog="bonsai"
     )
@@ -168,12 +166,10 @@ def make_parser(system: str = BONSAI) -> Parser:
         command.set_defaults(verb=verb)
         command.common, command.system = getattr(verb, "COMMON", None), system
         verb.add_options(command)
-        command.add_argument("--json", action="store_true", help="print JSON")
-        command.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
+        adder(command)("--json", "print JSON", action="store_true")
+        adder(command)("-q --quiet", "print no progress and no summary", action="store_true")
         if command.common is not None:
-            command.add_argument(
-                "--help-all", action=_HelpAll, nargs=0, dest="help", help="show all options, and exit"
-            )
+            adder(command)("--help-all", "show all options, and exit", action=_HelpAll, nargs=0, dest="help")
         command.usage = command.short_usage()
         parser.verbs[name] = command
     return parser
@@ -182,49 +178,60 @@ def make_parser(system: str = BONSAI) -> Parser:
 # Options that several verbs have
 
 
+def adder(parser: Any) -> Callable[..., None]:
+    """Return ``add("--option VALUE", help, …)``: a shorter `add_argument` of a parser or a group."""
+
+    def add(words: str, help: str, **options: Any) -> None:
+        names = [word for word in words.split() if word.startswith("-")] or words.split()[:1]
+        metavar = " ".join(words.split()[len(names) :])
+        parser.add_argument(*names, help=help, **options | ({"metavar": metavar} if metavar else {}))
+
+    return add
+
+
 def add_model(parser: Any, metavar: str = "MODEL", help: str = "model file") -> None:
-    parser.add_argument("model", metavar=metavar, help=f"{help}; -: standard input")
+    adder(parser)("model", f"{help}; -: standard input", metavar=metavar)
 
 
 def add_output(parser: Any, metavar: str = "MODEL", help: str = "model file to write") -> None:
-    parser.add_argument("-o", "--output", metavar=metavar, required=True, help=f"{help}; -: standard output")
+    adder(parser)("-o --output", f"{help}; -: standard output", metavar=metavar, required=True)
 
 
 def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False) -> None:
     """The rows that a verb reads, and how: documents or matrices."""
-    add = parser.add_argument
+    add = adder(parser)
     what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
     add(
         "data",
-        metavar=name,
-        help=what + "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
+        what + "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
         "fastText), or features in a format of the Extreme Classification Repository, svmlight or .npz; may "
         "be compressed by gzip, bzip2 or xz; -: standard input",
+        metavar=name,
     )
     if labels:
-        add("labels", metavar="LABELS", nargs="?", help=f"matrices: file with the labels, if {name} has none")
+        add("labels LABELS", f"matrices: file with the labels, if {name} has none", nargs="?")
     add(
         "--format",
+        "format of the file (default: auto, by its content and its name)",
         choices=FORMATS,
         default="auto",
-        help="format of the file (default: auto, by its content and its name)",
     )
     _add_documents(parser.add_argument_group(TEXTS), labels)
-    add = parser.add_argument_group(MATRICES).add_argument
+    add = adder(parser.add_argument_group(MATRICES))
     # a model knows the base of the svmlight file that it was trained on
     fallback = "an error" if sizes else "as in the training file"
     add(
         "--base",
-        **integer(0, "auto").options | {"metavar": "0|1|auto"},
-        help="id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
+        "id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
         f"{fallback})",
+        **integer(0, "auto").options | {"metavar": "0|1|auto"},
     )
-    add("--label-base", type=int, metavar="0|1", help="id of the first label (default: 0)")
-    add("--split", metavar="NAME", help=f"part of a folder: trn, tst, … (default: {split})")
+    add("--label-base 0|1", "id of the first label (default: 0)", type=int)
+    add("--split NAME", f"part of a folder: trn, tst, … (default: {split})")
     parser.set_defaults(usual_split=split)
     if sizes:
-        add("--n-features", type=int, metavar="N", help=f"number of features, if {name} does not say it")
-        add("--n-labels", type=int, metavar="N", help=f"number of labels, if {name} does not say it")
+        add("--n-features N", f"number of features, if {name} does not say it", type=int)
+        add("--n-labels N", f"number of labels, if {name} does not say it", type=int)
 
 
 #: As `datasets.read_documents` and `datasets.load_xc` take them.
@@ -236,38 +243,28 @@ FORMATS = (
 
 def _add_documents(group: Any, labels: bool) -> None:
     """How documents are read; a model knows how its training file was."""
-    add = group.add_argument
+    add = adder(group)
     add(
-        "--text",
-        type=_fields,
-        metavar="FIELD,…",
-        help="fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected, "
+        "--text FIELD,…",
+        "fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected, "
         "or those of the model)",
+        type=_fields,
     )
     if labels:
+        add("--labels FIELD", "field that holds the labels (default: detected)", dest="label_field")
         add(
-            "--labels",
-            dest="label_field",
-            metavar="FIELD",
-            help="field that holds the labels (default: detected)",
-        )
-        add(
-            "--label-separator",
-            metavar="TEXT",
-            help="separator of labels in a string, or one of the words space, none (default: detected)",
+            "--label-separator TEXT",
+            "separator of labels in a string, or one of the words space, none (default: detected)",
         )
     add(
-        "--encoding",
-        metavar="NAME",
-        help="encoding of the text, such as windows-1252 (default: UTF-8, or UTF-16 with a byte order mark)",
+        "--encoding NAME",
+        "encoding of the text, such as windows-1252 (default: UTF-8, or UTF-16 with a byte order mark)",
     )
-    add("--strict", action="store_true", help="stop with an error at the first faulty row")
+    add("--strict", "stop with an error at the first faulty row", action="store_true")
     add(
-        "--max-line",
+        "--max-line BYTES",
+        "maximum length of a line, or of a row of a CSV file; a longer one is an error (default: 67108864)",
         type=int,
-        metavar="BYTES",
-        help="maximum length of a line, or of a row of a CSV file; a longer one is an error "
-        "(default: 67108864)",
     )
 
 

@@ -4,7 +4,7 @@ import argparse
 
 from bonsai_xmc._base.params import PARAMETERS
 
-from .parser import LABELS, add_data, add_model, add_prediction_parameters
+from .parser import LABELS, add_data, add_model, add_prediction_parameters, adder
 
 SUMMARY = "find the best labels of a text, or of each row of a file"
 EXAMPLES = (
@@ -20,36 +20,35 @@ OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "sheet", "xlsx", "xc")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = adder(parser)
     add_model(parser)
     add_data(parser, "INPUT", "tst", labels=False)
-    add("-k", type=int, default=5, help="labels for each row, if the model has as many (default: 5)")
-    add("-o", "--output", metavar="OUT", help="file to write (default: -, standard output)")
+    add("-k", "labels for each row, if the model has as many (default: 5)", type=int, default=5)
+    add("-o --output OUT", "file to write (default: -, standard output)")
     add(
         "--output-format",
-        choices=OUTPUT_FORMATS,
-        help="what to write: csv and tsv have a line for each label, sheet (CSV) and xlsx a line for each "
+        "what to write: csv and tsv have a line for each label, sheet (CSV) and xlsx a line for each "
         "row with all of its labels (default: by the name of OUT: .jsonl, .csv, .tsv, .xlsx, or .txt for xc, "
         "numbers of labels as in the Extreme Classification Repository; otherwise a table for a text and on "
         "a terminal, JSON lines for documents, xc for matrices)",
+        choices=OUTPUT_FORMATS,
     )
     add(
         "--threshold",
+        "only labels of at least this score; auto: the threshold of the model (default: the -k best)",
         **PARAMETERS["threshold"].rule.options,
-        help="only labels of at least this score; auto: the threshold of the model (default: the -k best)",
     )
     # one value each: with several, the text that follows would be one of them
     add(
         "--restrict",
+        "find only this label; may be repeated; @FILE: one on each line (default: all)",
         action="append",
         metavar=LABELS,
-        help="find only this label; may be repeated; @FILE: one on each line (default: all)",
     )
-    add("--exclude", action="append", metavar=LABELS, help="do not find this label; likewise")
+    add("--exclude", "do not find this label; likewise", action="append", metavar=LABELS)
     add(
-        "--label-names",
-        metavar="FILE",
-        help="names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those of "
+        "--label-names FILE",
+        "names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those of "
         "the model)",
     )
     add_prediction_parameters(parser)

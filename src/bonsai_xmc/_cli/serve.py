@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from .parser import add_parameter
+from .parser import add_parameter, adder
 
 SUMMARY = "serve models of texts over HTTP, with a page to try them"
 EXAMPLES = (
@@ -26,21 +26,17 @@ _port.__name__ = "port"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("models", metavar="MODEL", nargs="+", help="model files of texts; each is served under its file name")
-    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine alone)")
-    add("--port", type=_port, default=8000, metavar="N", help="port; 0: any free one (default: 8000)")
-    add("--workers", type=int, default=1, metavar="N", help="processes, which share the models (default: 1)")
-    add(
-        "--api-key-file",
-        metavar="FILE",
-        help=f"file with a key that clients must send (default: {_KEY})",
-    )
-    add("--max-body", type=int, metavar="N", help="maximum size of a request in bytes (default: 10000000)")
-    add("--max-texts", type=int, metavar="N", help="maximum number of texts in a request (default: 1000)")
-    add("--max-requests", type=int, metavar="N", help="requests in progress in a process (default: 512)")
-    add("--timeout", type=float, metavar="X", help="time limit of a request in seconds (default: 30)")
-    add("--rate", type=float, metavar="X", help="requests a second of each client (default: no limit)")
+    add = adder(parser)
+    add("models MODEL", "model files of texts; each is served under its file name", nargs="+")
+    add("--host", "address to listen on (default: 127.0.0.1, this machine alone)", default="127.0.0.1")
+    add("--port N", "port; 0: any free one (default: 8000)", type=_port, default=8000)
+    add("--workers N", "processes, which share the models (default: 1)", type=int, default=1)
+    add("--api-key-file FILE", f"file with a key that clients must send (default: {_KEY})")
+    add("--max-body N", "maximum size of a request in bytes (default: 10000000)", type=int)
+    add("--max-texts N", "maximum number of texts in a request (default: 1000)", type=int)
+    add("--max-requests N", "requests in progress in a process (default: 512)", type=int)
+    add("--timeout X", "time limit of a request in seconds (default: 30)", type=float)
+    add("--rate X", "requests a second of each client (default: no limit)", type=float)
     add_parameter(parser, "n_jobs", "all, shared by the processes")
 
 

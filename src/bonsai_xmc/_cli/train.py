@@ -26,7 +26,7 @@ from bonsai_xmc._base.params import (
 from bonsai_xmc.systems import SYSTEMS
 from bonsai_xmc.systems import system as find_system
 
-from .parser import BONSAI, OWN, add_data, add_output, add_parameter
+from .parser import BONSAI, OWN, add_data, add_output, add_parameter, adder
 
 SUMMARY = "train a model on documents or matrices, and write it to a file"
 EXAMPLES = (
@@ -40,15 +40,15 @@ COMMON = (
 
 
 def add_options(parser: Any) -> None:
-    add = parser.add_argument
+    add = adder(parser)
     add_data(parser, "TRAIN", "trn", sizes=True)
     add_output(parser)
     add(
         "--system",
+        "what to train: bonsai, or a system that the paper compares it with, whose options "
+        "`bonsai train --system NAME --help` shows (default: bonsai)",
         choices=(BONSAI, *SYSTEMS),
         default=BONSAI,
-        help="what to train: bonsai, or a system that the paper compares it with, whose options "
-        "`bonsai train --system NAME --help` shows (default: bonsai)",
     )
     if parser.system == BONSAI:
         _add_bonsai(add)
@@ -58,36 +58,32 @@ def add_options(parser: Any) -> None:
         )
         parser.common = (*COMMON, *map(_option, parameters_of(parser.system)))
     add(
-        "--verbose",
+        "--verbose N",
+        "1: a line for each phase of training, even without a terminal (default: 0)",
         type=int,
         default=0,
-        metavar="N",
-        help="1: a line for each phase of training, even without a terminal (default: 0)",
     )
     add(
-        "--params",
-        metavar="FILE",
-        help="JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden "
+        "--params FILE",
+        "JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden "
         "by options",
     )
     groups = {group.title: group for group in parser._action_groups}
-    add = groups[TEXTS].add_argument
+    add = adder(groups[TEXTS])
     add(
-        "--label-names",
-        metavar="FILE",
-        help="names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
+        "--label-names FILE",
+        "names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
     )
     add(
-        "--label-texts",
-        metavar="FILE",
-        help="names, synonyms and descriptions of labels, a prior for their classifiers, so that labels "
+        "--label-texts FILE",
+        "names, synonyms and descriptions of labels, a prior for their classifiers, so that labels "
         "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
     )
     add(
         "--tune",
-        action="store_true",
-        help="search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
+        "search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
         "on samples of at most 16,000 rows",
+        action="store_true",
     )
     for name in TEXT_PARAMETERS:
         add_parameter(groups[TEXTS], name)
@@ -102,26 +98,23 @@ def add_options(parser: Any) -> None:
 
 
 def _add_bonsai(add: Any) -> None:
-    add("--preset", choices=PRESETS, help="parameters of a method of the paper (default: the best model)")
+    add("--preset", "parameters of a method of the paper (default: the best model)", choices=PRESETS)
     add(
-        "--checkpoint",
-        metavar="DIR",
-        help="folder for finished units of work: after a crash or an interrupt, the same command continues",
+        "--checkpoint DIR",
+        "folder for finished units of work: after a crash or an interrupt, the same command continues",
     )
     add(
-        "--max-memory",
-        metavar="SIZE",
-        default="auto",
-        help="bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
+        "--max-memory SIZE",
+        "bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
         "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
+        default="auto",
     )
     add(
-        "--ray",
-        metavar="auto|ADDRESS|local",
-        help="train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
+        "--ray auto|ADDRESS|local",
+        "train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
     )
-    add("--keep-rows", action="store_true", help="keep the training rows in the model, for bonsai learn")
-    add("--tree", metavar="FILE", help="JSON file with a label tree to use instead of clustering")
+    add("--keep-rows", "keep the training rows in the model, for bonsai learn", action="store_true")
+    add("--tree FILE", "JSON file with a label tree to use instead of clustering")
 
 
 def parameters_of(system: str) -> Mapping[str, Parameter]:
