@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from bonsai_xmc.datasets._folders import LAYOUTS, LONG_NAMES, Layout, find_part, versions
 from bonsai_xmc.datasets._matrices import SHAPES
 from bonsai_xmc.datasets._reading import load_xc
-from bonsai_xmc.datasets._types import Dataset, widened
+from bonsai_xmc.datasets._types import Dataset, to_csr
 from bonsai_xmc.metrics import PROPENSITY
 
 PAGE = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -196,7 +196,7 @@ def read(about: PaperSet, folder: Path) -> Dataset:
     X_train, Y_train = load_xc(*files[0])
     # the header of a test file may count only the columns that occur in it
     X_test, Y_test = load_xc(*files[1])
-    X_test, Y_test = widened(X_test, X_train.shape[1]), widened(Y_test, Y_train.shape[1])
+    X_test, Y_test = _widened(X_test, X_train.shape[1]), _widened(Y_test, Y_train.shape[1])
     data = Dataset(X_train, Y_train, X_test, Y_test, None, None)
     found = about.differences(statistics(data))
     if found:
@@ -227,3 +227,10 @@ def _advice(about: PaperSet, folder: Path) -> str:
         f"archive holds: train.txt and test.txt, or {about.stem}_train.txt and {about.stem}_test.txt, or "
         "trn_X_Xf.txt, trn_X_Y.txt, tst_X_Xf.txt and tst_X_Y.txt"
     )
+
+
+def _widened(matrix: csr_array, columns: int) -> csr_array:
+    """The matrix of a test part with as many columns as the training part has."""
+    if matrix.shape[1] > columns:
+        raise ValueError(f"the test part has {matrix.shape[1]} columns, but the training part {columns}")
+    return to_csr(matrix.indptr, matrix.indices, matrix.data, columns)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bonsai_xmc import datasets, metrics
 from bonsai_xmc.datasets import Dataset
 from bonsai_xmc.datasets._folders import find_part
-from bonsai_xmc.datasets._reading import read_parts
+from bonsai_xmc.datasets._reading import Expected, Options, read_rows, source
 
 from . import known, published
 from .repository import PAPER
@@ -148,4 +148,18 @@ def _from_files(text: str) -> Dataset:
         files = [find_part(Path(text), part) for part in ("trn", "tst")]
     else:
         files = [(Path(path), None) for path in text.split(",", 1)]
-    return read_parts(*files)
+    return _read_parts(*files)
+
+
+def _read_parts(train: tuple[Path, Path | None], test: tuple[Path, Path | None]) -> Dataset:
+    """Training and test files, each with features and perhaps a file of its own for labels.
+
+    Ids of svmlight files are read as if they began at 0: in both, so that features remain the same.
+    """
+    known = Expected(id_base=0)
+    parts = []
+    for features, labels in (train, test):
+        files = source(features), None if labels is None else source(labels)
+        parts.append(read_rows(*files, Options(), known))
+        known = Expected(parts[0].X.shape[1], parts[0].Y.shape[1], 0, str(train[0]))
+    return Dataset(parts[0].X, parts[0].Y, parts[1].X, parts[1].Y, None, None)

@@ -342,7 +342,7 @@ def test_info_in_json(bonsai, folder):
     assert [tree["nodes"] for tree in report["trees"]] == [tree.n_nodes for tree in model.trees_]
     with_trees = json.loads(bonsai("info", "model.bonsai", "--json", "--tree", "--verify"))
     assert with_trees["verified"] is True
-    assert [LabelTree.from_dict(tree) for tree in with_trees["structures"]] == model.trees_
+    assert [LabelTree.from_nested(tree) for tree in with_trees["structures"]] == model.trees_
 
 
 def test_the_parameters_that_info_prints_can_be_trained_with(bonsai, tmp_path, folder):

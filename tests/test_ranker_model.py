@@ -346,7 +346,7 @@ def folder(tmp_path_factory, generated):
 def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert "one-vs-rest classifiers; all labels are scored" in out
-    assert re.search(r"^one-vs-rest +[0-9]", out, re.MULTILINE)
+    assert re.search(r"^time .*one-vs-rest [0-9]", out, re.MULTILINE)
     report = json.loads(bonsai("train", "train.txt", "-o", tmp_path / "m", "--json"))
     assert (report["classifiers"], report["search"]) == ("one_vs_rest", "exact")
     assert report["params"]["classifiers"] == "auto"

@@ -114,7 +114,7 @@ def test_a_root_that_is_a_leaf():
 def test_a_tree_without_labels():
     tree = LabelTree([0, 0], [], [True])
     assert (tree.n_labels, tree.labels().tolist()) == (0, [])
-    assert LabelTree.from_dict(tree.to_dict()) == tree
+    assert LabelTree.from_nested(tree.to_dict()) == tree
 
 
 def test_any_numbering_of_the_nodes_is_taken():
@@ -271,7 +271,7 @@ def test_nested_trees_keep_their_shape(nested):
 def test_round_trips(nested, indent):
     tree = LabelTree.from_nested(nested)
     assert LabelTree(**tree.arrays) == tree
-    assert LabelTree.from_dict(tree.to_dict()) == tree
+    assert LabelTree.from_nested(tree.to_dict()) == tree
     text = tree.to_json(indent=indent)
     assert json.loads(text) == tree.to_dict()
     assert LabelTree.from_json(text) == tree
@@ -320,7 +320,7 @@ def test_a_chain_of_many_levels():
     assert text == '{"children": [' * (n - 1) + '{"labels": [42]}' + "]}" * (n - 1)
     assert LabelTree.from_json(text) == tree
     assert LabelTree.from_json("[" * n + "42" + "]" * n) == tree
-    assert LabelTree.from_dict(tree.to_dict()) == tree
+    assert LabelTree.from_nested(tree.to_dict()) == tree
     assert tree.summary().splitlines()[-1] == "… and 99,970 more levels"
     assert tree.to_networkx().number_of_edges() == n - 1
 

@@ -327,13 +327,10 @@ class LabelTree:
             raise ValueError(f"{place}: {error}") from error
 
     @classmethod
-    def from_dict(cls, tree: dict[str, Any], names: Names | None = None) -> "LabelTree":
-        """The inverse of `to_dict`; `names`, if given, replaces the names in the dictionaries."""
-        return cls.from_nested(tree, names)
-
-    @classmethod
     def from_nested(cls, tree: Any, names: Names | None = None) -> "LabelTree":
-        """A tree from nested lists: a list of labels is a leaf, a list of lists an inner node.
+        """Return a tree from nested lists, or from what `to_dict` gives.
+
+        A list of labels is a leaf, a list of lists an inner node.
 
         Labels are ids or names. The id of a name is its index in `names` or, without `names`, in the sorted
         list of all names that the tree holds.

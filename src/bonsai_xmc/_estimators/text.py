@@ -381,6 +381,14 @@ def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = F
 
     Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, or one of `bonsai_xmc.systems`. The options are
     those of `Bonsai.load`.
+
+    Examples
+    --------
+    >>> import tempfile, os, bonsai_xmc
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.bonsai")
+    >>> bonsai_xmc.Bonsai().fit([[1, 0], [0, 1]], [["red"], ["green"]]).save(path)
+    >>> bonsai_xmc.load(path).top_k_labels([[1, 0]], k=1)[0][0][0]
+    'red'
     """
     fitted, prediction = model_file.load(path, mmap, verify)
     classifier = estimator_of(fitted)._restored(fitted, prediction, path)

@@ -18,7 +18,7 @@ from bonsai_xmc._data.labels import indicator
 from ._folders import find_part
 from ._mapped import is_mapped, read_mapped
 from ._npz import read_npz
-from ._types import Dataset, check_choice, float_rows, to_csr
+from ._types import check_choice, float_rows, to_csr
 
 Base = Literal["auto", 0, 1]
 
@@ -214,20 +214,6 @@ def mapped_rows(folder: PathLike, expected: Expected = NOTHING_KNOWN) -> Rows:
         _check_width(X.shape[1], expected.n_features, "feature", expected.owner)
         _check_width(Y.shape[1], expected.n_labels, "label", expected.owner)
     return Rows(X, Y, id_base)
-
-
-def read_parts(train: tuple[PathLike, PathLike | None], test: tuple[PathLike, PathLike | None]) -> Dataset:
-    """Training and test files, each with features and perhaps a file of its own for labels.
-
-    Ids of svmlight files are read as if they began at 0: in both, so that features remain the same.
-    """
-    known = Expected(id_base=0)
-    parts = []
-    for features, labels in (train, test):
-        files = source(features), None if labels is None else source(labels)
-        parts.append(read_rows(*files, Options(), known))
-        known = Expected(parts[0].X.shape[1], parts[0].Y.shape[1], 0, os.fspath(train[0]))
-    return Dataset(parts[0].X, parts[0].Y, parts[1].X, parts[1].Y, None, None)
 
 
 def read_matrix(

@@ -59,13 +59,6 @@ def to_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, c
     return matrix
 
 
-def widened(matrix: csr_array, columns: int) -> csr_array:
-    """The matrix of a test part with as many columns as the training part has."""
-    if matrix.shape[1] > columns:
-        raise ValueError(f"the test part has {matrix.shape[1]} columns, but the training part {columns}")
-    return to_csr(matrix.indptr, matrix.indices, matrix.data, columns)
-
-
 def float_rows(matrix: Any, name: str) -> csr_array:
     """Canonical float32 rows with the given values, as a copy where anything had to change."""
     if not sparse.issparse(matrix):
