@@ -337,7 +337,7 @@ def test_written_files_can_be_read(models, bonsai):
     Path("list.tsv").write_text(bonsai("labels", "model.bonsai"))
     assert bonsai("predict", "model.bonsai", "brick", "--restrict", "@list.tsv") != ""
     Path("report.json").write_text(bonsai("info", "model.bonsai", "--json"))
-    bonsai("train", "documents.csv", "--params", "report.json", "-o", "again.bonsai", "-q")
+    bonsai("train", "documents.csv", "--params", "report.json", "--keep-rows", "-o", "again.bonsai", "-q")
     assert Path("again.bonsai").read_bytes() == Path("model.bonsai").read_bytes()
 
 
