@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
-from bonsai_xmc._base.params import PRESETS
+from bonsai_xmc._base.params import PARAMETERS, PRESETS
 from bonsai_xmc._cli import parser
 from bonsai_xmc._modelfile import container
 from bonsai_xmc.systems.leml import LEML
@@ -112,6 +112,12 @@ def test_documented_parameters_are_those_of_the_signature(thing):
         assert all(default == defaults[0] for default in defaults[1:]), names
         if match := re.search(r"default=(\S+)$", kind):
             assert ast.literal_eval(match[1]) == defaults[0], names
+
+
+def test_bonsai_documents_the_parameters_of_the_table_in_their_order():
+    documented = [name for names, _ in parameters_of(inspect.getdoc(Bonsai)) for name in names]
+    assert documented == list(PARAMETERS) and len(documented) <= 24
+    assert all(parameter.help for parameter in PARAMETERS.values())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
