@@ -13,6 +13,7 @@ void bind_training(nanobind::module_& m);
 void bind_model(nanobind::module_& m);
 void bind_reasons(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
+void bind_sparse_systems(nanobind::module_& m);
 void bind_xc_format(nanobind::module_& m);
 
 }  // namespace bonsai

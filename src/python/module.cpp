@@ -20,6 +20,7 @@ NB_MODULE(_core, m) {
     bonsai::bind_model(m);
     bonsai::bind_packing(m);
     bonsai::bind_reasons(m);
+    bonsai::bind_sparse_systems(m);
     bonsai::bind_text(m);
     bonsai::bind_training(m);
     bonsai::bind_xc_format(m);
