@@ -11,7 +11,9 @@ from typing import Any
 SYSTEMS: dict[str, tuple[str, str]] = {
     "fastxml": ("fastxml", "FastXML"),
     "leml": ("leml", "LEML"),
+    "pdsparse": ("pd_sparse", "PDSparse"),
     "pfastrexml": ("pfastrexml", "PfastreXML"),
+    "proxml": ("proxml", "ProXML"),
     "robustxml": ("robustxml", "RobustXML"),
     "sleec": ("sleec", "SLEEC"),
 }

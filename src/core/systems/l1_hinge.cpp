@@ -26,7 +26,8 @@ struct SharedRows {
             const double cost = c * double{data.weight(i)};
             costs.push_back(cost);
             total_cost += cost;
-            for_each_entry(data.x(), i, [&](uint32_t f, float v) { total[f] += cost * (v * data.factors()[i]); });
+            for_each_entry(data.x(), i,
+                           [&](uint32_t f, float v) { total[f] += cost * (v * data.factors()[i]); });
         }
     }
     const Dataset& data;
@@ -199,9 +200,10 @@ class LabelSolver {
                 candidates.push_back({std::abs(gradient_[f]) - params_.l1, f});
         const size_t n = std::min(std::max(kFirstFeatures, support_.size()), candidates.size());
         const auto end = candidates.begin() + static_cast<int64_t>(n);
-        std::nth_element(candidates.begin(), end, candidates.end(), [](const Candidate& a, const Candidate& b) {
-            return a.violation != b.violation ? a.violation > b.violation : a.feature < b.feature;
-        });
+        std::nth_element(
+            candidates.begin(), end, candidates.end(), [](const Candidate& a, const Candidate& b) {
+                return a.violation != b.violation ? a.violation > b.violation : a.feature < b.feature;
+            });
         features_ = support_;
         for (auto c = candidates.begin(); c != end; ++c) features_.push_back(c->feature);
         std::sort(features_.begin(), features_.end());
@@ -235,8 +237,8 @@ class LabelSolver {
         }
     }
 
-    // The entries of the rows with a slack by column of the working set, times the roots of the second derivatives
-    // of the rows' losses.
+    // The entries of the rows with a slack by column of the working set, times the roots of the second
+    // derivatives of the rows' losses.
     void gather_columns() {
         const size_t n = u_.size();
         ptr_.assign(n + 2, 0);
@@ -301,8 +303,7 @@ class LabelSolver {
             delta_[columns[j]] = combined[j];
             if (change != 0) add_pull(columns[j], change);
         }
-        ++n_ext;
-        if (model_objective() < before) {++n_acc; return;}
+        if (model_objective() < before) return;
         delta_ = old_delta;
         pull_ = old_pull;
     }
@@ -374,7 +375,6 @@ class LabelSolver {
 
     // One pass over these columns. Returns the largest change of a weight, times its curvature.
     double descend(std::span<const uint32_t> columns) {
-        ++n_passes;
         double largest = 0;
         for (const uint32_t a : columns) {
             const double h = curvature_[a], now = u_[a] + delta_[a];
@@ -402,29 +402,28 @@ class LabelSolver {
             const double d = 1 - sign_[i] * z_[i], change = -sign_[i] * step_[i];
             if (change != 0 && std::max(d, d + change) > 0) line_.push_back({d, change, shared_.costs[i]});
         }
-        if (!(slope_at(0, false).first < 0)) return false;
+        if (!(slopes_at(0).first < 0)) return false;
         double t = 1;
-        if (slope_at(1, false).first > 0) {
+        if (slopes_at(1).first > 0) {
             double low = 0, high = 1;
             t = 0.5;
             for (int k = 0; k < 30 && high - low > 1e-4 * high; ++k) {
-                const auto [first, second] = slope_at(t, true);
+                const auto [first, second] = slopes_at(t);
                 (first > 0 ? high : low) = t;
                 const double newton = second > 0 ? t - first / second : -1;
                 if (std::abs(newton - t) < 1e-4 * t) break;
                 t = newton > low && newton < high ? newton : (low + high) / 2;
             }
         }
-        n_steps += 1;
-        n_full += t == 1;
         for (size_t i = 0; i < n_rows_; ++i) z_[i] += t * step_[i];
-        for (size_t a = 0; a < u_.size(); ++a) u_[a] = t == 1 && delta_[a] == -u_[a] ? 0.0 : u_[a] + t * delta_[a];
+        for (size_t a = 0; a < u_.size(); ++a)
+            u_[a] = t == 1 && delta_[a] == -u_[a] ? 0.0 : u_[a] + t * delta_[a];
         return true;
     }
 
     // First and second derivative of the objective at u + t delta; kinks of the L1 term from the left, at 0
     // from the right.
-    std::pair<double, double> slope_at(double t, bool) const {
+    std::pair<double, double> slopes_at(double t) const {
         double first = 0, second = 0;
         for (const auto& row : line_) {
             const double d = row.slack + t * row.change;
@@ -465,8 +464,6 @@ class LabelSolver {
     std::vector<size_t> ptr_;
     std::vector<Columns::Entry> entries_;
     std::vector<LineRow> line_;
- public:
-    size_t n_ext=0,n_acc=0,n_passes = 0, n_steps = 0, n_full = 0;
 };
 
 }  // namespace
@@ -491,7 +488,6 @@ SparseWeights train_l1_hinge(const Dataset& data, const L1HingeParams& params, P
     });
     SparseWeights weights;
     for (auto& classifier : classifiers) weights.add(std::exchange(classifier, {}), data);
-    for (auto& s : solvers) if (s) printf("acc %zu of %zu passes %zu steps %zu full %zu\n", s->n_acc, s->n_ext, s->n_passes, s->n_steps, s->n_full);
     return weights;
 }
 

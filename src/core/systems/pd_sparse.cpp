@@ -172,35 +172,42 @@ class PdSparse {
         std::fill(scores_.begin(), scores_.end(), 0.0f);
         for_each_entry(data_.x(), i, [&](uint32_t f, float v) {
             const float x = v * data_.factors()[i];
-            for (const auto& sum : features_[f].with_weight())
-                scores_[sum.label] += x * weight_of(sum.v);
+            for (const auto& sum : features_[f].with_weight()) scores_[sum.label] += x * weight_of(sum.v);
         });
     }
 
-    // The negative with the highest score that is not among the duals. A random start: at first all are
-    // equal.
-    uint32_t best_negative(Rng& rng) const {
-        const auto n = static_cast<uint32_t>(scores_.size()), start = static_cast<uint32_t>(rng.below(n));
-        uint32_t best = kNoSlot;
-        for (uint32_t k = 0; k < n; ++k) {
-            const uint32_t label = k + start < n ? k + start : k + start - n;
-            if (!is_known_[label] && (best == kNoSlot || scores_[label] > scores_[best])) best = label;
+    // Appends to the duals the n labels with the highest scores that are not among them. A random start: at
+    // first all are equal.
+    void add_negatives(std::vector<Dual>& duals, size_t n, Rng& rng) {
+        for (const Dual& dual : duals) is_known_[dual.label] = 1;
+        const auto n_labels = static_cast<uint32_t>(scores_.size());
+        const auto start = static_cast<uint32_t>(rng.below(n_labels));
+        const auto lower = [&](uint32_t a, uint32_t b) { return scores_[a] > scores_[b]; };
+        best_labels_.clear();  // a heap, the lowest first
+        for (uint32_t k = 0; k < n_labels; ++k) {
+            const uint32_t label = k + start < n_labels ? k + start : k + start - n_labels;
+            if (is_known_[label]) continue;
+            if (best_labels_.size() == n) {
+                if (!(scores_[label] > scores_[best_labels_[0]])) continue;
+                std::pop_heap(best_labels_.begin(), best_labels_.end(), lower);
+                best_labels_.pop_back();
+            }
+            best_labels_.push_back(label);
+            std::push_heap(best_labels_.begin(), best_labels_.end(), lower);
         }
-        return best;
+        for (const Dual& dual : duals) is_known_[dual.label] = 0;
+        for (const uint32_t label : best_labels_) duals.push_back({label, 0});
     }
 
-    // The duals of a row: the most violating negative joins them, then a projected step on all of them. The
-    // squared norm of the row bounds the curvature.
+    // The duals of a row: the most violating negatives join them, as many as there are positives, then a
+    // projected step on all of them. The squared norm of the row bounds the curvature.
     void update(size_t i, Rng& rng) {
         score(i);
         auto& duals = duals_[i];
         if (duals.empty())
             for (const int32_t label : data_.labels_of(i)) duals.push_back({static_cast<uint32_t>(label), 0});
         const size_t n_positives = data_.labels_of(i).size();
-        for (const Dual& dual : duals) is_known_[dual.label] = 1;
-        const uint32_t negative = best_negative(rng);
-        for (const Dual& dual : duals) is_known_[dual.label] = 0;
-        if (negative != kNoSlot) duals.push_back({negative, 0});
+        add_negatives(duals, n_positives, rng);
         const double q = norm2(i);
         positives_.clear();
         negatives_.clear();
@@ -219,8 +226,9 @@ class PdSparse {
             duals[d].value = value;
         }
         const auto first_negative = duals.begin() + static_cast<int64_t>(n_positives);
-        duals.erase(std::remove_if(first_negative, duals.end(), [](const Dual& dual) { return dual.value == 0; }),
-                    duals.end());
+        duals.erase(
+            std::remove_if(first_negative, duals.end(), [](const Dual& dual) { return dual.value == 0; }),
+            duals.end());
         if (changes_.empty()) return;
         for_each_entry(data_.x(), i, [&](uint32_t f, float v) {
             const double x = v * data_.factors()[i];
@@ -280,7 +288,7 @@ class PdSparse {
     std::vector<std::vector<Dual>> duals_;  // of each row: its positives, then its active negatives
     std::vector<float> scores_;             // of each label, for one row
     std::vector<uint8_t> is_known_;         // of each label: whether the row has a dual for it
-    std::vector<uint32_t> train_, held_out_;
+    std::vector<uint32_t> train_, held_out_, best_labels_;
     std::vector<double> positives_, negatives_;
     std::vector<Dual> changes_;
     SparseWeights best_;
@@ -288,47 +296,29 @@ class PdSparse {
     size_t n_right_ = 0;  // held-out rows whose best label is right
 };
 
-// The root of Σ_p max(0, a_p − t) − Σ_n max(0, b_n + t) = target, which decreases with t; `breaks` is for
-// sorting. Without b, target > 0.
-double root(std::span<const double> a, std::span<const double> b, double target, std::vector<double>& breaks) {
-    breaks.assign(a.begin(), a.end());
-    for (const double v : b) breaks.push_back(-v);
-    std::sort(breaks.begin(), breaks.end());
-    const auto value = [&](double t) {
-        double sum = -target;
-        for (const double v : a) sum += std::max(0.0, v - t);
-        for (const double v : b) sum -= std::max(0.0, v + t);
-        return sum;
-    };
-    // The last breakpoint where the value is not negative; from there to the next the function is linear.
-    const auto next = std::partition_point(breaks.begin(), breaks.end(), [&](double t) { return value(t) >= 0; });
-    const double from = next == breaks.begin() ? *next : *(next - 1);
-    double slope = 0;
-    const bool left = next == breaks.begin();  // of all breakpoints: a are above t, b below −t
-    for (const double v : a) slope += left || v > from;
-    if (!left)
-        for (const double v : b) slope += -v <= from;
-    return slope > 0 ? from + value(from) / slope : from;
-}
-
-void shift(std::span<double> values, double by) {
-    for (double& v : values) v = std::max(0.0, v + by);
-}
-
 }  // namespace
 
+// a_p − t and b_n + t, cut off at the bounds, for the t where their sums are equal. The difference decreases
+// with t and is linear between the points where a bound is reached.
 void project_pairs(std::span<double> a, std::span<double> b, double c) {
+    const auto difference = [&](double t) {
+        double sum = 0;
+        for (const double v : a) sum += std::clamp(v - t, 0.0, c);
+        for (const double v : b) sum -= std::max(v + t, 0.0);
+        return sum;
+    };
     std::vector<double> breaks;
-    const double t = root(a, b, 0, breaks);
-    double sum = 0;
-    for (const double v : a) sum += std::max(0.0, v - t);
-    if (sum <= c) {
-        shift(a, -t);
-        shift(b, t);
-        return;
-    }
-    shift(a, -root(a, {}, c, breaks));
-    shift(b, -root(b, {}, c, breaks));
+    for (const double v : a) breaks.insert(breaks.end(), {v - c, v});
+    for (const double v : b) breaks.push_back(-v);
+    std::sort(breaks.begin(), breaks.end());
+    const auto next =
+        std::partition_point(breaks.begin(), breaks.end(), [&](double t) { return difference(t) >= 0; });
+    double t = next == breaks.begin() ? *next : *(next - 1), slope = 0;
+    for (const double v : a) slope += v - c <= t && t < v;
+    for (const double v : b) slope += -v <= t;
+    if (slope > 0) t += difference(t) / slope;
+    for (double& v : a) v = std::clamp(v - t, 0.0, c);
+    for (double& v : b) v = std::max(v + t, 0.0);
 }
 
 SparseWeights train_pd_sparse(const Dataset& data, const PdSparseParams& params, Control& control) {

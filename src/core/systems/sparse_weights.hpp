@@ -55,8 +55,7 @@ class Columns {
 
     explicit Columns(const Dataset& data) : ptr_(data.x().n_features + 1, 0) {
         const RowsView& x = data.x();
-        for (size_t i = 0; i < x.n_rows; ++i)
-            for_each_entry(x, i, [&](uint32_t f, float) { ++ptr_[f + 1]; });
+        for (size_t i = 0; i < x.n_rows; ++i) for_each_entry(x, i, [&](uint32_t f, float) { ++ptr_[f + 1]; });
         for (size_t f = 0; f + 1 < ptr_.size(); ++f) ptr_[f + 1] += ptr_[f];
         entries_.resize(static_cast<size_t>(ptr_.back()));
         std::vector<int64_t> next(ptr_.begin(), ptr_.end() - 1);

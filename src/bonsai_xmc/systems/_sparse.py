@@ -1,0 +1,133 @@
+"""The ranker of systems with one sparse linear classifier for each label."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._model.edit import one_leaf
+from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._training.train import Problem
+
+Array = npt.NDArray[Any]
+
+
+def core_dataset(problem: Problem, normalize: bool) -> _core.Dataset:
+    """Return the rows and labels of a problem as the core trains on them."""
+    labels = problem.labels
+    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
+    return _core.Dataset(
+        problem.rows.to_core(), labels.indptr, labels.indices, labels.n_labels, weights, normalize
+    )
+
+
+class SparseRanker:
+    """z = w·x + b for each label, by weights that are quantised to 8 bits; the k labels of the largest z.
+
+    The log score of a label is log σ(z). The classifiers are stored and scored as those of `Bonsai` are.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, forest: _core.Forest, normalize: bool) -> None:
+        self.forest, self.normalize = forest, normalize
+        self._core = _core.Model(None, forest, "logistic", normalize)
+
+    @classmethod
+    def packed(cls, weights: tuple[Any, ...], n_features: int, normalize: bool) -> Self:
+        """Make the ranker of what training in the core returns: bias, ptr, feature and value first."""
+        bias, ptr, feature, value = weights[:4]
+        packed = _core.pack_node(bias, ptr, feature, value, n_features)
+        return cls(one_leaf(packed, len(bias), n_features), normalize)
+
+    @property
+    def n_labels(self) -> int:
+        return self.forest.n_labels
+
+    @property
+    def n_features(self) -> int:
+        return self.forest.n_features
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """See `Ranker`."""
+        core = self._core if allowed is None else self._core.restricted(allowed.astype(np.uint8))
+        options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0}
+        return core.top_k(rows.to_core(), k, **options, threads=threads, progress=progress)
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """See `Ranker`. The contributions of features and the bias add up to z."""
+        x = row.to_sparse()
+        norm = float(np.linalg.norm(x.values)) if self.normalize else 1.0
+        values = x.values / (norm or 1.0)
+        features, integers, scale, bias = self.forest.classifier(label)
+        weight_of = dict(zip(features.tolist(), (integers * np.float64(scale)).tolist(), strict=True))
+        found = [
+            (feature, weight_of[feature], value, weight_of[feature] * value)
+            for feature, value in zip(x.indices.tolist(), values.tolist(), strict=True)
+            if feature in weight_of
+        ]
+        found.sort(key=lambda part: (-abs(part[3]), part[0]))
+        of = "the unit row" if self.normalize else "the row"
+        table = Evidence(
+            f"features of {of}, times the weights of the label",
+            ("feature", "weight", "value", "contribution"),
+            tuple(found),
+        )
+        z = sum(part[3] for part in found)
+        sums = (
+            ("features", z),
+            ("bias", bias),
+            ("z", z + bias),
+            ("score σ(z)", float(np.exp(-np.logaddexp(0, -(z + bias))))),
+        )
+        return table, Evidence("from contributions to the score", ("part", "amount"), sums)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """See `Ranker`."""
+        return {"normalize": self.normalize}, dict(self.forest.arrays())
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """See `Ranker`."""
+        normalize = facts.get("normalize")
+        if not isinstance(normalize, bool):
+            raise ValueError(f"normalize is {normalize!r:.40} in the model file, but must be true or false")
+        forest = _core.Forest(dict(arrays), n_features, n_labels)
+        children = forest.arrays()["children"]
+        if not np.array_equal(children, np.arange(n_labels)):
+            raise ValueError("the model file has not one classifier for each label, in the order of the labels")
+        return cls(forest, normalize)
+
+    def verify(self) -> None:
+        """Check every index of the classifiers, which takes time."""
+        self.forest.verify()
+
+    def take(self, labels: Array) -> Self:
+        """See `Ranker`."""
+        n = len(labels)
+        structure = {
+            "tree_ptr": np.array([0, 1]),
+            "child_ptr": np.array([0, n]),
+            "children": np.arange(n, dtype=np.int32),
+            "is_leaf": np.ones(1, np.uint8),
+        }
+        child = np.asarray(labels, np.int64)
+        source = np.zeros(n, np.uint32)
+        return type(self)(
+            _core.assemble_forest(structure, [self.forest], source, child, n, 1), self.normalize
+        )

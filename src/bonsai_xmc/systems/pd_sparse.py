@@ -1,0 +1,118 @@
+"""PD-Sparse and PPD-Sparse: few weights and few active rows at the same time (Yen et al., 2016 and 2017)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
+from bonsai_xmc._base.rules import flag, integer, number, number_between
+from bonsai_xmc._estimators.system import System
+from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.work import Work
+from bonsai_xmc.systems._sparse import SparseRanker, core_dataset
+from bonsai_xmc.systems.proxml import ABOVE_0
+
+_TOLERANCE = 1e-2  # relative duality gap of a label of PPD-Sparse
+
+
+class PDSparseRanker(SparseRanker):
+    """See `SparseRanker`."""
+
+    kind = "pdsparse"
+
+
+class PDSparse(System):
+    """A ranking of labels by classifiers with few weights, or the same for each label apart.
+
+    Minimises Σ_k (½‖w_k‖² + l1 ‖w_k‖₁) + C Σ_i Σ_p max_n (0, 1 + z_in − z_ip) over all labels, with z = w·x, p
+    the labels of a row and n the others. The dual is solved row by row: the negatives with the highest scores
+    join the active ones of the row, and a projection updates all of these (block-coordinate Frank–Wolfe with
+    corrections). Weights are Xᵀα, soft-thresholded at l1. Rows follow each other, so that one thread trains.
+    The weights are those of the epoch with the best precision on held-out rows; then they are trained on
+    without the L1 penalty where they are not 0, as long as that is better there. After Yen, Huang, Zhong,
+    Ravikumar, Dhillon: PD-Sparse, ICML 2016. That paper has the maximum over p instead of the sum.
+
+    With ``parallel=True`` PPD-Sparse (Yen, Huang, Dai, Ravikumar, Dhillon, Xing, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ + C Σ max(0, 1 − s (w·x
+    + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
+
+    Parameters
+    ----------
+    parallel : bool, default=False
+        PPD-Sparse instead of PD-Sparse.
+    l1 : float, default=0.1
+        Strength of the L1 penalty: the larger, the fewer weights.
+    C : float, default=1.0
+        Weight of the loss.
+    normalize : bool, default=False
+        Whether rows are scaled to norm 1.
+    max_iter : int, default=30
+        Epochs, or sets of features of a label, at most.
+    validation_fraction : float, default=0.1
+        Share of the rows that are held out to end training; 0: all epochs are done. Not of PPD-Sparse.
+    n_iter_no_change : int, default=5
+        Epochs without a better precision after which training ends.
+    refit : bool, default=True
+        Train on without the L1 penalty. Not of PPD-Sparse.
+    threshold, random_state, n_jobs, verbose
+        See `Bonsai`.
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "parallel": Parameter(False, flag(), CLASSIFIERS, "PPD-Sparse: each label apart"),
+        "l1": Parameter(0.1, ABOVE_0, CLASSIFIERS, "strength of the L1 penalty"),
+        "C": Parameter(1.0, ABOVE_0, CLASSIFIERS, "weight of the loss"),
+        "normalize": Parameter(False, flag(), CLASSIFIERS, "scale rows to norm 1"),
+        "max_iter": Parameter(30, integer(1), CLASSIFIERS, "maximum number of epochs, or of working sets"),
+        "validation_fraction": Parameter(
+            0.1, number_between(0, 0.9), CLASSIFIERS, "share of the rows that are held out to end training"
+        ),
+        "n_iter_no_change": Parameter(
+            5, integer(1), CLASSIFIERS, "epochs without a better precision after which training ends"
+        ),
+        "refit": Parameter(True, flag(), CLASSIFIERS, "train on without the L1 penalty"),
+        **COMMON,
+    }
+    ranker = PDSparseRanker
+
+    def __init__(
+        self,
+        parallel: bool = False,
+        l1: float = 0.1,
+        C: float = 1.0,
+        normalize: bool = False,
+        max_iter: int = 30,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        refit: bool = True,
+        threshold: Any = "auto",
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.parallel = parallel
+        self.l1 = l1
+        self.C = C
+        self.normalize = normalize
+        self.max_iter = max_iter
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.refit = refit
+        self.threshold = threshold
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> PDSparseRanker:
+        normalize = bool(params["normalize"])
+        data = core_dataset(problem, normalize)
+        shared = {"l1": float(params["l1"]), "c": float(params["C"])}
+        if params["parallel"]:
+            options = {"l2": 1.0, "tol": _TOLERANCE, "max_rounds": int(params["max_iter"])}
+            options |= shared | {"threads": work.threads}
+            weights = work.run("classifiers", _core.train_l1_hinge, data, **options)
+        else:
+            options = {"max_epochs": int(params["max_iter"]), "patience": int(params["n_iter_no_change"])}
+            options |= shared | {"held_out": float(params["validation_fraction"])}
+            options |= {"refit": bool(params["refit"]), "seed": seed}
+            weights = work.run("classifiers", _core.train_pd_sparse, data, **options)
+        return PDSparseRanker.packed(weights, problem.rows.n_features, normalize)
