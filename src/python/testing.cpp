@@ -18,6 +18,7 @@
 #include "python/watched.hpp"
 #include "systems/fastxml_split.hpp"
 #include "systems/l1_logistic.hpp"
+#include "systems/pd_sparse.hpp"
 #include "tree/kmeans.hpp"
 #include "tree/train_trees.hpp"
 
@@ -95,6 +96,11 @@ nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> 
     std::vector<int8_t> divided(sides.data(), sides.data() + sides.size());
     RankingSplit(data, label_weights ? span(*label_weights) : std::span<const float>()).divide(ids, divided);
     return to_numpy(std::move(divided));
+// The point next to (a, b) that `project_pairs` finds.
+nb::tuple projected(In<double> a, In<double> b, double c) {
+    std::vector<double> first(a.data(), a.data() + a.size()), second(b.data(), b.data() + b.size());
+    project_pairs(first, second, c);
+    return nb::make_tuple(to_numpy(std::move(first)), to_numpy(std::move(second)));
 }
 
 }  // namespace
@@ -106,4 +112,5 @@ NB_MODULE(_core_testing, m) {
     m.def("l1_logistic", l1_logistic, "dataset"_a, "signs"_a.noconvert(), "C"_a, "tol"_a, "max_iter"_a);
     m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
           "sides"_a.noconvert());
+    m.def("project_pairs", projected, "a"_a.noconvert(), "b"_a.noconvert(), "c"_a);
 }

@@ -110,7 +110,9 @@ class SparseRanker:
         forest = _core.Forest(dict(arrays), n_features, n_labels)
         children = forest.arrays()["children"]
         if not np.array_equal(children, np.arange(n_labels)):
-            raise ValueError("the model file has not one classifier for each label, in the order of the labels")
+            raise ValueError(
+                "the model file has not one classifier for each label, in the order of the labels"
+            )
         return cls(forest, normalize)
 
     def verify(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
-from bonsai_xmc._base.rules import flag, integer, number, number_between
+from bonsai_xmc._base.rules import flag, integer, number_between
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
@@ -24,16 +24,17 @@ class PDSparseRanker(SparseRanker):
 class PDSparse(System):
     """A ranking of labels by classifiers with few weights, or the same for each label apart.
 
-    Minimises Σ_k (½‖w_k‖² + l1 ‖w_k‖₁) + C Σ_i Σ_p max_n (0, 1 + z_in − z_ip) over all labels, with z = w·x, p
-    the labels of a row and n the others. The dual is solved row by row: the negatives with the highest scores
-    join the active ones of the row, and a projection updates all of these (block-coordinate Frank–Wolfe with
-    corrections). Weights are Xᵀα, soft-thresholded at l1. Rows follow each other, so that one thread trains.
-    The weights are those of the epoch with the best precision on held-out rows; then they are trained on
-    without the L1 penalty where they are not 0, as long as that is better there. After Yen, Huang, Zhong,
-    Ravikumar, Dhillon: PD-Sparse, ICML 2016. That paper has the maximum over p instead of the sum.
+    Minimises Σ (½‖w‖² + l1 ‖w‖₁) over the labels, plus C times the sum, over rows and their labels p, of
+    max(0, 1 + z_n − z_p) for the other label n with the largest z = w·x. The dual α is solved row by row: the
+    negatives with the highest scores join the active ones of the row, and a projection updates all of these
+    (block-coordinate Frank–Wolfe, fully corrective). Weights are Xᵀα, soft-thresholded at l1. Each row builds
+    on those before it, so that one thread trains. The weights are those of the epoch with the best precision
+    on held-out rows; then they are trained on without the L1 penalty where they are not 0, and kept if that
+    is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016, which has the largest
+    loss of a row instead of the sum.
 
-    With ``parallel=True`` PPD-Sparse (Yen, Huang, Dai, Ravikumar, Dhillon, Xing, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ + C Σ max(0, 1 − s (w·x
-    + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
+    With ``parallel=True``, PPD-Sparse (Yen and others, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ +
+    C Σ max(0, 1 − s (w·x + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
 
     Parameters
     ----------
