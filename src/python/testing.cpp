@@ -96,6 +96,8 @@ nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> 
     std::vector<int8_t> divided(sides.data(), sides.data() + sides.size());
     RankingSplit(data, label_weights ? span(*label_weights) : std::span<const float>()).divide(ids, divided);
     return to_numpy(std::move(divided));
+}
+
 // The point next to (a, b) that `project_pairs` finds.
 nb::tuple projected(In<double> a, In<double> b, double c) {
     std::vector<double> first(a.data(), a.data() + a.size()), second(b.data(), b.data() + b.size());
