@@ -1,23 +1,35 @@
-"""Saving and loading in rough weather: kills, full disks, several savers, files that change, forks."""
+"""Models that are saved, copied and fitted again: what stays, and what is refused."""
 
+import copy
+import dataclasses
+import json
 import multiprocessing
 import os
+import pickle
 import resource
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from fractions import Fraction
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
-from bonsai_xmc import Bonsai, FormatError, TextBonsai
+from bonsai_xmc import Bonsai, FormatError, TextBonsai, datasets
 from bonsai_xmc._base import files
 from bonsai_xmc._modelfile import container
-from helpers import text_bonsai
+from helpers import same_model, text_bonsai
+
+# --- saving ---
+
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -459,3 +471,441 @@ def test_numbers_of_any_type_are_parameters(tmp_path, number):
     again = TextBonsai.load(tmp_path / "m").get_params()
     assert {again[name if name in again else f"classifier__{name}"] for name in numbers} == {0.5}
     assert again["fields"] == {"title": 0.5}
+
+
+# --- copies ---
+
+
+# --- copies and files ---
+
+
+def test_parameters_and_clone():
+    vectors = np.eye(3)
+    model = Bonsai(vectors, C=2.0)
+    assert model.get_params()["C"] == 2.0
+    assert model.representation is vectors
+    other = clone(model)
+    assert other.get_params().keys() == model.get_params().keys()
+    assert clone(Bonsai().set_params(beam_size=None, n_trees=1)).get_params()["beam_size"] is None
+    assert repr(Bonsai(n_trees=5)) == "Bonsai(n_trees=5)"
+    assert Bonsai().set_params(C=3.0).C == 3.0
+
+
+def test_a_clone_is_not_fitted(fitted):
+    assert not hasattr(clone(fitted), "trees_")
+    assert hasattr(fitted, "trees_")
+
+
+def through_joblib(model, folder, **options):
+    joblib.dump(model, folder / "model.joblib")
+    return joblib.load(folder / "model.joblib", **options)
+
+
+COPIES = {
+    "pickle": lambda model, folder: pickle.loads(pickle.dumps(model)),
+    "joblib": through_joblib,
+    "joblib mapped": lambda model, folder: through_joblib(model, folder, mmap_mode="r"),
+    "deepcopy": lambda model, folder: copy.deepcopy(model),
+    "copy": lambda model, folder: copy.copy(model),
+    "file": lambda model, folder: (model.save(folder / "m"), Bonsai.load(folder / "m"))[1],
+    "file, then pickle": lambda model, folder: (
+        model.save(folder / "m"),
+        pickle.loads(pickle.dumps(Bonsai.load(folder / "m"))),
+    )[1],
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_copies_predict_the_same(fitted, generated, tmp_path, way):
+    other = COPIES[way](fitted, tmp_path)
+    for mine, theirs in zip(fitted.top_k(generated.X_test, 9), other.top_k(generated.X_test, 9), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert other.trees_ == fitted.trees_
+    for name in ("n_iter_", "n_features_in_", "n_rows_fit_", "seed_", "threshold_", "strategy_"):
+        assert getattr(other, name) == getattr(fitted, name)
+    np.testing.assert_array_equal(other.label_counts_, fitted.label_counts_)
+    np.testing.assert_array_equal(other.classes_, fitted.classes_)
+    saved = fitted.get_params() | ({"n_jobs": None} if "file" in way else {})
+    assert other.get_params() == saved
+
+
+@pytest.mark.parametrize("way", ["pickle", "joblib", "deepcopy"])
+def test_copies_of_models_that_are_not_fitted(way, tmp_path):
+    other = COPIES[way](Bonsai(C=3.0), tmp_path)
+    assert other.get_params() == Bonsai(C=3.0).get_params()
+    assert not hasattr(other, "trees_")
+
+
+def test_a_copy_outlives_the_original_and_its_file(blocks, tmp_path):
+    X, Y = blocks()
+    Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y).save(tmp_path / "m")
+    model = Bonsai.load(tmp_path / "m")
+    (tmp_path / "m").unlink()
+    assert copy.deepcopy(model).score(X, Y) == model.score(X, Y) == 1.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"representation": np.eye(12)},
+        {"loss": "logistic"},
+        {
+            "C": np.float32(0.3),
+            "n_trees": np.int64(2),
+            "normalize": np.True_,
+            "beam_size": None,
+            "max_depth": 2,
+        },
+    ],
+)
+def test_save_load_save_gives_the_same_bytes(blocks, tmp_path, options):
+    X, Y = blocks()
+    model = Bonsai(classifiers="leaf", branching_factor=4, **options).fit(X, Y)
+    model.save(tmp_path / "first")
+    loaded = Bonsai.load(str(tmp_path / "first"))
+    loaded.save(tmp_path / "second")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert same_model(model, loaded)
+    np.testing.assert_array_equal(model.top_k(X, 3)[1], loaded.top_k(X, 3)[1])
+    if "representation" not in options:  # the matrix is not in the file; everything else is
+        loaded.fit(X, Y).save(tmp_path / "third")
+        assert (tmp_path / "first").read_bytes() == (tmp_path / "third").read_bytes()
+    else:
+        with pytest.raises(
+            ValueError,
+            match="trained with label vectors of your own, which its file does not hold: pass them again",
+        ):
+            loaded.fit(X, Y)
+
+
+def test_saving_over_a_loaded_model(blocks, tmp_path):
+    X, Y = blocks()
+    Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y).save(tmp_path / "m")
+    model = Bonsai.load(tmp_path / "m")
+    model.save(tmp_path / "m")
+    assert model.score(X, Y) == Bonsai.load(tmp_path / "m").score(X, Y) == 1.0
+    assert os.listdir(tmp_path) == ["m"]
+
+
+# --- seeds and threads ---
+
+
+def test_random_states(blocks):
+    X, Y = blocks(n_labels=30)
+    fit = lambda seed: Bonsai(classifiers="leaf", branching_factor=4, n_trees=1, random_state=seed).fit(X, Y)
+    zero = fit(0)
+    assert zero.seed_ == 0
+    assert same_model(zero, fit(np.int64(0)))
+    assert same_model(zero, Bonsai(classifiers="leaf", branching_factor=4, n_trees=1).fit(X, Y))
+    assert not same_model(zero, fit(1))
+    assert fit(2**64 - 1).score(X, Y) == 1.0
+    for make in (np.random.RandomState, np.random.default_rng):
+        assert same_model(fit(make(5)), fit(make(5)))
+        rng = make(5)
+        assert not same_model(fit(rng), fit(rng))  # it moves on
+    first, second = fit(None), fit(None)
+    assert first.seed_ != second.seed_
+    assert same_model(first, fit(first.seed_))
+
+
+def test_models_do_not_depend_on_threads_or_verbosity(generated, tmp_path, capsys):
+    files, results = set(), set()
+    for n_jobs, progress in [
+        (1, None),
+        (2, True),
+        (np.int64(3), False),
+        (-1, True),
+        (None, None),
+        (-100, None),
+    ]:
+        model = Bonsai(classifiers="leaf", branching_factor=4, max_leaf_size=5, n_jobs=n_jobs)
+        model.fit(generated.X_train, generated.Y_train, progress=progress).save(tmp_path / "m")
+        files.add((tmp_path / "m").read_bytes())
+        results.add(model.top_k(generated.X_test, 5)[1].tobytes())
+    assert len(files) == len(results) == 1
+
+
+# --- fitted ---
+
+
+PROPERTIES = (
+    "classes_", "classifiers_", "label_counts_", "n_features_in_", "n_iter_", "n_rows_fit_", "search_",
+    "seed_", "strategy_", "threshold_", "timings_", "trees_",
+)  # fmt: skip
+
+
+def everything(model, X):
+    """What a user can see of a fitted model."""
+    ids, scores = model.top_k(X, 3)
+    return (
+        ids.tolist(),
+        scores.tolist(),
+        model.predict(X).toarray().tolist(),
+        model.n_features_in_,
+        model.seed_,
+    )
+
+
+@pytest.fixture
+def other():
+    """Data of another shape than `blocks`."""
+    data = datasets.make_xmc(n_rows=80, n_test=1, n_features=30, n_labels=9, random_state=1)
+    return data.X_train, data.Y_train
+
+
+# --- a failed or interrupted refit ---
+
+
+@pytest.mark.parametrize("step", ["LabelVectorStage", "TreeBuilder", "ClassifierStage.of_trees", "Model"])
+def test_a_refit_that_fails_leaves_the_model_as_it_was(blocks, other, monkeypatch, step):
+    """Once it left a mixture of the new number of features and seed with the old weights."""
+    X, Y = blocks()
+    model = Bonsai(classifiers="leaf", branching_factor=4, random_state=3).fit(X, Y)
+    before, fitted = everything(model, X), model.fitted_
+
+    def fail(*_, **__):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(f"bonsai_xmc._core.{step}", fail)
+    with pytest.raises(MemoryError):
+        model.set_params(random_state=5).fit(*other)
+    monkeypatch.undo()
+    assert model.fitted_ is fitted
+    assert everything(model, X) == before
+
+
+@pytest.mark.parametrize("classifiers", ["leaf", "one_vs_rest"])
+def test_a_refit_that_is_interrupted_leaves_the_model_as_it_was(blocks, other, tmp_path, classifiers):
+    X, Y = blocks()
+    model = Bonsai(classifiers=classifiers, random_state=3).fit(X, Y)
+    model.save(tmp_path / "before")
+    before = everything(model, X)
+
+    def interrupt(phase, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.set_params(random_state=5).fit(*other, progress=interrupt)
+    assert everything(model, X) == before
+    model.save(tmp_path / "after")
+    assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
+
+
+def test_warnings_that_are_errors_leave_the_model_as_it_was(blocks, recwarn):
+    import warnings
+
+    X, Y = blocks()
+    model = Bonsai(threshold=0.5).fit(X, Y)
+    before = everything(model, X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning):
+            model.set_params(prune=50.0, C=0.5).fit(X, Y)
+    assert everything(model, X) == before
+
+
+def test_ctrl_c_while_predicting(blocks):
+    """The estimator is as good as before, and answers the next call."""
+    X, Y = blocks()
+    model = Bonsai(classifiers="leaf", branching_factor=4, beam_size=None, n_jobs=1).fit(X, Y)
+    expected = model.top_k(X, 3)[0]
+    many = sp.vstack([X] * 20_000, format="csr")
+    timer = threading.Timer(0.05, signal.raise_signal, (signal.SIGINT,))
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            for _ in range(200):
+                model.top_k(many, 3)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, usual)
+    np.testing.assert_array_equal(model.top_k(X, 3)[0], expected)
+
+
+# --- properties ---
+
+
+def test_nothing_is_there_before_fit():
+    for name in (*PROPERTIES, "feature_names_in_", "fitted_"):
+        assert not hasattr(Bonsai(), name)
+    with pytest.raises(NotFittedError):
+        _ = Bonsai().classes_
+
+
+def test_the_fitted_model_cannot_be_changed(blocks):
+    model = Bonsai().fit(*blocks())
+    for name in PROPERTIES:
+        with pytest.raises(AttributeError):
+            setattr(model, name, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.fitted_.threshold = 0.1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        model.strategy_.C = 3.0
+    assert copy.deepcopy(model).fitted_ is model.fitted_
+    assert not hasattr(model, "feature_names_in_")
+
+
+# --- parameters that are changed after fit ---
+
+TRAINING = {
+    "loss": "logistic",
+    "normalize": False,
+    "C": 100.0,
+    "prune": 1.0,
+    "classifiers": "leaf",
+    "search": "index",
+    "n_trees": 1,
+    "random_state": 9,
+    "representation": "output",
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_training_parameters_are_frozen_by_fit(generated, tmp_path, name):
+    """Once `loss` and `normalize` changed the predictions of fixed weights, and all went into the file."""
+    X, Y = generated.X_train, generated.Y_train
+    model = Bonsai(threshold=0.3).fit(X, Y)
+    model.save(tmp_path / "before")
+    ids, scores = model.top_k(generated.X_test)
+    model.set_params(**{name: TRAINING[name]})
+    np.testing.assert_array_equal(model.top_k(generated.X_test)[0], ids)
+    np.testing.assert_array_equal(model.top_k(generated.X_test)[1], scores)
+    model.save(tmp_path / "after")
+    assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
+    assert model.strategy_.C == 1.0 and Bonsai.load(tmp_path / "after").C == "auto"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "use"),
+    [
+        ("threshold", 7, lambda model, X: model.predict(X)),
+        ("threshold", None, lambda model, X: model.predict(X)),
+        ("beam_size", 0, lambda model, X: model.top_k(X)),
+        ("n_jobs", 0, lambda model, X: model.top_k(X)),
+        ("n_jobs", 3000, lambda model, X: model.top_k(X)),
+    ],
+)
+def test_prediction_parameters_are_checked_when_used_and_when_saved(blocks, tmp_path, name, value, use):
+    """Once they were saved without a word, over a good file too, which then did not load."""
+    X, Y = blocks()
+    model = Bonsai(classifiers="leaf").fit(X, Y)
+    model.save(tmp_path / "m")
+    before = (tmp_path / "m").read_bytes()
+    model.set_params(**{name: value})
+    with pytest.raises(ValueError, match=f"{name} is {value}, but must be"):
+        use(model, X)
+    if name == "n_jobs":  # not part of the file
+        return
+    with pytest.raises(ValueError, match=f"{name} is {value}, but must be"):
+        model.save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_beam_is_refused_where_all_labels_are_scored(blocks, tmp_path):
+    X, Y = blocks()
+    model = Bonsai().fit(X, Y).set_params(beam_size=20)
+    for use in (lambda: model.top_k(X), lambda: model.predict(X), lambda: model.save(tmp_path / "m")):
+        with pytest.raises(ValueError, match="beam_size is 20, but this model has no trees to search"):
+            use()
+    assert model.set_params(beam_size=10).top_k(X).__len__() == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_loaded_is_not_saved(blocks, tmp_path, monkeypatch):
+    """The file is read back before it takes its place."""
+    model = Bonsai().fit(*blocks())
+    model.save(tmp_path / "m")
+    before = (tmp_path / "m").read_bytes()
+    model.fitted_ = dataclasses.replace(model.fitted_, n_rows=-1)
+    with pytest.raises(ValueError, match=r"this model cannot be saved: .*n_rows is -1"):
+        model.save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_prediction_parameters_are_saved_as_they_are(blocks, tmp_path):
+    model = Bonsai(classifiers="leaf").fit(*blocks())
+    model.set_params(beam_size=None, max_labels=3, threshold=0.25).save(tmp_path / "m")
+    other = Bonsai.load(tmp_path / "m")
+    assert (other.beam_size, other.max_labels, other.threshold) == (None, 3, 0.25)
+    assert other.threshold_ == model.threshold_ != 0.25
+    file = json.loads(container.read(tmp_path / "m").metadata["model"])
+    assert file["prediction"] == {
+        "beam_size": None,
+        "n_probe": "auto",
+        "max_labels": 3,
+        "threshold": 0.25,
+    }
+
+
+# --- what a file keeps ---
+
+
+def test_feature_names_are_saved(tmp_path):
+    """Once permuted columns were refused before saving and accepted after."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X = pandas.DataFrame(rng.random((40, 5)), columns=["a", "b", "ç", "d", "name with space"])
+    Y = [["x"], ["y"]] * 20
+    model = Bonsai().fit(X, Y)
+    model.save(tmp_path / "m")
+    for loaded in (model, Bonsai.load(tmp_path / "m")):
+        assert loaded.feature_names_in_.tolist() == list(X.columns)
+        assert loaded.top_k(X)[0].tolist() == model.top_k(X)[0].tolist()
+        with pytest.raises(ValueError, match="feature names should match"):
+            loaded.top_k(X[["b", "a", "ç", "d", "name with space"]])
+    refitted = Bonsai.load(tmp_path / "m").fit(X.to_numpy(), Y)
+    assert not hasattr(refitted, "feature_names_in_")
+
+
+def test_a_loaded_model_with_a_tree_of_the_users_is_refitted(blocks, tmp_path):
+    X, Y = blocks()
+    model = Bonsai(classifiers="leaf").fit(X, Y, tree=[[0, 1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]])
+    model.save(tmp_path / "m")
+    loaded = Bonsai.load(tmp_path / "m")
+    assert same_model(loaded.fit(X, Y, tree=loaded.trees_), model)
+
+
+@pytest.mark.parametrize("labels", ["names", "keys"])
+def test_trees_go_by_label_not_by_place(blocks, tmp_path, labels):
+    """A tree that a model gives back fits data with more labels, whose places differ."""
+    X, Y = blocks(n_labels=6)
+    name = (lambda i: f"label {i}") if labels == "names" else (lambda i: 10 * int(i) + 7)
+    first = Bonsai(classifiers="leaf", branching_factor=2, max_leaf_size=2).fit(
+        X, [[name(i)] for i in Y.indices]
+    )
+    more = [[name(i)] for i in Y.indices]
+    more[0] = [*more[0], "a new one" if labels == "names" else 3]
+    with pytest.raises(ValueError, match=r"1 label\(s\) of Y are not in tree"):
+        Bonsai(classifiers="leaf").fit(X, more, tree=first.trees_)
+    without = [[label for label in row if label not in ("a new one", 3)] for row in more]
+    again = Bonsai(classifiers="leaf").fit(X, without, tree=first.trees_)
+    assert again.trees_ == first.trees_
+    if labels == "keys":
+        nested = [[name(0), name(1)], [name(2), name(3), name(4), name(5)]]
+        assert Bonsai(classifiers="leaf").fit(X, without, tree=nested).trees_[0].n_leaves == 2
+
+
+def test_a_loaded_model_with_label_vectors_says_how_to_refit(blocks, tmp_path):
+    X, Y = blocks()
+    vectors = np.eye(12)
+    model = Bonsai(vectors, classifiers="leaf", branching_factor=4).fit(X, Y)
+    model.save(tmp_path / "m")
+    loaded = Bonsai.load(tmp_path / "m")
+    with pytest.raises(
+        ValueError, match=r"pass them again, as in model\.set_params\(representation=vectors\)"
+    ):
+        loaded.fit(X, Y)
+    assert same_model(loaded, model)
+    assert same_model(loaded.set_params(representation=vectors).fit(X, Y), model)
+
+
+def test_the_base_of_ids_is_saved(blocks, tmp_path):
+    model = Bonsai().fit(*blocks())
+    assert model.fitted_.id_base is None
+    model.fitted_ = dataclasses.replace(model.fitted_, id_base=1)
+    model.save(tmp_path / "m")
+    assert Bonsai.load(tmp_path / "m").fitted_.id_base == 1

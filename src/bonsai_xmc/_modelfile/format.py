@@ -32,8 +32,7 @@ _STRICT_BEAM, _SPARSE_INDEX = (
     "strict_beam",
     "sparse_index",
 )  # no sections, but what a reader must know as well
-# Tensors of a ranker; those of `Bonsai` lie in sections of their own.
-_OF_BONSAI = ("trees", "trees_residual", "one_vs_rest", "index", "merged")
+# Tensors of a ranker beside that of `Bonsai`, whose tensors lie in sections of their own.
 _RANKER = "ranker"
 # Names of labels beside their keys: of a model of texts, and of any other.
 _NAMES = ("text.label_names", "labels.titles")
