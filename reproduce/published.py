@@ -75,6 +75,7 @@ PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
 
 #: Published settings of systems, by kind and data set.
 SETTINGS: dict[str, dict[str, dict[str, object]]] = {
+    "pd-sparse": {"bibtex": {"l1": 1.0}, "delicious": {"l1": 1.0}},
     "sleec": {
         "bibtex": {"n_label_neighbors": 250, "n_neighbors": 25, "C": 0.2},
         "delicious": {"n_label_neighbors": 500, "n_neighbors": 70, "C": 0.1, "n_clusters": 1},

@@ -90,14 +90,14 @@ def test_equal_seeds_give_equal_bytes_for_any_number_of_threads():
     assert all(np.array_equal(one[name], other[name]) for other in others for name in one)
 
 
-@pytest.mark.parametrize("parallel", [False, True])
-def test_labels_that_follow_from_a_feature_are_found(parallel):
+@pytest.mark.parametrize("variant", ["pd", "ppd"])
+def test_labels_that_follow_from_a_feature_are_found(variant):
     rng = np.random.default_rng(0)
     label = rng.integers(0, 8, 400)
     X = sp.csr_array((np.ones(400, np.float32), (np.arange(400), label)), shape=(400, 8))
     noise = sp.random_array((400, 30), density=0.1, rng=rng, format="csr", dtype=np.float32)
     X, Y = sp.hstack([X, noise]).tocsr(), np.eye(8)[label]
-    model = PDSparse(parallel=parallel, threshold=0.5, n_jobs=1).fit(X[:300], Y[:300])
+    model = PDSparse(variant=variant, threshold=0.5, n_jobs=1).fit(X[:300], Y[:300])
     assert (model.top_k(X[300:], 1)[0][:, 0] == label[300:]).mean() > 0.97
 
 

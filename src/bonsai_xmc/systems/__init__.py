@@ -11,7 +11,7 @@ from typing import Any
 SYSTEMS: dict[str, tuple[str, str]] = {
     "fastxml": ("fastxml", "FastXML"),
     "leml": ("leml", "LEML"),
-    "pdsparse": ("pd_sparse", "PDSparse"),
+    "pd-sparse": ("pd_sparse", "PDSparse"),
     "pfastrexml": ("pfastrexml", "PfastreXML"),
     "proxml": ("proxml", "ProXML"),
     "robustxml": ("robustxml", "RobustXML"),

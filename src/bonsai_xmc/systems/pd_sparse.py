@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
-from bonsai_xmc._base.rules import flag, integer, number_between
+from bonsai_xmc._base.rules import flag, integer, number_between, one_of
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
@@ -18,7 +18,7 @@ _TOLERANCE = 1e-2  # relative duality gap of a label of PPD-Sparse
 class PDSparseRanker(SparseRanker):
     """See `SparseRanker`."""
 
-    kind = "pdsparse"
+    kind = "pd-sparse"
 
 
 class PDSparse(System):
@@ -33,13 +33,13 @@ class PDSparse(System):
     is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016, which has the largest
     loss of a row instead of the sum.
 
-    With ``parallel=True``, PPD-Sparse (Yen and others, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ +
+    With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ +
     C Σ max(0, 1 − s (w·x + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
 
     Parameters
     ----------
-    parallel : bool, default=False
-        PPD-Sparse instead of PD-Sparse.
+    variant : {"pd", "ppd"}, default="pd"
+        PD-Sparse or PPD-Sparse.
     l1 : float, default=0.1
         Strength of the L1 penalty: the larger, the fewer weights.
     C : float, default=1.0
@@ -59,7 +59,7 @@ class PDSparse(System):
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
-        "parallel": Parameter(False, flag(), CLASSIFIERS, "PPD-Sparse: each label apart"),
+        "variant": Parameter("pd", one_of("pd", "ppd"), CLASSIFIERS, "ppd: PPD-Sparse, each label apart"),
         "l1": Parameter(0.1, ABOVE_0, CLASSIFIERS, "strength of the L1 penalty"),
         "C": Parameter(1.0, ABOVE_0, CLASSIFIERS, "weight of the loss"),
         "normalize": Parameter(False, flag(), CLASSIFIERS, "scale rows to norm 1"),
@@ -77,7 +77,7 @@ class PDSparse(System):
 
     def __init__(
         self,
-        parallel: bool = False,
+        variant: str = "pd",
         l1: float = 0.1,
         C: float = 1.0,
         normalize: bool = False,
@@ -90,7 +90,7 @@ class PDSparse(System):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
-        self.parallel = parallel
+        self.variant = variant
         self.l1 = l1
         self.C = C
         self.normalize = normalize
@@ -107,7 +107,7 @@ class PDSparse(System):
         normalize = bool(params["normalize"])
         data = core_dataset(problem, normalize)
         shared = {"l1": float(params["l1"]), "c": float(params["C"])}
-        if params["parallel"]:
+        if params["variant"] == "ppd":
             options = {"l2": 1.0, "tol": _TOLERANCE, "max_rounds": int(params["max_iter"])}
             options |= shared | {"threads": work.threads}
             weights = work.run("classifiers", _core.train_l1_hinge, data, **options)
