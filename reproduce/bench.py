@@ -62,13 +62,13 @@ PRESETS = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "dismec")
 # Systems of the package beside presets: their kind, and parameters that make a variant of it.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fastxml": ("fastxml", {}),
-    "pfastxml": ("pfastrexml", {"alpha": 1.0}),
+    "pfastxml": ("pfastrexml", {"tail": False}),
     "pfastrexml": ("pfastrexml", {}),
     "sleec": ("sleec", {}),
     "leml": ("leml", {}),
     "robustxml": ("robustxml", {}),
-    "pd-sparse": ("pd-sparse", {}),
-    "ppd-sparse": ("pd-sparse", {"variant": "ppd"}),
+    "pd-sparse": ("pdsparse", {}),
+    "ppd-sparse": ("pdsparse", {"parallel": True}),
     "proxml": ("proxml", {}),
 }
 
