@@ -67,8 +67,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "sleec": ("sleec", {}),
     "leml": ("leml", {}),
     "robustxml": ("robustxml", {}),
-    "pd-sparse": ("pdsparse", {}),
-    "ppd-sparse": ("pdsparse", {"parallel": True}),
+    "pd-sparse": ("pd-sparse", {}),
+    "ppd-sparse": ("pd-sparse", {"variant": "ppd"}),
     "proxml": ("proxml", {}),
 }
 
