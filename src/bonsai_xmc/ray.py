@@ -1,5 +1,7 @@
 """Training on a Ray cluster, where one machine is not enough (``pip install 'bonsai-xmc[ray]'``)."""
 
+from __future__ import annotations
+
 import contextlib
 import logging
 import os
@@ -9,18 +11,20 @@ import time
 import warnings
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Workers
 from bonsai_xmc._training.recipes import Recipe
 from bonsai_xmc._training.sending import Run, Sending, Shared, arrays_in
 from bonsai_xmc._training.work import Save, Watch
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 __all__ = ["RayRunner"]
 

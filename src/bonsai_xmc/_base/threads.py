@@ -1,4 +1,4 @@
-"""Threads that `n_jobs` stands for."""
+"""Threads and instruction set of this machine, which the core knows."""
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import check
@@ -12,3 +12,8 @@ def threads_of(n_jobs: int | None) -> int:
     if n_jobs is None or n_jobs == -1:
         return _core.available_threads()
     return int(n_jobs) if n_jobs > 0 else max(1, _core.available_threads() + 1 + int(n_jobs))
+
+
+def instruction_set() -> str:
+    """Return the instruction set whose kernels are used."""
+    return _core.isa()

@@ -1,6 +1,8 @@
 """X and other matrices of numbers from outside: checked once, here, before anything uses them.
 
 Nothing of the caller's is changed in place.
+
+Imports the core to check a single row, where NumPy would take longer than its prediction.
 """
 
 import math

@@ -1,19 +1,20 @@
 """`Bonsai`: the parameters, and training on matrices."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
 from bonsai_xmc._base.progress import LOG, Phases, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
-from bonsai_xmc._base.threads import threads_of
+from bonsai_xmc._base.threads import instruction_set, threads_of
 from bonsai_xmc._data.rows import bytes_beside, training_rows
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
 from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
@@ -32,6 +33,9 @@ from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.identity import facts_of
 from bonsai_xmc._training.train import Problem, Report, train, warn
 from bonsai_xmc._training.work import Runner, Work
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 
@@ -359,7 +363,7 @@ class Bonsai(MatrixClassifier):
                 id_base=None,
                 given=model_file.given_params(params, seed),
                 threshold=thresholds.common,
-                provenance=Provenance(VERSION, _core.isa(), max(1, report.max_iter), seed),
+                provenance=Provenance(VERSION, instruction_set(), max(1, report.max_iter), seed),
                 text=text,
                 rows=self._kept_rows(problem, core) if options.keep_rows else None,
                 timings=phases.seconds,

@@ -1,4 +1,7 @@
-"""A fitted pipeline of a vectorizer and a `Bonsai` as one model, where its options are ours, too."""
+"""A fitted pipeline of a vectorizer and a `Bonsai` as one model, where its options are ours, too.
+
+Imports the core for vocabularies, which it makes of the terms of other vectorizers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,11 +4,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.params import PREDICTION, RUN, check_params, plain
 from bonsai_xmc._base.progress import Phases, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
-from bonsai_xmc._base.threads import threads_of
+from bonsai_xmc._base.threads import instruction_set, threads_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
 from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
@@ -86,7 +85,7 @@ class System(MatrixClassifier):
             id_base=None,
             given=self._to_store(params, seed),
             threshold=float(np.clip(threshold, 0, 1)),
-            provenance=Provenance(VERSION, _core.isa(), 1, seed),
+            provenance=Provenance(VERSION, instruction_set(), 1, seed),
             text=text,
             timings=phases.seconds,
         )

@@ -1,14 +1,18 @@
 """The way from the root of each tree to a label, and where a beam search leaves it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bonsai_xmc import _core
 from bonsai_xmc._explain.names import label_name
 from bonsai_xmc._explain.objects import Dropped
 from bonsai_xmc._model.fitted import FittedModel
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 _SHOWN = 3  # labels that stand for a cluster
 

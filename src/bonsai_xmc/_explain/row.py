@@ -1,4 +1,7 @@
-"""One row of a model, and the explanation of each of its labels."""
+"""One row of a model, and the explanation of each of its labels.
+
+Imports the core for the integers that margins are made of.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""From margins to the score, step by step: what is computed, and what results."""
+"""From margins to the score, step by step: what is computed, and what results.
+
+Imports the core for the formulas of losses.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,6 +1,8 @@
 """A trained model with other labels: some kept, dropped, replaced or appended, without training again.
 
 The classifiers of labels that are kept are not quantised again: their margins stay the same bits.
+
+Imports the core to assemble forests of stored classifiers.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,19 +5,23 @@ taught (0 and −1 without rows), v is the vector of its text. β and δ are cho
 of n (`prior_search.py`). A label without rows is found by its text alone, a frequent one hardly leans on it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from bonsai_xmc import _core
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors, texts_of
 from bonsai_xmc._model.strategy import Strategy
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 
@@ -44,7 +48,7 @@ class LabelPrior:
         return {"weights": list(self.weights), "offsets": list(self.offsets), "evidence": self.evidence}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "LabelPrior":
+    def from_json(cls, value: Mapping[str, Any]) -> LabelPrior:
         """Raises ValueError if it is malformed."""
         parts = [value.get(name) for name in ("weights", "offsets")]
         for part in parts:

@@ -1,4 +1,7 @@
-"""How a model is trained and searched, every value concrete, and the facts about the data behind it."""
+"""How a model is trained and searched, every value concrete, and the facts about the data behind it.
+
+Imports the core for the size of its blocks of classifiers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

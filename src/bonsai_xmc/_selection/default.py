@@ -2,6 +2,8 @@
 
 Models trained on a part of the rows score held-out rows. Every combination of blend weight and logit
 adjustment is then evaluated without further training. The objective, and why, is in docs/default.md.
+
+Imports the core, whose models it compares.
 """
 
 from collections.abc import Mapping, Sequence

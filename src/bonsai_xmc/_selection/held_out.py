@@ -4,14 +4,15 @@ Candidates are trained on some rows and rank the labels of others. Whatever has 
 can weighted sums of several models (`Pool`). What is measured are the metrics of `bonsai_xmc.metrics`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._training.train import Problem
@@ -19,6 +20,9 @@ from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._definitions import value_of
 from bonsai_xmc.metrics._ranking import Ranking, Truth
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 Candidate = TypeVar("Candidate")
@@ -32,7 +36,7 @@ class HeldOut:
     truth: Truth
 
     @classmethod
-    def of(cls, problem: Problem, rows: Array) -> "HeldOut":
+    def of(cls, problem: Problem, rows: Array) -> HeldOut:
         """Take rows of a problem, whose labels are as frequent as in all of its rows."""
         some, labels = problem.take(rows), problem.labels
         q = _propensity.from_counts(labels.counts, labels.n_rows, *_propensity.OTHERS)

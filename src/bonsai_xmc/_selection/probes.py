@@ -1,20 +1,24 @@
 """Choose how many blocks of classifiers a search by an index scores for a row."""
 
+from __future__ import annotations
+
 import bisect
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._data.labels import Labels, is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._training.work import Work
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,7 @@
-"""Parameters and facts about the data → the values that training uses: every "auto" is resolved here."""
+"""Parameters and facts about the data → the values that training uses: every "auto" is resolved here.
+
+Imports the core for the limits of its search, and for the usual C of a loss.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -4,14 +4,15 @@ Small data, which train in a moment, are trained on again fold by fold. Of large
 to measure scores, trained on most rows: fewer rows would give weaker classifiers, whose scores are others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.tree import trees_of
@@ -25,6 +26,9 @@ from bonsai_xmc._training.samples import LabelSample, sample_labels, sample_subt
 from bonsai_xmc._training.train import Problem, train, train_sample
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 

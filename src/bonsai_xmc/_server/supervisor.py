@@ -17,7 +17,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bonsai_xmc import __version__, _core
+from bonsai_xmc import __version__
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._server.app import make_app
 from bonsai_xmc._server.counters import Counters
 from bonsai_xmc._server.guard import LOG, JsonFormatter, Rates
@@ -39,7 +40,7 @@ class _Worker:
 class Supervisor:
     def __init__(self, paths: list[str], settings: Settings) -> None:
         self._paths, self._settings = paths, settings
-        self._n_jobs = settings.n_jobs or max(1, _core.available_threads() // settings.workers)
+        self._n_jobs = settings.n_jobs or max(1, threads_of(None) // settings.workers)
         self._models: dict[str, Served] = load_all(paths, self._n_jobs)
         # twice as many, as old and new workers run side by side for a moment
         self._counters = Counters(1 + 2 * settings.workers)

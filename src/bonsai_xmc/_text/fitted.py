@@ -1,4 +1,7 @@
-"""A fitted text vectorizer: what a model keeps and a file holds."""
+"""A fitted text vectorizer: what a model keeps and a file holds.
+
+Imports the core, which tokenizes and counts.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

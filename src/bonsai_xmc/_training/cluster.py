@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG
+from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._training.solver import VERSION, Solver
 
 Array = npt.NDArray[Any]
@@ -105,16 +105,16 @@ class Workers:
         have = sum(worker.node == node for worker in self.workers)
         for _ in range(cpus // each - have):
             place = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-            actor = self._solver.options(num_cpus=each, scheduling_strategy=place).remote(_core.isa())
+            actor = self._solver.options(num_cpus=each, scheduling_strategy=place).remote(instruction_set())
             self.workers.append(Worker(node, each, actor, actor.about.remote()))
 
     def started(self, worker: Worker) -> None:
         """A worker has answered, or failed to start."""
         try:
             version, isa, worker.pid = self._ray.get(worker.starting)
-            if (version, isa) != (VERSION, _core.isa()):
+            if (version, isa) != (VERSION, instruction_set()):
                 raise ValueError(
-                    f"it has bonsai-xmc {version} ({isa}), but this process {VERSION} ({_core.isa()})"
+                    f"it has bonsai-xmc {version} ({isa}), but this process {VERSION} ({instruction_set()})"
                 )
         except (self._ray.exceptions.RayError, ValueError) as error:
             self.lost(worker)

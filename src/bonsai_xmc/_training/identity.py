@@ -1,17 +1,22 @@
 """What is trained from what: the facts by which a checkpoint knows its training."""
 
+from __future__ import annotations
+
 import hashlib
 import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
+from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._model.fitted import VERSION
 from bonsai_xmc._modelfile import format as _format
 from bonsai_xmc._training.train import Problem
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 
@@ -37,7 +42,7 @@ def _facts(problem: Problem) -> dict[str, Any]:
     rows, labels = problem.rows, problem.labels
     return {
         "bonsai-xmc": VERSION,
-        "instruction set": _core.isa(),
+        "instruction set": instruction_set(),
         "X": {"rows": rows.n_rows, "features": rows.n_features, "digest": _digest(rows.to_core())},
         "Y": {"labels": labels.n_labels, "digest": _digest((labels.indptr, labels.indices))},
         "sample_weight": None if problem.weights is None else _digest(problem.weights),

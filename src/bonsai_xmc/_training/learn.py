@@ -1,4 +1,7 @@
-"""Further rows for a trained model: only the classifiers of their labels are trained again."""
+"""Further rows for a trained model: only the classifiers of their labels are trained again.
+
+Imports the core for the classifiers that training goes on from.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,7 @@
-"""Stages of training as recipes: what another process needs to make the same stage."""
+"""Stages of training as recipes: what another process needs to make the same stage.
+
+Imports the core, whose stages they make.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,22 +1,26 @@
 """The units of one stage, sent to the workers of a cluster in batches, and their results."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.progress import LOG, clock
 from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Usage, Worker, Workers
 from bonsai_xmc._training.recipes import Recipe
 from bonsai_xmc._training.solver import Results, StageOf
 from bonsai_xmc._training.work import Save, Watch
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 

@@ -1,14 +1,19 @@
 """A process that makes stages from recipes and solves units of them. It imports little, to start soon."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy.typing as npt
 
-from bonsai_xmc import _core
+from bonsai_xmc._base.threads import instruction_set
+
+if TYPE_CHECKING:
+    from bonsai_xmc import _core
 
 Array = npt.NDArray[Any]
 
@@ -48,7 +53,7 @@ class Solver:
 
     def about(self) -> tuple[str, str, int]:
         """(version, instruction set, process); ValueError if the processor lacks the instructions."""
-        return VERSION, _core.isa(), os.getpid()
+        return VERSION, instruction_set(), os.getpid()
 
     def solve(self, shared: Any, stage: StageOf, units: Array, n: int) -> Results:
         """Solve units with n threads. `shared` is mapped, not copied."""

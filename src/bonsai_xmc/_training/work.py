@@ -1,4 +1,7 @@
-"""Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest."""
+"""Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest.
+
+Imports the core for its models, which predict as a phase.
+"""
 
 import contextlib
 from collections.abc import Callable, Mapping

@@ -3,6 +3,8 @@
 A tree is nested: {"Branch": {"weights", "children"}} or {"Leaf": {"weights", "labels"}}. Weights are a matrix
 with a row for each feature and one more, the bias, and a column for each child or label: sparse by rows, or
 dense after `densify_weights`.
+
+Imports the core to pack weights.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Reading rows and labels: files of the Extreme Classification Repository, svmlight and ``.npz`` pairs."""
+"""Reading rows and labels: files of the Extreme Classification Repository, svmlight and ``.npz`` pairs.
+
+Imports the core for its parsers.
+"""
 
 import contextlib
 import operator

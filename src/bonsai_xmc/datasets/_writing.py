@@ -1,4 +1,7 @@
-"""Writing rows and labels: files of the Extreme Classification Repository, svmlight and ``.npz`` pairs."""
+"""Writing rows and labels: files of the Extreme Classification Repository, svmlight and ``.npz`` pairs.
+
+Imports the core, which formats numbers.
+"""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The ranker of systems with one sparse linear classifier for each label."""
+"""The ranker of systems with one sparse linear classifier for each label.
+
+Imports the core for its packed classifiers.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self

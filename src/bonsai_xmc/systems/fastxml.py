@@ -1,4 +1,7 @@
-"""FastXML: many trees over rows, whose nodes learn rankings of labels (Prabhu, Varma, KDD 2014)."""
+"""FastXML: many trees over rows, whose nodes learn rankings of labels (Prabhu, Varma, KDD 2014).
+
+Imports the core, which grows and searches the trees.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self

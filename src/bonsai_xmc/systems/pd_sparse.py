@@ -1,4 +1,7 @@
-"""PD-Sparse and PPD-Sparse: few weights and few active rows at the same time (Yen et al., 2016 and 2017)."""
+"""PD-Sparse and PPD-Sparse: few weights and few active rows at the same time (Yen et al., 2016 and 2017).
+
+Imports the core for its solvers.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,4 +1,7 @@
-"""ProXML: one-vs-rest classifiers with an L1 penalty, solved accurately (Babbar, Schölkopf, 2019)."""
+"""ProXML: one-vs-rest classifiers with an L1 penalty, solved accurately (Babbar, Schölkopf, 2019).
+
+Imports the core for its solver.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
