@@ -644,3 +644,10 @@ def test_frames_of_polars(records):
         fitted.top_k(frame[["title"]], 1)
     one = TextBonsai().fit(frame["abstract"], labels)
     assert one.top_k(frame["abstract"][:2], 1)[0].shape == (2, 1)
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate"])
+def test_text_must_name_fields_of_the_model(bonsai, model, verb):
+    bonsai(verb, model, "dev.jsonl", "--text", "titel", code=1)
+    assert f"--text names titel, but {model} reads the fields title, abstract" in bonsai.error
+    bonsai(verb, model, "dev.jsonl", "--text", "title,abstract")

@@ -183,6 +183,12 @@ def for_model(
         if not labels and not is_file(args.data):
             refuse(args, OF_MATRICES, "matrices, but a text was given")
             return Texts(None, text.plan.fields, text=args.data)
+        given = {name.partition("=")[0] for name in args.text or ()}
+        if text.plan.fields and given - set(text.plan.fields):
+            raise ValueError(
+                f"--text names {', '.join(sorted(given))}, but {args.model} reads the fields "
+                f"{', '.join(text.plan.fields)}: leave --text out, and give the file these fields"
+            )
         fields = text.plan.fields or tuple(args.text or ())
         fields = (*fields, *(name for name in more if name not in fields))
         texts = documents_of(args, inputs, fields, text.source, labels)

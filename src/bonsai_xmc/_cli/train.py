@@ -34,7 +34,7 @@ EXAMPLES = (
     "bonsai train documents.csv --text title,abstract --labels subjects --keep-rows -o model.bonsai",
 )
 COMMON = (
-    "output", "text", "label_field", "label_names", "label_texts", "preset", "params", "keep_rows", "n_jobs",
+    "output", "text", "label_field", "label_names", "label_texts", "system", "preset", "keep_rows", "n_jobs",
     "quiet",
 )  # fmt: skip
 
