@@ -73,9 +73,10 @@ PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
     },
 }
 
-#: Published settings of systems, by kind and data set.
+#: Published settings of systems, by kind and data set. None is published for PD-Sparse on Delicious: that
+#: one is the best on a held-out fifth of the training rows.
 SETTINGS: dict[str, dict[str, dict[str, object]]] = {
-    "pd-sparse": {"bibtex": {"l1": 1.0}, "delicious": {"l1": 1.0}},
+    "pd-sparse": {"bibtex": {"l1": 1.0}, "delicious": {"l1": 0.1, "normalize": True}},
     "sleec": {
         "bibtex": {"n_label_neighbors": 250, "n_neighbors": 25, "C": 0.2},
         "delicious": {"n_label_neighbors": 500, "n_neighbors": 70, "C": 0.1, "n_clusters": 1},
