@@ -240,8 +240,8 @@ def test_command_line(research, tmp_path, bonsai, capsys, monkeypatch):
         ("train m.bonsai -o other.bonsai", "m.bonsai is a model, not a file of rows"),
         ("predict test.txt m.bonsai", "test.txt is not a bonsai-xmc model"),
         (
-            "train train.txt -o other.bonsai --classifiers one_vs_rest --n-trees 3",
-            "n_trees=3 would have no effect",
+            "train train.txt -o other.bonsai --classifiers one_vs_rest --n-trees 2",
+            "n_trees=2 would have no effect",
         ),
         ("predict m.bonsai test.txt --beam-size 20", "this model has no trees to search"),
         ("evaluate p.txt test.txt -k 10", "k is 10, but p.txt has at most 5 labels in a row"),
@@ -287,7 +287,7 @@ def test_research(research, tmp_path, bonsai):
         results[name] = metrics.evaluate(data.Y_test, ids, data.Y_train, dataset="EURLex-4K")
         assert model.strategy_.classifiers == ("one_vs_rest" if name == "default" else "leaf")
     assert results["default"]["PSP@5"] > results["bonsai-i"]["PSP@5"]
-    assert metrics.format_table(results).count("\n") == 9
+    assert metrics.format_table(results).count("\n") == 10
 
     metrics.write_predictions(tmp_path / "p.txt", ids, scores, data.Y_test.shape[1])
     again = metrics.evaluate(data.Y_test, tmp_path / "p.txt", data.Y_train, dataset="eurlex-4k")

@@ -368,7 +368,7 @@ def test_probes_grow_with_k():
     [
         ({"classifiers": "leaf", "search": "index"}, 'search="index" needs one-vs-rest classifiers'),
         ({"search": "index", "beam_size": 3}, "an index finds the labels that it scores"),
-        ({"search": "index", "n_trees": 3}, "n_trees=3 would have no effect: this model has no trees"),
+        ({"search": "index", "n_trees": 2}, "n_trees=2 would have no effect: this model has no trees"),
         ({"search": "exact", "n_probe": 3}, "n_probe is 3, but this model has no index to search"),
         ({"search": "index", "n_probe": 0}, "n_probe is 0, but must be 'auto', None or an integer from 1"),
     ],

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from sklearn.base import clone
-from test_copies import COPIES
 
 from bonsai_xmc import Bonsai, FormatError, _cli, _core, datasets
 from bonsai_xmc._model.strategy import STRATEGIES
@@ -15,6 +14,7 @@ from bonsai_xmc._selection import strategy
 from helpers import one_vs_rest_of, same_model, trees_of
 from kinds import some
 from stored import stored_classifiers
+from test_saving import COPIES
 
 KINDS = some("leaf", "exact", "index", "blend")
 
