@@ -1,7 +1,7 @@
 """How long commands take that do next to nothing: ``python -m benchmarks.startup``.
 
-Each is started anew, and the fastest of several runs counts: the time until it ends, the largest resident
-memory, and which of the large libraries it has imported.
+Each runs in a new process, and the fastest of several runs counts: the time until it ends, the largest
+resident memory, and which of the large libraries it has imported.
 """
 
 import json

@@ -214,7 +214,7 @@ def test_a_damaged_file_is_refused(case, tmp_path):
 
 
 def test_changed_tensors_are_refused_or_harmless(case, tmp_path):
-    """Random changes of tensors, with checksums made anew: ValueError, or a model that predicts."""
+    """Random changes of tensors, with valid checksums: ValueError, or a model that predicts."""
     from bonsai_xmc._modelfile import container
 
     path = tmp_path / "model.bonsai"

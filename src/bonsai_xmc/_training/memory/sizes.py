@@ -220,9 +220,9 @@ def _threshold_rows(
     n_choices = n_nodes / k * (-(-k // 16) * 16) if strategy.balanced else n_nodes
     # Batches assume that all nodes of the tree are visited at once, not just its leaves.
     predicting = _prediction(part, held_out, (n_nodes, n_nodes * k / (k - 1), n_choices), batch_rows)
-    judged = part.counts.dataset_bytes + held_out * splits.DEPTH * 60.0
+    evaluated = part.counts.dataset_bytes + held_out * splits.DEPTH * 60.0
     rows = part.rows_and_labels + held_out / max(1, n) * sizes.rows_and_labels
-    return sizes.model_bytes + rows + max(*phases, predicting, judged)
+    return sizes.model_bytes + rows + max(*phases, predicting, evaluated)
 
 
 def _prediction(
