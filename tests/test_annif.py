@@ -122,7 +122,7 @@ def scores(output):
 # --- the commands ---
 
 
-def test_suggest(site):
+def test_annif_suggest_lists_true_subjects_by_falling_score(site):
     text, labels = site.test[0]
     found = site.annif("suggest", "best", "--limit", "5", input=text).splitlines()
     assert 1 <= len(found) <= 5
@@ -165,14 +165,14 @@ def test_files_have_names_that_annif_knows(site):
     assert files == {"bonsai-model", "vectorizer", "bonsai-train-x.npz", "bonsai-train-y.npz"}
 
 
-def test_hyperopt(site):
+def test_annif_hyperopt_proposes_parameters(site):
     out = site.annif("hyperopt", "best", "test.tsv", "--trials", "2", "--metric", "NDCG")
     assert "C=" in out and "tail_exponent=" in out
     out = site.annif("hyperopt", "trees", "test.tsv", "--trials", "2", "--jobs", "2", "--metric", "F1@5")
     assert "C=" in out and "prune=" in out
 
 
-def test_ensemble(site):
+def test_an_ensemble_with_bonsai_beats_tfidf(site):
     both = scores(site.annif("eval", "both", "test.tsv"))
     assert both["F1@5"] > scores(site.annif("eval", "tfidf", "test.tsv"))["F1@5"]
 
@@ -255,7 +255,7 @@ def server(site):
     assert process.wait(30) == 0
 
 
-def test_annif_client(site, server):
+def test_annif_client_reads_projects_and_suggestions_from_the_server(site, server):
     client = AnnifClient(server + "v1/")
     assert client.api_info["title"] == "bonsai-xmc"
     assert [project["project_id"] for project in client.projects] == ["served"]
@@ -271,7 +271,7 @@ def test_annif_client(site, server):
         client.suggest("none", text)
 
 
-def test_annifs_http_backend(site, server):
+def test_annifs_http_backend_can_use_the_server(site, server):
     with open(site.folder / "projects.cfg", "a") as file:
         endpoint = f"{server}v1/projects/served/suggest"
         file.write(f"[remote]\nname=Remote\nlanguage=en\nbackend=http\nendpoint={endpoint}\nvocab=themes\n")
@@ -326,7 +326,7 @@ def found(batch):
     return [[suggestion.subject_id for suggestion in result] for result in batch]
 
 
-def test_default_parameters(tmp_path):
+def test_backend_defaults_are_those_of_annif(tmp_path):
     register()
     params = annif.backend.get_backend("bonsai")("bonsai", {}, Project(tmp_path)).params
     assert (params["limit"], params["min_df"], params["ngram"]) == (100, 1, 1)
@@ -340,7 +340,7 @@ def test_nothing_is_there_before_training(backend):
     assert not backend.is_trained
 
 
-def test_train_and_suggest(backend):
+def test_suggestions_are_sparse_limited_and_without_deprecated_subjects(backend):
     backend.train(CORPUS)
     assert backend.is_trained and backend._model is not None
     batch = backend.suggest([Document(text="owl owl"), Document(text="j"), Document(text="sail moss")])
@@ -353,7 +353,7 @@ def test_train_and_suggest(backend):
     assert found(another(backend, limit=0).suggest([Document(text="owl owl")])) == [[]]
 
 
-def test_calibrated_scores(backend, tmp_path):
+def test_a_project_uses_the_calibrated_scores_of_its_model(backend, tmp_path):
     """A project takes the scores of its model file, calibrated or not; the ranking stays."""
     backend.train(CORPUS)
     queries = [Document(text=text) for text in TEXTS]
@@ -409,12 +409,12 @@ def test_documents_without_subjects_or_text_are_left_out(backend):
         ({"classifiers": "leaf", "max_depth": "none"}, {"classifiers": "leaf", "max_depth": None}),
     ],
 )  # fmt: skip
-def test_parameters(backend, params, expected):
+def test_omikuji_style_parameters_become_those_of_bonsai(backend, params, expected):
     model = backend._estimator(backend._get_backend_params(params), 0)
     assert {name: getattr(model, name) for name in expected} == expected
 
 
-def test_collapsed_layers(backend):
+def test_collapse_every_n_layers_bounds_the_depth(backend):
     backend.train(CORPUS, {"cluster_k": "2", "collapse_every_n_layers": "5"})
     assert backend._model.trees_[0].depth <= 2
 
@@ -427,13 +427,13 @@ def test_collapsed_layers(backend):
         ({"cluster_k": "0"}, "cluster_k is 0"),
     ],
 )
-def test_wrong_parameters(backend, params, message):
+def test_wrong_parameters_raise_a_configuration_exception(backend, params, message):
     with pytest.raises(ConfigurationException, match=message):
         backend.train(CORPUS, params)
     assert not backend.is_trained
 
 
-def test_a_damaged_model(backend, tmp_path):
+def test_a_damaged_model_file_is_reported_as_a_failed_operation(backend, tmp_path):
     backend.train(CORPUS)
     (tmp_path / "bonsai-model").write_bytes(b"nothing")
     with pytest.raises(OperationFailedException, match="is not a bonsai-xmc model"):

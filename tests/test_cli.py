@@ -55,7 +55,7 @@ def test_training_writes_the_model_that_python_would(bonsai, tmp_path, folder):
     assert bonsai.error == ""
 
 
-def test_training_in_json(bonsai, tmp_path):
+def test_train_json_reports_sizes_and_trees(bonsai, tmp_path):
     report = json.loads(bonsai("train", "train.txt", "-o", tmp_path / "m", "--json", "--preset", "dismec"))
     model = Bonsai.load(tmp_path / "m")
     assert report["rows"] == 300
@@ -313,7 +313,7 @@ def test_predictions_without_training_labels_have_no_propensities(bonsai, tmp_pa
     assert "PSP@1" not in result
 
 
-def test_propensity_parameters(bonsai):
+def test_dataset_option_stands_for_its_propensity_parameters(bonsai):
     first = bonsai("evaluate", "model.bonsai", "test.txt", "--propensity", 0.6, 2.6)
     assert first == bonsai("evaluate", "model.bonsai", "test.txt", "--dataset", "amazon-670k")
     assert first != bonsai("evaluate", "model.bonsai", "test.txt")
@@ -323,7 +323,7 @@ def test_propensity_parameters(bonsai):
 # info
 
 
-def test_info(bonsai, folder):
+def test_info_shows_parameters_and_on_request_trees_and_checksums(bonsai, folder):
     out = bonsai("info", "model.bonsai", "--verify", "--tree")
     assert "checksums" in out
     assert "branching_factor" in out
@@ -332,7 +332,7 @@ def test_info(bonsai, folder):
     assert "checksums" not in bonsai("info", "model.bonsai")
 
 
-def test_info_in_json(bonsai, folder):
+def test_info_json_reports_version_parameters_and_trees(bonsai, folder):
     model = Bonsai.load(folder / "model.bonsai")
     report = json.loads(bonsai("info", "model.bonsai", "--json"))
     assert report["model"] == "model.bonsai"

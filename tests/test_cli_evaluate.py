@@ -102,7 +102,7 @@ def test_several_systems_side_by_side(bonsai, folder):
     )
 
 
-def test_systems_of_matrices(bonsai):
+def test_models_and_prediction_files_are_compared_on_matrices(bonsai):
     Bonsai(classifiers="one_vs_rest").fit(*_data("train.txt")).save("other.bonsai")
     bonsai("predict", "model.bonsai", "test.txt", "-o", "model.txt")
     line = ["evaluate", "other.bonsai", "test.txt", "--against", "model.bonsai", "model.txt", "--json"]
@@ -133,7 +133,7 @@ def test_rows_that_one_system_lacks_are_told(bonsai, folder):
     assert "no predictions for row 21 of dev.jsonl" in error_of(bonsai, "evaluate", "half.jsonl", "dev.jsonl")
 
 
-def test_tables(bonsai):
+def test_tables_show_each_system_as_markdown_csv_and_latex(bonsai):
     line = [
         "evaluate",
         "a.bonsai",

@@ -100,7 +100,7 @@ def test_a_row_of_a_matrix(bonsai, folder, cli_data):
     )
 
 
-def test_a_page(bonsai, folder, tmp_path):
+def test_html_is_one_page_without_scripts_and_never_overwrites_the_input(bonsai, folder, tmp_path):
     assert bonsai("explain", "m.bonsai", TEXT, "--html", tmp_path / "why.html") == ""
     page = (tmp_path / "why.html").read_text()
     assert page.startswith("<!doctype html>") and page.count("<section") == 3 and "<mark" in page
@@ -130,7 +130,7 @@ def test_colours_on_a_terminal(bonsai, monkeypatch, variables, colored):
     assert ("\x1b[32m" in sys.stdout.getvalue()) == colored
 
 
-def test_what_cannot_be(bonsai):
+def test_unknown_labels_and_texts_without_features_are_explained(bonsai):
     assert "the model has no label 'x'" in error_of(bonsai, "explain", "m.bonsai", TEXT, "--label", "x")
     assert "-k is 0" in error_of(bonsai, "explain", "m.bonsai", TEXT, "-k", "0")
     assert "no feature that the model knows" in bonsai("explain", "m.bonsai", "zzzz qqqq")

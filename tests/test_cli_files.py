@@ -83,7 +83,7 @@ def stdin(monkeypatch):
     return give
 
 
-def test_standard_input(bonsai, tmp_path, folder, stdin):
+def test_a_dash_reads_data_or_model_from_standard_input(bonsai, tmp_path, folder, stdin):
     train, test, model = ((folder / name).read_bytes() for name in ("train.txt", "test.txt", "model.bonsai"))
     small = ("--classifiers=leaf", "--branching-factor=5")
     for content in (train, gzip.compress(train), bz2.compress(train), lzma.compress(train)):
@@ -110,7 +110,7 @@ def test_standard_input(bonsai, tmp_path, folder, stdin):
     assert '"name": "label 3"' in bonsai("predict", "model.bonsai", "test.txt", "--label-names", "-")
 
 
-def test_standard_output(folder, capfdbinary, monkeypatch):
+def test_a_dash_writes_the_model_to_standard_output(folder, capfdbinary, monkeypatch):
     monkeypatch.chdir(folder)
     for options in ([], ["--json"], ["-q"]):
         line = ["train", "train.txt", "-o", "-", "--classifiers=leaf", "--branching-factor=5", *options]
@@ -151,7 +151,7 @@ def shell(folder, command):
     )
 
 
-def test_pipes(folder, tmp_path):
+def test_pipes_work_as_input_and_output(folder, tmp_path):
     """Compressed, named and anonymous pipes, at both ends."""
     small = "--classifiers=leaf --branching-factor=5 -q"
     model = (folder / "model.bonsai").read_bytes()
@@ -250,7 +250,7 @@ def test_predictions_of_fewer_labels_than_the_cutoff(bonsai, tmp_path):
     assert "@3" in bonsai("evaluate", tmp_path / "p.txt", "test.txt", "-k", 1, 3)
 
 
-def test_few_labels(bonsai, tmp_path):
+def test_default_k_is_cut_to_the_number_of_labels(bonsai, tmp_path):
     """The defaults of -k hold for any model; more labels than there are is all of them."""
     (tmp_path / "two.txt").write_text("4 3 2\n0 0:1\n1 1:1\n0,1 0:1 1:1\n1 2:1\n")
     out = bonsai("train", tmp_path / "two.txt", "-o", tmp_path / "m")
@@ -266,7 +266,7 @@ def test_few_labels(bonsai, tmp_path):
     assert "1 node, 1 leaf, depth 1\n" in bonsai("info", tmp_path / "m")
 
 
-def test_every_compression(bonsai, tmp_path, folder):
+def test_compressed_input_is_recognised_and_output_follows_its_suffix(bonsai, tmp_path, folder):
     """Input is recognised by its content, output compressed as its name says."""
     plain = bonsai("predict", "model.bonsai", "test.txt")
     for ending, pack, unpack in (

@@ -80,7 +80,7 @@ def _cli_in(folder, line):
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if name not in ("serve", "demo")])
-def test_examples_run(models, name, capsys):
+def test_every_verb_has_two_examples_that_run(models, name, capsys):
     """Those of `demo` are run in test_demo.py."""
     examples = VERBS[name].get_default("verb").EXAMPLES
     assert len(examples) == 2 and all(line.startswith(f"bonsai {name} ") for line in examples)
@@ -181,7 +181,7 @@ def test_prediction_of_a_text_imports_what_it_uses(models):
         ("bonsai train --loss sq", {"squared_hinge"}),
     ],
 )
-def test_completion(tmp_path, shell, typed, expected):
+def test_each_shell_completes_verbs_options_and_choices(tmp_path, shell, typed, expected):
     found = tmp_path / "found"
     done, modules = imported_by(
         _ARGCOMPLETE="1",

@@ -33,7 +33,7 @@ def labels_of(bonsai, *args):
     return [json.loads(line)["label"] for line in bonsai("labels", *args, "--json").splitlines()]
 
 
-def test_list(bonsai):
+def test_labels_are_listed_with_name_and_rows(bonsai):
     assert bonsai("labels", "texts.bonsai") == (
         "bricks\tBrick construction\t2\nheat\t\t2\nhomes\t\t1\npumps\t\t1\n"
     )
@@ -58,7 +58,7 @@ def test_list(bonsai):
         (["--drop", "bricks", "--rename", "heat", "warm", "--merge", "warm", "homes"], ["warm", "pumps"]),
     ],
 )
-def test_edits(bonsai, edits, left):
+def test_labels_are_dropped_restricted_renamed_and_merged_in_order(bonsai, edits, left):
     before = Path("texts.bonsai").read_bytes()
     assert f"{len(left)} labels instead of 4" in bonsai("labels", "texts.bonsai", *edits, "-o", "new.bonsai")
     assert labels_of(bonsai, "new.bonsai") == left
@@ -66,7 +66,7 @@ def test_edits(bonsai, edits, left):
     assert "verified" in bonsai("info", "new.bonsai", "--verify")
 
 
-def test_integers(bonsai):
+def test_integer_labels_can_be_dropped_and_renamed(bonsai):
     bonsai("labels", "matrix.bonsai", "--drop", "1", "--rename", "0", "7", "-o", "new.bonsai")
     assert labels_of(bonsai, "new.bonsai") == [2, 7]
     names = ["--rename", "0", "a", "--rename", "1", "b", "--rename", "2", "c"]
@@ -74,13 +74,13 @@ def test_integers(bonsai):
     assert labels_of(bonsai, "new.bonsai") == ["a", "b", "c"]
 
 
-def test_reports(bonsai):
+def test_edits_report_the_number_of_labels_before_and_after(bonsai):
     report = json.loads(bonsai("labels", "texts.bonsai", "--drop", "heat", "-o", "new.bonsai", "--json"))
     assert report == {"labels before": 4, "labels": 3, "bytes": Path("new.bonsai").stat().st_size}
     assert bonsai("labels", "texts.bonsai", "--drop", "heat", "-o", "new.bonsai", "-q") == ""
 
 
-def test_predict(bonsai):
+def test_predict_honours_restrict_and_exclude(bonsai):
     def first(*args):
         text = "heating with heat pumps"
         return json.loads(bonsai("predict", "texts.bonsai", text, "-k", "1", "--json", *args))["labels"]

@@ -163,7 +163,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
         (["serve", "x", "--port", "http"], "argument --port: invalid port value: 'http'"),
     ],
 )
-def test_wrong_usage(capsys, line, message):
+def test_wrong_usage_names_the_argument_and_exits_with_2(capsys, line, message):
     with pytest.raises(SystemExit) as caught:
         _cli.main(line)
     assert caught.value.code == 2
@@ -173,7 +173,7 @@ def test_wrong_usage(capsys, line, message):
 @pytest.mark.parametrize(
     "line", [["--help"], ["train", "--help"], ["predict", "-h"], ["evaluate", "-h"], ["info", "-h"]]
 )
-def test_help(capsys, line):
+def test_help_exits_with_0_and_shows_the_usage(capsys, line):
     with pytest.raises(SystemExit) as caught:
         _cli.main(line)
     assert caught.value.code == 0

@@ -163,7 +163,7 @@ def test_training_tells_why_texts_have_ngrams(bonsai, tmp_path, records, title, 
     assert ("char_wb 5" in out) == ("n-grams" in expected)
 
 
-def test_formats_without_fields(bonsai, tmp_path):
+def test_files_without_fields_train_a_model_without_fields(bonsai, tmp_path):
     out = bonsai("train", "fasttext.txt", "-o", tmp_path / "m")
     assert re.search(r"\n +n-grams: three of four have up to \d+ characters \(first 120 rows\)\n", out)
     assert TextBonsai.load(tmp_path / "m").fields is None
@@ -175,7 +175,7 @@ def test_formats_without_fields(bonsai, tmp_path):
                                     "--format", "fasttext")  # fmt: skip
 
 
-def test_standard_input(bonsai, folder, tmp_path, monkeypatch, model):
+def test_documents_are_read_from_standard_input(bonsai, folder, tmp_path, monkeypatch, model):
     def stdin(name):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper((folder / name).open("rb")))
 
@@ -207,7 +207,7 @@ def faulty(tmp_path, folder):
     return path
 
 
-def test_faults_are_told(bonsai, faulty, tmp_path):
+def test_faulty_rows_are_reported_and_left_out(bonsai, faulty, tmp_path):
     bonsai("train", faulty, "-o", tmp_path / "m", "-q")
     assert bonsai.error.splitlines() == [
         f"bonsai: warning: {faulty}: 1 row without labels: left out (line 4)",
@@ -262,7 +262,7 @@ def test_files_of_labels_are_checked_before_training(bonsai, tmp_path, monkeypat
     )
 
 
-def test_lines_without_end(bonsai, model, tmp_path):
+def test_lines_longer_than_max_line_are_an_error(bonsai, model, tmp_path):
     path = tmp_path / "long.jsonl"
     path.write_text('{"title": "A brick", "subjects": ["t:0"]}\n' + "x" * 1000)
     for line in (("train", path, "-o", tmp_path / "m"), ("predict", model, path), ("evaluate", model, path)):
@@ -284,7 +284,7 @@ def test_a_text_becomes_a_table(bonsai, model):
 
 
 @pytest.mark.parametrize("argument", ["title / author", "boiler/pump", "and/or", "/ a boiler", "AC/DC"])
-def test_texts_with_slashes(bonsai, model, argument):
+def test_texts_with_slashes_are_not_taken_for_paths(bonsai, model, argument):
     assert bonsai("predict", model, argument, "-k", 1).startswith("  ")
 
 
@@ -293,7 +293,7 @@ def test_what_looks_like_a_file_must_exist(bonsai, model, argument):
     assert f"there is no file {argument!r}; if it is a text" in error(bonsai, "predict", model, argument)
 
 
-def test_json_lines(bonsai, model, records, tmp_path):
+def test_json_lines_equal_top_k_labels(bonsai, model, records, tmp_path):
     bonsai("predict", model, "dev.jsonl", "-k", 3, "-o", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["id"] for row in rows] == [record["id"] for record in records[:20]]
@@ -306,7 +306,7 @@ def test_json_lines(bonsai, model, records, tmp_path):
     assert one["labels"][0]["name"] == "heating"
 
 
-def test_tsv_and_scores(bonsai, model, records, tmp_path):
+def test_tsv_and_score_files_equal_top_k(bonsai, model, records, tmp_path):
     bonsai("predict", model, "dev.jsonl", "-k", 2, "-o", tmp_path / "out.tsv")
     header, first, *_ = (tmp_path / "out.tsv").read_text().splitlines()
     assert header.split("\t") == ["row", "id", "rank", "label", "name", "score"]
@@ -319,7 +319,7 @@ def test_tsv_and_scores(bonsai, model, records, tmp_path):
 HARD = {"t:0": 'bricks, "old"', "t:1": "two\nlines\u2028of text", "t:2": '"quoted"', "t:3": "a;b\tc"}
 
 
-def test_csv(bonsai, folder, faulty, tmp_path):
+def test_csv_output_quotes_any_name_and_keeps_empty_rows(bonsai, folder, faulty, tmp_path):
     named = TextBonsai.load(folder / "python.bonsai").name_labels(HARD)
     named.save(tmp_path / "m")
     bonsai("predict", tmp_path / "m", faulty, "-k", 4, "-o", tmp_path / "out.csv")
@@ -381,7 +381,7 @@ def test_a_table_of_several_documents(bonsai, model):
     assert len(out) == 21
 
 
-def test_names_at_prediction(bonsai, tmp_path):
+def test_label_names_can_be_given_to_predict(bonsai, tmp_path):
     bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m", "-q")
     assert bonsai("predict", tmp_path / "m", "boiler", "-k", 1).split()[1:] == ["t:1"]
     named = bonsai("predict", tmp_path / "m", "boiler", "-k", 1, "--label-names", "names.tsv")
@@ -396,7 +396,7 @@ def test_a_terminal_gets_a_table(bonsai, model, monkeypatch):
 # texts of labels
 
 
-def test_texts_of_labels(bonsai, tmp_path, records):
+def test_label_texts_add_labels_without_rows(bonsai, tmp_path, records):
     texts = {"t:1": "heating", "t:9": "Bremen"}
     (tmp_path / "texts.tsv").write_text("".join(f"{key}\t{name}\n" for key, name in texts.items()))
     options = ["--label-texts", tmp_path / "texts.tsv", "--classifiers", "one_vs_rest"]
@@ -421,7 +421,7 @@ def test_texts_of_labels(bonsai, tmp_path, records):
 # evaluate, info
 
 
-def test_evaluation(bonsai, model, records):
+def test_evaluate_equals_the_metrics_of_python(bonsai, model, records):
     result = json.loads(bonsai("evaluate", model, "dev.jsonl", "--json", "-k", 1, 2))
     loaded = TextBonsai.load(model)
     truth = [record["subjects"] for record in records[:20]]
@@ -479,7 +479,7 @@ def test_files_that_are_no_text(bonsai, model, tmp_path, cli_folder):
     assert "is a model, not a file of rows" in error(bonsai, "train", model, "-o", tmp_path / "m")
 
 
-def test_evaluation_of_predictions(bonsai, model, faulty, tmp_path):
+def test_evaluating_predictions_equals_evaluating_their_model(bonsai, model, faulty, tmp_path):
     """The figures of a model and those of its predictions are the same, rows with faults or not."""
     for data in ("dev.jsonl", faulty):
         bonsai("predict", model, data, "-k", 3, "-o", tmp_path / "out.jsonl.gz")
@@ -499,7 +499,7 @@ def test_predictions_that_cannot_be_evaluated(bonsai, model, tmp_path):
     assert "--train is for matrices" in error(bonsai, "evaluate", model, "dev.jsonl", "--train", "dev.jsonl")
 
 
-def test_info(bonsai, model):
+def test_info_shows_fields_blocks_and_named_labels(bonsai, model):
     out = bonsai("info", model)
     assert "title+abstract word 1" in out
     assert "4, 4 of them with rows, 4 with a name" in out
@@ -519,7 +519,7 @@ def test_documents_of_a_file_are_those_of_the_reader(folder, records):
     assert [d.id for d in read_documents(folder / "docs.jsonl.gz")] == [r["id"] for r in records]
 
 
-def test_tuning(bonsai, tmp_path):
+def test_tune_shows_what_it_tried_and_rejects_given_weights(bonsai, tmp_path):
     out = bonsai("train", "docs.jsonl.gz", "--text", "title,abstract", "--tune", "-o", tmp_path / "m")
     tried = [line for line in out.splitlines() if "nDCG@5" in line]
     assert tried[0].split()[:2] == ["tuning", "nDCG@5"] and tried[0].endswith("the default")
@@ -629,7 +629,7 @@ def test_a_label_without_an_id_is_not_called_none(bonsai, tmp_path):
     assert "has no id or no name" in message
 
 
-def test_frames_of_polars(records):
+def test_polars_frames_equal_pandas_frames(records):
     polars = pytest.importorskip("polars")
     pandas = pytest.importorskip("pandas")
     rows = [{"title": r["title"] if i else None, "abstract": r["abstract"]} for i, r in enumerate(records)]

@@ -67,7 +67,7 @@ def test_same_outcome_of_each_call(outcomes, peer):
     assert {name: value for name, value in ours.items() if value != peer["calls"][name]} == {}
 
 
-def test_same_quality(folder, peer):
+def test_precision_and_scores_are_those_of_omikuji(folder, peer):
     ours = omikuji_calls.qualities(omikuji, str(folder))
     for name, (share, score) in ours.items():
         expected_share, expected_score = peer["qualities"][name]
@@ -110,7 +110,7 @@ def test_same_quality(folder, peer):
         ("init_logger", ["raises", "RuntimeWarning"]),
     ],
 )
-def test_recorded_outcomes(outcomes, name, expected):
+def test_recorded_outcomes_of_omikuji_are_as_documented(outcomes, name, expected):
     assert outcomes[name] == expected
 
 

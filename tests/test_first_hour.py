@@ -56,7 +56,7 @@ def bonsai(tmp_path):
     return run
 
 
-def test_library_data(library, tmp_path):
+def test_texts_and_subject_names_need_no_label_matrix(library, tmp_path):
     """Texts in, subject names out; never a matrix of labels in sight."""
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     X, X_test = vectorizer.fit_transform(library.texts_train), vectorizer.transform(library.texts_test)
@@ -115,7 +115,7 @@ def test_library_data_with_awkward_labels():
     assert Bonsai().fit(X, [["a"], [np.str_("b")], ["a"], ["b"]]).classes_.tolist() == ["a", "b"]
 
 
-def test_scikit_learn(library, tmp_path):
+def test_pipelines_and_searches_take_names_and_matrices(library, tmp_path):
     """Pipelines, searches, copies, with lists of names and with matrices."""
     texts, names = library.texts_train[:600], library.labels_train[:600]
     pipeline = make_pipeline(TfidfVectorizer(sublinear_tf=True), Bonsai())
@@ -202,7 +202,7 @@ def test_a_hundred_thousand_labels(tmp_path, bonsai):
     assert "1,000,000,000 labels by the header or the largest id, but the whole file has 21" in bonsai.error
 
 
-def test_command_line(research, tmp_path, bonsai, capsys, monkeypatch):
+def test_command_line_and_python_give_the_same_model(research, tmp_path, bonsai, capsys, monkeypatch):
     """Train, look, predict, measure; pipes; and the slips that used to cost data."""
     folder, data = research
     for name in ("train.txt", "test.txt"):
@@ -276,7 +276,7 @@ def test_command_line_with_svmlight(research, tmp_path, bonsai):
     assert "other.txt: there are 100 features, but m.bonsai has 500" in bonsai.error
 
 
-def test_research(research, tmp_path, bonsai):
+def test_presets_and_metrics_reproduce_in_files(research, tmp_path, bonsai):
     """Presets beside the default, all metrics, predictions in files."""
     _, data = research
     systems = {"default": Bonsai()}

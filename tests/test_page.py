@@ -198,7 +198,7 @@ def test_a_file_of_lines(page, served, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "semicolons", "windows"])
-def test_files_with_fields(page, served, tmp_path, kind):
+def test_files_with_fields_are_read_in_each_encoding(page, served, tmp_path, kind):
     _, texts, folder = served
     records = [
         {"id": f"a{i}", "title": f'"{text[:20]}";, é', "abstract": text.replace(". ", ".\n")}
@@ -337,7 +337,7 @@ def ask_for(page, text):
     page.locator("#results .label").first.wait_for()
 
 
-def test_why_a_label(page, served, trees):
+def test_why_shows_the_explanation_of_a_label(page, served, trees):
     text = served[1][0]
     ask_for(page, text)
     label, _ = trees.suggest(text, 1)[0]
@@ -368,7 +368,7 @@ def test_why_a_label(page, served, trees):
     playwright.expect(panel).to_be_hidden()
 
 
-def test_by_keyboard(page, served, trees):
+def test_explanations_are_reachable_by_keyboard(page, served, trees):
     ask_for(page, served[1][1])
     page.locator("#share").focus()
     page.keyboard.press("Tab")
@@ -383,7 +383,7 @@ def test_by_keyboard(page, served, trees):
     playwright.expect(page.locator("#why-not-status")).to_contain_text(f"is number {rank} of")
 
 
-def test_why_not_another(page, served, trees):
+def test_why_not_shows_rank_and_reason(page, served, trees):
     text = served[1][2]
     ask_for(page, text)
     label = trees.suggest(text, 25)[-1][0]
@@ -427,7 +427,7 @@ def test_why_not_a_label_that_there_is_not(browser, served):
     watched.close()
 
 
-def test_the_tree(page, served, trees):
+def test_the_tree_opens_down_to_its_labels(page, served, trees):
     playwright.expect(page.get_by_role("tab", name="Tree")).to_be_hidden()
     page.get_by_label("Model").select_option("trees")
     open_tab(page, "Tree")

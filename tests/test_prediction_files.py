@@ -27,7 +27,7 @@ class TestPredictionFiles:
     SCORES = np.array([[0.1, 1e-7], [-0.123456789, 0], [0, 0]], dtype=np.float32)
     TEXT = b"3 5\n3:0.1 0:1e-07\n2:-0.123457\n\n"
 
-    def test_bytes(self, path):
+    def test_written_bytes_are_reproducible(self, path):
         metrics.write_predictions(path, self.IDS, self.SCORES, 5)
         content = path.read_bytes()
         if path.suffix == ".gz":
@@ -41,7 +41,7 @@ class TestPredictionFiles:
         metrics.write_predictions(tmp_path / "p", np.array([[1]]), np.array([[-0.0]]), 2)
         assert (tmp_path / "p").read_bytes() == b"1 2\n1:0\n"
 
-    def test_round_trip(self, path):
+    def test_predictions_survive_a_round_trip(self, path):
         metrics.write_predictions(str(path), self.IDS, self.SCORES, 5)
         ids, scores = metrics.read_predictions(str(path))
         assert (ids.dtype, scores.dtype) == (np.int32, np.float32)
@@ -77,7 +77,7 @@ class TestPredictionFiles:
         assert metrics.read_predictions(path, k=1)[0].tolist() == [[4], [7]]
         assert metrics.read_predictions(path, k=7)[0].shape == (2, 3)
 
-    def test_empty(self, path):
+    def test_files_without_rows_are_read(self, path):
         write_bytes(path, b"0 5\n")
         ids, scores = metrics.read_predictions(path)
         assert ids.shape == scores.shape == (0, 0)
@@ -104,7 +104,7 @@ class TestPredictionFiles:
             (b"2 5\n4:1\n3:1e39\n", "line 3: a score is too large for a 32-bit number"),
         ],
     )
-    def test_malformed(self, path, content, message):
+    def test_malformed_lines_are_named(self, path, content, message):
         write_bytes(path, content)
         with pytest.raises(ValueError, match=f"{path.name}, {message}"):
             metrics.read_predictions(path)
@@ -114,7 +114,7 @@ class TestPredictionFiles:
         [lambda b: b[:-12], lambda b: b[:10] + b"\xff\xff" + b[12:]],
         ids=["truncated", "broken stream"],
     )
-    def test_damaged_gzip(self, tmp_path, damage):
+    def test_damaged_gzip_data_are_reported(self, tmp_path, damage):
         path = tmp_path / "p.gz"
         path.write_bytes(damage(gzip.compress(self.TEXT)))
         with pytest.raises(ValueError, match=r"p\.gz: damaged gzip data"):
@@ -126,7 +126,7 @@ class TestPredictionFiles:
         for name in ("packed", "plain.gz"):
             assert (metrics.read_predictions(tmp_path / name)[0] == self.IDS).all()
 
-    def test_k_of_reading(self, path):
+    def test_read_predictions_rejects_k_below_one(self, path):
         write_bytes(path, self.TEXT)
         with pytest.raises(ValueError, match="k must be at least 1, got 0"):
             metrics.read_predictions(path, k=0)

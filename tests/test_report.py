@@ -90,7 +90,7 @@ def test_intervals_repeat_and_do_not_depend_on_memory(generated, two, report, mo
         assert (found.value, found.low, found.high) == (0, 0, 0)
 
 
-def test_recall_by_frequency(generated, two, report):
+def test_recall_by_frequency_covers_every_true_label(generated, two, report):
     counts = np.asarray(generated.Y_train.sum(axis=0)).ravel()
     truth = [set(row.indices.tolist()) for row in sp.csr_array(generated.Y_test)]
     assert sum(part.occurrences for part in report.by_frequency) == sum(map(len, truth))
@@ -159,7 +159,7 @@ def test_lists_of_labels_and_unknown_ones(generated, two):
     assert listed._name_of(3) == ("label 3", "")
 
 
-def test_few_labels():
+def test_reports_cut_k_to_the_number_of_labels():
     Y, ids = np.array([[1, 0], [0, 1]]), np.array([[0, 1, -1], [0, 1, -1]])
     report = metrics.Report(Y, {"m": (ids, np.array([[0.9, 0.1, 0], [0.8, 0.3, 0]]))})
     assert report.cutoffs == [1] and report.depth == 2
@@ -167,7 +167,7 @@ def test_few_labels():
     check_page(report.to_html())
 
 
-def test_bad_input(generated, two):
+def test_inputs_of_different_length_are_rejected(generated, two):
     Y, one = generated.Y_test, {"m": two["trees"]}
     with says("one model or two, got predictions of 0"):
         metrics.Report(Y, {})
@@ -368,7 +368,7 @@ def test_report_to_standard_output(folder, bonsai):
     assert "nDCG" in bonsai.error
 
 
-def test_report_of_matrices(cli_folder, tmp_path, capsys):
+def test_a_report_of_matrices_is_a_valid_page(cli_folder, tmp_path, capsys):
     from bonsai_xmc import _cli
 
     line = ["evaluate", cli_folder / "model.bonsai", cli_folder / "test.txt", "--report", tmp_path / "r.html"]

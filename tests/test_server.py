@@ -188,7 +188,7 @@ def test_thresholds_are_those_of_python(server, folder, model):
     assert sum(map(len, some)) == 10
 
 
-def test_predict(server, folder, model):
+def test_predict_equals_the_model_for_any_batch(server, folder, model):
     texts = folder[1][:10]
     answer = server.post("/predict", {"texts": texts, "k": 3})
     assert answer["model"] == "themes"
@@ -201,7 +201,7 @@ def test_predict(server, folder, model):
     assert server.post("/predict", {"texts": ["…", ""]})["results"] == [[], []]
 
 
-def test_models_and_labels(server, model):
+def test_models_and_labels_are_listed_and_searched(server, model):
     (entry,) = server.get("/models")["models"]
     assert entry["name"] == "themes" and entry["labels"] == len(model.classes_) and entry["fields"] == []
     assert (entry["kind"], entry["system"], entry["named"]) == ("bonsai", "Bonsai", False)
@@ -213,12 +213,12 @@ def test_models_and_labels(server, model):
     assert [e["name"] for e in found["labels"]] == [HTML]
 
 
-def test_health_and_readiness(server):
+def test_health_and_readiness_are_answered(server):
     assert server.get("/health") == {"status": "ok"}
     assert server.get("/ready") == {"status": "ready", "models": ["themes"]}
 
 
-def test_annifs_interface(server, folder, model):
+def test_annifs_interface_answers_projects_and_suggestions(server, folder, model):
     text = folder[1][0]
     assert server.get("/v1/")["title"] == server.get("/v1")["title"] == "bonsai-xmc"
     (project,) = server.get("/v1/projects")["projects"]
@@ -337,7 +337,7 @@ def eventually(holds):
         assert time.monotonic() < end
 
 
-def test_metrics(server, folder):
+def test_metrics_are_counted_over_all_workers(server, folder):
     def number(name):
         text = server.ask("GET", "/metrics")[2].decode()
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
@@ -701,7 +701,7 @@ def test_a_worker_that_dies_is_replaced(folder):
         (["themes.bonsai", "--host", "256.0.0.1"], "256.0.0.1"),
     ],
 )
-def test_wrong_usage(folder, fitted, arguments, message, monkeypatch, capsys):
+def test_serve_rejects_wrong_usage_before_it_starts(folder, fitted, arguments, message, monkeypatch, capsys):
     fitted.save(folder[0] / "matrix.bonsai")
     monkeypatch.chdir(folder[0])
     assert _cli.main(["serve", "--port", "0", *arguments]) == 1

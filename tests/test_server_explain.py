@@ -62,7 +62,7 @@ def test_explanations_are_those_of_python(server, models, themes):
         assert found["texts"][0]["text"] == text and found["texts"][0]["segments"]
 
 
-def test_why_not(server, models, themes):
+def test_why_not_answers_what_the_model_answers(server, models, themes):
     text = models[1][1]
     label = themes.suggest(text, 30)[-1][0]
     answer = server.post("/explain", {"text": text, "label": label, "why_not": True})
@@ -74,7 +74,7 @@ def test_why_not(server, models, themes):
     assert found["explanation"]["label"] == label
 
 
-def test_records_and_names(server):
+def test_records_are_explained_by_field_and_wrong_fields_rejected(server):
     record = {"title": "Brick", "abstract": "walls"}
     answer = server.post("/explain", {"model": "records", "text": record, "label": "bricks"})
     assert [text["field"] for text in answer["explanation"]["texts"]] == ["title", "abstract"]
@@ -88,7 +88,7 @@ def test_records_and_names(server):
     assert empty["why_not"]["reason"] == "no features" and empty["why_not"]["rank"] is None
 
 
-def test_trees(server, themes):
+def test_every_label_is_reached_through_the_tree(server, themes):
     assert [model["trees"] for model in server.get("/models")["models"]] == [3, 0]
     root = server.get("/tree")
     assert root["trees"] == 3 and root["path"][0]["labels"] == len(themes.classes_)
@@ -134,7 +134,7 @@ def test_trees(server, themes):
         ({"text": 600_000 * "a", "label": "a"}, 413, "at most 500,000 bytes"),
     ],
 )
-def test_errors(server, body, status, detail):
+def test_invalid_requests_are_named_with_their_status(server, body, status, detail):
     assert detail in server.post("/explain", body, status)["detail"]
 
 
@@ -150,12 +150,12 @@ def test_errors(server, body, status, detail):
         ("nod=1", 400, "unknown key 'nod'; did you mean 'node'? known are model, tree, node, limit, offset"),
     ],
 )
-def test_errors_of_trees(server, query, status, detail):
+def test_invalid_tree_queries_are_named_with_their_status(server, query, status, detail):
     found, _, body = server.ask("GET", f"/tree?{query}")
     assert found == status and detail in json.loads(body)["detail"]
 
 
-def test_strange_texts(server, themes):
+def test_no_text_makes_an_explanation_fail(server, themes):
     """No text makes it fail: long, without spaces, of one character, of many scripts."""
     label = str(themes.classes_[0])
     for text in (50_000 * "ab ", 60_000 * "é", "İ" * 500, "\x00\n\t 🌳木", "ﬃ ß ΑΣ. Σ", " ", "…"):
@@ -217,7 +217,7 @@ def test_models_of_every_system_are_served(of_systems, kind):
     assert server.get(f"/labels?model={kind}&limit=1")["total"] == len(model.classes_)
 
 
-def test_openapi(server):
+def test_openapi_describes_explain_and_tree(server):
     paths = server.get("/openapi.json")["paths"]
     assert paths["/explain"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
     assert paths["/tree"]["get"]["parameters"]
