@@ -85,7 +85,7 @@ def test_labels_follow_the_nodes():
 
 @settings(max_examples=80, deadline=None)
 @given(SHAPES, st.sampled_from([0, 0.03, 0.5]))
-def test_any_tree(shape, gap):
+def test_circles_of_any_tree_nest_and_do_not_overlap(shape, gap):
     tree = tree_of(shape)
     circles = pack(tree, gap=gap)
     check(circles)
@@ -124,7 +124,7 @@ def test_no_circle_around_circles_is_smaller(circles):
 
 
 @pytest.mark.parametrize("n", [*range(1, 40), 1000])
-def test_equal_circles(n):
+def test_equal_circles_are_packed_densely_without_overlap(n):
     points, outer = _grid(n)
     assert len(points) == n
     assert overlap(*points.T, np.ones(n)) <= 1e-12
@@ -143,7 +143,7 @@ def test_single_labels_and_single_children(nested):
         assert inside < 0 or circles.radius[around] < circles.radius[inside]
 
 
-def test_many_labels():
+def test_tens_of_thousands_of_labels_can_be_packed():
     """A leaf with very many labels, a node with very many children, and a usual tree."""
     ids = np.arange(30_000)
     circles = pack(LabelTree.from_nested(ids.tolist()))
@@ -160,7 +160,7 @@ def test_a_tree_without_labels():
 # --- picture --------------------------------------------------------------------------------------
 
 
-def test_picture(tmp_path):
+def test_deeper_circles_are_drawn_darker(tmp_path):
     figure = Figure(figsize=(3, 3))
     axes = figure.subplots()
     circles = pack(LabelTree.from_nested(TREE))
@@ -236,7 +236,7 @@ def test_page_needs_nothing_from_elsewhere():
     assert not re.findall("%[A-Z]+%", text)
 
 
-def test_errors_of_page():
+def test_page_rejects_labels_without_a_name_or_count():
     tree = LabelTree.from_nested([[0], [6]])
     with pytest.raises(ValueError, match="the trees hold label 6, but there are 6 names or counts only"):
         page({"a": tree}, NAMES)

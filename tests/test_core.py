@@ -31,7 +31,7 @@ from stored import (
 on_each_isa = pytest.mark.usefixtures("isa")
 
 
-def test_unknown_instruction_set(monkeypatch):
+def test_an_unknown_instruction_set_is_rejected(monkeypatch):
     monkeypatch.setenv("BONSAI_ISA", "mmx")
     with pytest.raises(ValueError, match="BONSAI_ISA=mmx is not one of portable, avx2, avx512, avx512vnni"):
         _core.isa()
@@ -44,7 +44,7 @@ def test_unknown_instruction_set(monkeypatch):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("kind", ["input", "output", "joint"])
-def test_label_vectors(kind, normalize, weighted, dense):
+def test_label_vectors_equal_the_reference(kind, normalize, weighted, dense):
     X, Y = make_data(1, n=150, labels=80)
     Y[:, -1] = 0
     Y[10] = 0
@@ -137,7 +137,7 @@ def test_kmeans_of_wide_rows(n, k):
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize("init", ["random", "k-means++"])
 @pytest.mark.parametrize(("n", "d", "k"), [(90, 30, 7), (40, 50, 17), (300, 20, 2), (250, 12, 99), (5, 8, 9)])
-def test_kmeans(n, d, k, init, balanced):
+def test_kmeans_equals_the_reference(n, d, k, init, balanced):
     for key in range(3):
         check_partition(unit_cloud(key, n, d), k, key, init=init, balanced=balanced, threads=1 + 2 * key)
 
@@ -193,7 +193,7 @@ def test_kmeans_of_identical_rows(init, balanced):
 @on_each_isa
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.parametrize(("tol", "max_iter"), [(1e-4, 1), (1e-4, 2), (1e-4, 3), (0.05, 100), (10.0, 100)])
-def test_kmeans_stops(tol, max_iter, balanced):
+def test_kmeans_stops_as_the_reference_does(tol, max_iter, balanced):
     V = unit_cloud(8, 120, 20)
     for key in range(3):
         check_partition(V, 8, key, tol=tol, max_iter=max_iter, balanced=balanced)
@@ -253,7 +253,7 @@ def test_kmeans_leaves_no_row_behind(dense, n):
         {"branching": 3, "max_leaf": 1, "max_depth": 3, "bounded": True, "kmeans_max_iter": 2},
     ],
 )
-def test_trees(params, dense):
+def test_trees_equal_the_reference(params, dense):
     V = unit_cloud(3, 110, 30)
     V[[4, 50, 51]] = 0
     labels = np.setdiff1d(np.arange(110), [0, 60, 109])
@@ -480,7 +480,7 @@ def train_core(X, Y, weights=None, n_trees=2, branching=4, seed=7, dense=False, 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("bias", "prune"), [("learn", 0.1), (-1.0, 0.02)])
-def test_trained_forest(bias, prune, weighted, dense):
+def test_trained_classifiers_are_optimal_and_pruned_as_in_the_reference(bias, prune, weighted, dense):
     X, Y = make_data(21, n=120, d=50, labels=40, density=0.15)
     Y[:, 25:] *= np.random.default_rng(0).random((120, 15)) < 0.2
     weights = make_weights(len(X)) if weighted else None
@@ -536,7 +536,7 @@ def check_prediction(arrays, X, n_labels, beam, loss="squared_hinge", normalize=
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 @pytest.mark.parametrize("n_trees", [1, 3])
 @pytest.mark.parametrize("beam", [1, 2, 5, None])
-def test_prediction(beam, n_trees, loss, dense):
+def test_beam_search_equals_the_reference(beam, n_trees, loss, dense):
     X, Y = make_data(22, n=90, d=40, labels=45, density=0.2)
     Y[:, 20:] *= np.random.default_rng(0).random((90, 25)) < 0.3
     trees, arrays, _ = train_core(X, Y, n_trees=n_trees, loss=loss)
@@ -561,7 +561,7 @@ def test_ties_go_by_margin_then_id(beam, n_trees):
     assert ties > 10
 
 
-def test_ties_by_hand():
+def test_equal_scores_rank_by_margin_then_by_label():
     root = Node(np.arange(6), W=np.zeros((6, 1)), b=np.array([0.5, 2.0, 3.0, 1.0, 3.0, 2.5]))
     ids, scores = top_k(_core.Forest(pack([root]), 1, 6), None, as_rows([[1.0]]), 6, 10)
     assert ids.tolist() == [[2, 4, 5, 1, 3, 0]]

@@ -33,7 +33,7 @@ def test_own_label_vectors_decide_the_clusters(blocks, convert, monkeypatch):
     assert model.score(X, Y) == 1.0
 
 
-def test_representations_differ(generated):
+def test_each_representation_grows_other_trees(generated):
     models = [
         Bonsai(name, classifiers="leaf", branching_factor=6).fit(generated.X_train, generated.Y_train)
         for name in ("input", "output", "joint")
@@ -43,7 +43,7 @@ def test_representations_differ(generated):
     assert all(model.score(generated.X_test, generated.Y_test) > 0.5 for model in models)
 
 
-def test_own_trees(blocks, tmp_path):
+def test_given_trees_are_used_in_every_form(blocks, tmp_path):
     X, Y = blocks(n_labels=6)
     nested = [[5, 0], [[1], [2, 3, 4]]]
     tree = LabelTree.from_nested(nested)
@@ -112,7 +112,7 @@ def test_trees_hold_each_label_with_rows_once(generated, seed):
 
 
 @pytest.mark.parametrize("max_depth", [1, 2, 3])
-def test_depth(generated, max_depth):
+def test_trees_stop_at_max_depth(generated, max_depth):
     model = Bonsai(classifiers="leaf", branching_factor=3, max_leaf_size=2, max_depth=max_depth).fit(
         generated.X_train, generated.Y_train
     )
@@ -138,7 +138,7 @@ def many_labels():
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_learn(many_labels, name):
+def test_each_preset_grows_trees_of_its_shape(many_labels, name):
     X, Y = many_labels
     model = Bonsai.preset(name).fit(X, Y)
     assert model.score(X, Y) > 0.99
@@ -229,7 +229,7 @@ def test_fewer_labels_than_branching(blocks):
     assert split.score(X, Y) == 1.0
 
 
-def test_a_single_label(blocks):
+def test_one_label_is_enough_to_fit(blocks):
     X, _ = blocks()
     for Y in (np.ones((60, 1), int), [[0]] * 60, [["only"]] * 60):
         model = Bonsai().fit(X, Y)
@@ -252,7 +252,7 @@ def test_a_label_on_every_row(blocks):
     assert model.score(X, Y) == 1.0
 
 
-def test_rows_without_labels(blocks):
+def test_rows_without_labels_are_allowed_and_count_in_the_score(blocks):
     X, Y = blocks()
     Y = Y.copy()
     Y.data[Y.indices == 11] = 0
@@ -330,7 +330,7 @@ def test_a_single_row_and_a_single_feature():
     assert sorted(model.top_k([[1.0]], 3)[0][0].tolist()) == [-1, 0, 1]
 
 
-def test_fitting_again_forgets(blocks, generated):
+def test_fitting_again_forgets_the_earlier_data(blocks, generated):
     X, Y = blocks()
     model = Bonsai(classifiers="leaf", branching_factor=4).fit(generated.X_train, generated.Y_train).fit(X, Y)
     assert same_model(model, Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y))

@@ -39,7 +39,7 @@ def test_the_files_are_those_that_were_written(name):
 
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_files(name, mmap, tmp_path):
+def test_golden_files_load_and_predict_as_recorded(name, mmap, tmp_path):
     expected = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     model = Bonsai.load(FOLDER / f"{name}.bonsai", mmap=mmap, verify=True)
     X = rows_of(expected)
@@ -69,7 +69,7 @@ def test_golden_model_of_texts(mmap):
         np.testing.assert_allclose([s for _, s in row], [s for _, s in known], rtol=1e-5, atol=1e-7)
 
 
-def test_golden_rows():
+def test_golden_files_keep_their_rows_and_still_learn():
     """Training rows that a model keeps are still there, and it still learns beside them."""
     model = Bonsai.load(FOLDER / "merged.bonsai")
     kept = model.fitted_.rows

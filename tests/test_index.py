@@ -112,7 +112,7 @@ def test_more_probes_find_more_and_all_of_them_everything(classifiers, index):
     assert recall[-3:] == [1, 1, 1]
 
 
-def test_rows_without_features(classifiers, index):
+def test_index_returns_no_label_for_rows_without_features(classifiers, index):
     X = make_rows(4, 5)
     X[[1, 4]] = 0
     ids, scores = top_k(classifiers[3], index, X, 3, 2)
@@ -155,7 +155,7 @@ def test_similar_labels_stand_together(model, data):
     assert blocks[0] < 0.9 * blocks[1]
 
 
-def test_saved_and_loaded(model, data, tmp_path):
+def test_saved_models_keep_index_and_probes(model, data, tmp_path):
     path = tmp_path / "model.bonsai"
     model.set_params(n_probe=9).save(path)
     expected = model.top_k(data.X_test, 5)
@@ -274,7 +274,7 @@ def measured(long_rows):
     return Bonsai(search="index", threshold=0.5).fit(*long_rows[:2])
 
 
-def test_probes_are_measured(measured, long_rows):
+def test_measured_probes_reach_the_recall_that_fixed_ones_miss(measured, long_rows):
     X = long_rows[2]
     probes = measured.fitted_.linear.probes
     for k in (5, 10):

@@ -90,7 +90,7 @@ def outcomes():
 @pytest.mark.skipif(
     "asan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer takes terabytes of address space"
 )
-def test_little_memory(outcomes):
+def test_little_memory_raises_memory_error_and_never_ends_the_process(outcomes):
     """Once a worker without room for its thread-local data ended the process with status 127."""
     (too_much, *codes), messages = outcomes[0][:5], outcomes[1]
     assert too_much == [3]
@@ -100,7 +100,7 @@ def test_little_memory(outcomes):
         assert row[-1] == 0
 
 
-def test_no_threads_left(outcomes):
+def test_fits_without_any_further_thread(outcomes):
     """Fewer threads, or the calling one alone, do the same work. Once there was an error."""
     assert outcomes[0][5:] == [[0] * 4] * 3, outcomes[1]
 

@@ -224,7 +224,7 @@ def test_what_would_fit_is_named(generated):
         (None, None),
     ],
 )
-def test_sizes_with_units(given, size):
+def test_memory_limits_accept_units(given, size):
     assert limit.parse(given) == size
 
 

@@ -131,7 +131,7 @@ def test_reading_and_writing_again_gives_the_same_bytes():
     ),
 )
 @example({}, {'"crc32.header":"': '"crc32.header":"00000000"'})
-def test_round_trip(shapes, metadata):
+def test_any_tensors_and_metadata_survive_a_round_trip(shapes, metadata):
     rng = np.random.default_rng(0)
     arrays = {name: rng.integers(0, 100, shape).astype(dtype) for name, (dtype, shape) in shapes.items()}
     blob = dumps(arrays, metadata)
@@ -795,7 +795,7 @@ def changed(folder, **values):
         (lambda f: os.truncate(f / "indices.npy", 300), "indices.npy is damaged"),
     ],
 )
-def test_damaged_folders(folder, damage, message):
+def test_damaged_folders_of_rows_are_rejected(folder, damage, message):
     damage(folder)
     with pytest.raises(ValueError, match=message):
         datasets.load_xc(folder)

@@ -119,7 +119,7 @@ def test_optimum_of_rows_of_very_different_lengths():
 
 
 @on_each_isa
-def test_optimum_in_corners():
+def test_the_optimum_is_reached_with_duplicate_empty_and_constant_rows():
     """Duplicates that agree and that do not, empty rows with and without the label, a label on all rows."""
     X, Y = planes(4, n=300, labels=8)
     X[150:], Y[150:] = X[:150], Y[:150]
@@ -149,7 +149,7 @@ def test_one_row_and_one_label():
 
 
 @pytest.mark.parametrize("n_labels", [64, 65, 128, 130])
-def test_groups_and_blocks(n_labels):
+def test_the_optimum_does_not_depend_on_groups_and_blocks(n_labels):
     """64 classifiers look at rows together, 128 are stored together."""
     X, Y = planes(5, n=700, labels=n_labels)
     report = check_optimum(X, Y, labels={0, 1, 62, 63, 64, 65, 127, 128, 129})
@@ -164,7 +164,7 @@ def test_a_tolerance_finer_than_fixed_point_converges(seed):
     assert report["n_unconverged"] == 0
 
 
-def test_long_rows():
+def test_long_rows_stay_within_the_range_of_fixed_point_sums():
     """Hundreds of entries: sums in fixed point stay within their range, and good enough."""
     X, Y = planes(6, n=700, d=1000, labels=2, density=0.4)
     order, W, half, _ = train(X, Y, C=0.1)
@@ -270,7 +270,7 @@ def test_one_cost_for_each_label():
         train(X, Y, costs=np.ones(np.count_nonzero(Y.any(axis=0))), loss="logistic")
 
 
-def test_unknown_labels():
+def test_labels_beyond_the_data_are_rejected():
     with pytest.raises(ValueError, match="labels holds 2, but there are only 2"):
         train(np.eye(2), np.eye(2), order=[0, 2])
 

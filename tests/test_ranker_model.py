@@ -84,7 +84,7 @@ def test_no_limit_of_pairs_where_an_index_holds_the_rows(generated, monkeypatch)
     assert Bonsai().fit(generated.X_train, Y).classifiers_ == "leaf"
 
 
-def test_the_default(generated):
+def test_few_labels_are_ranked_exactly_by_one_vs_rest(generated):
     model = Bonsai().fit(generated.X_train, generated.Y_train)
     assert (model.classifiers_, model.search_) == ("one_vs_rest", "exact")
     assert model.timings_.keys() == {"one-vs-rest", "threshold"}
@@ -128,7 +128,7 @@ def test_exact_search_needs_the_ranker(generated):
         Bonsai(classifiers="leaf", search="exact").memory_estimate(generated.X_train, generated.Y_train)
 
 
-def test_biases(generated):
+def test_one_vs_rest_biases_are_fixed_and_tree_biases_learnt(generated):
     assert -1.0 in set(one_vs_rest_of(make(generated, **KINDS["blend"]))["bias"])
     assert len(set(trees_of(make(generated, **KINDS["blend"]))["bias"])) > 10  # learnt
 
@@ -158,7 +158,7 @@ def test_what_the_panel_solver_does(generated, options, classifiers):
 
 
 @pytest.mark.parametrize("classifiers", ["one_vs_rest", "blend"])
-def test_dense_rows(generated, classifiers):
+def test_dense_rows_train_one_vs_rest_and_blends(generated, classifiers):
     dense = np.float32(generated.X_train.toarray()) + np.float32(0.01)
     trees = {"branching_factor": 6, "beam_size": None} if classifiers == "blend" else {}
     model = Bonsai(classifiers=classifiers, prune=0.0, **trees).fit(dense, generated.Y_train)
@@ -199,7 +199,7 @@ def test_other_seeds_give_about_the_same_classifiers(generated):
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_copies(model, generated, tmp_path, way):
+def test_copies_of_a_model_predict_the_same(model, generated, tmp_path, way):
     other = COPIES[way](model, tmp_path)
     assert same_model(model, other)
     assert (other.classifiers_, other.search_) == (model.classifiers_, model.search_)
@@ -359,7 +359,7 @@ def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_info(bonsai, kind):
+def test_info_names_what_ranks_the_labels(bonsai, kind):
     out = bonsai("info", f"{kind}.bonsai", "--verify")
     chosen = {"leaf": ("leaf", "beam"), "blend": ("blend", "exact")}.get(kind, ("one_vs_rest", kind))
     assert _cli.report._RANKED_BY[chosen] in out

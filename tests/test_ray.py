@@ -150,7 +150,7 @@ def test_rows_that_change_between_two_fits_are_sent_again(runner, data, tmp_path
     assert saved(model, tmp_path) == saved(Bonsai(**KINDS["joint"]).fit(X, Y), tmp_path)
 
 
-def test_dense_rows(runner, data, tmp_path):
+def test_dense_rows_give_the_same_model_on_ray(runner, data, tmp_path):
     X, Y = data[0][:200, :20].toarray() + 0.1, data[1][:200]
     model = Bonsai(**KINDS["joint"]).fit(X, Y, runner=runner)
     assert saved(model, tmp_path) == saved(Bonsai(**KINDS["joint"]).fit(X, Y), tmp_path)
@@ -250,7 +250,7 @@ def fit_until_all_happened(events, larger, runner, expected, folder):
     pytest.fail(f"{events.phase} ended too soon, four times")
 
 
-def test_workers_are_killed(runner, larger, expected, tmp_path):
+def test_the_model_is_the_same_when_workers_are_killed(runner, larger, expected, tmp_path):
     kill = lambda: kill_worker(runner)
     events = At("classifiers", (0.05, kill), (0.2, kill), (0.3, kill), (0.4, kill))
     fit_until_all_happened(events, larger, runner, expected, tmp_path)

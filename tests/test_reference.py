@@ -64,7 +64,7 @@ def test_derive_addresses_the_stream():
     assert [derive(2**64 - 3, word) for word in range(5)] == outputs
 
 
-def test_bounded_draws():
+def test_bounded_draws_scale_one_word():
     rng, same = Rng(7), Rng(7)
     word = same.next()
     assert rng.below(10) == word * 10 // 2**64
@@ -253,7 +253,7 @@ def test_tree_numbering_keys_and_levels():
     assert sorted(l for leaf in leaves for l in leaf.labels) == labels
 
 
-def test_tree_stops():
+def test_trees_stop_by_size_depth_and_equal_vectors():
     V = unit_rows(np.random.default_rng(1).standard_normal((50, 3)))
     depth = lambda **params: max(n.level for n in breadth_first(build_tree(V, range(50), 9, **params)))
     assert depth(branching=50) == 1  # max_leaf is the branching
@@ -280,7 +280,7 @@ def tight(X, y, C=1.0, s=None, bias="learn"):
 PAIR, SIGNS = np.eye(2), np.array([1.0, -1.0])
 
 
-def test_passes_by_hand():
+def test_dual_passes_equal_hand_computed_steps():
     # Q = 1 + ½, b = 0. First row: G = −1, α = ⅔. Second: its margin is ⅔, G = −5/3, α = 10/9. Σyα = −4/9,
     # and b moves by −4/9 / (1 + 2 · 2 / Q)
     X, in_order, swapped = np.array([[1.0], [1.0]]), Scripted(1), Scripted(0)
@@ -410,7 +410,7 @@ def test_rank_ties_by_margin_then_label():
     assert [l for l, _, _ in predict([leaf], [[1.0]])[0]] == [5, 3, 8, 1]
 
 
-def test_ensemble_by_hand():
+def test_ensembles_average_probabilities_of_trees():
     flat = node([1.0, 0.0, -1.0], labels=[0, 1, 2])  # 0, −1, −4
     near, far = node([0.0, 1.0], labels=[0, 2], id=1), node([5.0], labels=[1], id=2)
     deep = node([1.0, 0.0], children=[near, far])  # label 1 lies behind the beam

@@ -180,7 +180,7 @@ except OSError as error:
 """
 
 
-def test_a_full_disk(model, tmp_path):
+def test_a_full_disk_keeps_the_older_file(model, tmp_path):
     model.save(tmp_path / "source")
     (tmp_path / "m").write_bytes(b"older")
     done = run(FULL, tmp_path / "source", tmp_path / "m")
@@ -479,7 +479,7 @@ def test_numbers_of_any_type_are_parameters(tmp_path, number):
 # --- copies and files ---
 
 
-def test_parameters_and_clone():
+def test_clones_keep_all_parameters():
     vectors = np.eye(3)
     model = Bonsai(vectors, C=2.0)
     assert model.get_params()["C"] == 2.0
@@ -591,7 +591,7 @@ def test_saving_over_a_loaded_model(blocks, tmp_path):
 # --- seeds and threads ---
 
 
-def test_random_states(blocks):
+def test_equal_random_states_give_equal_models(blocks):
     X, Y = blocks(n_labels=30)
     fit = lambda seed: Bonsai(classifiers="leaf", branching_factor=4, n_trees=1, random_state=seed).fit(X, Y)
     zero = fit(0)

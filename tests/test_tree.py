@@ -54,7 +54,7 @@ def below(node):
     return [node] if isinstance(node, int) else [label for child in node for label in below(child)]
 
 
-def test_shape(tree):
+def test_sizes_levels_and_parents_equal_hand_computed_ones(tree):
     assert (tree.n_nodes, tree.n_leaves, tree.depth, tree.n_labels) == (5, 3, 3, 6)
     assert tree.parents.tolist() == [-1, 0, 0, 2, 2]
     assert tree.levels.tolist() == [1, 2, 2, 3, 3]
@@ -62,7 +62,7 @@ def test_shape(tree):
     assert repr(tree) == "LabelTree(nodes=5, leaves=3, depth=3, labels=6)"
 
 
-def test_single_nodes(tree):
+def test_nodes_are_read_by_id_and_unknown_ids_rejected(tree):
     assert [tree.is_leaf(v) for v in range(5)] == [False, True, False, True, True]
     assert [tree.children(v).tolist() for v in range(5)] == [[1, 2], [], [3, 4], [], []]
     assert [tree.labels(v).tolist() for v in range(5)] == [
@@ -75,7 +75,7 @@ def test_single_nodes(tree):
             tree.labels(v)
 
 
-def test_node_views(tree):
+def test_node_views_equal_the_arrays(tree):
     root, first, second, third, fourth = tree.nodes
     assert [node.id for node in tree.nodes] == [0, 1, 2, 3, 4]
     assert len(tree.nodes) == 5
@@ -94,7 +94,7 @@ def test_node_views(tree):
         tree.nodes[5]
 
 
-def test_names():
+def test_names_follow_the_labels():
     tree = LabelTree.from_nested([[0, 1], [2]], names=["ant", "bee", "cow", "unused"])
     assert tree.nodes[1].names == ["ant", "bee"]
     assert tree.to_dict() == {
@@ -182,13 +182,13 @@ def test_labels_without_names_are_refused():
         LabelTree.from_nested([[0], [1]], names={0: "a", 2: "c"})
 
 
-def test_nested_lists(tree):
+def test_nested_lists_tuples_and_arrays_give_the_same_tree(tree):
     assert LabelTree.from_nested(NESTED) == tree
     assert LabelTree.from_nested(((7, 4), [(0,), np.array([2, 9, 5])])) == tree
     assert LabelTree.from_nested([np.array([[1, 2], [3, 4]])]).sizes.tolist() == [4, 4, 2, 2]
 
 
-def test_nested_names():
+def test_nested_names_are_numbered_by_the_given_order():
     assert LabelTree.from_nested([["oak"], ["ant", "elm"]]).to_dict() == {
         "children": [{"labels": [2], "names": ["oak"]}, {"labels": [0, 1], "names": ["ant", "elm"]}]
     }
@@ -268,7 +268,7 @@ def test_nested_trees_keep_their_shape(nested):
 
 
 @given(nested_trees(), st.sampled_from([None, 0, 1, 4]))
-def test_round_trips(nested, indent):
+def test_any_tree_survives_a_round_trip(nested, indent):
     tree = LabelTree.from_nested(nested)
     assert LabelTree(**tree.arrays) == tree
     assert LabelTree.from_nested(tree.to_dict()) == tree
@@ -293,7 +293,7 @@ def test_json_on_one_line_or_one_line_for_each_node(tree):
     )
 
 
-def test_json_files(tmp_path):
+def test_json_files_are_written_and_read(tmp_path):
     tree = LabelTree.from_nested([["Äpfel"], ["中文", 'a"b']])
     path = tmp_path / "tree.json"
     assert path.write_text("nothing") and tree.to_json(path) == tree.to_json()
@@ -339,7 +339,7 @@ def test_deep_json_that_is_malformed(end):
         LabelTree.from_json('{"children": [' * depth + '{"labels": [42]}' + "]}" * (depth - 2) + end)
 
 
-def test_networkx(tree):
+def test_networkx_graphs_hold_every_node(tree):
     networkx = pytest.importorskip("networkx")
     graph = tree.to_networkx()
     assert sorted(graph.edges) == [(0, 1), (0, 2), (2, 3), (2, 4)]
@@ -357,7 +357,7 @@ def test_without_networkx_the_extra_is_named(tree, monkeypatch):
         tree.to_networkx()
 
 
-def test_summary(tree):
+def test_summary_counts_nodes_by_level(tree):
     assert tree.summary().splitlines() == [
         "level  nodes  leaves  children min/median/max  labels min/median/max",
         "    1      1       0                    2/2/2                  6/6/6",
@@ -366,7 +366,7 @@ def test_summary(tree):
     ]
 
 
-def test_equality(tree):
+def test_equality_covers_shape_labels_and_names(tree):
     assert tree == LabelTree.from_nested(NESTED)
     assert tree != LabelTree.from_nested([[4, 7], [[0], [2, 9, 6]]])
     assert tree != LabelTree.from_nested([[[0], [2, 9, 5]], [4, 7]])
@@ -378,7 +378,7 @@ def test_equality(tree):
         hash(tree)
 
 
-def test_many_labels():
+def test_trees_of_many_labels_are_built():
     labels = np.random.default_rng(0).permutation(200_000)
     groups = [part.reshape(50, 40) for part in labels.reshape(100, 2000)]
     tree = LabelTree.from_nested(groups)

@@ -317,7 +317,7 @@ def test_continues_after_any_unit(data, tmp_path, kind):
     assert nothing_left.solved == 0
 
 
-def test_texts_continue(tmp_path):
+def test_text_models_continue_from_a_checkpoint(tmp_path):
     texts = [f"word{i % 7} other{i % 11}" for i in range(60)]
     labels = [[f"a{i % 7}", f"b{i % 11}"] for i in range(60)]
     expected = saved(TextBonsai().fit(texts, labels), tmp_path)
