@@ -127,7 +127,7 @@ def tried(facts=MANY, **params):
     return search_space(Bonsai(**params).get_params(deep=False), facts)
 
 
-def test_what_is_tried():
+def test_parameters_that_are_set_are_not_searched():
     costs = (1.0, *SMALLER_COSTS)
     assert tried() == (costs, WEIGHTS, ADJUSTMENTS)
     of_texts = replace(MANY, n_texts=2, n_blocks=2)

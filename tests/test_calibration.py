@@ -128,7 +128,7 @@ def test_scores_tell_how_often_labels_are_right():
         assert (found["method"], found["groups"], found["n_rows"]) == (method, None, 600)
 
 
-def test_the_threshold_follows(plain, generated):
+def test_calibrating_chooses_the_threshold_anew(plain, generated):
     X, Y = generated.X_test, generated.Y_test
     after = calibrated(plain, generated)
     assert after.threshold_ == after.choose_threshold(X, Y) != plain.threshold_
@@ -138,7 +138,7 @@ def test_the_threshold_follows(plain, generated):
     assert after.predict(X).nnz == (scores.data >= 0.9).sum()
 
 
-def test_again_and_fit(plain, generated):
+def test_calibrating_twice_equals_once_and_fit_discards_it(plain, generated):
     once = calibrated(plain, generated)
     twice = copy.copy(once).calibrate(generated.X_test, generated.Y_test)
     np.testing.assert_array_equal(once.top_k(generated.X_test)[1], twice.top_k(generated.X_test)[1])
@@ -148,7 +148,7 @@ def test_again_and_fit(plain, generated):
 
 @pytest.mark.parametrize("groups", [None, "frequency"])
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
-def test_files_hold_it(plain, generated, tmp_path, method, groups):
+def test_saved_models_keep_their_calibration_byte_for_byte(plain, generated, tmp_path, method, groups):
     after = calibrated(plain, generated, method=method, groups=groups)
     paths = [tmp_path / name for name in ("a.bonsai", "b.bonsai")]
     after.save(paths[0])
@@ -184,7 +184,7 @@ def test_files_hold_it(plain, generated, tmp_path, method, groups):
         (lambda d, a: a.pop("maps"), "calibration.maps is missing"),
     ],
 )
-def test_damaged_maps(plain, generated, tmp_path, change, message):
+def test_damaged_calibrations_are_rejected_on_loading(plain, generated, tmp_path, change, message):
     path = tmp_path / "model.bonsai"
     calibrated(plain, generated).save(path)
     file = container.read(path, mmap=False)
@@ -202,7 +202,7 @@ def test_damaged_maps(plain, generated, tmp_path, change, message):
         Bonsai.load(path)
 
 
-def test_bad_input(plain, generated):
+def test_calibrate_rejects_unknown_methods_and_rows_that_do_not_match(plain, generated):
     X, Y = generated.X_test, generated.Y_test
     with says("method is 'magic'"):
         plain.calibrate(X, Y, method="magic")
@@ -236,7 +236,7 @@ def test_labels_as_lists_and_generators(generated):
     np.testing.assert_array_equal(scores[0], scores[2])
 
 
-def test_few_rows(blocks):
+def test_a_single_row_calibrates_without_an_error_estimate(blocks):
     X, Y = blocks(n_labels=6)
     model = Bonsai(classifiers="one_vs_rest").fit(X, Y)
     assert model.calibrate(X[:1], Y[:1]).calibration_["error_after"] is None
@@ -374,7 +374,7 @@ def test_error_against_its_definition(pairs, power):
     assert found.count.sum() == len(pairs)
 
 
-def test_reliability_by_hand():
+def test_reliability_equals_hand_computed_bins():
     Y, ids = np.array([[1, 1, 0], [0, 0, 1]]), np.array([[0, 2], [2, -1]])
     found = metrics.reliability(Y, ids, np.array([[0.9, 0.2], [0.95, 0.0]]), k=2, n_bins=10)
     assert found.score.tolist() == pytest.approx([0.2, 0.925])

@@ -51,7 +51,7 @@ def write(path, content, packed=False):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_json_lines(tmp_path, packed):
+def test_json_lines_are_read_by_field(tmp_path, packed):
     documents = read_documents(write(tmp_path / "docs.jsonl", JSONL, packed))
     assert documents.kind == "jsonl"
     assert (documents.fields, documents.label_field) == (("title", "abstract"), "subjects")
@@ -59,7 +59,7 @@ def test_json_lines(tmp_path, packed):
     assert documents.problems.report() == []
 
 
-def test_a_json_array(tmp_path):
+def test_a_json_array_is_read_like_json_lines(tmp_path):
     documents = read_documents(write(tmp_path / "docs.json", json.dumps(RECORDS, indent=1)))
     assert documents.kind == "json"
     assert rows(documents) == EXPECTED
@@ -69,7 +69,7 @@ def test_a_json_array(tmp_path):
 
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_tables(tmp_path, kind, mark):
+def test_tables_are_read_by_column_with_or_without_a_byte_order_mark(tmp_path, kind, mark):
     documents = read_documents(write(tmp_path / f"docs.{kind}.gz", mark + TABLES[kind], packed=True))
     assert documents.kind == kind
     assert rows(documents) == EXPECTED
@@ -96,7 +96,7 @@ def test_cells_of_several_lines_and_other_delimiters(tmp_path):
 
 @pytest.mark.parametrize("kind", PLAIN_FILES)
 @pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_formats_without_fields(tmp_path, kind, ends):
+def test_formats_without_fields_give_texts_and_labels(tmp_path, kind, ends):
     name, content = PLAIN_FILES[kind]
     documents = read_documents(write(tmp_path / name, content.replace("\n", ends)))
     assert documents.kind == kind
@@ -124,7 +124,7 @@ def test_a_table_without_a_header(tmp_path):
         read_documents(path)
 
 
-def test_parquet(tmp_path):
+def test_parquet_is_read_and_damaged_files_are_rejected(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(RECORDS), tmp_path / "docs.parquet")
@@ -239,7 +239,7 @@ def test_faults_are_counted_with_their_lines(tmp_path):
 
 
 @pytest.mark.parametrize("line", FAULTS)
-def test_strict(tmp_path, line):
+def test_strict_makes_each_fault_fatal(tmp_path, line):
     """Each fault by itself is fatal."""
     lines = FAULTY.splitlines(keepends=True)
     (tmp_path / "f.jsonl").write_bytes(lines[0] + lines[line - 1])
@@ -299,7 +299,7 @@ def test_fields_that_are_not_there(tmp_path):
         read_documents(tmp_path / "nowhere.jsonl")
 
 
-def test_texts_alone(tmp_path):
+def test_incomplete_reading_takes_lines_as_texts(tmp_path):
     path = write(tmp_path / "new.txt", "One text\n\nAnother text: 1 of 2\n")
     assert [(d.line, d.text) for d in read_documents(path, complete=False)] == [
         (1, "One text"),
@@ -322,7 +322,7 @@ def test_texts_alone(tmp_path):
         (" / ", "a / b / a", ["a", "b"]),
     ],
 )
-def test_separators(tmp_path, separator, cell, labels):
+def test_label_separators_are_detected_or_given(tmp_path, separator, cell, labels):
     path = write(tmp_path / "d.jsonl", json.dumps({"title": "x", "labels": cell}))
     assert [d.labels for d in read_documents(path, label_separator=separator)] == [labels]
 
@@ -445,7 +445,7 @@ def test_a_header_of_very_many_columns(tmp_path):
         '{"id": "gnd:1", "name": "Brick construction"}\n{"uri": "gnd:2", "prefLabel": "Heating"}\n',
     ],
 )
-def test_label_names(tmp_path, content):
+def test_label_names_are_read_from_tsv_and_json_lines(tmp_path, content):
     path = write(tmp_path / "names.gz", content, packed=True)
     assert read_label_names(path) == {"gnd:1": "Brick construction", "gnd:2": "Heating"}
 
@@ -480,5 +480,5 @@ def test_label_names_that_cannot_be_read(tmp_path, content, message):
         read_label_names(tmp_path / "names")
 
 
-def test_it_is_public():
+def test_document_is_public_with_its_four_fields():
     assert datasets.Document._fields == ("line", "id", "text", "labels")

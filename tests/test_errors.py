@@ -148,7 +148,7 @@ def test_labels_of_the_wrong_kind(blocks, model):
         (["heavy"] * 60, "could not convert string to float"),
     ],
 )
-def test_weights_of_rows(blocks, weights, message):
+def test_fit_rejects_invalid_sample_weights(blocks, weights, message):
     with says(message):
         Bonsai().fit(*blocks(), sample_weight=weights)
 
@@ -182,7 +182,7 @@ def test_weights_that_leave_no_label(blocks):
         (True, "k is True, but must be an integer"),
     ],
 )
-def test_k(blocks, model, k, message):
+def test_top_k_rejects_k_that_is_no_positive_integer(blocks, model, k, message):
     X, _ = blocks()
     for method in (model.top_k, model.top_k_labels):
         with says(message):
@@ -262,7 +262,7 @@ def test_every_parameter_has_wrong_values_here():
         ),
     ],
 )
-def test_messages_about_parameters(params, message):
+def test_invalid_parameters_are_named_with_their_rule(params, message):
     with says(message):
         Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))
 
@@ -314,7 +314,7 @@ def test_unknown_names_of_parameters_and_presets():
         lambda model, path: model.trees_,
     ],
 )
-def test_not_fitted(tmp_path, use):
+def test_unfitted_models_raise_not_fitted_error(tmp_path, use):
     with pytest.raises(NotFittedError, match="This Bonsai instance is not fitted yet"):
         use(Bonsai(), tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -582,7 +582,7 @@ def tiny_model():
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_x_of_predictions(tiny_model, lie):
+def test_prediction_rejects_X_with_a_broken_structure(tiny_model, lie):
     for method in (
         tiny_model.top_k,
         tiny_model.predict,
@@ -595,14 +595,14 @@ def test_x_of_predictions(tiny_model, lie):
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_x_of_fit(lie):
+def test_fit_rejects_X_with_a_broken_structure(lie):
     for method in (Bonsai().fit, Bonsai().memory_estimate):
         with pytest.raises(ValueError, match="X is not a valid sparse matrix: "):
             method(LIES[lie](), [[0], [1]])
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_y(tiny_model, lie):
+def test_Y_with_a_broken_structure_is_rejected(tiny_model, lie):
     X = good()
     for method in (Bonsai().fit, tiny_model.score):
         with pytest.raises(ValueError, match="Y is not a valid sparse matrix: "):
@@ -612,7 +612,7 @@ def test_y(tiny_model, lie):
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_label_vectors(lie):
+def test_label_vectors_with_a_broken_structure_are_rejected(lie):
     with pytest.raises(ValueError, match="representation is not a valid sparse matrix: "):
         Bonsai(LIES[lie](), classifiers="leaf").fit(np.eye(2), np.eye(2, dtype=int))
 
@@ -671,7 +671,7 @@ for use in (
 """
 
 
-def test_no_signal():
+def test_broken_matrices_never_end_the_process():
     """The two calls of a user whose process ended."""
     done = subprocess.run([sys.executable, "-c", CRASHES], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -696,7 +696,7 @@ def test_no_signal():
         ),
     ],
 )
-def test_parameters_beyond_range(params, message):
+def test_parameters_beyond_the_range_of_the_core_are_rejected_before_training(params, message):
     """Once `std::bad_cast`, or "the tiny_model is inconsistent", and that only after training."""
     with pytest.raises(ValueError, match=message):
         Bonsai(**params).fit(np.eye(3), np.eye(3, dtype=int))

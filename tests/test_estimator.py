@@ -39,7 +39,7 @@ def test_generated_data_are_learnt_well(generated, fitted):
     assert fitted.score(generated.X_test, generated.Y_test) > max(0.5, 2 * frequent)
 
 
-def test_top_k(fitted, generated):
+def test_top_k_returns_distinct_ids_by_falling_score(fitted, generated):
     ids, scores = fitted.top_k(generated.X_test, k=7)
     assert ids.dtype == np.int32
     assert scores.dtype == np.float32
@@ -68,7 +68,7 @@ def test_padding_where_there_are_fewer_candidates(blocks):
     assert np.diff(model.set_params(beam_size=2).decision_function(X).indptr).tolist() == [4] * len(leaf)
 
 
-def test_rows_without_features(blocks, generated, fitted):
+def test_rows_without_features_get_no_labels(blocks, generated, fitted):
     X, Y = blocks()
     empty = sp.csr_array((2, X.shape[1]))
     model = Bonsai().fit(sp.vstack([X, empty]), sp.vstack([Y, Y[:2]]))
@@ -210,7 +210,7 @@ def test_ids_and_names_give_the_same_model(blocks):
         assert same_model(model, Bonsai(classifiers="leaf", branching_factor=3).fit(X, other))
 
 
-def test_data_frames(blocks):
+def test_data_frames_give_feature_and_label_names(blocks):
     pandas = pytest.importorskip("pandas")
     X, Y = blocks(n_labels=6)
     names = [f"label {i}" for i in range(6)]
@@ -287,7 +287,7 @@ def test_scaled_weights_are_a_scaled_C(generated, representation):
 
 
 @pytest.mark.parametrize("solver", ["dual", "newton"])
-def test_passes(generated, solver):
+def test_tighter_tol_takes_more_passes_and_too_few_warn(generated, solver):
     X, Y = generated.X_train, generated.Y_train
     loose = Bonsai(classifiers="leaf", solver=solver).fit(X, Y).n_iter_
     tight = Bonsai(classifiers="leaf", solver=solver, tol=1e-3, max_iter=500).fit(X, Y).n_iter_
@@ -386,7 +386,7 @@ def test_the_estimate_of_what_each_way_takes(larger):
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "least"), [("bibtex", 0.62), ("delicious", 0.65)])
 @pytest.mark.parametrize("preset", ["bonsai-i", "bonsai-o", "parabel", "dismec"])
-def test_real_data(real_data, name, least, preset):
+def test_presets_reach_their_accuracy_on_real_data(real_data, name, least, preset):
     data = real_data(name)
     model = Bonsai.preset(preset).fit(data.X_train, data.Y_train)
     assert model.score(data.X_test, data.Y_test) > least
@@ -400,7 +400,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
-def test_progress(blocks, monkeypatch, stream):
+def test_progress_goes_to_stderr_only_when_asked(blocks, monkeypatch, stream):
     X, Y = blocks()
     monkeypatch.setattr(sys, "stderr", err := stream())
     monkeypatch.setattr(sys, "stdout", out := stream())
@@ -468,7 +468,7 @@ def test_progress_prints_one_line_a_phase(generated, capsys):
     assert [line.rstrip("0123456789: ") for line in lines] == ["one-vs-rest", "threshold"]
 
 
-def test_logging(generated, caplog):
+def test_strategy_and_phases_are_logged(generated, caplog):
     with caplog.at_level(logging.INFO, logger="bonsai_xmc"):
         Bonsai(threshold=0.5).fit(generated.X_train, generated.Y_train)
     strategy, phase = (record.getMessage() for record in caplog.records)

@@ -79,7 +79,7 @@ def test_products_add_up_and_steps_give_the_score_of_top_k(explained):
             assert why.score == pytest.approx(scores[row, rank], rel=2e-5, abs=1e-7)
 
 
-def test_labels_further_below(explained):
+def test_scores_of_low_ranked_labels_equal_those_of_the_search(explained):
     """Found by the search or not: the score is what an ordinary or an exhaustive search says."""
     model, X = explained
     n = len(model.classes_)
@@ -169,7 +169,7 @@ def test_where_a_path_leaves_the_beam(data):
         assert f"below {d.lowest_kept:.3g}" in answer.sentences[-1]
 
 
-def test_reasons(data):
+def test_why_not_names_the_reason_for_each_kind_of_miss(data):
     model = Bonsai(classifiers="one_vs_rest", threshold=0.5, max_labels=5).fit(data.X_train, data.Y_train)
     x = data.X_test[[0]]
     ids, scores = model.top_k(x, 50)
@@ -223,7 +223,7 @@ def test_labels_that_were_changed(explained):
     assert changed.why_not(X[[0]], 1001).rank is not None
 
 
-def test_biases_may_decide():
+def test_why_not_says_when_biases_alone_decide():
     model = Bonsai(classifiers="one_vs_rest", prune=100.0, threshold=0.5)  # no weight is left
     with pytest.warns(UserWarning, match="without any weight"):
         model.fit(np.eye(4), [["a"], ["b"], ["c"], ["d"]])
@@ -249,7 +249,7 @@ def test_one_row_in_any_form(data):
         model.why_not(x, 3, n_ahead=-1)
 
 
-def test_names(of_texts):
+def test_labels_can_be_explained_by_their_unique_name(of_texts):
     with says("the model has no label 'brick'; did you mean 'bricks'?"):
         of_texts.explain("bricks", "brick")
     named = texts(classifiers="one_vs_rest").fit(RECORDS, [["b", "h"], ["h"], ["t"], ["s"]])
@@ -376,7 +376,7 @@ def test_fields_that_are_joined_are_told_apart(of_texts):
 # --- how it is shown ---
 
 
-def test_tables(of_texts):
+def test_tables_show_every_step_and_strip_control_characters(of_texts):
     why = of_texts.explain({"title": "Brick houses", "abstract": "\x1b[31mold\x00"}, "bricks")
     shown, colored = str(why), why.to_text(color=True)
     assert "\x1b" not in shown and "brick houses" in shown and "n-gram  title" in shown

@@ -138,6 +138,6 @@ def test_errors_of_make_texts():
 @pytest.mark.parametrize(
     "size", [{"n_labels": 1}, {"n_labels": 2, "n_features": 2}, {"n_rows": 1, "n_test": 0}]
 )
-def test_tiny_generated_data(size):
+def test_make_xmc_serves_the_smallest_sizes(size):
     data = datasets.make_xmc(**size)
     assert data.Y_train.nnz and data.X_train.nnz and data.X_test.shape[0] == size.get("n_test", 500)

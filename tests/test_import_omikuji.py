@@ -137,7 +137,7 @@ def test_scores_are_those_of_omikujis_search(tmp_path, n_trees, loss, beam_size)
         assert np.array_equal(model.top_k(csr_array(rows[[i]]), 400)[0][0], found)
 
 
-def test_dense_weights(tmp_path):
+def test_dense_and_sparse_weights_predict_the_same(tmp_path):
     X = csr_array(np.random.default_rng(3).uniform(0, 1, (4, N)))
     found = []
     for encode in (sparse, dense):
@@ -334,7 +334,7 @@ def test_damaged_trees_are_refused(tmp_path, data):
         (lambda folder: write_model(folder, [LEAF], N), ["--n-labels", "3"], "has the label 6, but only 3"),
     ],
 )  # fmt: skip
-def test_wrong_usage(tmp_path, capsys, make, options, message):
+def test_import_explains_what_is_wrong_with_a_folder(tmp_path, capsys, make, options, message):
     make(tmp_path / "m")
     assert _cli.main(["import", str(tmp_path / "m"), "-o", str(tmp_path / "out"), *options]) == 1
     assert message in capsys.readouterr().err

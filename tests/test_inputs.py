@@ -355,7 +355,7 @@ def test_an_entry_that_is_stored_twice_is_no_indicator():
         ([["a\ud800"]], "Y[0] holds the label 'a\\ud800', which is not valid Unicode"),
     ],
 )
-def test_errors_of_labels(Y, message):
+def test_invalid_labels_are_rejected(Y, message):
     with says(message):
         labels_of(Y)
 
@@ -443,7 +443,7 @@ def assert_arrays(tree, expected):
     ],
 )
 @pytest.mark.parametrize("classes", [IDS, NAMES])
-def test_trees_of_ids(tmp_path, make, classes):
+def test_trees_of_ids_are_accepted_in_every_form(tmp_path, make, classes):
     (tree,) = tree_arrays(make(Path(tmp_path / "tree.json")), classes, ALL)
     assert_arrays(tree, ARRAYS)
 
@@ -457,7 +457,7 @@ def test_trees_of_ids(tmp_path, make, classes):
         lambda tree: tree.to_json(),
     ],
 )
-def test_trees_of_names(make):
+def test_trees_of_names_are_accepted_in_every_form(make):
     (tree,) = tree_arrays(make(LabelTree.from_nested(NESTED_NAMES)), NAMES, ALL)
     assert_arrays(tree, ARRAYS)
 
@@ -487,7 +487,7 @@ def test_a_tree_that_is_one_leaf():
     assert_arrays(tree_arrays([0, 1, 2, 3, 4], IDS, ALL)[0], ([0, 5], [0, 1, 2, 3, 4], [1]))
 
 
-def test_several_trees():
+def test_several_trees_may_have_different_forms():
     first, second = LabelTree.from_nested(NESTED), LabelTree.from_nested([0, 1, 2, 3, 4])
     for several in ([first, second], (first, second.to_dict())):
         trees = tree_arrays(several, IDS, ALL)
@@ -519,7 +519,7 @@ def test_several_trees():
         (json.dumps(NESTED_NAMES), IDS, "tree holds label names, but Y has none"),
     ],
 )
-def test_errors_of_trees(tree, classes, message):
+def test_trees_that_do_not_match_the_labels_are_rejected(tree, classes, message):
     with says(message):
         tree_arrays(tree, classes, ALL)
 
@@ -567,7 +567,7 @@ def test_names_are_plain_strings():
 # --- the same labels over the classes of a model ---
 
 
-def test_labels_over_classes():
+def test_labels_outside_the_classes_are_left_out():
     names = np.array(["a", "b", "c"], dtype=object)
     assert over_classes([["c", "new"], [], ["a"]], names).toarray().tolist() == [
         [0, 0, 1],
@@ -743,7 +743,7 @@ def embeddings():
     ]
 
 
-def test_dense_rows(embeddings):
+def test_dense_and_sparse_rows_give_the_same_model(embeddings):
     X, Y = embeddings
     model = Bonsai(classifiers="leaf", branching_factor=3, C=10.0, max_iter=200).fit(X, Y)
     assert model.score(X, Y) == 1.0

@@ -348,7 +348,7 @@ def test_a_missing_test_file_of_a_set_of_the_paper(tmp_path):
         known.load("eurlex-4k", tmp_path)
 
 
-def test_statistics_by_hand():
+def test_statistics_equal_hand_computed_ones():
     data = datasets.Dataset(csr_array(X), csr_array(Y), csr_array(X[:1]), csr_array(Y[:1]), None, None)
     assert repository.statistics(data) == (3, 1, 5, 4, 3 / 5, 3 / 3, 5 / 5, 5 / 4)
 

@@ -103,7 +103,7 @@ def test_the_same_for_any_number_of_threads(model, corpus, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_what_is_stored(model, tmp_path):
+def test_the_label_prior_is_stored_without_the_texts(model, tmp_path):
     prior = model.label_prior_
     assert len(prior["weights"]) == len(prior["offsets"]) == len(FEWEST_ROWS)
     assert "held-out rows" in prior["evidence"]
@@ -137,7 +137,7 @@ def test_weights_are_those_of_the_rows_and_of_the_text(corpus, monkeypatch):
     assert (old[others] != new[others]).nnz == 0
 
 
-def test_add_labels(plain, corpus):
+def test_add_labels_keeps_existing_predictions(plain, corpus):
     model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5)).fit(*corpus[:2])
     before = model.suggest(["bricka", "noise4 noise5"], k=3)
     n = len(model.classes_)
@@ -148,7 +148,7 @@ def test_add_labels(plain, corpus):
     assert model.add_labels({"new": "heata"}).label_names_[-1] == "noise4 noise5"
 
 
-def test_integers_and_matrices():
+def test_label_texts_add_integer_labels_and_columns():
     numbers = TextBonsai(
         min_df=1, label_texts={"7": "three", 3: ["one"]}, classifier=Bonsai(classifiers="one_vs_rest")
     )
@@ -182,7 +182,7 @@ def test_blends_lean_on_texts_too(corpus):
         ({"a": "xyzzy"}, ValueError, "label_texts has no text with a word of the documents, in 1 labels"),
     ],
 )
-def test_errors(given, error, message):
+def test_invalid_label_texts_are_rejected(given, error, message):
     with pytest.raises(error, match=message):
         TextBonsai(min_df=1, label_texts=given).fit(["one", "two"], [["a"], ["b"]])
 
@@ -196,7 +196,7 @@ def test_leaf_classifiers_cannot_lean_on_texts():
         model.add_labels({"c": "two"})
 
 
-def test_a_malformed_prior():
+def test_a_malformed_label_prior_is_rejected():
     good = USUAL.to_json()
     assert LabelPrior.from_json(good) == USUAL
     for bad in ({}, good | {"weights": [1.0]}, good | {"offsets": ["x"] * len(FEWEST_ROWS)}):

@@ -57,7 +57,7 @@ def test_restricted_rankings_equal_filtered_ones(model):
             assert found(model, X, k, exact=exact, exclude=others) == filtered
 
 
-def test_both_filters_together(model):
+def test_exclude_wins_over_restrict(model):
     model, X = model
     labels = model.classes_.tolist()
     exact = is_exact(model)
@@ -164,7 +164,7 @@ def test_edits_leave_the_model_alone(model):
     assert str(other.get_params()) == str(params)
 
 
-def test_hand_computed_filters(colours):
+def test_filters_and_merges_equal_hand_computed_rankings(colours):
     model, X = colours
     first = lambda **options: [row[0][0] for row in model.top_k_labels(X[:4], 1, **options)]
     assert first() == ["red", "green", "blue", "crimson"]
@@ -176,7 +176,7 @@ def test_hand_computed_filters(colours):
     assert merged.label_counts_.tolist() == [1, 3, 2]
 
 
-def test_integers_get_names():
+def test_integer_labels_are_renamed_all_or_none_to_names():
     model = Bonsai(threshold=0.5).fit(np.eye(3), np.eye(3, dtype=int))
     named = model.rename({0: "a", 1: "b", 2: "c"})
     assert named.top_k_labels(np.eye(3), 1)[1][0][0] == "b"

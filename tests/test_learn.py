@@ -92,7 +92,7 @@ def test_it_can_be_repeated(learnt, data):
     assert abs(twice.score(X[n:], Y[n:]) - after.score(X[n:], Y[n:])) < 0.1
 
 
-def test_edited_models_learn(learnt, data):
+def test_models_learn_after_their_labels_were_edited(learnt, data):
     model, _ = learnt
     X, Y, n = data
     a, b = Y[n][0], "label 003"
@@ -180,7 +180,7 @@ def test_dense_rows_and_weights(tmp_path):
     assert after.learn(X[50:], wider).classes_.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_texts(tmp_path):
+def test_text_models_learn_new_labels_and_keep_names(tmp_path):
     texts = ["old brick houses", "heat pumps", "brick walls", "pumps"]
     model = TextBonsai(min_df=1, classifier=Bonsai(classifiers="one_vs_rest", threshold=0.5))
     model.fit(texts, [["bricks"], ["heat"], ["bricks"], ["heat"]], keep_rows=True)
@@ -248,7 +248,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_command(bonsai):
+def test_learn_command_reports_new_rows_and_labels(bonsai):
     options = ["--classifiers", "one_vs_rest", "--min-df", "1", "-q"]
     bonsai("train", "old.jsonl", "--keep-rows", *options, "-o", "old.bonsai")
     assert "kept rows" in bonsai("info", "old.bonsai")

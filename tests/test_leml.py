@@ -165,7 +165,7 @@ def test_unit_rows_leave_zero_rows_as_they_are():
 # --- the sparse part ---
 
 
-def test_lasso_by_hand():
+def test_lasso_equals_hand_computed_weights():
     # Independent features: each weight is its product, moved towards 0 by the penalty, over its square.
     weights = lasso(np.diag([1.0, 4.0, 1.0]), np.array([3.0, -4.0, 0.5]), 1.0, np.zeros(3))
     np.testing.assert_allclose(weights, [2, -0.75, 0], atol=5e-3)

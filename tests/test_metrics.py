@@ -15,29 +15,29 @@ from rankings import IDS, LOG3, Y_TRUE, Q, ids_of, indicator_of, problems
 
 
 class TestByHand:
-    def test_precision(self):
+    def test_precision_equals_hand_computed_values(self):
         # top 1: rows 0 and 2 hit, 2 of 4·1; top 3: 2 + 1 + 1 hits of 4·3
         assert metrics.precision_at_k(Y_TRUE, IDS, 1) == 2 / 4
         assert metrics.precision_at_k(Y_TRUE, IDS, 3) == pytest.approx(4 / 12)
 
-    def test_ndcg(self):
+    def test_ndcg_equals_hand_computed_values(self):
         # row 0: (1 + 1/2) of the ideal 1 + 1/LOG3 + 1/2 (three labels); row 1: 1/LOG3 of 1 (one label);
         # row 2: 1 of 1 + 1/LOG3 (two labels); row 3: 0
         expected = (1.5 / (1.5 + 1 / LOG3) + 1 / LOG3 + 1 / (1 + 1 / LOG3) + 0) / 4
         assert metrics.ndcg_at_k(Y_TRUE, IDS, 3) == pytest.approx(expected)
         assert metrics.ndcg_at_k(Y_TRUE, IDS, 1) == metrics.precision_at_k(Y_TRUE, IDS, 1)
 
-    def test_recall(self):
+    def test_recall_equals_hand_computed_values(self):
         # k = 3: 2/3, 1/1, 1/2 and 0 for the row without labels
         assert metrics.recall_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
         assert metrics.recall_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 / 3 + 1 / 2) / 4)
 
-    def test_r_precision(self):
+    def test_r_precision_divides_by_the_smaller_of_k_and_true_labels(self):
         # k = 1: 1/1, 0/1, 1/1; k = 3: 2/3, 1/1, 1/2; 0 for the row without labels
         assert metrics.r_precision_at_k(Y_TRUE, IDS, 1) == pytest.approx((1 + 0 + 1) / 4)
         assert metrics.r_precision_at_k(Y_TRUE, IDS, 3) == pytest.approx((2 / 3 + 1 + 1 / 2) / 4)
 
-    def test_f1(self):
+    def test_f1_equals_hand_computed_values_and_scikit_learn(self):
         # k = 3: 2·2 of 3 + 3; 2·1 of 3 + 1; 2·1 of 2 + 2 (two are predicted); 0 of 1 + 0
         assert metrics.f1_at_k(Y_TRUE, IDS, 3) == pytest.approx((4 / 6 + 2 / 4 + 2 / 4 + 0) / 4)
         # as scikit-learn has it, averaged over rows
@@ -46,7 +46,7 @@ class TestByHand:
             f1_score(Y_TRUE, taken, average="samples", zero_division=0)
         )
 
-    def test_psp(self):
+    def test_psp_equals_hand_computed_values(self):
         # k = 1: hits 1 (row 0), 0 (row 2): q 2 + 1; best: labels 2, 3, 4: q 3 + 4 + 5
         assert metrics.psp_at_k(Y_TRUE, IDS, 1, Q) == pytest.approx(3 / 12)
         # k = 3: hits 1, 0 | 3 | 0: q 2 + 1 + 4 + 1; best: all true labels: 1+2+3 | 4 | 1+5
@@ -58,14 +58,14 @@ class TestByHand:
         for _ in range(100):
             assert metrics.psp_at_k(np.ones((1, 7)), rng.permutation(7)[None], 7, rng.random(7)) <= 1
 
-    def test_psndcg(self):
+    def test_psndcg_equals_hand_computed_values(self):
         ideal_2, ideal_3 = 1 + 1 / LOG3, 1.5 + 1 / LOG3
         gain = (2 + 1 / 2) / ideal_3 + 4 / LOG3 + 1 / ideal_2
         # best rankings: 2 1 0 (q 3 2 1) | 3 (q 4) | 4 0 (q 5 1)
         best = (3 + 2 / LOG3 + 1 / 2) / ideal_3 + 4 + (5 + 1 / LOG3) / ideal_2
         assert metrics.psndcg_at_k(Y_TRUE, IDS, 3, Q) == pytest.approx(gain / best)
 
-    def test_coverage(self):
+    def test_coverage_counts_wrong_labels_too(self):
         # k = 1: predicted {1, 2, 0, 4}, best true labels {2, 3, 4}; 4/3 shows that wrong labels count
         assert metrics.coverage_at_k(Y_TRUE, IDS, 1, Q) == pytest.approx(4 / 3)
         # k = 2: predicted {0, 1, 2, 3, 4}; best true labels {2, 1} | {3} | {4, 0}
@@ -73,12 +73,12 @@ class TestByHand:
         # equal q: the smaller id is preferred, so the best labels for k = 1 are 0 | 3 | 0
         assert metrics.coverage_at_k(Y_TRUE, IDS, 1, np.ones(5)) == 4 / 2
 
-    def test_correct_coverage(self):
+    def test_correct_coverage_counts_true_labels_that_are_found(self):
         # true labels 0 1 2 3 4; k = 1 finds 1 and 0, k = 3 also 3
         assert metrics.correct_coverage_at_k(Y_TRUE, IDS, 1) == 2 / 5
         assert metrics.correct_coverage_at_k(Y_TRUE, IDS, 3) == 3 / 5
 
-    def test_inverse_propensity(self):
+    def test_inverse_propensity_equals_hand_computed_values(self):
         # N = 10 rows, A = 1, B = 1: C = (ln 10 − 1)·2; counts 0, 1, 4 give q = 1 + C / (1, 2, 5)
         Y_train = np.zeros((10, 3), dtype=int)
         Y_train[0, 1] = 1
@@ -99,7 +99,7 @@ class TestFrequencyGroups:
     Y = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 1], [1, 0, 0, 0, 1, 0]])
     IDS = np.array([[0, 2], [5, 1], [2, 4]])
 
-    def test_by_hand(self):
+    def test_frequency_groups_equal_hand_computed_values(self):
         result = metrics.evaluate(self.Y, self.IDS, self.Y_TRAIN, k=2, by_frequency=True)
         # hits: 0 (head), 2 (torso) | 5 (tail) | 4 (tail); of 3·2 places
         assert result["P@2 head"] == pytest.approx(100 / 6)
@@ -121,7 +121,7 @@ class TestFrequencyGroups:
         result = metrics.evaluate(np.array([[1]]), np.array([[0]]), np.array([[1]]), k=1, by_frequency=True)
         assert (result["P@1 head"], result["P@1 tail"]) == (0, 100)
 
-    def test_needs_training_labels(self):
+    def test_by_frequency_needs_training_labels(self):
         with pytest.raises(ValueError, match="by_frequency=True needs Y_train"):
             metrics.evaluate(self.Y, self.IDS, k=1, by_frequency=True, inv_propensity=np.ones(6))
 
@@ -201,7 +201,7 @@ def slow_by_frequency(ranking, truth, counts, k):
 class TestAgainstTheDefinitions:
     @settings(deadline=None)
     @given(problems(), st.floats(0, 2), st.floats(0.1, 5))
-    def test_evaluate(self, problem, A, B):
+    def test_evaluate_equals_the_definitions_for_any_ranking(self, problem, A, B):
         ranking, truth, Y_train = problem
         n_rows, n_labels = Y_train.shape
         counts = Y_train.sum(axis=0).tolist()
@@ -279,17 +279,17 @@ class TestAgainstTheDefinitions:
 
 
 class TestEvaluate:
-    def test_keys_in_order(self):
+    def test_keys_of_evaluate_are_in_order(self):
         names = list(metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), k=(1, 3)))
         order = ("P", "nDCG", "PSP", "PSnDCG", "R", "RP", "F1", "C", "CC")
         assert names == [f"{name}@{k}" for name in order for k in (1, 3)]
 
-    def test_without_propensities(self):
+    def test_evaluate_without_training_labels_leaves_out_propensities(self):
         result = metrics.evaluate(Y_TRUE, IDS, k=[3])
         assert list(result) == ["P@3", "nDCG@3", "R@3", "RP@3", "F1@3", "CC@3"]
         assert result["P@3"] == pytest.approx(100 * 4 / 12)
 
-    def test_given_propensities(self):
+    def test_given_propensities_replace_those_of_training_labels(self):
         assert metrics.evaluate(Y_TRUE, IDS, inv_propensity=Q, k=1)["PSP@1"] == pytest.approx(25)
         both = metrics.evaluate(Y_TRUE, IDS, np.ones((9, 5)), inv_propensity=Q, k=1)
         assert both["PSP@1"] == pytest.approx(25), "given propensities go before those of Y_train"
@@ -380,7 +380,7 @@ class TestSampleWeight:
             ([1, 1, np.nan, 1], "finite numbers of at least 0"),
         ],
     )
-    def test_errors(self, weights, message):
+    def test_sample_weights_must_be_finite_and_one_for_each_row(self, weights, message):
         with pytest.raises(ValueError, match=message):
             metrics.precision_at_k(Y_TRUE, IDS, 1, sample_weight=weights)
 
@@ -413,7 +413,7 @@ class TestErrors:
             ),
         ],
     )
-    def test_predictions(self, predictions, message):
+    def test_invalid_predictions_are_rejected(self, predictions, message):
         with pytest.raises(ValueError, match=message):
             metrics.evaluate(Y_TRUE, predictions)
 
@@ -442,11 +442,11 @@ class TestErrors:
             (7, "Y_true is of type int; pass an indicator matrix, or one list of labels for each row"),
         ],
     )
-    def test_truth(self, Y, message):
+    def test_invalid_true_labels_are_rejected(self, Y, message):
         with pytest.raises(ValueError, match=message):
             metrics.evaluate(Y, IDS, k=3)
 
-    def test_training_labels(self):
+    def test_invalid_training_labels_are_rejected(self):
         with pytest.raises(ValueError, match="Y_train has 4 labels, but Y_true has 5"):
             metrics.evaluate(Y_TRUE, IDS, np.ones((9, 4)))
         with pytest.raises(ValueError, match=r"Y_train\[0, 0\] is 3"):
@@ -462,7 +462,7 @@ class TestErrors:
             ("15", "k must be an integer or several, got '15'"),
         ],
     )
-    def test_k(self, k, message):
+    def test_invalid_k_is_rejected(self, k, message):
         with pytest.raises(ValueError, match=message):
             metrics.evaluate(Y_TRUE, IDS, k=k)
 
@@ -479,16 +479,16 @@ class TestErrors:
             (None, "needs inv_propensity"),
         ],
     )
-    def test_propensities(self, q, message):
+    def test_invalid_propensities_are_rejected(self, q, message):
         with pytest.raises(ValueError, match=message):
             metrics.psp_at_k(Y_TRUE, IDS, 1, q)
 
     @pytest.mark.parametrize(("A", "B"), [(-1, 1.5), (np.nan, 1.5), (0.5, 0), (0.5, np.inf)])
-    def test_propensity_parameters(self, A, B):
+    def test_invalid_propensity_parameters_are_rejected(self, A, B):
         with pytest.raises(ValueError, match="A >= 0 and B > 0"):
             metrics.inverse_propensity(Y_TRUE, A, B)
 
-    def test_data_set_names(self):
+    def test_unknown_and_contradicted_data_sets_are_rejected(self):
         with pytest.raises(ValueError, match=r"no propensity parameters for 'mnist'; known .*eurlex-4k"):
             metrics.evaluate(Y_TRUE, IDS, dataset="mnist")
         with pytest.raises(ValueError, match=r"A=0.7, B=1.5 contradict 'tate'"):
@@ -496,7 +496,7 @@ class TestErrors:
 
 
 class TestTable:
-    def test_one_result(self):
+    def test_a_table_has_a_column_for_each_k(self):
         result = {"P@1": 92.104, "P@10": 8.0, "PSnDCG@1": 100.0, "PSnDCG@10": 0.0, "R@10 tail": 5.555}
         assert metrics.format_table(result).splitlines() == [
             "            @1     @10",
@@ -505,7 +505,7 @@ class TestTable:
             "R tail       –    5.55",
         ]
 
-    def test_several_results(self):
+    def test_a_table_of_several_results_has_a_heading_for_each(self):
         results = {"bonsai-i": {"P@3": 70.0, "P@1": 90.0}, "a longer name": {"P@1": 80.0, "R@3": 5.0}}
         assert metrics.format_table(results).splitlines() == [
             "       bonsai-i  a longer name",
@@ -514,9 +514,9 @@ class TestTable:
             "R      –      –       –   5.00",
         ]
 
-    def test_unknown_key(self):
+    def test_format_table_rejects_keys_that_are_no_metric(self):
         with pytest.raises(ValueError, match="'accuracy' is not the name of a metric at k"):
             metrics.format_table({"accuracy": 1.0})
 
-    def test_nothing(self):
+    def test_format_table_of_nothing_is_empty(self):
         assert metrics.format_table({}) == ""

@@ -25,7 +25,7 @@ class TestListsOfLabels:
     Y = named([[0, 1, 2], [3], [4, 0], []])
     Y_TRAIN = named(TRAIN)
 
-    def test_names_and_names(self):
+    def test_predicted_names_equal_ids(self):
         assert metrics.evaluate(self.Y, named(IDS), self.Y_TRAIN, **OPTIONS) == EXPECTED
 
     def test_names_and_labels_with_scores(self):
@@ -37,7 +37,7 @@ class TestListsOfLabels:
             found = metrics.evaluate(self.Y, np.array(NAMES, dtype=dtype)[IDS[:, :1]], self.Y_TRAIN, k=1)
             assert found == {name: EXPECTED[name] for name in found}
 
-    def test_names_and_ids(self, tmp_path):
+    def test_predicted_ids_need_classes_for_true_names(self, tmp_path):
         metrics.write_predictions(tmp_path / "p", IDS, np.ones(IDS.shape), 5)
         rows, ranks = np.nonzero(IDS >= 0)
         scores = sp.csr_array((3.0 - ranks, (rows, IDS[rows, ranks])), shape=(4, 5))
@@ -87,7 +87,7 @@ class TestListsOfLabels:
         by_name = metrics.evaluate([["ash", "oak"]], np.array([[0, 1]]), Y_train[0], k=2, classes=NAMES)
         assert by_name == metrics.evaluate(seen, np.array([[0, 1]]), Y_train[1], k=2)
 
-    def test_propensities_of_lists(self):
+    def test_propensities_of_lists_equal_those_of_a_matrix(self):
         matrix = np.array([[l in row for l in NAMES] for row in self.Y_TRAIN])
         q = metrics.inverse_propensity(matrix)
         np.testing.assert_array_equal(metrics.inverse_propensity(self.Y_TRAIN), q)
@@ -125,7 +125,7 @@ class TestListsOfLabels:
             (Y, named(IDS[:3]), {}, "predictions has 3 rows, but Y_true has 4"),
         ],
     )
-    def test_errors(self, Y, predictions, options, message):
+    def test_lists_and_matrices_must_not_be_mixed(self, Y, predictions, options, message):
         with pytest.raises(ValueError, match=message):
             metrics.evaluate(Y, predictions, k=1, **options)
 
@@ -145,7 +145,7 @@ class TestOrderOfArguments:
             ([["a"], ["b"]], [[("a", 0.5)], [("a", 0.25)]]),
         ],
     )
-    def test_swapped(self, truth, predictions):
+    def test_swapped_arguments_are_recognised(self, truth, predictions):
         for call in (metrics.evaluate, metrics.precision_at_k):
             with pytest.raises(ValueError, match="metrics take the true labels first"):
                 call(predictions, truth, k=1)

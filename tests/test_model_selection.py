@@ -180,7 +180,7 @@ def test_anything_with_top_k_can_be_scored():
     assert measured(found, ["R@2"]) == pytest.approx([100 * 5 / 11])
 
 
-def test_better_by_enough():
+def test_is_better_needs_the_given_margin_and_standard_errors():
     assert is_better(1.0, 0.9) and not is_better(1.0, 1.0) and not is_better(1.0, 0.9, by=0.2)
     rows = np.array([1.0, 0.0, 1.0, 0.0])
     # differences 1, 0, 1, 0: mean 1/2, standard deviation 1/2, standard error 1/4
@@ -190,7 +190,7 @@ def test_better_by_enough():
     )
 
 
-def test_climbing_by_hand():
+def test_climb_takes_the_hand_computed_steps():
     value = {(0, 0): 1.0, (1, 0): 2.0, (2, 0): 3.0, (2, 1): 2.5, (2, 2): 3.05, (1, 2): 9.0}
     steps = [lambda best: [(x, best[1]) for x in (1, 2)], lambda best: [(best[0], y) for y in (1, 2)]]
     plain = lambda new, _, found: is_better(new, found)
@@ -301,7 +301,7 @@ def test_the_price_of_a_blend_is_one_of_all_rows():
     assert weight(np.array([9.0, 9.0, 0.1, 9.0]), 0.08) == 0.0  # of the measures, the worst counts
 
 
-def test_growth_by_hand():
+def test_growth_equals_hand_computed_values():
     half, part = np.array([10.0, 20.0, 60.0, 30.0, 0.0]), np.array([15.0, 30.0, 80.0, 29.0, 0.0])
     assert default.extrapolated(half, part, 3.0).tolist() == [30, 60, 140, 26, 0]
     assert default.growth(half, part, 3.0).tolist() == [2, 2, 1.25, 1, 1]  # 100 % are all there is

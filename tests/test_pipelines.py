@@ -71,7 +71,7 @@ def test_it_can_be_trained_again(texts):
     np.testing.assert_allclose(again.top_k(texts[0], 4)[1], model.top_k(texts[0], 4)[1], rtol=2e-4, atol=1e-6)
 
 
-def test_our_own_vectorizer(texts, tmp_path):
+def test_a_pipeline_with_our_vectorizer_equals_a_text_model(texts, tmp_path):
     rows, labels = make_records()
     pipeline = fitted((rows, labels), TextVectorizer(["title", "abstract"]), Bonsai(C=1.0))
     model = TextBonsai.from_pipeline(pipeline)
@@ -109,7 +109,7 @@ def test_options_without_a_counterpart(texts, options, message):
         TextBonsai.from_pipeline(fitted(texts, TfidfVectorizer(**options), Bonsai()))
 
 
-def test_other_pipelines(texts):
+def test_other_pipelines_are_rejected_with_a_reason(texts):
     for steps in (
         [CountVectorizer(), Bonsai()],
         [TfidfVectorizer(), FunctionTransformer(), Bonsai()],

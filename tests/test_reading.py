@@ -30,7 +30,7 @@ from xc_files import XC, X, Y, assert_same, write
     ],
     ids=["plain", "no-final-newline", "crlf", "bom", "unsorted", "blank-tail", "gzip"],
 )
-def test_one_file(tmp_path, content):
+def test_xc_files_are_read_in_every_spelling(tmp_path, content):
     loaded = datasets.load_xc(write(tmp_path / "train.txt", content))
     assert_same(loaded[0], X)
     assert_same(loaded[1], Y)
@@ -87,7 +87,7 @@ def test_a_header_that_announces_more_than_a_file_can_hold(tmp_path, what):
     assert datasets.load_xc(plausible)[1].shape == (1, 3_000_000)
 
 
-def test_split_files(tmp_path):
+def test_features_and_labels_may_be_in_two_files(tmp_path):
     features = write(tmp_path / "trn_X_Xf.txt", "3 4\n1:0.5 3:-2\n0:0.001\n\n")
     labels = write(tmp_path / "trn_X_Y.txt.gz", gzip.compress(b"3 5\n4:1.0 0:1\n1:0\n2:1\n"))
     for arguments in [(features, labels), (str(features), str(labels)), (tmp_path,)]:
@@ -97,7 +97,7 @@ def test_split_files(tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["{}_trn.npz", "{}.trn.npz"])
-def test_npz_pair(tmp_path, pattern):
+def test_npz_pairs_are_read_by_path_or_folder(tmp_path, pattern):
     x, y = (tmp_path / pattern.format(name) for name in "XY")
     sparse.save_npz(x, sparse.coo_matrix(X.astype(np.float64)))
     sparse.save_npz(y, sparse.csc_array(Y.astype(bool)))
@@ -119,7 +119,7 @@ def test_folder_with_single_files(tmp_path):
         datasets.load_xc(tmp_path)
 
 
-def test_svmlight_bases(tmp_path):
+def test_svmlight_ids_that_fit_both_bases_need_one(tmp_path):
     zero = write(tmp_path / "zero.svm", "# comment\n1,0 0:1 2:2 # more 9:9\n\n2 1:3\n")
     one = write(tmp_path / "one.svm", "1,0 1:1 3:2\n2 2:3\n")
     expected = np.array([[1, 0, 2], [0, 3, 0]])
@@ -225,7 +225,7 @@ def test_errors_of_other_files(tmp_path):
         datasets.load_xc(tmp_path, features)
 
 
-def test_errors_of_npz(tmp_path):
+def test_damaged_npz_files_are_rejected(tmp_path):
     good, bad = tmp_path / "good.npz", tmp_path / "bad.npz"
     sparse.save_npz(good, csr_array(Y))
     with pytest.raises(ValueError, match=r"good\.npz holds features only"):
@@ -341,7 +341,7 @@ def test_npz_files_with_any_damage(tmp_path):
         (npy(np.ones((2, 2))), "rows is an array of numpy.save; save sparse matrices with scipy.sparse.save"),
     ],
 )
-def test_files_without_rows(tmp_path, content, message):
+def test_files_without_rows_are_rejected(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):
         datasets.load_xc(write(tmp_path / "rows", content))
     with pytest.raises(ValueError, match="rows: "):
@@ -366,7 +366,7 @@ def test_models_are_no_rows(tmp_path, fitted):
         ({"labels": "y.txt", "format": "xc"}, "format='xc' is a single file; labels must not be given"),
     ],
 )
-def test_errors_of_arguments(tmp_path, arguments, message):
+def test_contradictory_arguments_are_rejected(tmp_path, arguments, message):
     with pytest.raises(ValueError) as caught:
         datasets.load_xc(write(tmp_path / "train.txt", XC), **arguments)
     assert message in str(caught.value)

@@ -22,7 +22,7 @@ FLOORS = {
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("name", "system"), FLOORS)
-def test_accuracy_floors(real_data, name, system):
+def test_accuracy_stays_above_its_floor(real_data, name, system):
     data = real_data(name)
     special = {"default": Bonsai, "logistic": partial(Bonsai, loss="logistic")}
     model = special.get(system, partial(Bonsai.preset, system))()

@@ -447,7 +447,7 @@ def test_generateds_take_what_belongs_to_their_shape():
         ("tail", DATA, {"n_jobs": 0}, "n_jobs is 0, but must be"),
     ],
 )
-def test_errors_help(tmp_path, names, data, options, message):
+def test_unknown_experiments_and_data_are_named(tmp_path, names, data, options, message):
     with pytest.raises(ValueError, match=message):
         run(names, data, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
@@ -469,7 +469,7 @@ def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch
     assert not (tmp_path / "out").exists()
 
 
-def test_command_line(tmp_path, capsys):
+def test_run_writes_the_report_and_names_unknown_experiments(tmp_path, capsys):
     arguments = ["run", "powerlaw", "datasets", "--data", DATA, "-o", str(tmp_path / "out"), "--quick"]
     assert __main__.main(arguments) == 0
     said = capsys.readouterr()

@@ -44,7 +44,7 @@ class TestScorers:
 
     SCORERS = (metrics.scorer("P@2"), metrics.scorer("nDCG@3"), metrics.scorer("PSP@3", A=0.6, B=2.6))
 
-    def test_values(self, data):
+    def test_scorers_equal_the_metrics(self, data):
         X, Y = data
         model = CooccurrenceRanker().fit(X[:40], Y[:40])
         ids, _ = model.top_k(X[40:], 6)
@@ -93,7 +93,7 @@ class TestScorers:
         assert scorer(alone.fit(X[:40, ::-1], Y[:40]), X[40:, ::-1], Y[40:]) == expected
 
     @pytest.mark.parametrize("scorer", SCORERS)
-    def test_pickle(self, scorer):
+    def test_scorers_can_be_pickled(self, scorer):
         assert pickle.loads(pickle.dumps(scorer)) == scorer
 
     @pytest.mark.parametrize("scorer", SCORERS)
@@ -153,7 +153,7 @@ class TestScorers:
             search = GridSearchCV(CooccurrenceRanker(), {}, scoring=named, **options)
             search.fit(X, Y, importance=weights)
 
-    def test_errors(self, data):
+    def test_scorers_name_what_the_estimator_lacks(self, data):
         X, Y = data
         with pytest.raises(ValueError, match=r"MaxAbsScaler has no method top_k"):
             metrics.scorer("P@1")(MaxAbsScaler().fit(X), X, Y)

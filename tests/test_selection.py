@@ -54,7 +54,7 @@ def test_select_rejects_what_does_not_fit(records):
         text.core.select(np.ones(X.n_features, np.uint8), X._replace(n_features=X.n_features + 1), 1)
 
 
-def test_scores_by_hand():
+def test_association_scores_equal_hand_computed_values():
     """Four rows; column 0 goes with label 0 in two rows, column 1 occurs once, column 2 everywhere."""
     X = sp.csr_array(np.array([[0.5, 0.1, 1], [2.0, 0, 1], [0, 0, 1], [0, 0, 1]], np.float32))
     labels = labels_of([["a"], ["a"], ["b"], ["a", "b"]])
@@ -84,7 +84,7 @@ def test_memory_is_bounded_by_parts(records, monkeypatch):
     np.testing.assert_array_equal(selection.label_scores(X, labels), whole)
 
 
-def test_telling_ngrams_stay(records):
+def test_ngrams_associated_with_labels_are_kept_first(records):
     """With few places left, those go to n-grams of words that belong to a topic."""
     rows = [{"title": "x", "abstract": f"heat pump {i % 7} of the" if i % 2 else f"old wall {i % 5} of the"}
             for i in range(60)]  # fmt: skip
@@ -121,6 +121,6 @@ def test_what_auto_stands_for():
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "all", True])
-def test_wrong_values(records, value):
+def test_max_ngrams_must_be_a_positive_integer(records, value):
     with pytest.raises(ValueError, match=r"max_ngrams is .*, but must be an integer of at least 1"):
         TextBonsai(FIELDS, max_ngrams=value).fit(*records)

@@ -65,7 +65,7 @@ CANNOT_HOLD = {
 @parametrize_with_checks(
     [Bonsai(n_jobs=1)], expected_failed_checks=lambda estimator: CANNOT_HOLD, xfail_strict=True
 )
-def test_scikit_learns_checks(estimator, check):
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -100,7 +100,7 @@ def test_every_reason_belongs_to_a_check():
     assert CANNOT_HOLD.keys() <= names
 
 
-def test_tags():
+def test_tags_say_sparse_multilabel_classifier():
     tags = Bonsai().__sklearn_tags__()
     assert is_classifier(Bonsai())
     assert tags.input_tags.sparse
@@ -140,7 +140,7 @@ def test_weights_through_a_pipeline(generated):
     assert abs(weighted - plain).max() > 0.01
 
 
-def test_binarised_labels(texts):
+def test_binarised_labels_give_the_same_model_as_names(texts):
     binarizer = MultiLabelBinarizer(sparse_output=True)
     Y = binarizer.fit_transform(texts.labels_train)
     X = TfidfVectorizer().fit_transform(texts.texts_train)
@@ -167,7 +167,7 @@ FORMS = {"dense": lambda Y: Y.toarray(), "sparse": lambda Y: Y, "matrix": sp.csr
         (metrics.scorer("PSP@5"), "PSP@5"),
     ],
 )
-def test_cross_validation(generated, scoring, metric):
+def test_cross_validation_scores_equal_the_metrics(generated, scoring, metric):
     X, Y = generated.X_train, generated.Y_train
     folds = KFold(3)
     found = cross_val_score(
@@ -204,7 +204,7 @@ def test_cross_validation_in_parallel_with_several_scorers(generated):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_grid_search(generated, form):
+def test_grid_search_finds_the_better_C(generated, form):
     grid = {"bonsai__C": [1e-4, 1.0], "bonsai__n_trees": [1, 3], "bonsai__beam_size": [None]}
     search = GridSearchCV(
         make_pipeline(MaxAbsScaler(), Bonsai(classifiers="leaf", branching_factor=8)),
@@ -234,7 +234,7 @@ def test_grid_search_over_the_loss_with_the_models_own_score(generated):
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
-def test_cross_validated_predictions(generated, method):
+def test_cross_validated_predictions_equal_those_of_each_fold(generated, method):
     X, Y = generated.X_train, generated.Y_train
     result = cross_val_predict(
         Bonsai(classifiers="leaf", branching_factor=8), X, Y.toarray(), cv=KFold(2), method=method

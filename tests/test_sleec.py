@@ -122,11 +122,11 @@ def test_regression_is_ridge_with_twice_the_cost():
     np.testing.assert_allclose(w, expected, atol=5e-3)  # ADMM changes it by ρ = 0.001
 
 
-def test_zero_smallest():
+def test_zero_smallest_keeps_the_largest_magnitudes():
     np.testing.assert_array_equal(zero_smallest(np.array([3, -1, 2, -4.0]), 0.5), [3, 0, 0, -4])
 
 
-def test_nearest_by_hand():
+def test_nearest_rows_are_by_rising_distance():
     ids, squares = nearest(np.array([[0, 0]], np.float32), np.array([[2, 0], [1, 0], [0, 1], [3, 3.0]]), 3)
     np.testing.assert_array_equal(ids, [[1, 2, 0]])
     np.testing.assert_allclose(squares, [[1, 1, 4]])
@@ -211,7 +211,7 @@ def test_explanation_names_the_neighbours_and_their_labels():
         assert Y[training_row, label] == 1
 
 
-def test_published_settings():
+def test_published_settings_are_found_by_data_set():
     assert SLEEC.published("delicious").get_params()["n_label_neighbors"] == 500
     assert SLEEC.published("bibtex", n_neighbors=3).n_neighbors == 3
     with pytest.raises(ValueError, match="no published settings for 'rcv1'"):

@@ -64,7 +64,7 @@ def test_text_in_names_out(model, records):
     assert "texts" in model.timings_
 
 
-def test_names_of_labels(model, records, tmp_path):
+def test_label_names_are_stored_and_do_not_replace_labels(model, records, tmp_path):
     expected = ["the label 0: brick construction", "the label 2: gardens", "heating", "the label 3: 木工"]
     assert model.label_names_ == expected
     model.save(tmp_path / "m.bonsai")
@@ -122,7 +122,7 @@ def test_parameters_are_those_of_the_parts():
     ],
     ids=str,
 )
-def test_save_and_load(records, tmp_path, params):
+def test_saved_text_models_predict_the_same(records, tmp_path, params):
     rows, labels = records
     model = text_bonsai(**params).fit(rows, labels)
     model.save(tmp_path / "m.bonsai")
@@ -138,7 +138,7 @@ def test_save_and_load(records, tmp_path, params):
     np.testing.assert_array_equal(refitted.top_k(rows, 4)[1], model.top_k(rows, 4)[1])
 
 
-def test_plain_strings(records, tmp_path):
+def test_plain_strings_need_no_fields(records, tmp_path):
     texts = [row["title"] + " " + row["abstract"] for row in records[0]]
     model = TextBonsai().fit(texts, records[1])
     model.save(tmp_path / "m.bonsai")
@@ -243,7 +243,7 @@ def test_the_first_rows_of_a_stream_are_measured(records, monkeypatch):
         TextVectorizer().fit([""] * 60)
 
 
-def test_very_few_terms():
+def test_mostly_filled_rows_become_dense():
     """Rows of which most entries are not 0 are dense, as those of a matrix are."""
     texts = ["heat pump of the", "old wall of the"] * 30
     model = TextBonsai(word_ngrams={1: 1.0, 2: 0.5}).fit(texts, [["heating"], ["walls"]] * 30)
@@ -258,7 +258,7 @@ def test_any_number_of_threads_gives_the_same_file(records, tmp_path):
     assert len(files) == 1
 
 
-def test_pickle_and_copies(model, records):
+def test_pickled_text_models_predict_the_same(model, records):
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.top_k(records[0], 3)[1], model.top_k(records[0], 3)[1])
 
@@ -278,7 +278,7 @@ def test_a_failed_refit_leaves_the_model_as_it_was(records):
         assert model.fitted_ is before
 
 
-def test_grid_search(records):
+def test_grid_search_covers_fields_and_the_classifier(records):
     rows, labels = records
     grid = {"fields": [FIELDS, {"title": 0, "abstract": 0}], "min_df": [1, 2]}
     grid["classifier__C"] = [0.5, 1.0]
@@ -471,7 +471,7 @@ def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer
 
 
 def test_labels_that_tell_nothing(records, tmp_path):
-    """Where held-out rows have no label that training has, there is nothing to judge by."""
+    """Where held-out rows have no label that training has, nothing can be chosen."""
     labels = [[f"label {i}"] for i in range(len(records[0]))]
     model = TextBonsai(fields="auto", min_df=1, classifier=Bonsai(threshold=0.5)).fit(records[0], labels)
     assert model.tuning_ == {}

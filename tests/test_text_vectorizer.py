@@ -94,7 +94,7 @@ def test_equals_scikit_learn(analyzer, ngram_range, options):
         assert_equal(TEXTS, **options)
 
 
-def test_power():
+def test_power_is_applied_before_the_rows_are_normalised():
     """Values of a block to a power, then unit rows again; blocks keep their weights."""
     X = TextVectorizer(min_df=1, word_ngrams=1).fit_transform(TEXTS)
     raised = X.copy()
@@ -112,7 +112,7 @@ def test_power():
             TextVectorizer(power=power).fit(TEXTS)
 
 
-def test_token_patterns():
+def test_both_usual_token_patterns_give_the_same_words():
     """Both patterns in use stand for the same words; \\w+ is min_word_length=1."""
     texts = TEXTS[:1] + TEXTS[-1:]
     for pattern in (r"(?u)\b\w\w+\b", r"\w\w+"):
@@ -122,7 +122,7 @@ def test_token_patterns():
     assert list(ours(texts, min_word_length=1)[0].get_feature_names_out()) == list(names)
 
 
-def test_max_features():
+def test_max_features_keeps_the_most_frequent_terms():
     """Counts all differ, so that scikit-learn's choice is defined."""
     texts = [" ".join(f"word{i:02}" for i in range(20) for _ in range(i + 1)), "word19 word18"]
     for n in (1, 7, 19, 25):
@@ -137,7 +137,7 @@ def every_code_point():
 
 
 @pytest.mark.skipif(not SAME_UNICODE, reason=OTHER_UNICODE)
-def test_every_code_point():
+def test_every_code_point_is_split_as_by_scikit_learn():
     """In a word, doubled, beside a capital sigma on either side, and by itself."""
     groups = [points[i : i + 16] for points in [every_code_point()] for i in range(0, len(points), 16)]
     docs = [" ".join(f"a{c}b {c}{c} ΑΣ{c} {c}Σ" for c in group) for group in groups]

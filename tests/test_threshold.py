@@ -90,7 +90,7 @@ def test_held_out_rows_are_not_training_rows():
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 7, 8, 9])
-def test_few_rows(n_rows):
+def test_too_few_rows_give_the_fallback_threshold(n_rows):
     X, Y = np.eye(n_rows), [[i % 2] for i in range(n_rows)]
     model = Bonsai().fit(X, Y)
     assert 0 <= model.threshold_ <= 1
@@ -104,7 +104,7 @@ def test_weights_of_rows_count(generated):
     assert Bonsai().fit(X, Y, weights).threshold_ == Bonsai().fit(X[:200], Y[:200]).threshold_
 
 
-def test_it_is_told(generated, caplog):
+def test_the_choice_of_the_threshold_is_logged(generated, caplog):
     with caplog.at_level(logging.INFO, logger="bonsai_xmc"):
         Bonsai().fit(generated.X_train, generated.Y_train)
     assert any(" on held-out rows, " in record.getMessage() for record in caplog.records)
@@ -145,7 +145,7 @@ def test_equal_scores_are_taken_together():
     assert best_threshold(scored([0.5, 0.5, 0.5, 0.5, 0.9], [1, 0, 0, 0, 1], 2)) > 0.5
 
 
-def test_weights_decide():
+def test_row_weights_move_the_threshold():
     many_wrong = scored([0.9, 0.4, 0.1], [1, 0, 1], 2, [1, 100, 1])
     assert best_threshold(many_wrong) > 0.4
     assert best_threshold(scored([0.9, 0.4, 0.1], [1, 0, 1], 101, [1, 1, 100])) <= 0.1
@@ -298,7 +298,7 @@ def test_no_threshold_is_better(fitted, generated, objective, calibrated):
     assert model.threshold_ == model.fitted_.threshold  # nothing has changed
 
 
-def test_thresholds_by_hand():
+def test_thresholds_equal_hand_computed_ones():
     scores = np.array([[0.8, 0.2], [0.4, 0.0]], np.float32)
     truth = Truth(np.array([0, 1, 2]), np.array([0, 2]), sizes=np.array([1, 2]))
     ranking = truth.rank(np.array([[0, 1], [2, -1]]))
@@ -322,7 +322,7 @@ def test_thresholds_by_hand():
         (None, "objective is None"),
     ],
 )
-def test_unknown_objectives(fitted, generated, objective, message):
+def test_unknown_objectives_are_rejected(fitted, generated, objective, message):
     with says(message):
         fitted.choose_threshold(generated.X_test, generated.Y_test, objective)
 
@@ -375,7 +375,7 @@ def test_few_rows_hardly_move_a_threshold():
     assert counts.best(100.0).tolist() == [0, 0]
 
 
-def test_counts_by_hand():
+def test_counts_of_each_label_equal_hand_computed_ones():
     truth = Truth(np.array([0, 1, 2, 2]), np.array([0, 1]), np.array([1.0, 1.0, 3.0]))
     ranking = truth.rank(np.array([[0, 1], [0, -1], [1, 0]]))
     scores = np.array([[0.9, 0.2], [0.5, 0.0], [0.4, 0.3]])

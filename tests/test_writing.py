@@ -34,7 +34,7 @@ def examples(draw):
     st.sampled_from(["xc", "xc.gz", "split", "split.gz", "svmlight", "npz"]),
     st.sampled_from([0, 1]),
 )
-def test_round_trip(tmp_path_factory, example, form, base):
+def test_any_matrix_survives_a_round_trip(tmp_path_factory, example, form, base):
     x, y = example
     folder = tmp_path_factory.mktemp("round")
     form, _, packed = form.partition(".")
@@ -60,7 +60,7 @@ def test_every_float_survives(tmp_path_factory, values):
     assert np.array_equal(datasets.load_sparse(path).toarray(), row)
 
 
-def test_written_text(tmp_path):
+def test_written_text_is_as_documented(tmp_path):
     path = tmp_path / "train.txt"
     datasets.save_xc(path, X, Y)
     assert path.read_text() == "3 4 5\n0,4 1:0.5 3:-2\n 0:0.001\n2 \n"
@@ -126,7 +126,7 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
         (X[None], Y, "X must be a matrix of real numbers, not 3-D"),
     ],
 )
-def test_errors_of_saving(tmp_path, x, y, message):
+def test_matrices_that_cannot_be_written_leave_no_file(tmp_path, x, y, message):
     with pytest.raises(ValueError) as caught:
         datasets.save_xc(tmp_path / "a.txt", x, y)
     assert message in str(caught.value) and not list(tmp_path.iterdir())
