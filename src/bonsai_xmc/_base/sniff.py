@@ -35,20 +35,11 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PACKED = (".gz", ".bz2", ".xz")
 # What the end of a name says, where the content leaves a doubt.
 _EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+_OTHERS = (".json", ".parquet", ".xlsx", ".txt", ".npz", ".npy", ".svm", ".bonsai")
 #: Ends of names that nobody would give to a text instead of a file.
-KNOWN_EXTENSIONS = (
-    *_EXTENSIONS,
-    ".json",
-    ".parquet",
-    ".xlsx",
-    ".txt",
-    ".npz",
-    ".npy",
-    ".svm",
-    ".bonsai",
-    *_PACKED,
-)
+KNOWN_EXTENSIONS = (*_EXTENSIONS, *_OTHERS, *_PACKED)
 
+_WORKBOOK = re.compile(rb"\[Content_Types|_rels/|docProps/|xl/")
 _FASTTEXT = re.compile(rb"^\s*__label__", re.MULTILINE)
 _URI = rb"(<[^<>\s]+>|\w+://\S+)"
 _URIS = re.compile(rb"\s*" + _URI + rb"(\s+" + _URI + rb")*\s*")
@@ -83,16 +74,9 @@ def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
     """The kind of a file; see the table above. `columns`: those that a table would have."""
     if not beginning:
         return "empty"
-    if beginning.startswith(b"PK\x03\x04") and re.match(
-        rb"\[Content_Types|_rels/|docProps/|xl/", beginning[30:]
-    ):
-        return "xlsx"
-    for magic, kind in (
-        (b"PK\x03\x04", "npz"),
-        (b"PK\x05\x06", "npz"),  # an archive without files
-        (b"\x93NUMPY", "npy"),
-        (b"PAR1", "parquet"),
-    ):
+    if beginning.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # the latter: an archive without files
+        return "xlsx" if _WORKBOOK.match(beginning, 30) else "npz"
+    for magic, kind in ((b"\x93NUMPY", "npy"), (b"PAR1", "parquet")):
         if beginning.startswith(magic):
             return kind
     # safetensors: the length of a JSON object, then the object; no such text begins with a brace

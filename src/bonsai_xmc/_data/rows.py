@@ -74,7 +74,7 @@ class SparseRows(NamedTuple):
     def to_scipy(self) -> sp.csr_array:
         """The rows as a matrix that borrows indices and values."""
         # Of two types of indices scipy would choose the wider one and copy.
-        indptr = self.indptr.astype(np.int32) if self.n_entries < 2**31 else self.indptr
+        indptr = self.indptr.astype(np.int32, copy=False) if self.n_entries < 2**31 else self.indptr
         matrix = sp.csr_array((self.values, self.indices, indptr), shape=(self.n_rows, self.n_features))
         matrix.has_canonical_format = True  # not to be checked again
         return matrix

@@ -1,7 +1,9 @@
 """Matrices of scipy.sparse.save_npz and numpy.save: read without trust in what they say about themselves."""
 
+import contextlib
 import io
 import zipfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ _EXPANSION = 1032
 
 def read_npz(data: bytes) -> Any:
     """The sparse matrix in an ``.npz`` file; any flaw is a ValueError."""
-    try:
+    with _made_by("scipy.sparse.save_npz"):
         _check_sizes(data)
         matrix: Any = sparse.load_npz(io.BytesIO(data))
         without_pointers = matrix.format in ("coo", "dia")
@@ -23,23 +25,27 @@ def read_npz(data: bytes) -> Any:
             raise ValueError(f"a shape of {matrix.shape} in a file of {len(data)} bytes")
         if matrix.format in ("csr", "csc", "bsr"):
             matrix.check_format(full_check=True)  # scipy itself trusts the indices in the file
-        return matrix
-    except MemoryError:
-        raise
-    except Exception as error:  # damaged files make zipfile, numpy and scipy raise nearly anything
-        raise ValueError(f"not a file of scipy.sparse.save_npz ({_text_of(error)})") from error
+    return matrix
 
 
 def read_npy(data: bytes) -> Any:
     """The array in a ``.npy`` file; any flaw is a ValueError."""
+    with _made_by("numpy.save"):
+        _check_header(io.BytesIO(data), len(data))
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array
+
+
+@contextlib.contextmanager
+def _made_by(function: str) -> Iterator[None]:
+    """Damaged files make zipfile, numpy and scipy raise nearly anything: all of it is a ValueError."""
     try:
-        stream = io.BytesIO(data)
-        _check_header(stream, len(data))
-        return np.load(io.BytesIO(data), allow_pickle=False)
+        yield
     except MemoryError:
         raise
     except Exception as error:
-        raise ValueError(f"not a file of numpy.save ({_text_of(error)})") from error
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"not a file of {function} ({text})") from error
 
 
 def _check_sizes(data: bytes) -> None:
@@ -61,7 +67,3 @@ def _check_header(file: Any, size: int) -> None:
         announced *= length
     if dtype.itemsize == 0 or not 0 <= announced <= size:
         raise ValueError(f"an array of shape {shape} and type {dtype} in {size} bytes")
-
-
-def _text_of(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

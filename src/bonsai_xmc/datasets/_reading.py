@@ -30,6 +30,15 @@ _MAX_COLUMNS = 2**31 - 1  # ids are 32-bit numbers
 # Columns up to which a header is believed, whatever the length of the file: what is made for each column
 # takes a few hundred megabytes at most.
 _PLAUSIBLE_COLUMNS = 2**24
+# What a single file of these kinds is instead of rows with labels.
+_WITHOUT_LABELS = {
+    "empty": "is empty",
+    "model": "is a model, not a file of rows",
+    "npy": "is an array of numpy.save; save sparse matrices with scipy.sparse.save_npz",
+} | dict.fromkeys(
+    ("npz", "matrix", "split"),
+    "holds features only: give the file with the labels as the second argument",
+)
 
 
 class Options(NamedTuple):
@@ -203,7 +212,8 @@ def read_rows(
             raise ValueError(f"{features.name} has {X.shape[0]} rows, but {labels.name} has {Y.shape[0]}")
         return Rows(X, Y, id_base)
     kind = features.kind if format == "auto" else format
-    _check_has_labels(features, kind)
+    if kind in _WITHOUT_LABELS:
+        raise ValueError(f"{features.name} {_WITHOUT_LABELS[kind]}")
     with _naming(features.name):
         if kind == "svmlight":
             return _read_svmlight(features, base, label_base, expected)
@@ -240,7 +250,7 @@ def read_matrix(
         if header is not None and len(header) == 2:
             _check_announced(header[1], n_columns, what, source, expected.owner)
         first = 1 if base == 1 else 0
-        parts = _core.parse_sparse(_bytes_array(source), first, _FROM_FILE, what == "label", what)
+        parts = _core.parse_sparse(_bytes_of(source), first, _FROM_FILE, what == "label", what)
         indptr, indices, values, width = parts
         if what == "feature" and base == "auto":
             _check_header_base(indices, expected)
@@ -253,7 +263,7 @@ def _read_xc(source: Source, base: Base, label_base: int, expected: Expected) ->
         _check_announced(header[1], expected.n_features, "feature", source, expected.owner)
         _check_announced(header[2], expected.n_labels, "label", source, expected.owner)
     first = 1 if base == 1 else 0
-    parts = _core.parse_xc(_bytes_array(source), first, label_base, _FROM_FILE, _FROM_FILE)
+    parts = _core.parse_xc(_bytes_of(source), first, label_base, _FROM_FILE, _FROM_FILE)
     if base == "auto":
         _check_header_base(parts[1], expected)
     return _rows(parts, first or None)
@@ -261,7 +271,7 @@ def _read_xc(source: Source, base: Base, label_base: int, expected: Expected) ->
 
 def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expected) -> Rows:
     n_features, n_labels = (_FROM_FILE if n is None else n for n in (expected.n_features, expected.n_labels))
-    text = _bytes_array(source)
+    text = _bytes_of(source)
     first: int = 0 if base == "auto" else base
     width = _FROM_FILE if base == "auto" else n_features
     parts = list(_core.parse_svmlight(text, first, label_base, width, n_labels))
@@ -329,18 +339,6 @@ def _check_width(found: int, wanted: int | None, what: str, owner: str | None) -
         )
 
 
-def _check_has_labels(source: Source, kind: str) -> None:
-    name = source.name
-    if kind == "empty":
-        raise ValueError(f"{name} is empty")
-    if kind == "model":
-        raise ValueError(f"{name} is a model, not a file of rows")
-    if kind == "npy":
-        raise ValueError(f"{name} is an array of numpy.save; save sparse matrices with scipy.sparse.save_npz")
-    if kind in ("npz", "matrix", "split"):
-        raise ValueError(f"{name} holds features only: give the file with the labels as the second argument")
-
-
 def check_columns(name: str, value: int | None) -> None:
     if value is not None and not 0 < operator.index(value) <= _MAX_COLUMNS:
         raise ValueError(f"{name} must be between 1 and {_MAX_COLUMNS}, not {value}")
@@ -352,7 +350,7 @@ def _rows(parts: tuple[Any, ...], id_base: int | None) -> Rows:
     return Rows(X, to_csr(label_indptr, label_indices, None, label_width), id_base)
 
 
-def _bytes_array(source: Source) -> np.ndarray:
+def _bytes_of(source: Source) -> np.ndarray:
     return np.frombuffer(source.data, np.uint8)
 
 

@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.sparse import csr_array
+
+from bonsai_xmc._data.rows import SparseRows, is_sparse, proven_csr
 
 
 class Dataset(NamedTuple):
@@ -50,22 +51,16 @@ class TextDataset(NamedTuple):
 
 def to_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, columns: int) -> csr_array:
     """Rows whose ids ascend and are unique; no values = ones. The arrays are taken over."""
-    if values is None:
-        values = np.ones(len(indices), np.float32)
-    if len(indices) <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32, copy=False)  # scipy would widen `indices` to the type of `indptr`
-    matrix = csr_array((values, indices, indptr), shape=(len(indptr) - 1, columns))
-    matrix.has_canonical_format = True
-    return matrix
+    values = np.ones(len(indices), np.float32) if values is None else values
+    return SparseRows(indptr, indices, values, columns).to_scipy()
 
 
 def float_rows(matrix: Any, name: str) -> csr_array:
     """Canonical float32 rows with the given values, as a copy where anything had to change."""
-    if not sparse.issparse(matrix):
-        matrix = np.atleast_2d(np.asarray(matrix))
+    matrix = matrix if is_sparse(matrix) else np.atleast_2d(np.asarray(matrix))
     if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
         raise ValueError(f"{name} must be a matrix of real numbers, not {matrix.ndim}-D {matrix.dtype}")
-    rows = csr_array(matrix)
+    rows = proven_csr(matrix, name) if is_sparse(matrix) else csr_array(matrix)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

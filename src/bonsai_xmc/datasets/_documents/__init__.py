@@ -34,8 +34,7 @@ FORMATS = (*DOCUMENTS, "lines")
 _SAMPLE = 200  # records that decide which fields hold what
 _SAMPLE_VALUES = 1_000_000  # in all of them: bounds time and memory
 _WORDS = 3  # in the name of a column
-_NO_TEXT = "without text"
-_NO_LABELS = "without labels"
+_BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16
 
 
 class Document(NamedTuple):
@@ -149,11 +148,14 @@ class Documents:
         """None where the row is left out; without `complete`, all rows are there, if need be without text."""
         if record is None:
             return None if self._complete else Document(line, None, "", [])
-        identifier = _identifier(record.get(self._id)) if self._id is not None else None
+        given = None if self._id is None else record.get(self._id)
+        identifier = None if given is None or isinstance(given, dict | list) else str(given)
         self._tell_missing(line, record)
         try:
             text = self._text(record)
-            labels = self._labels(record)
+            labels = []
+            if self.label_field is not None:
+                labels = _fields.split_labels(record.get(self.label_field), self.separator)
         except _fields.OtherSeparator as error:
             what = f"with labels that {error.mark!r} separates, not blanks: left out, see --label-separator"
             self.problems.add(line, what, str(error))
@@ -162,12 +164,10 @@ class Documents:
             self.problems.add(line, "with values that are neither text nor labels: left out", str(error))
             return None if self._complete else Document(line, identifier, "", [])
         if not any(text.values()) if isinstance(text, dict) else not text.strip():
-            self.problems.add(
-                line, f"{_NO_TEXT}: left out" if self._complete else f"{_NO_TEXT}: nothing predicted"
-            )
+            self.problems.add(line, f"without text: {'left out' if self._complete else 'nothing predicted'}")
             return None if self._complete else Document(line, identifier, text, labels)
         if self._complete and not labels:
-            self.problems.add(line, f"{_NO_LABELS}: left out")
+            self.problems.add(line, "without labels: left out")
             return None
         return Document(line, identifier, text, labels)
 
@@ -177,11 +177,6 @@ class Documents:
                 self.problems.add(line, f"without the field {field!r}: it is taken for empty")
         if self._complete and self.label_field is not None and self.label_field not in record:
             self.problems.add(line, f"without the field {self.label_field!r}")
-
-    def _labels(self, record: dict[str, Any]) -> list[str]:
-        if self.label_field is None:
-            return []
-        return _fields.split_labels(record.get(self.label_field), self.separator)
 
     def _text(self, record: dict[str, Any]) -> str | dict[str, str]:
         if not self.fields:
@@ -195,10 +190,6 @@ def _no_header(kind: str, sample: _fields.Sample) -> str:
     if kind not in ("csv", "tsv", "xlsx") or prose is None:
         return ""
     return f"; the first line of a table names its columns, but here it holds {prose[:40]!r}: add such a line"
-
-
-def _identifier(value: Any) -> str | None:
-    return None if value is None or isinstance(value, dict | list) else str(value)
 
 
 def read_documents(
@@ -297,70 +288,35 @@ def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> 
         raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
         raise ValueError(f"format is {format!r}, but must be auto or one of {', '.join(FORMATS)}")
-    kind, file = format, _in_utf8(file, name, options.encoding)
-    if format == "auto":
-        columns = [*options.text, *([options.labels] if options.labels else [])]
-        kind, file = document_kind(file, name, columns, options.complete)
-    return Documents(file, name, kind, options)
+    parts = iter(lambda: file.read(BEGINNING), b"")
+    beginning = _gathered(parts)
+    encoding = options.encoding or ("utf-16" if beginning[:2] in _BYTE_ORDER_MARKS else None)
+    if encoding is not None:
+        parts = _in_utf8(chain([beginning], parts), name, encoding)
+        beginning = _gathered(parts)
+    kind = _document_kind(beginning, name, options) if format == "auto" else format
+    if kind not in ("parquet", "xlsx"):
+        stream: Any = io.BufferedReader(_Stream(chain([beginning], parts)), BEGINNING)
+    else:  # which are read from their end
+        stream = file if file.seekable() else io.BytesIO(b"".join([beginning, *parts]))
+        stream.seek(0)
+    return Documents(stream, name, kind, options)
 
 
-def document_kind(file: BinaryIO, name: str, columns: Sequence[str], complete: bool) -> tuple[str, BinaryIO]:
-    """The format of an open file, and the file as if nothing had been read of it."""
-    beginning = _read(file, BEGINNING)
-    kind = sniff(beginning, name, columns)
+def _document_kind(beginning: bytes, name: str, options: Options) -> str:
+    kind = sniff(beginning, name, [*options.text, *([options.labels] if options.labels else [])])
     if kind not in ("parquet", "xlsx", "npz", "npy", "model") and b"\0" in beginning:
         raise ValueError(f"{name} is not a text file: it holds NUL bytes")
-    if kind == "empty" or (kind not in DOCUMENTS and not complete and not _is_numeric(kind, beginning)):
-        kind = "lines"
+    if kind == "empty" or (
+        kind not in DOCUMENTS and not options.complete and not _is_numeric(kind, beginning)
+    ):
+        return "lines"
     if kind not in FORMATS:
         raise ValueError(
             f"{name} is not a file of documents in a known format; if it is, name the format: "
             f"--format (format=) {', '.join(FORMATS)}"
         )
-    if kind in ("parquet", "xlsx"):  # which are read from their end
-        data = file if file.seekable() else io.BytesIO(beginning + file.read())
-        data.seek(0)
-        return kind, data
-    return kind, cast(BinaryIO, io.BufferedReader(_Again(beginning, file), BEGINNING))
-
-
-def _in_utf8(file: BinaryIO, name: str, encoding: str | None) -> BinaryIO:
-    """The file as UTF-8: from another encoding, or from UTF-16 with a byte order mark."""
-    if encoding is None:
-        begin = file.tell() if file.seekable() else 0
-        peeked = _read(file, 2)
-        if file.seekable():
-            file.seek(begin)
-        else:
-            file = cast(BinaryIO, io.BufferedReader(_Again(peeked, file), BEGINNING))
-        if peeked not in (b"\xff\xfe", b"\xfe\xff"):
-            return file
-        encoding = "utf-16"
-    try:
-        decoder = codecs.getincrementaldecoder(encoding)("replace")
-    except LookupError:
-        hint = did_you_mean(encoding, ["utf-8", "utf-16", "windows-1252", "iso-8859-1", "iso-8859-15"])
-        raise ValueError(f"{name}: there is no encoding {encoding!r}{hint}") from None
-    return cast(BinaryIO, io.BufferedReader(_Recoded(decoder, file), BEGINNING))
-
-
-class _Recoded(io.RawIOBase):
-    """A stream of text in another encoding, as UTF-8."""
-
-    def __init__(self, decoder: codecs.IncrementalDecoder, file: BinaryIO) -> None:
-        self._decoder, self._file, self._ready, self._ended = decoder, file, b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready and not self._ended:
-            part = self._file.read(BEGINNING)
-            self._ended = not part
-            self._ready = self._decoder.decode(part, self._ended).encode()
-        part, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
-        buffer[: len(part)] = part
-        return len(part)
+    return kind
 
 
 def _is_numeric(kind: str, beginning: bytes) -> bool:
@@ -371,29 +327,36 @@ def _is_numeric(kind: str, beginning: bytes) -> bool:
     return not any(byte >= 128 or chr(byte).isalpha() for byte in first)
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, or all there are; a pipe may give fewer at a time."""
-    parts = []
-    while size > 0 and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+def _gathered(parts: Iterator[bytes]) -> bytes:
+    """The first parts, enough of them to tell what a file is; a pipe may give little at a time."""
+    beginning = b""
+    while len(beginning) < BEGINNING and (part := next(parts, None)) is not None:
+        beginning += part
+    return beginning
 
 
-class _Again(io.RawIOBase):
-    """A stream with bytes put back before it."""
+def _in_utf8(parts: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
+    """The same text, recoded."""
+    try:
+        codecs.getincrementaldecoder(encoding)
+    except LookupError:
+        hint = did_you_mean(encoding, ["utf-8", "utf-16", "windows-1252", "iso-8859-1", "iso-8859-15"])
+        raise ValueError(f"{name}: there is no encoding {encoding!r}{hint}") from None
+    return (text.encode() for text in codecs.iterdecode(parts, encoding, "replace"))
 
-    def __init__(self, beginning: bytes, file: BinaryIO) -> None:
-        self._beginning, self._file = memoryview(beginning), file
+
+class _Stream(io.RawIOBase):
+    """The bytes of some parts as a stream."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts, self._ready = parts, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if self._beginning:
-            part = self._beginning[: len(buffer)]
-            self._beginning = self._beginning[len(part) :]
-        else:
-            part = memoryview(self._file.read(len(buffer)))
-        buffer[: len(part)] = part
-        return len(part)
+        while not self._ready and (part := next(self._parts, None)) is not None:
+            self._ready = memoryview(part)
+        ready, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(ready)] = ready
+        return len(ready)

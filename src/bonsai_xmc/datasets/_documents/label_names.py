@@ -1,6 +1,5 @@
 """Names and other texts of labels from a file."""
 
-import json
 import os
 import reprlib
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from bonsai_xmc._base.sniff import BEGINNING, sniff
 from bonsai_xmc._data.rows import check_encodable
 
 from .fields import IDS, label_of, text_of
-from .formats import lines_of
+from .formats import Record, lines_of, read_jsonl
 from .problems import Problems
 
 _IDS = (*IDS, "label", "uri", "notation", "code")
@@ -79,7 +78,7 @@ def _rows(path: str | os.PathLike[str]) -> Rows:
         beginning = file.read(BEGINNING)
     with opened(path) as file:
         if sniff(beginning) in ("jsonl", "json"):
-            yield from _from_json(lines_of(file, problems), problems)
+            yield from _from_json(read_jsonl(file, problems), problems)
         elif b"\t" in beginning:
             yield from _from_cells(lines_of(file, problems), problems)
         else:
@@ -95,26 +94,13 @@ def _from_cells(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
             problems.add(number, "without a tab", "there is no tab between the label and its name")
 
 
-def _from_json(lines: Iterator[tuple[int, str]], problems: Problems) -> Rows:
-    for number, line in lines:
-        if not line.strip():
-            continue
+def _from_json(records: Iterator[Record], problems: Problems) -> Rows:
+    for number, record in records:
         try:
-            row = _from_record(_parsed(line))
+            row = _from_record({key: value for key, value in (record or {}).items() if value is not None})
         except ValueError as error:
             raise ValueError(f"{problems.name}, line {number}: {error}") from error
         yield row
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    """The object of a line, without what is null."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not valid JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"{reprlib.repr(record)} is not a JSON object")
-    return {key: value for key, value in record.items() if value is not None}
 
 
 def _from_record(record: dict[str, Any]) -> tuple[str, list[str]]:
