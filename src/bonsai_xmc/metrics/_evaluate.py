@@ -67,7 +67,7 @@ def evaluate(
     Returns
     -------
     dict
-        "P@1", "P@3", …, then nDCG, PSP, PSnDCG, R, F1, C, CC, then "P@1 head", …, "R@5 tail".
+        "P@1", "P@3", …, then nDCG, PSP, PSnDCG, R, RP, F1, C, CC, then "P@1 head", …, "R@5 tail".
 
     Examples
     --------
@@ -84,35 +84,34 @@ def evaluate(
     if by_frequency and Y_train is None:
         raise ValueError("by_frequency=True needs Y_train, where the label frequencies come from")
     aligned = align(Y_true, predictions, Y_train, cutoffs, classes)
-    q = _checked_propensity(inv_propensity, aligned)
-    if q is None and aligned.counts is not None and aligned.train is not None:
-        q = _propensity.from_counts(aligned.counts, aligned.train.n_rows, A, B)
-    ranking = _ranking(aligned, q, sample_weight)
+    ranking = _ranking(aligned, inv_propensity, sample_weight, A, B)
     result = figures(ranking, cutoffs)
     if by_frequency and aligned.counts is not None:
         result |= split_by_frequency(ranking, aligned.counts, cutoffs)
     return result
 
 
-def at_k(
-    metric: str,
-    Y_true: Any,
-    predictions: Any,
-    k: int,
-    inv_propensity: Any = None,
-    classes: Any = None,
-    sample_weight: Any = None,
-) -> float:
-    """One metric at one k, as a fraction."""
-    cutoffs = _cutoffs((k,))
-    aligned = align(Y_true, predictions, None, cutoffs, classes)
-    ranking = _ranking(aligned, _checked_propensity(inv_propensity, aligned), sample_weight)
-    return value_of(metric, ranking, cutoffs[0])
-
-
-def _ranking(aligned: Aligned, q: Floats | None, sample_weight: Any) -> Ranking:
-    weights = _checked_weights(sample_weight, aligned.truth.n_rows)
+def _ranking(
+    aligned: Aligned, inv_propensity: Any, sample_weight: Any, A: float = 0.55, B: float = 1.5
+) -> Ranking:
+    q = _numbers("inv_propensity", inv_propensity, aligned.n_columns, "labels")
+    if q is not None:
+        if not (np.isfinite(q) & (q > 0)).all():
+            raise ValueError("inv_propensity must be positive and finite")
+        q = q if aligned.used is None else q[aligned.used]
+    elif aligned.counts is not None and aligned.train is not None:
+        q = _propensity.from_counts(aligned.counts, aligned.train.n_rows, A, B)
+    weights = _numbers("sample_weight", sample_weight, aligned.truth.n_rows, "rows")
+    if weights is not None and not ((np.isfinite(weights) & (weights >= 0)).all() and weights.any()):
+        raise ValueError("sample_weight must hold finite numbers of at least 0, not all of them 0")
     return replace(aligned.truth, weights=weights, q=q).rank(aligned.ids)
+
+
+def _numbers(name: str, given: Any, n: int, of: str) -> Floats | None:
+    values = None if given is None else np.asarray(given, dtype=np.float64)
+    if values is not None and values.shape != (n,):
+        raise ValueError(f"{name} must hold one number for each of the {n} {of}, got shape {values.shape}")
+    return values
 
 
 def _cutoffs(k: int | Iterable[int]) -> list[int]:
@@ -123,33 +122,6 @@ def _cutoffs(k: int | Iterable[int]) -> list[int]:
     if not cutoffs:
         raise ValueError("k is empty: give at least one cutoff, such as k=(1, 3, 5)")
     return cutoffs
-
-
-def _checked_propensity(given: Any, aligned: Aligned) -> Floats | None:
-    if given is None:
-        return None
-    q = np.asarray(given, dtype=np.float64)
-    n_labels = aligned.n_columns
-    if q.shape != (n_labels,):
-        raise ValueError(
-            f"inv_propensity must hold one number for each of the {n_labels} labels, got shape {q.shape}"
-        )
-    if not (np.isfinite(q) & (q > 0)).all():
-        raise ValueError("inv_propensity must be positive and finite")
-    return q if aligned.used is None else q[aligned.used]
-
-
-def _checked_weights(given: Any, n_rows: int) -> Floats | None:
-    if given is None:
-        return None
-    weights = np.asarray(given, dtype=np.float64)
-    if weights.shape != (n_rows,):
-        raise ValueError(
-            f"sample_weight must hold one number for each of the {n_rows} rows, got shape {weights.shape}"
-        )
-    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-        raise ValueError("sample_weight must hold finite numbers of at least 0, not all of them 0")
-    return weights
 
 
 class MetricAtK(Protocol):
@@ -179,7 +151,9 @@ def _metric(metric: str, name: str, what: str, example: str, result: str) -> Met
         classes: Any = None,
         sample_weight: Any = None,
     ) -> float:
-        return at_k(metric, Y_true, predictions, k, inv_propensity, classes, sample_weight)
+        cutoffs = _cutoffs((k,))
+        aligned = align(Y_true, predictions, None, cutoffs, classes)
+        return value_of(metric, _ranking(aligned, inv_propensity, sample_weight), cutoffs[0])
 
     function.__name__ = function.__qualname__ = name
     needs = "; `inv_propensity` holds one number for each label" if metric in NEED_PROPENSITY else ""
@@ -190,9 +164,12 @@ def _metric(metric: str, name: str, what: str, example: str, result: str) -> Met
     >>> metrics.{name}({example})
     {result}
     """
+    AT_K[metric] = function
     return function
 
 
+#: The function of each metric.
+AT_K: dict[str, MetricAtK] = {}
 _SHARE = "as a fraction"
 _OF_BEST = "as a fraction of the best possible"
 _ONE, _TWO = "np.array([[1, 0, 0, 0]])", "np.array([[1, 1]])"

@@ -9,7 +9,7 @@ from bonsai_xmc._data.labels import is_matrix, label_rows
 
 from . import _propensity
 from ._definitions import METRICS, NEED_PROPENSITY
-from ._evaluate import at_k
+from ._evaluate import AT_K
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Scorer:
         classes = getattr(ranker, "classes_", None)
         ids, _ = ranker.top_k(X, self.k)
         q = self._propensity(ranker, classes, Y) if self.metric in NEED_PROPENSITY else None
-        return at_k(self.metric, Y, ids, self.k, q, classes, sample_weight)
+        return AT_K[self.metric](Y, ids, self.k, q, classes=classes, sample_weight=sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> "Scorer":
         """Whether the scorer is to get `sample_weight` where scikit-learn routes metadata.

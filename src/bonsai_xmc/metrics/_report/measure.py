@@ -9,7 +9,7 @@ import numpy as np
 from bonsai_xmc.metrics._definitions import NEED_PROPENSITY, OF_ROWS, Quotient
 from bonsai_xmc.metrics._ranking import Floats, Ints, Ranking
 
-SHOWN = ("P", "R", "nDCG", "F1", "PSP", "PSnDCG")  # metrics of rows, in the order of a report
+SHOWN = ("P", "R", "nDCG", "RP", "F1", "PSP", "PSnDCG")  # metrics of rows, in the order of a report
 DEPTH = 5  # ranks that count where a report has one number only
 
 N_RESAMPLES = 1000

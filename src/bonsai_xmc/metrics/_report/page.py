@@ -86,20 +86,12 @@ def _summary(report: "Report") -> str:
             f"{report.left_out:,} more true labels ({share:.1f} % of {total:,}) are not known to the model "
             "and are left out."
         )
-    models = list(report.results)
-    if len(models) == 2:
-        parts.append(f"{_legend(models)}.")
-        return f"<p>{' '.join(map(str, parts[:-1]))} {parts[-1]}</p>"
-    return f"<p>{escape(' '.join(parts))} Model: {escape(models[0])}.</p>"
-
-
-def _legend(models: Sequence[str]) -> str:
-    marks = (
-        '<span class="key" aria-hidden="true"></span>',
-        '<span class="key second" aria-hidden="true"></span>',
-    )
-    first, second = (f"{mark} {escape(name)}" for mark, name in zip(marks, models, strict=True))
-    return f"Models: {first} (first), {second} (second)"
+    models = [escape(name) for name in report.results]
+    if len(models) == 1:
+        return f"<p>{' '.join(parts)} Model: {models[0]}.</p>"
+    key = '<span class="key{}" aria-hidden="true"></span>'.format
+    both = f"{key('')} {models[0]} (first), {key(' second')} {models[1]} (second)"
+    return f"<p>{' '.join(parts)} Models: {both}.</p>"
 
 
 def _of_each(text: str, models: Sequence[str]) -> list[str]:
@@ -176,20 +168,18 @@ def _metrics(report: "Report") -> str:
     head = ["metric", *(f"@{k}" for k in report.cutoffs)]
     tables = []
     for model, found in report.results.items():
-        who = "" if len(report.results) == 1 else f"{model}, "
+        percent, distinct = "In percent", "Distinct labels"
+        if len(report.results) > 1:
+            percent, distinct = f"{model}, in percent", f"{model}, distinct labels"
         rows = [[metric, *(f"{found[f'{metric}@{k}']:.2f}" for k in report.cutoffs)] for metric in names]
-        tables.append(_table(_capital(f"{who}in percent"), head, rows))
+        tables.append(_table(percent, head, rows))
         rows = [
             [metric, *(f"{found[f'{metric}@{k}'] / 100:.3f}" for k in report.cutoffs)]
             for metric in _shown(report, _COVERAGE)
         ]
         if rows:
-            tables.append(_table(_capital(f"{who}distinct labels"), head, rows))
+            tables.append(_table(distinct, head, rows))
     return f'<div class="charts">{"".join(tables)}</div><div class="grid">{"".join(pages)}</div>'
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:] if text.startswith(("in ", "distinct ")) else text
 
 
 def _differences(report: "Report") -> str:
