@@ -99,11 +99,11 @@ def _kept_rows(kept: dict[str, int] | None) -> list[tuple[str, str]]:
 
 def _texts(model: TextBonsai) -> dict[str, Any]:
     """How texts become features, and labels names."""
-    text = model.fitted_.text
+    text = model.fitted_.words
     assert text is not None
     blocks = [{"name": name, "features": n, "weight": weight} for name, n, weight in model.blocks_]
     return {
-        "fields": list(text.plan.fields),
+        "fields": list(text.fields),
         "blocks": blocks,
         "label_names": sum(map(bool, model.fitted_.labels.names)),
         "source": dict(text.source),
@@ -130,7 +130,7 @@ def strategy_of(model: LabelRanker) -> dict[str, Any]:
 def _given(model: LabelRanker) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
     prediction = model.classifier_._prediction()
-    text = model.fitted_.text
+    text = model.fitted_.words
     texts = {} if text is None or not text.given else params_to_json(text.given)
     own = {f"{OWN}{name}" if name in texts else name: value for name, value in model.fitted_.given.items()}
     return texts | own | prediction

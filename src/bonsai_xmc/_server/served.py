@@ -124,7 +124,7 @@ class Served:
     @property
     def fields(self) -> tuple[str, ...]:
         text = self.model.fitted_.text
-        return () if text is None else tuple(text.plan.fields)
+        return () if text is None else tuple(text.fields)
 
     @cached_property
     def about(self) -> Model:
