@@ -328,7 +328,8 @@ class Fusion(_BaseComposition, MatrixClassifier):
 
     def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
         """The k best labels of each text as (label, score); see `TextBonsai.suggest`."""
-        one = isinstance(X, str) or (isinstance(X, Mapping) and not set(self.members_) <= set(X))
+        of_texts = self._require_fitted().text is not None
+        one = isinstance(X, str) or (isinstance(X, Mapping) and of_texts)
         found = self.top_k_labels([X] if one else X, k, restrict=restrict, exclude=exclude)
         return found[0] if one else found
 
@@ -447,8 +448,8 @@ def _same_settings(model: Any) -> Any:
     ranker = model._require_fitted().ranker
     if isinstance(ranker, LinearRanker):
         chosen = ranker.strategy
-        names = {"leaf": (), "one_vs_rest": ("logit_adjustment",)}
-        names = names.get(chosen.classifiers, ("logit_adjustment", "blend_weight"))
+        some: dict[str, tuple[str, ...]] = {"leaf": (), "one_vs_rest": ("logit_adjustment",)}
+        names = some.get(chosen.classifiers, ("logit_adjustment", "blend_weight"))
         classifier.set_params(**{name: getattr(chosen, name) for name in ("classifiers", "C", *names)})
     classifier.set_params(threshold=FALLBACK)
     return other
