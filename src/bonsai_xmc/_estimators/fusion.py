@@ -246,6 +246,13 @@ class Fusion(_BaseComposition, MatrixClassifier):
         fusion.members = [pair for pair in fusion.members if pair[0] in kept]
         return fusion
 
+    @classmethod
+    def beside(cls, models: Mapping[str, Any]) -> Self:
+        """Fitted models side by side, with equal weights and nothing chosen."""
+        fusion = cls([(name, _unfitted(model)) for name, model in models.items()])
+        fusion.fitted_ = replace(_assembled(models, None, DEPTH), given={"random_state": 0})
+        return fusion
+
     def _fused(
         self,
         whole: FittedModel,
