@@ -26,6 +26,7 @@ WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 # Where nothing is known of the frequencies of labels.
 UNWEIGHTED = ("P@1", "P@3", "P@5")
 _SWEEPS = 3
+_ERRORS = 2.0  # standard errors by which a fusion must be better than its best member
 
 
 class Setting(NamedTuple):
@@ -89,6 +90,10 @@ def choose(
     start = max(starts, key=objective)  # the first of equals
     better = lambda tried, figures, reached: is_better(tried, reached)
     found = climb(start, objective(start), steps, objective, better, _SWEEPS)[-1]
+    if weights is None:
+        alone = max(starts[: len(members)], key=objective)
+        if not is_better(trials.hits(found), trials.hits(alone), errors=_ERRORS):
+            found = alone
     figures = {member.name: values for member, values in zip(members, singles, strict=True)}
     return Chosen(found, calibrations, measures, {**figures, FUSED: trials.figures(found)}, truth.n_rows)
 
@@ -141,6 +146,11 @@ class _Trials:
             ranking = self._pool.ranking(setting.weights, 5, scores)
             self._known[setting] = measured(ranking, self._measures)
         return self._known[setting]
+
+    def hits(self, setting: Setting) -> Array:
+        """Right labels among the five best of each row."""
+        scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
+        return np.asarray(self._pool.ranking(setting.weights, 5, scores).is_true.sum(axis=1))
 
     def singles(self) -> Array:
         """Measures of each member alone, whose ranking does not depend on the link."""
