@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.base import clone
 
-from bonsai_xmc import Bonsai, TextBonsai, datasets, systems
+from bonsai_xmc import Bonsai, Fusion, TextBonsai, datasets, systems
 from bonsai_xmc.compat._omikuji_files import load_omikuji
 from test_import_omikuji import sparse, write_model
 
@@ -114,7 +115,35 @@ def system_of(kind: str, **params: Any) -> Any:
     return systems.system(kind)(**QUICK.get(kind, {}) | {"threshold": 0.3, "n_jobs": 1} | params)
 
 
-MADE = ("merged", "calibrated", "imported")  # not the result of a `fit`
+def fusion_of(**params: Any) -> Fusion:
+    """Return an unfitted fusion of linear classifiers and trees."""
+    members = [("linear", Bonsai(**PARAMS["exact"], threshold=0.3)), ("trees", system_of("fastxml"))]
+    return Fusion(members, **{"threshold": 0.3, "n_jobs": 1} | params)
+
+
+def _fusion_of_texts() -> Case:
+    case = _of_texts(Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1))
+    characters = TextBonsai(word_ngrams=None, char_ngrams=3, classifier=system_of("fastxml"))
+    members = [("words", case.unfitted), ("characters", characters)]
+    estimator = Fusion(members, weights=[0.6, 0.4], threshold=0.3, n_jobs=1)
+    return case._replace(model=clone(estimator).fit(case.X_train, case.Y_train), unfitted=estimator)
+
+
+def _fused() -> Case:
+    """Models of files, with labels of their own, calibrated on other rows."""
+    case = _of_rows(Bonsai(**PARAMS["leaf"], threshold=0.3, n_jobs=1))
+    few = [row[:1] for row in case.Y_train[:200]]
+    models = [case.model.drop(["label 3"]), system_of("fastxml").fit(case.X_train[:200], few)]
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [f"{folder}/{name}.bonsai" for name in ("leaves", "trees")]
+        for model, path in zip(models, paths, strict=True):
+            model.save(path)
+        options = {"link": "calibrated", "weights": [3, 1], "threshold": 0.3, "n_jobs": 1}
+        model = Fusion.of(paths, case.X, case.Y, **options)
+    return case._replace(model=model, unfitted=None)
+
+
+MADE = ("merged", "calibrated", "imported", "fused files")  # not the result of a `fit`
 KINDS = {
     **{
         name: lambda params=params: _of_rows(Bonsai(**params, threshold=0.3, n_jobs=1))
@@ -127,6 +156,11 @@ KINDS = {
     "imported": _imported,
     "texts": lambda: _of_texts(Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1)),
     **{name: lambda name=name: _of_rows(system_of(name)) for name in systems.SYSTEMS},
+    "fusion": lambda: _of_rows(fusion_of(threshold="auto")),
+    "fusion, scores": lambda: _of_rows(fusion_of(link="score", weights=[2, 1])),
+    "fusion, ranks": lambda: _of_rows(fusion_of(link="rank", weights=[2, 1])),
+    "fusion of texts": _fusion_of_texts,
+    "fused files": _fused,
 }
 if systems.SYSTEMS:
     _first = next(iter(systems.SYSTEMS))

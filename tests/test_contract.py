@@ -194,7 +194,12 @@ def test_a_file_gives_the_model_back(case, tmp_path, mmap):
 def test_the_wrong_class_refuses_the_file(case, tmp_path):
     path = tmp_path / "model.bonsai"
     case.model.save(path)
-    others = {bonsai_xmc.Bonsai, TextBonsai, *map(bonsai_xmc.systems.system, bonsai_xmc.systems.SYSTEMS)}
+    others = {
+        bonsai_xmc.Bonsai,
+        bonsai_xmc.Fusion,
+        TextBonsai,
+        *map(bonsai_xmc.systems.system, bonsai_xmc.systems.SYSTEMS),
+    }
     for other in others - {type(case.model)}:
         with pytest.raises(ValueError, match=re.escape(str(path))):
             other.load(path)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from bonsai_xmc import datasets, metrics, systems
     from bonsai_xmc._data.tree import LabelTree
     from bonsai_xmc._estimators.bonsai import Bonsai
+    from bonsai_xmc._estimators.fusion import Fusion
     from bonsai_xmc._estimators.text import TextBonsai, load
     from bonsai_xmc._estimators.vectorizer import TextVectorizer
     from bonsai_xmc._explain.objects import Explanation, WhyNot
@@ -18,6 +19,7 @@ __all__ = [
     "Bonsai",
     "Explanation",
     "FormatError",
+    "Fusion",
     "LabelTree",
     "TextBonsai",
     "TextVectorizer",
@@ -35,6 +37,7 @@ _MODULES = {
     "Bonsai": "_estimators.bonsai",
     "Explanation": "_explain.objects",
     "FormatError": "_modelfile.container",
+    "Fusion": "_estimators.fusion",
     "LabelTree": "_data.tree",
     "TextBonsai": "_estimators.text",
     "TextVectorizer": "_estimators.vectorizer",

@@ -14,8 +14,8 @@ from bonsai_xmc._base.rules import integer
 
 #: The verbs, in the order of the help; each is a module here ("import" is import_).
 VERBS = (
-    "train", "evaluate", "predict", "explain", "serve", "calibrate", "learn", "labels", "info", "convert",
-    "import", "demo",
+    "train", "evaluate", "predict", "explain", "serve", "calibrate", "fuse", "learn", "labels", "info",
+    "convert", "import", "demo",
 )  # fmt: skip
 
 BONSAI = "bonsai"  # the system

@@ -10,6 +10,7 @@ import numpy as np
 
 from bonsai_xmc import LabelTree, TextBonsai
 from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._modelfile.container import VERSION
@@ -48,6 +49,7 @@ def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
         "labels_with_rows": None if model.fitted_.imported else int(np.count_nonzero(model.label_counts_)),
         "named": model.fitted_.labels.named,
         "system": model.fitted_.ranker.kind,
+        "members": _members(model),
         **_linear(model),
         "trees": [_facts(tree) for tree in model.trees_],
         "texts": _texts(model) if isinstance(model, TextBonsai) else None,
@@ -69,6 +71,14 @@ def _linear(model: LabelRanker) -> dict[str, Any]:
         "probes": None if ranker.probes is None else asdict(ranker.probes),
         "strategy": strategy_of(model),
     }
+
+
+def _members(model: LabelRanker) -> list[dict[str, Any]]:
+    """The members of a fusion; none of any other model."""
+    ranker = model.fitted_.ranker
+    found = ranker.members if isinstance(ranker, FusionRanker) else ()
+    facts = [{"name": one.name, "kind": one.model.ranker.kind} for one in found]
+    return [fact | {"weight": one.weight, "link": one.link} for fact, one in zip(facts, found, strict=True)]
 
 
 def _thresholds(model: LabelRanker) -> dict[str, Any]:
@@ -99,11 +109,11 @@ def _kept_rows(kept: dict[str, int] | None) -> list[tuple[str, str]]:
 
 def _texts(model: TextBonsai) -> dict[str, Any]:
     """How texts become features, and labels names."""
-    text = model.fitted_.text
+    text = model.fitted_.words
     assert text is not None
     blocks = [{"name": name, "features": n, "weight": weight} for name, n, weight in model.blocks_]
     return {
-        "fields": list(text.plan.fields),
+        "fields": list(text.fields),
         "blocks": blocks,
         "label_names": sum(map(bool, model.fitted_.labels.names)),
         "source": dict(text.source),
@@ -130,7 +140,7 @@ def strategy_of(model: LabelRanker) -> dict[str, Any]:
 def _given(model: LabelRanker) -> dict[str, Any]:
     """The parameters as they were given, for a parameter file to train again with."""
     prediction = model.classifier_._prediction()
-    text = model.fitted_.text
+    text = model.fitted_.words
     texts = {} if text is None or not text.given else params_to_json(text.given)
     own = {f"{OWN}{name}" if name in texts else name: value for name, value in model.fitted_.given.items()}
     return texts | own | prediction
@@ -155,6 +165,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("labels", labels),
         *_label_texts(texts),
         ("ranked by", _RANKED_BY.get((report["classifiers"], report["search"]), report["system"])),
+        *(("", f"{m['name']}: {m['kind']}, {m['link']} × {m['weight']:.3g}") for m in report["members"]),
         *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),

@@ -182,18 +182,18 @@ def for_model(
     if text is not None:
         if not labels and not is_file(args.data):
             refuse(args, OF_MATRICES, "matrices, but a text was given")
-            return Texts(None, text.plan.fields, text=args.data)
+            return Texts(None, text.fields, text=args.data)
         given = {name.partition("=")[0] for name in args.text or ()}
-        if text.plan.fields and given - set(text.plan.fields):
+        if text.fields and given - set(text.fields):
             raise ValueError(
                 f"--text names {', '.join(sorted(given))}, but {args.model} reads the fields "
-                f"{', '.join(text.plan.fields)}: leave --text out, and give the file these fields"
+                f"{', '.join(text.fields)}: leave --text out, and give the file these fields"
             )
-        fields = text.plan.fields or tuple(args.text or ())
+        fields = text.fields or tuple(args.text or ())
         fields = (*fields, *(name for name in more if name not in fields))
         texts = documents_of(args, inputs, fields, text.source, labels)
         assert texts.documents is not None
-        return Texts(texts.documents, text.plan.fields, more)
+        return Texts(texts.documents, text.fields, more)
     refuse(args, OF_DOCUMENTS, f"documents, but {args.model} is a model of matrices")
     if more:
         raise ValueError(f"--by is for documents, but {args.model} is a model of matrices")

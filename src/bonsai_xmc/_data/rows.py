@@ -168,6 +168,36 @@ class DenseRows:
 Rows = SparseRows | DenseRows
 
 
+@dataclass(frozen=True, eq=False)
+class FusedRows:
+    """The same rows in the form that each member of a fusion reads; members may share one object."""
+
+    parts: tuple[Any, ...]  # Rows, or FusedRows where a member is a fusion
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.parts[0].n_rows)
+
+    @property
+    def n_features(self) -> int:
+        return sum(part.n_features for part in self._distinct.values())
+
+    @cached_property
+    def _distinct(self) -> dict[int, Any]:
+        return {id(part): part for part in self.parts}
+
+    def take(self, rows: Array) -> "FusedRows":
+        """Some of the rows, in this order."""
+        found = {key: part.take(rows) for key, part in self._distinct.items()}
+        return FusedRows(tuple(found[id(part)] for part in self.parts))
+
+    def batches(self, size: int) -> Iterator["FusedRows"]:
+        """The rows in parts of this size; one without rows if there are none."""
+        for batch in zip(*(part.batches(size) for part in self._distinct.values()), strict=True):
+            found = dict(zip(self._distinct, batch, strict=True))
+            yield FusedRows(tuple(found[id(part)] for part in self.parts))
+
+
 def _reference() -> Any:
     """Return what takes the attributes that scikit-learn's checks set: an estimator stays as it is."""
     from sklearn.base import BaseEstimator  # takes a second to import: predictions of texts do without

@@ -21,7 +21,7 @@ from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
 from bonsai_xmc._model.predict import text_rows
-from bonsai_xmc._model.ranker import SYSTEMS
+from bonsai_xmc._model.ranker import FUSION, SYSTEMS
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
@@ -274,14 +274,15 @@ class TextBonsai(LabelRanker):
     def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
         """A model from a file that `save` wrote; see `Bonsai.load`."""
         fitted, prediction = model_file.load(path, mmap, verify)
-        if fitted.text is None:
-            raise ValueError(f"{os.fspath(path)} is a model of matrices; use bonsai_xmc.load")
+        if not _is_of_texts(fitted):
+            what = "a model of matrices" if fitted.text is None else "a Fusion"
+            raise ValueError(f"{os.fspath(path)} is {what}; use bonsai_xmc.load")
         return cls._restored(estimator_of(fitted)._restored(fitted, prediction))
 
     @classmethod
     def _restored(cls, classifier: MatrixClassifier) -> Self:
         """Return the estimator around a classifier of texts."""
-        text = classifier._require_fitted().text
+        text = classifier._require_fitted().words
         assert text is not None
         given = {name: text.given[name] for name in TEXT_PARAMS if name in text.given}
         model = cls(**given, classifier=type(classifier)(**classifier.get_params(deep=False)))
@@ -363,7 +364,7 @@ class TextBonsai(LabelRanker):
         return self._with(add_labels(self._require_fitted(), texts, threads))
 
     def _text(self) -> FittedText:
-        text = self._require_fitted().text
+        text = self._require_fitted().words
         assert text is not None
         return text
 
@@ -372,6 +373,10 @@ def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
     """Return the class of estimators of a model's kind."""
     if isinstance(fitted.ranker, Bonsai.ranker):
         return Bonsai
+    if fitted.ranker.kind == FUSION:
+        from bonsai_xmc._estimators.fusion import Fusion
+
+        return Fusion
     kind: type[MatrixClassifier] = import_module(SYSTEMS).system(fitted.ranker.kind)
     return kind
 
@@ -379,8 +384,8 @@ def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
 def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Any:
     """Read a model of any kind from a file that `save` wrote.
 
-    Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, or one of `bonsai_xmc.systems`. The options are
-    those of `Bonsai.load`.
+    Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, a `Fusion`, or one of `bonsai_xmc.systems`. The
+    options are those of `Bonsai.load`.
 
     Examples
     --------
@@ -390,6 +395,17 @@ def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = F
     >>> bonsai_xmc.load(path).top_k_labels([[1, 0]], k=1)[0][0][0]
     'red'
     """
-    fitted, prediction = model_file.load(path, mmap, verify)
+    return restored(*model_file.load(path, mmap, verify), path)
+
+
+def restored(
+    fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
+) -> Any:
+    """Return the estimator of a fitted model, with its parameters of prediction."""
     classifier = estimator_of(fitted)._restored(fitted, prediction, path)
-    return classifier if fitted.text is None else TextBonsai._restored(classifier)
+    return TextBonsai._restored(classifier) if _is_of_texts(fitted) else classifier
+
+
+def _is_of_texts(fitted: FittedModel) -> bool:
+    """Whether the model is that of a `TextBonsai`."""
+    return isinstance(fitted.text, FittedText)

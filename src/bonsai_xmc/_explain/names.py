@@ -16,13 +16,13 @@ class FeatureName(NamedTuple):
 
 def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
     """Of these columns; of a model of texts, by block."""
-    if fitted.text is None:
+    if fitted.words is None:
         names = fitted.feature_names
         return [
             FeatureName(f"feature {f}" if names is None else str(names[f]), "", "feature")
             for f in np.asarray(features).tolist()
         ]
-    text = fitted.text
+    text = fitted.words
     begins = np.cumsum([0, *text.core.block_sizes])
     found = []
     for feature in np.asarray(features).tolist():

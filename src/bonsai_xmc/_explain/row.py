@@ -68,10 +68,10 @@ class ExplainedRow:
 
     @cached_property
     def texts(self) -> tuple[TextPlaces, ...]:
-        text = self.fitted.text
+        text = self.fitted.words
         if text is None:
             return ()
-        return places_of(text, next(columns_of(self.X, text.plan.fields, complete=False)))
+        return places_of(text, next(columns_of(self.X, text.fields, complete=False)))
 
     @cached_property
     def occurrences(self) -> dict[int, Occurrence]:

@@ -30,7 +30,7 @@ def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
             low, high = max(begin - first, 0), min(end - first, len(texts[column]))
             if low < high:
                 found[column].append((feature, low, high))
-    fields = text.plan.fields or ("",)
+    fields = text.fields or ("",)
     return tuple(map(TextPlaces, fields, texts, found))
 
 

@@ -7,10 +7,12 @@ import numpy as np
 
 from bonsai_xmc._data.rows import is_sparse
 from bonsai_xmc._explain.evidence import SystemRow
+from bonsai_xmc._explain.fusion import FusedRow
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.objects import WhyNot
 from bonsai_xmc._explain.row import ExplainedRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
+from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.linear import LinearRanker
 
 if TYPE_CHECKING:
@@ -20,8 +22,14 @@ if TYPE_CHECKING:
 def explained_row(model: "LabelRanker", x: Any) -> Any:
     """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
     fitted = model._require_fitted()
-    row = ExplainedRow if isinstance(fitted.ranker, LinearRanker) else SystemRow
-    return row(model, _one_row(x, fitted.text is not None))
+    if isinstance(fitted.ranker, LinearRanker):
+        return ExplainedRow(model, _one_row(x, fitted.text is not None))
+    if not isinstance(fitted.ranker, FusionRanker):
+        return SystemRow(model, _one_row(x, fitted.text is not None))
+    if fitted.text is None and isinstance(x, Mapping):  # rows of each member
+        texts = {member.name: member.model.text is not None for member in fitted.ranker.members}
+        return FusedRow(model, {name: _one_row(x[name], own) for name, own in texts.items() if name in x})
+    return FusedRow(model, _one_row(x, fitted.text is not None))
 
 
 def explain(model: "LabelRanker", x: Any, label: Any) -> Any:

@@ -16,6 +16,7 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.similar import Similar
 from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._text.reader import FusedText, TextReader
 
 Array = npt.NDArray[Any]
 
@@ -93,7 +94,7 @@ class FittedModel:
     given: Mapping[str, Any]  # training parameters as the user gave them, in JSON's types
     threshold: float  # the one that threshold="auto" uses
     provenance: Provenance
-    text: FittedText | None = None  # the vectorizer of a TextBonsai
+    text: TextReader | None = None  # what turns texts into rows, if the model is one of texts
     calibration: Calibration | None = None  # of its scores, if they are calibrated
     rows: KeptRows | None = None  # training rows, for learning from further ones
     timings: Mapping[str, float] = field(default_factory=dict)  # seconds of each phase of `fit`; not stored
@@ -130,6 +131,12 @@ class FittedModel:
                 f"{self.ranker.kind!r}"
             )
         return self.ranker
+
+    @property
+    def words(self) -> FittedText | None:
+        """The vocabulary of a model of texts, or of a member of it; None if it has none."""
+        readers = self.text.readers if isinstance(self.text, FusedText) else (self.text,)
+        return next((reader for reader in readers if isinstance(reader, FittedText)), None)
 
     def scores(self, ids: Array, log_scores: Array, *, apart: bool = True) -> Array:
         """Return the scores that users see, of labels as a ranker has ranked them; 0 for the id −1."""

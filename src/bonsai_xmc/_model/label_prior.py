@@ -92,21 +92,21 @@ def require_one_vs_rest(strategy: Strategy, what: str) -> None:
 def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
     """The model with further labels, known by their texts alone; those that it has stay as they are."""
     require_one_vs_rest(fitted.linear.strategy, "add_labels")
-    assert fitted.text is not None
+    assert fitted.words is not None
     own = set(fitted.classes.tolist())
     texts = keyed_as(texts_of(given, "texts"), fitted.classes, "texts")
     new = {label: parts for label, parts in texts.items() if label not in own and parts}
-    prior = LabelPrior.from_json(fitted.text.prior) if fitted.text.prior else USUAL
+    prior = LabelPrior.from_json(fitted.words.prior) if fitted.words.prior else USUAL
     return apply_texts(fitted, new, prior, threads) if new else fitted
 
 
 def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: int) -> FittedModel:
     """Apply the label-text prior to a model; labels that it lacks are added. Texts become names of labels."""
     forest = fitted.linear.core.one_vs_rest
-    assert fitted.text is not None and forest is not None
+    assert fitted.words is not None and forest is not None
     own = {label: i for i, label in enumerate(fitted.classes.tolist())}
     labels = [label for label, parts in texts.items() if parts]
-    vectors = text_vectors(fitted.text, [texts[label] for label in labels], threads)
+    vectors = text_vectors(fitted.words, [texts[label] for label in labels], threads)
     old = np.array([own.get(label, -1) for label in labels], np.int64)
     counts = np.where(old >= 0, fitted.label_counts[old], 0)
     beta, delta = prior.of(counts)
@@ -120,11 +120,11 @@ def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: i
     sums = sp.csr_array(picked @ weights + sp.csr_array(vectors[used].multiply(beta[:, None])))
     new = NewClassifiers([labels[i] for i in used], sums, base + delta, counts)
     edited = edit_labels(fitted, new=new, threads=threads)
-    assert edited.text is not None
+    assert edited.words is not None
     names = edited.labels.names or ("",) * edited.n_labels
     names = tuple(
         name or next(iter(texts.get(label, [])), "")
         for name, label in zip(names, edited.classes.tolist(), strict=True)
     )
     labels_with_names = replace(edited.labels, names=names)
-    return replace(edited, labels=labels_with_names, text=replace(edited.text, prior=prior.to_json()))
+    return replace(edited, labels=labels_with_names, text=replace(edited.words, prior=prior.to_json()))

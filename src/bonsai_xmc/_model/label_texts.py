@@ -63,7 +63,7 @@ def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.c
     """
     owner = np.repeat(np.arange(len(texts)), [len(parts) for parts in texts])
     flat: list[str | None] = [part for parts in texts for part in parts]
-    fields = text.plan.fields
+    fields = text.fields
     own = [block.text[0] for block in text.plan.blocks if len(block.text) == 1] or list(fields)
     title = next(filter(is_title, own), own[0] if own else None)
     nothing: list[str | None] = [None] * len(flat)

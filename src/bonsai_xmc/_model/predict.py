@@ -62,4 +62,4 @@ def text_rows(X: Any, fitted: FittedModel, n_jobs: int | None) -> Rows:
     """Return texts or records as rows."""
     text = fitted.text
     assert text is not None
-    return text.transform(columns_of(X, text.plan.fields, complete=False), threads_of(n_jobs))
+    return text.transform(columns_of(X, text.fields, complete=False), threads_of(n_jobs))

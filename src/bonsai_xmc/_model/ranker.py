@@ -12,6 +12,7 @@ Array = npt.NDArray[Any]
 Watch = Callable[[int, int], None]
 
 BONSAI = "bonsai"
+FUSION = "fusion"
 # Where further kinds come from: a module with a function `system(kind)` that returns the estimator of a kind,
 # whose attribute `ranker` is the class of its rankers.
 SYSTEMS = "bonsai_xmc.systems"
@@ -76,4 +77,8 @@ def ranker_class(kind: str) -> Any:
         from bonsai_xmc._model.linear import LinearRanker
 
         return LinearRanker
+    if kind == FUSION:
+        from bonsai_xmc._model.fusion import FusionRanker
+
+        return FusionRanker
     return import_module(SYSTEMS).system(kind).ranker

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,12 +14,14 @@ from bonsai_xmc._base.files import PathLike
 from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, check, plain
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, Provenance
+from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, NewerFormatError, section_of, typed
-from bonsai_xmc._model.ranker import BONSAI, Ranker, ranker_class
+from bonsai_xmc._model.ranker import BONSAI, FUSION, Ranker, ranker_class
 from bonsai_xmc._modelfile import container, schema
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
 from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._text.reader import FusedText, TextReader
 
 Array = npt.NDArray[Any]
 
@@ -36,17 +38,24 @@ _STRICT_BEAM, _SPARSE_INDEX = (
 _RANKER = "ranker"
 # Names of labels beside their keys: of a model of texts, and of any other.
 _NAMES = ("text.label_names", "labels.titles")
+_DEEPEST = 4  # a fusion may have members that are fusions, and so on
 
 
 def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
     """Write a model file that `load` has accepted before it takes its place."""
     arrays, metadata = to_tensors(fitted, prediction)
+    requires = _required(fitted, arrays)
+    container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
+
+
+def _required(fitted: FittedModel, arrays: Mapping[str, Array]) -> list[str]:
+    """What a reader must know to use a model."""
     requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
     if isinstance(fitted.ranker, LinearRanker) and fitted.ranker.strategy.strict_beam:
         requires.append(_STRICT_BEAM)
     if "index.features" in arrays:
         requires.append(_SPARSE_INDEX)
-    container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
+    return requires
 
 
 def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, dict[str, Any]]:
@@ -56,8 +65,8 @@ def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, d
         container.verify(file)
     try:
         fitted, prediction = from_tensors(file)
-        if verify and isinstance(fitted.ranker, LinearRanker):
-            fitted.ranker.verify()
+        if verify:
+            _verify(fitted)
         return fitted, prediction
     except FormatError:
         raise
@@ -68,6 +77,13 @@ def load(path: PathLike, mmap: bool | str, verify: bool) -> tuple[FittedModel, d
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError) as error:
         what = str(error).removeprefix("the model is inconsistent: ")  # as the core says already
         raise FormatError(f"{os.fspath(path)}: the model is inconsistent: {what}") from error
+
+
+def _verify(fitted: FittedModel) -> None:
+    if isinstance(fitted.ranker, LinearRanker):
+        fitted.ranker.verify()
+    for member in fitted.ranker.members if isinstance(fitted.ranker, FusionRanker) else ():
+        _verify(member.model)
 
 
 def _read_back(path: str) -> None:
@@ -98,6 +114,12 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         model |= facts["model"]
         params["resolved"] = facts["resolved"]
     else:
+        if isinstance(fitted.ranker, FusionRanker):
+            for i, member in enumerate(fitted.ranker.members):
+                own, described = to_tensors(member.model, member.prediction)
+                arrays |= {f"members.{i}.{name}": array for name, array in own.items()}
+                facts["members"][i]["metadata"] = {key: json.loads(text) for key, text in described.items()}
+                facts["members"][i]["requires"] = _required(member.model, own)
         arrays = {f"{_RANKER}.{name}": array for name, array in arrays.items()}
         metadata[_RANKER] = {"kind": fitted.ranker.kind, "facts": facts}
     metadata |= {"model": model, "params": params}
@@ -113,11 +135,12 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
         arrays |= {f"rows.{name}": array for name, array in fitted.rows.to_arrays().items()}
     if fitted.feature_names is not None:
         arrays |= pack_names("features.names", fitted.feature_names)
-    if fitted.text is not None:
+    of_words = isinstance(fitted.text, FittedText)
+    if isinstance(fitted.text, FittedText):
         metadata["text"], terms = fitted.text.to_arrays()
         arrays |= {f"text.{name}": array for name, array in terms.items()}
     if labels.names:
-        arrays |= pack_names(_NAMES[0] if fitted.text is not None else _NAMES[1], labels.names)
+        arrays |= pack_names(_NAMES[0] if of_words else _NAMES[1], labels.names)
     if fitted.calibration is not None:
         metadata["calibration"], maps = fitted.calibration.to_arrays()
         arrays |= {f"calibration.{name}": array for name, array in maps.items()}
@@ -143,15 +166,18 @@ def pack_names(name: str, texts: Iterable[Any]) -> dict[str, Array]:
 # --- from the file ---
 
 
-def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
-    """Return the model and the parameters of prediction; a ValueError or the like if they do not fit."""
+def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str, Any]]:
+    """Return the model and the parameters of prediction; a ValueError or the like if they do not fit.
+
+    `depth`: of how many fusions it is a part.
+    """
     unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:
         raise NewerFormatError(f"it needs {unknown[0]!r}, which this version does not know")
     model, params, provenance = (_object(file, name) for name in ("model", "params", "provenance"))
     n_features, n_labels = model["n_features"], model["n_labels"]
     schema.check_tensors(file.arrays, {"D": n_features, "L": n_labels})
-    ranker = _ranker(file, model, params)
+    ranker = _ranker(file, model, params, depth)
     prediction = _prediction(ranker, model["prediction"])
     names = next((unpack_names(file.arrays, name) for name in _NAMES if name in file.arrays), [])
     fitted = FittedModel(
@@ -169,14 +195,14 @@ def from_tensors(file: ModelFile) -> tuple[FittedModel, dict[str, Any]]:
         given=_given(params["given"]) if ranker.kind == BONSAI else params["given"],
         threshold=float(model["threshold"]),
         provenance=typed(Provenance, provenance),
-        text=_text(file, n_features),
+        text=_text(file, n_features, ranker),
         calibration=_calibration(file),
         rows=KeptRows.from_arrays(rows, n_features) if (rows := section_of(file.arrays, "rows")) else None,
     )
     return fitted, prediction
 
 
-def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any]) -> Ranker:
+def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any], depth: int) -> Ranker:
     shape = (model["n_features"], model["n_labels"])
     if _RANKER in file.metadata:
         described = _object(file, _RANKER)
@@ -186,7 +212,9 @@ def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any]) -> R
             raise NewerFormatError(
                 f"it is of the kind {described['kind']!r}, which this version does not know"
             ) from error
-        found: Ranker = kind.from_arrays(described["facts"], section_of(file.arrays, _RANKER), *shape)
+        facts, arrays = described["facts"], section_of(file.arrays, _RANKER)
+        more = [_members(file, facts, arrays, depth)] if described["kind"] == FUSION else []
+        found: Ranker = kind.from_arrays(facts, arrays, *shape, *more)
         return found
     schema.check_key("bonsai", model)
     if "resolved" not in params:
@@ -195,6 +223,25 @@ def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any]) -> R
     if ranker.strategy.strict_beam != (_STRICT_BEAM in file.requires):
         raise ValueError("a strict beam must be required, and nothing else may require it")
     return ranker
+
+
+def _members(
+    file: ModelFile, facts: Mapping[str, Any], arrays: Mapping[str, Array], depth: int
+) -> list[tuple[FittedModel, dict[str, Any]]]:
+    """The models of a fusion: each as a file of its own would hold it."""
+    if depth >= _DEEPEST:
+        raise ValueError(f"it is a fusion of fusions, more than {_DEEPEST} deep")
+    models = []
+    for i, one in enumerate(facts["members"]):
+        metadata = {key: json.dumps(value) for key, value in one["metadata"].items()}
+        own = replace(
+            file,
+            arrays=section_of(arrays, f"members.{i}"),
+            metadata=metadata,
+            requires=tuple(map(str, one["requires"])),
+        )
+        models.append(from_tensors(own, depth + 1))
+    return models
 
 
 def _prediction(ranker: Ranker, stored: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +257,9 @@ def _prediction(ranker: Ranker, stored: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _text(file: ModelFile, n_features: int) -> FittedText | None:
+def _text(file: ModelFile, n_features: int, ranker: Ranker) -> TextReader | None:
+    if isinstance(ranker, FusionRanker):
+        return None if ranker.shared else FusedText.of([member.model.text for member in ranker.members])
     terms = {
         name.removeprefix("text."): np.array(array)  # a copy: the vocabulary is not mapped
         for name, array in file.arrays.items()

@@ -72,6 +72,11 @@ def threshold_of(
     return _chosen([(ranking, None)], problem.labels.n_labels, per_label)
 
 
+def chosen_threshold(ranking: Ranking, n_labels: int, per_label: bool) -> Thresholds:
+    """Return the same for a ranking of rows that whatever ranks them was not trained on."""
+    return _chosen([(ranking, None)], n_labels, per_label)
+
+
 def _chosen(parts: Sequence[tuple[Ranking, Array | None]], n_labels: int, per_label: bool) -> Thresholds:
     """By rankings of held-out rows, and the weights of labels there."""
     if not parts:

@@ -5,6 +5,7 @@
 from typing import Annotated, Any, TypedDict
 
 from bonsai_xmc._explain.evidence import SystemExplanation
+from bonsai_xmc._explain.fusion import FusedExplanation
 from bonsai_xmc._explain.objects import Explanation, WhyNot
 
 Score = Annotated[float, {"minimum": 0, "maximum": 1}]
@@ -35,7 +36,11 @@ Labels = TypedDict("Labels", {"total": int, "labels": list[Label]})
 Node = TypedDict("Node", {"node": int | None, "name": str, "labels": int, "label": str | None})
 Explained = TypedDict(
     "Explained",
-    {"model": str, "explanation": Explanation | SystemExplanation | None, "why_not": WhyNot | None},
+    {
+        "model": str,
+        "explanation": Explanation | SystemExplanation | FusedExplanation | None,
+        "why_not": WhyNot | None,
+    },
 )
 Tree = TypedDict(
     "Tree",

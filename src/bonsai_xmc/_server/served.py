@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc import TextBonsai
+from bonsai_xmc import load
 from bonsai_xmc._explain.paths import Forest, most_frequent
 from bonsai_xmc._model.labels import allowed_labels, marked_words
 from bonsai_xmc._model.linear import LinearRanker
@@ -28,7 +28,7 @@ class Served:
 
     name: str
     path: str
-    model: TextBonsai
+    model: Any  # a TextBonsai, or a Fusion of such
     signature: Signature
     keys: list[str]
     titles: list[str]
@@ -38,7 +38,9 @@ class Served:
     def load(cls, path: str, n_jobs: int | None) -> "Served":
         """Read the whole file into sealed memory and check all of it."""
         before = signature(path)
-        model = TextBonsai.load(path, mmap="sealed", verify=True)
+        model = load(path, mmap="sealed", verify=True)
+        if model.fitted_.text is None:
+            raise ValueError(f"{path} is a model of matrices, but a server needs one of texts")
         model.classifier_.n_jobs = n_jobs
         name = os.path.splitext(os.path.basename(path))[0]
         return cls(name, path, model, before, [str(key) for key in model.classes_], model.label_names_)
@@ -124,7 +126,7 @@ class Served:
     @property
     def fields(self) -> tuple[str, ...]:
         text = self.model.fitted_.text
-        return () if text is None else tuple(text.plan.fields)
+        return () if text is None else tuple(text.fields)
 
     @cached_property
     def about(self) -> Model:

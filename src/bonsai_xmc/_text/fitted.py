@@ -137,7 +137,17 @@ class FittedText:
         fitted = cls(core, plan, options, _core.unicode_version(), given or {}, lengths=lengths or {})
         return fitted, rows_of(matrix, core) if rows else None
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of records that it reads; none: rows are strings."""
+        return self.plan.fields
+
+    @property
+    def n_features(self) -> int:
+        return self.core.n_features
+
     def transform(self, chunks: Iterable[Columns], threads: int) -> SparseRows:
+        """See `TextReader`."""
         parts = [rows_of(self.core.transform(columns, threads), self.core) for columns in chunks]
         return SparseRows.joined(parts, self.core.n_features)
 

@@ -57,6 +57,12 @@ def most_rows(n_rows: int, seed: int) -> Split:
     return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 
+def halves(n_rows: int, seed: int) -> Split:
+    """Half of the rows train, the other half is held out, both bounded by their cost."""
+    half = n_rows // 2
+    return split(n_rows, min(n_rows - half, MAX_TRAINING_ROWS), min(half, MAX_HELD_OUT_ROWS), seed)
+
+
 def folds(n_rows: int, seed: int) -> list[Split]:
     """Each row is held out once."""
     fold = np.empty(n_rows, np.int64)

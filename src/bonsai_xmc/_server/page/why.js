@@ -35,6 +35,7 @@ function whyButton(label, text) {
 
 function reasons(why) {
   if (why.evidence) return why.evidence.flatMap(evidence);
+  if (why.members) return why.members.flatMap(member);
   const parts = why.notes.map((note) => element("p", note));
   parts.push(...highlights(why.texts), effects(why), arithmetic(why));
   return parts;
@@ -44,6 +45,12 @@ function reasons(why) {
 function evidence(part) {
   const rows = part.rows.map((row) => row.map((value) => (typeof value === "number" ? number(value) : String(value))));
   return [element("h3", part.title), table(part.columns, rows)];
+}
+
+// The share of a member of a fusion in the score, and why.
+function member(part) {
+  const head = element("h3", `${part.name}: ${Math.round(100 * part.share)} % of the score`);
+  return [head, ...(part.explanation ? reasons(part.explanation) : [element("p", part.note, "soft")])];
 }
 
 // Closed at first: the words that count are above.

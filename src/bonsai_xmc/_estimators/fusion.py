@@ -1,0 +1,578 @@
+"""`Fusion`: several models, one answer."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.utils.metaestimators import _BaseComposition
+
+from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter, check_params
+from bonsai_xmc._base.progress import Progress, phases_of
+from bonsai_xmc._base.random import seed_of
+from bonsai_xmc._base.rules import Rule, integer, one_of
+from bonsai_xmc._base.threads import instruction_set
+from bonsai_xmc._data import labels as label_sets
+from bonsai_xmc._data.rows import FusedRows, is_sparse, prediction_rows
+from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc._estimators.bonsai import Bonsai
+from bonsai_xmc._estimators.matrix import MatrixClassifier
+from bonsai_xmc._estimators.text import TextBonsai, load, restored
+from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
+from bonsai_xmc._model.fusion import DEPTH, LINKS, MOST_MEMBERS, FusionRanker, Member, union_of
+from bonsai_xmc._model.linear import LinearRanker
+from bonsai_xmc._model.predict import text_rows
+from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
+from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._selection.fusion import Chosen, choose
+from bonsai_xmc._selection.threshold import Thresholds, chosen_threshold
+from bonsai_xmc._text.reader import FusedText
+from bonsai_xmc._training import splits
+from bonsai_xmc.metrics import _propensity
+from bonsai_xmc.metrics._ranking import Ranking, Truth
+
+Array = npt.NDArray[Any]
+
+_AUTO = "auto"
+
+
+def _are_weights(value: Any) -> bool:
+    numbers = np.asarray(value, np.float64) if isinstance(value, list | tuple | np.ndarray) else np.empty(0)
+    return numbers.ndim == 1 and len(numbers) > 0 and bool((numbers > 0).all() and np.isfinite(numbers).all())
+
+
+_WEIGHTS = Rule(_are_weights, "a list of numbers above 0, one for each member", str, words=(_AUTO,))
+
+
+class Fusion(_BaseComposition, MatrixClassifier):
+    """Several models that rank labels together: the weighted sum of their scores decides.
+
+    Members are estimators of any kind, each with rows of its own if need be: words, vectors, other columns,
+    other fields of a record. Weights and links are chosen on held-out rows; members that gain nothing there
+    are left out.
+
+    Parameters
+    ----------
+    members : list of (name, estimator)
+        `Bonsai`, `TextBonsai`, one of `bonsai_xmc.systems`, or a `Fusion`. ``words__C`` and the like are
+        parameters of this estimator, too.
+    link : "auto", "score", "calibrated" or "rank", default="auto"
+        What of a member is added up: its score; its score after a logistic calibration on held-out rows; or
+        1 / (60 + rank). "auto" chooses one for each member.
+    weights : "auto" or list of numbers, default="auto"
+        One for each member; they are scaled to a sum of 1, so that scores lie in [0, 1].
+    depth : int, default=100
+        The best labels of each member that are scored for a row, or k, if that is more.
+    threshold : float, "auto" or "per_label", default="auto"
+        As in `Bonsai`; chosen on the rows that weights and links are chosen on.
+    random_state : int, RandomState or None, default=0
+        Which rows are held out. The members have their own.
+    n_jobs : int, optional
+        If given, it replaces that of the members.
+
+    Attributes
+    ----------
+    members_ : dict
+        The fitted members, by name; without those that are left out.
+    weights_, links_ : dict
+        By name, likewise.
+    chosen_ : dict
+        What was measured on held-out rows: "measures", and their "figures" for each member and the fusion.
+    classes_, threshold_, …
+        As in `Bonsai`. `classes_` are the labels of all members.
+
+    Examples
+    --------
+    >>> from bonsai_xmc import Bonsai, Fusion, datasets
+    >>> from bonsai_xmc.systems import FastXML
+    >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+    >>> members = [("linear", Bonsai()), ("trees", FastXML(n_trees=10))]
+    >>> model = Fusion(members).fit(data.X_train, data.Y_train)
+    >>> ids, scores = model.top_k(data.X_test, k=5)
+    >>> bool(abs(sum(model.weights_.values()) - 1) < 1e-6)
+    True
+    """
+
+    parameters = {  # noqa: RUF012 (never changed)
+        "link": Parameter(_AUTO, one_of(_AUTO, *LINKS), CLASSIFIERS, "what of a member is added up"),
+        "weights": Parameter(_AUTO, _WEIGHTS, CLASSIFIERS, "weights of the members"),
+        "depth": Parameter(DEPTH, integer(1), CLASSIFIERS, "labels of each member that are scored"),
+        **COMMON,
+    }
+    ranker = FusionRanker
+
+    def __init__(
+        self,
+        members: Any,
+        *,
+        link: str = _AUTO,
+        weights: Any = _AUTO,
+        depth: int = DEPTH,
+        threshold: float | str = _AUTO,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.members = members
+        self.link = link
+        self.weights = weights
+        self.depth = depth
+        self.threshold = threshold
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; with `deep`, also those of the members, as ``words__C``."""
+        params: dict[str, Any] = self._get_params("members", deep=deep)
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters of this estimator or of its members."""
+        self._set_params("members", **params)
+        return self
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | bool | None = None
+    ) -> Self:
+        """Learn from rows X and their label sets y.
+
+        Every member is trained on all rows. Weights and links are chosen with members of the same settings
+        that are trained on half of them, at most 100,000 rows. A call that fails leaves the estimator as it
+        was.
+
+        Parameters
+        ----------
+        X : as the members take it, for all of them; or a mapping of their names to the X of each
+        y : as in `Bonsai.fit`
+        sample_weight : array-like of shape (n_rows,), optional
+        progress : callable or bool, optional
+            See `Bonsai.fit`; phases have the name of the member in front.
+        """
+        params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
+        members = self._checked_members()
+        X, y = (list(one) if isinstance(one, Iterator) else one for one in (X, y))
+        inputs = _inputs(X, [name for name, _ in members])
+        n_rows = label_sets.labels_of(y).n_rows
+        for own in inputs:
+            label_sets.check_rows(_n_rows(own), n_rows)
+        weights = label_sets.row_weights(sample_weight, n_rows)
+        phases = phases_of(progress)
+        given = {} if weights is None else {"sample_weight": weights}
+        fitted = [
+            _fit(self._own(estimator), own, y, name, phases.progress, **given)
+            for (name, estimator), own in zip(members, inputs, strict=True)
+        ]
+        whole = _assembled(dict(zip([name for name, _ in members], fitted, strict=True)), X, self.depth)
+        seed = seed_of(self.random_state)
+        split = splits.halves(n_rows, seed)
+        part = None
+        if self._needs_held_out(params) and n_rows >= splits.FEWEST_ROWS:
+            part = self._part(members, fitted, inputs, y, weights, split.training, phases.progress)
+        held_out = ([_taken(own, split.held_out) for own in inputs], _taken(y, split.held_out))
+        self.fitted_ = self._fused(whole, part, held_out, params, seed)
+        return self
+
+    def _needs_held_out(self, params: Mapping[str, Any]) -> bool:
+        open_link = params["link"] in (_AUTO, "calibrated")
+        return open_link or isinstance(params["weights"], str) or isinstance(params["threshold"], str)
+
+    def _part(
+        self,
+        members: Sequence[tuple[str, Any]],
+        fitted: Sequence[Any],
+        inputs: Sequence[Any],
+        y: Any,
+        weights: Array | None,
+        rows: Array,
+        progress: Progress | None,
+    ) -> list[Any] | None:
+        """The members, with the settings that they have been fitted with, of these rows alone."""
+        some = _taken(y, rows)
+        if not len(label_sets.labels_of(some).indices):
+            return None
+        given = {} if weights is None else {"sample_weight": weights[rows]}
+        return [
+            _fit(_same_settings(model), _taken(own, rows), some, f"{name}, half", progress, **given)
+            for (name, _), model, own in zip(members, fitted, inputs, strict=True)
+        ]
+
+    @classmethod
+    def of(
+        cls,
+        models: Any,
+        X: Any,
+        Y: Any,
+        *,
+        link: str = _AUTO,
+        weights: Any = _AUTO,
+        depth: int = DEPTH,
+        threshold: float | str = _AUTO,
+        n_jobs: int | None = None,
+    ) -> Self:
+        """Fuse fitted models of any kind, with weights and links that are best on rows X and Y.
+
+        Parameters
+        ----------
+        models : list or mapping of fitted estimators, or of paths of model files
+            The names are those of the mapping, or "1", "2", …; of files, their names without extension.
+            Labels of the models may differ: the fusion has all of them.
+        X, Y : as in `fit`
+            Rows that the models were not trained on; some thousand are better than some hundred.
+        link, weights, depth, threshold, n_jobs
+            As in the constructor.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import Bonsai, Fusion, datasets
+        >>> data = datasets.make_xmc("eurlex-4k", scale=0.05)
+        >>> a = Bonsai(classifiers="leaf").fit(data.X_train, data.Y_train)
+        >>> b = Bonsai(classifiers="one_vs_rest").fit(data.X_train, data.Y_train)
+        >>> model = Fusion.of({"trees": a, "one-vs-rest": b}, data.X_test, data.Y_test)
+        >>> set(model.weights_) <= {"trees", "one-vs-rest"}
+        True
+        """
+        named = _named(models)
+        options: dict[str, Any] = {"link": link, "weights": weights, "depth": depth, "threshold": threshold}
+        fusion = cls([(name, _unfitted(model)) for name, model in named.items()], **options, n_jobs=n_jobs)
+        params = check_params({name: getattr(fusion, name) for name in cls.parameters}, cls.parameters)
+        _check_names(list(named))
+        X, Y = (list(one) if isinstance(one, Iterator) else one for one in (X, Y))
+        whole = _assembled(named, X, depth)
+        held_out = (_inputs(X, list(named)), Y)
+        fusion.fitted_ = fusion._fused(whole, list(named.values()), held_out, params, 0)
+        kept = set(fusion.members_)
+        fusion.members = [pair for pair in fusion.members if pair[0] in kept]
+        return fusion
+
+    @classmethod
+    def beside(cls, models: Mapping[str, Any]) -> Self:
+        """Fitted models side by side, with equal weights and nothing chosen."""
+        fusion = cls([(name, _unfitted(model)) for name, model in models.items()])
+        fusion.fitted_ = replace(_assembled(models, None, DEPTH), given={"random_state": 0})
+        return fusion
+
+    def _fused(
+        self,
+        whole: FittedModel,
+        part: Sequence[Any] | None,
+        held_out: Any,
+        params: Mapping[str, Any],
+        seed: int,
+    ) -> FittedModel:
+        """The fusion with the best weights and links for `part`, the members that rank held-out rows."""
+        given = None if isinstance(params["weights"], str) else [float(one) for one in params["weights"]]
+        ranker = whole.ranker
+        assert isinstance(ranker, FusionRanker)
+        if given is not None and len(given) != len(ranker.members):
+            raise ValueError(f"there are {len(given)} weights, but {len(ranker.members)} members")
+        stored = {"link": params["link"], "weights": given or _AUTO, "depth": params["depth"]}
+        whole = replace(
+            whole,
+            given=stored | {"random_state": seed},
+            provenance=replace(whole.provenance, seed=seed),
+            threshold=params["threshold"] if not isinstance(params["threshold"], str) else FALLBACK,
+        )
+        if part is None:
+            link = "score" if params["link"] in (_AUTO, "calibrated") else params["link"]
+            return _weighted(whole, given or [1.0] * len(ranker.members), [link] * len(ranker.members))
+        rankings = _rankings(whole, part, *held_out)
+        links = LINKS if params["link"] == _AUTO else (params["link"],)
+        found = choose(ranker.members, rankings, links=links, weights=given)
+        fused = _weighted(whole, found.setting.weights, found.setting.links, found)
+        if not isinstance(params["threshold"], str):
+            return fused
+        thresholds = _threshold(fused, rankings, found, params["threshold"] == PER_LABEL)
+        return replace(
+            fused,
+            threshold=thresholds.common,
+            labels=replace(fused.labels, thresholds=thresholds.of_labels),
+        )
+
+    def _checked_members(self) -> list[tuple[str, Any]]:
+        members = list(self.members)
+        for one in members:
+            if not isinstance(one, tuple | list) or len(one) != 2 or not isinstance(one[0], str):
+                raise ValueError(f"members holds {one!r:.60}, but must hold pairs of a name and an estimator")
+            if not isinstance(one[1], LabelRanker):
+                raise TypeError(
+                    f"the member {one[0]!r} is a {type(one[1]).__name__}, but must be a Bonsai, a "
+                    "TextBonsai, one of bonsai_xmc.systems or a Fusion"
+                )
+        _check_names([name for name, _ in members])
+        return [(name, estimator) for name, estimator in members]
+
+    def _own(self, estimator: Any) -> Any:
+        """A copy of a member, with the threads of this estimator."""
+        own = clone(estimator)
+        if self.n_jobs is not None:
+            _set_jobs(own, self.n_jobs)
+        return own
+
+    # --- predictions ---
+
+    def _rows(self, X: Any, fitted: FittedModel) -> Any:
+        ranker = fitted.ranker
+        assert isinstance(ranker, FusionRanker)
+        names = [member.name for member in ranker.members]
+        if isinstance(X, Mapping):
+            inputs = _inputs(X, names)
+            models = self.members_.values()
+            parts = [one._rows(own, one._require_fitted()) for one, own in zip(models, inputs, strict=True)]
+            for name, own in zip(names, parts, strict=True):
+                if own.n_rows != parts[0].n_rows:
+                    raise ValueError(f"X[{name!r}] has {own.n_rows} rows, X[{names[0]!r}] {parts[0].n_rows}")
+            return FusedRows(tuple(parts))
+        if fitted.text is not None:
+            return text_rows(X, fitted, self.n_jobs)
+        if not ranker.shared:
+            raise ValueError(
+                "the members of this fusion read rows of their own: pass X as a mapping with the keys "
+                + ", ".join(map(repr, names))
+            )
+        return ranker.rows([prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)])
+
+    def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
+        """The k best labels of each text as (label, score); see `TextBonsai.suggest`."""
+        of_texts = self._require_fitted().text is not None
+        one = isinstance(X, str) or (isinstance(X, Mapping) and of_texts)
+        found = self.top_k_labels([X] if one else X, k, restrict=restrict, exclude=exclude)
+        return found[0] if one else found
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
+        """Read a model from a file that `save` wrote; see `Bonsai.load`."""
+        return cls._restored(*model_file.load(path, mmap, verify), path)
+
+    @classmethod
+    def _restored(
+        cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
+    ) -> Self:
+        if not isinstance(fitted.ranker, FusionRanker):
+            raise ValueError(
+                f"{os.fspath(path)} is a model of the kind {fitted.ranker.kind!r}, not of a Fusion; "
+                "use bonsai_xmc.load"
+            )
+        members = [
+            (one.name, _unfitted(restored(one.model, one.prediction))) for one in fitted.ranker.members
+        ]
+        model = cls(members, **cls._given(fitted), **prediction)
+        model.fitted_ = fitted
+        return model
+
+    # --- attributes ---
+
+    @property
+    def _members(self) -> tuple[Member, ...]:
+        ranker = self._require_fitted().ranker
+        assert isinstance(ranker, FusionRanker)
+        return ranker.members
+
+    @property
+    def members_(self) -> dict[str, Any]:
+        found = {member.name: restored(member.model, member.prediction) for member in self._members}
+        for one in found.values():
+            _set_jobs(one, self.n_jobs)
+        return found
+
+    @property
+    def weights_(self) -> dict[str, float]:
+        return {member.name: member.weight for member in self._members}
+
+    @property
+    def links_(self) -> dict[str, str]:
+        return {member.name: member.link for member in self._members}
+
+    @property
+    def chosen_(self) -> dict[str, Any]:
+        ranker = self._require_fitted().ranker
+        assert isinstance(ranker, FusionRanker)
+        return dict(ranker.facts or {})
+
+
+# --- members ---
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not 1 <= len(names) <= MOST_MEMBERS:
+        raise ValueError(f"there are {len(names)} members, but must be 1 to {MOST_MEMBERS}")
+    for name in names:
+        if not name or "__" in name or name in Fusion.parameters or name == "members":
+            raise ValueError(f"a member is called {name!r}; choose another name, without '__'")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two members are called {twice!r}; names must differ")
+
+
+def _named(models: Any) -> dict[str, Any]:
+    """Fitted models by name; paths are loaded."""
+    pairs: list[tuple[str, Any]] = []
+    for i, one in enumerate(models.items() if isinstance(models, Mapping) else models, 1):
+        name, model = one if isinstance(one, tuple) else (None, one)
+        if isinstance(model, str | os.PathLike):
+            stem = os.path.splitext(os.path.basename(os.fspath(model)))[0]
+            name, model = name or stem, load(model)
+        if not isinstance(model, LabelRanker):
+            raise TypeError(
+                f"model {i} is a {type(model).__name__}, but must be a fitted estimator, or a path of one"
+            )
+        model._require_fitted()
+        pairs.append((str(name or i), model))
+    _check_names([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _unfitted(model: Any) -> Any:
+    return type(model)(**model.get_params(deep=False))
+
+
+def _set_jobs(estimator: Any, n_jobs: int | None) -> None:
+    """Let an estimator use so many threads, whether it is fitted or not."""
+    if isinstance(estimator, TextBonsai):
+        if estimator.classifier is None:
+            estimator.classifier = Bonsai()
+        _set_jobs(estimator.classifier, n_jobs)
+        if "classifier_" in vars(estimator):
+            _set_jobs(estimator.classifier_, n_jobs)
+    else:
+        estimator.n_jobs = n_jobs
+
+
+def _fit(estimator: Any, X: Any, y: Any, name: str, progress: Progress | None, **given: Any) -> Any:
+    watch = None
+    if progress is not None:
+        watch = lambda phase, done, total: progress(f"{name}: {phase}", done, total)
+    return estimator.fit(X, y, progress=watch, **given)
+
+
+def _same_settings(model: Any) -> Any:
+    """An unfitted estimator with the settings that a fitted one has resolved, and no threshold to choose."""
+    other = clone(model)
+    classifier = other
+    if isinstance(other, TextBonsai):
+        classifier = other.classifier = clone(model.classifier_)
+    ranker = model._require_fitted().ranker
+    if isinstance(ranker, LinearRanker):
+        chosen = ranker.strategy
+        some: dict[str, tuple[str, ...]] = {"leaf": (), "one_vs_rest": ("logit_adjustment",)}
+        names = some.get(chosen.classifiers, ("logit_adjustment", "blend_weight"))
+        classifier.set_params(**{name: getattr(chosen, name) for name in ("classifiers", "C", *names)})
+    classifier.set_params(threshold=FALLBACK)
+    return other
+
+
+def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
+    """X of each member."""
+    if not isinstance(X, Mapping):
+        return [X] * len(names)
+    missing = [name for name in names if name not in X]
+    if missing:
+        raise ValueError(
+            f"X is a mapping without the member {missing[0]!r}; its keys are {', '.join(map(repr, X))}"
+        )
+    found = {id(X[name]): X[name] for name in names}
+    found = {key: list(one) if isinstance(one, Iterator) else one for key, one in found.items()}
+    return [found[id(X[name])] for name in names]
+
+
+def _n_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _taken(X: Any, rows: Array) -> Any:
+    """Some rows of what a user has."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if is_sparse(X):
+        return X.tocsr()[rows]
+    return X[rows] if hasattr(X, "shape") else [X[i] for i in rows.tolist()]
+
+
+def _assembled(models: Mapping[str, Any], X: Any, depth: int) -> FittedModel:
+    """The models side by side, with equal weights."""
+    fitted = {name: model._require_fitted() for name, model in models.items()}
+    labels, maps = union_of([one.labels for one in fitted.values()])
+    members = tuple(
+        Member(name, one, models[name].classifier_._prediction(), 1 / len(models), "score", own)
+        for (name, one), own in zip(fitted.items(), maps, strict=True)
+    )
+    first = next(iter(fitted.values()))
+    texts = [one.text for one in fitted.values()]
+    same = all(one.text is None and one.n_features == first.n_features for one in fitted.values())
+    shared = same and not isinstance(X, Mapping)
+    ranker = FusionRanker(members, len(labels), shared, depth)
+    rows = [one.n_rows for one in fitted.values() if one.n_rows is not None]
+    return FittedModel(
+        ranker=ranker,
+        labels=labels,
+        n_rows=max(rows) if rows else None,
+        n_features=ranker.n_features,
+        feature_names=first.feature_names if shared else None,
+        id_base=first.id_base if shared else None,
+        given={},
+        threshold=FALLBACK,
+        provenance=Provenance(
+            VERSION, instruction_set(), max(o.provenance.n_iter for o in fitted.values()), 0
+        ),
+        text=None if shared else FusedText.of(texts),
+    )
+
+
+def _weighted(
+    whole: FittedModel, weights: Sequence[float], links: Sequence[str], found: Chosen | None = None
+) -> FittedModel:
+    """The fusion with these weights and links, without members of weight 0."""
+    ranker, total = whole.ranker, sum(weights)
+    assert isinstance(ranker, FusionRanker)
+    members = []
+    for i, (member, weight, link) in enumerate(zip(ranker.members, weights, links, strict=True)):
+        if weight == 0:
+            continue
+        own = None if found is None or link != "calibrated" else found.calibrations[i]
+        model = member.model if own is None else replace(member.model, calibration=own)
+        members.append(replace(member, model=model, weight=weight / total, link=link))
+    kept = replace(ranker, members=tuple(members), facts=None if found is None else found.to_json())
+    text = None if kept.shared else FusedText.of([member.model.text for member in members])
+    return replace(whole, ranker=kept, n_features=kept.n_features, text=text)
+
+
+def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y: Any) -> list[Ranking]:
+    """The best labels of held-out rows by each member, beside the true ones; labels are the fusion's."""
+    labels = whole.labels
+    Y = list(Y) if isinstance(Y, Iterator) else Y
+    truth = label_sets.over_classes(Y, labels.classes)
+    q = None
+    if whole.n_rows is not None:
+        q = _propensity.from_counts(labels.counts, whole.n_rows, *_propensity.OTHERS)
+    sizes = np.diff(label_sets.labels_of(Y).indptr)
+    true = Truth(truth.indptr, truth.indices, q=q, sizes=sizes)
+    if not len(true.indices):
+        raise ValueError("none of the held-out rows has a label that the models know")
+    place = None
+    rankings = []
+    for model, own in zip(part, inputs, strict=True):
+        ids, log_scores = model._ranked(own, splits.CANDIDATES)
+        label_sets.check_rows(len(ids), true.n_rows)
+        if not np.array_equal(model.classes_, labels.classes):
+            place = labels.place if place is None else place
+            where = np.array([place.get(key, -1) for key in model.classes_.tolist()], np.int32)
+            ids = np.where(ids >= 0, where[ids], -1)
+        rankings.append(true.rank(ids, np.where(ids >= 0, log_scores, -np.inf)))
+    return rankings
+
+
+def _threshold(fused: FittedModel, rankings: Sequence[Ranking], found: Chosen, per_label: bool) -> Thresholds:
+    """By the scores of the fusion on held-out rows."""
+    from bonsai_xmc._model.fusion import best_sums
+
+    ids, values = [], []
+    total = sum(found.setting.weights)
+    for weight, link, own, ranking in zip(*found.setting, found.calibrations, rankings, strict=True):
+        member = Member("", replace(fused, calibration=own), {}, weight / total, link)
+        ids.append(ranking.ids)
+        values.append(member.values(ranking.ids, ranking.scores) * member.weight)
+    best = best_sums(
+        np.concatenate(ids, axis=1), np.concatenate(values, axis=1), splits.CANDIDATES, fused.n_labels
+    )
+    return chosen_threshold(rankings[0].truth.rank(*best), fused.n_labels, per_label)
