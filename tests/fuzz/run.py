@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "fuzz"
 CORPORA = HERE / "corpus"
-MOST_KEPT = 150  # inputs of a corpus, the smallest ones
+MOST_KEPT = 400  # inputs of a corpus
 OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-timeout=20", "-rss_limit_mb=2048", "-seed=1")
 SANITIZERS = {
     "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=3",
@@ -49,7 +49,7 @@ def seeds_of(target: str) -> list[bytes]:
 def keep(target: str, folder: Path) -> None:
     """Add the smallest inputs of a folder that together reach all that the folder reaches."""
     with tempfile.TemporaryDirectory() as name:
-        run(target, "-merge=1", name, str(folder))
+        run(target, "-merge=1", "-use_counters=0", name, str(folder))
         merged = sorted((path.read_bytes() for path in Path(name).iterdir()), key=lambda b: (len(b), b))
     path = CORPORA / f"{target}.txt"
     old = path.read_text() if path.exists() else f"# Inputs of fuzz_{target}.cpp, see run.py\n"
