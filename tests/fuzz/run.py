@@ -1,4 +1,4 @@
-"""``make fuzz``: the targets of libFuzzer and those of Python, for some seconds or executions each.
+"""``make fuzz``: the targets of libFuzzer, for some seconds or executions each.
 
     python tests/fuzz/run.py --seconds 60                  # all targets
     python tests/fuzz/run.py --runs 10000000 forest xc     # some
@@ -33,12 +33,6 @@ def compiled() -> list[str]:
     return sorted(path.name.removeprefix("fuzz_") for path in BUILD.glob("fuzz_*") if path.is_file())
 
 
-def in_python() -> list[str]:
-    """Return the targets in Python."""
-    text = (HERE / "targets.py").read_text()
-    return re.findall(r"^def target_(\w+)", text, re.MULTILINE)
-
-
 def seeds_of(target: str) -> list[bytes]:
     """Return the inputs of a target's corpus."""
     path = CORPORA / f"{target}.txt"
@@ -59,12 +53,10 @@ def keep(target: str, folder: Path) -> None:
 
 
 def run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a target, of libFuzzer or of Python."""
-    command = (
-        [str(BUILD / f"fuzz_{target}")] if target in compiled() else [sys.executable, str(HERE / "targets.py"), target]
-    )
+    """Run a target."""
+    command = [str(BUILD / f"fuzz_{target}"), *arguments]
     return subprocess.run(
-        [*command, *arguments], env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace"
+        command, env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace"
     )
 
 
@@ -77,7 +69,9 @@ def fuzz(target: str, arguments: argparse.Namespace) -> bool:
             (folder / f"{number:04}").write_bytes(data)
         limits = [f"-runs={arguments.runs}"] if arguments.runs else [f"-max_total_time={arguments.seconds}"]
         begun = time.monotonic()
-        done = run(target, *OPTIONS, *limits, "-print_final_stats=1", f"-artifact_prefix={found}", str(folder))
+        done = run(
+            target, *OPTIONS, *limits, "-print_final_stats=1", f"-artifact_prefix={found}", str(folder)
+        )
         seconds = time.monotonic() - begun
         number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
         covered = re.findall(r"cov: (\d+)", done.stderr)
@@ -91,19 +85,21 @@ def fuzz(target: str, arguments: argparse.Namespace) -> bool:
             print(f"{path.name}: {path.read_bytes().hex()}")
         if done.returncode:
             print(done.stderr[-6000:])
-        if arguments.keep and target in compiled():
+        if arguments.keep:
             keep(target, folder)
         return done.returncode == 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=int, default=60, help="of each target")
     parser.add_argument("--runs", type=int, default=0, help="executions of each target, instead of seconds")
     parser.add_argument("--keep", action="store_true", help="add inputs that reach new code to the corpora")
     parser.add_argument("targets", nargs="*", help="default: all")
     arguments = parser.parse_args()
-    everything = [*compiled(), *in_python()]
+    everything = compiled()
     chosen = arguments.targets or everything
     if unknown := set(chosen) - set(everything):
         parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
