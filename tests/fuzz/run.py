@@ -4,8 +4,8 @@
     python tests/fuzz/run.py --runs 10000000 forest xc     # some
     python tests/fuzz/run.py --seconds 60 --keep           # and add what reaches new code to the corpora
 
-A corpus is a text file: an input in hexadecimal digits on each line; `#` begins a remark. Every input of it runs
-first. An input that fails is printed as such a line: add it to the corpus with the fix.
+A corpus is a text file: an input in hexadecimal digits on each line; `#` begins a remark. Every input of it
+runs first. An input that fails is printed as such a line: add it to the corpus with the fix.
 """
 
 import argparse
@@ -76,9 +76,10 @@ def fuzz(target: str, arguments: argparse.Namespace) -> bool:
         number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
         covered = re.findall(r"cov: (\d+)", done.stderr)
         executed = int(number[1]) if number else 0
+        edges = int(covered[-1]) if covered else 0
         print(
-            f"{target:14} {executed:>12,} {executed / seconds:>10,.0f} {int(covered[-1]) if covered else 0:>9,} "
-            f"{seconds:>8,.0f} {'ok' if done.returncode == 0 else 'FAILED'}",
+            f"{target:14} {executed:>12,} {executed / seconds:>10,.0f} {edges:>9,} {seconds:>8,.0f} "
+            f"{'ok' if done.returncode == 0 else 'FAILED'}",
             flush=True,
         )
         for path in found.parent.glob("found-*"):
