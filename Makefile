@@ -7,19 +7,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src/core/*/*) $(wildcard src/python/*) CMakeLists.txt pyproject.toml
-CPP_FILES := $(wildcard src/core/*/*.?pp src/core/*/*.inl src/python/*.?pp tests/cpp/*.?pp benchmarks/*.?pp)
+CPP_FILES := $(wildcard src/core/*/*.?pp src/core/*/*.inl src/python/*.?pp tests/cpp/*.?pp benchmarks/*.?pp tests/fuzz/*.?pp)
 
 # The data sets of benchmarks and tests, if they lie beside the checkout and nothing else is said.
 ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest lint format sanitize bench paper wheels test-all test-annif docs clean
+.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest lint format sanitize bench paper wheels test-all test-annif docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
 
-test: lint cpptest pytest
+test: lint cpptest fuzztest pytest
 
 # Two processes, each with whole files: most tests use one core.
 pytest: $(VENV)/.installed
@@ -29,6 +29,26 @@ cpptest: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/cpp -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DBONSAI_TESTS=ON -DBONSAI_BENCH=ON -DBONSAI_MODULE=OFF
 	$(BIN)/cmake --build build/cpp
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure
+
+# Malformed model files, vocabularies, texts and results of training, under ASan and UBSan (tests/fuzz):
+#   make fuzz                          a minute of each target
+#   make fuzz SECONDS=600              longer
+#   make fuzz RUNS=10000000 TARGETS=xc so many executions
+SECONDS ?= 60
+fuzz: fuzzbuild
+	$(PYTHON) tests/fuzz/run.py --seconds $(SECONDS) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
+
+fuzzbuild: $(VENV)/.tools
+	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_DEBUG="-gline-tables-only -D_GLIBCXX_ASSERTIONS" \
+	  -DBONSAI_MODULE=OFF -DBONSAI_FUZZ=ON -DBONSAI_SANITIZE=fuzzer-no-link,address,undefined
+	$(BIN)/cmake --build build/fuzz
+
+# The same for a few seconds each, where Clang and its sanitizers are there.
+fuzztest: $(VENV)/.tools
+	@if echo 'int main() {}' | clang++ -x c++ - -fsanitize=address,fuzzer-no-link -o /dev/null 2>/dev/null; \
+	  then $(MAKE) fuzz SECONDS=4; \
+	  else echo "SKIPPED: make fuzz needs Clang with libFuzzer (apt-get install clang libclang-rt-dev)"; fi
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

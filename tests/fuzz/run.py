@@ -1,0 +1,113 @@
+"""``make fuzz``: the targets of libFuzzer, for some seconds or executions each.
+
+    python tests/fuzz/run.py --seconds 60                  # all targets
+    python tests/fuzz/run.py --runs 10000000 forest xc     # some
+    python tests/fuzz/run.py --seconds 60 --keep           # and add what reaches new code to the corpora
+
+A corpus is a text file: an input in hexadecimal digits on each line; `#` begins a remark. Every input of it
+runs first. An input that fails is printed as such a line: add it to the corpus with the fix.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "fuzz"
+CORPORA = HERE / "corpus"
+MOST_KEPT = 400  # inputs of a corpus
+OPTIONS = ("-len_control=0", "-max_len=256", "-entropic=0", "-timeout=20", "-rss_limit_mb=2048", "-seed=1")
+SANITIZERS = {
+    "ASAN_OPTIONS": "allocator_may_return_null=1:malloc_context_size=3",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
+
+def compiled() -> list[str]:
+    """Return the targets in C++ that are built."""
+    return sorted(path.name.removeprefix("fuzz_") for path in BUILD.glob("fuzz_*") if path.is_file())
+
+
+def seeds_of(target: str) -> list[bytes]:
+    """Return the inputs of a target's corpus."""
+    path = CORPORA / f"{target}.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [bytes.fromhex(line) for line in (text.split("#")[0].strip() for text in lines) if line]
+
+
+def keep(target: str, folder: Path) -> None:
+    """Add the smallest inputs of a folder that together reach all that the folder reaches."""
+    with tempfile.TemporaryDirectory() as name:
+        run(target, "-merge=1", "-use_counters=0", name, str(folder))
+        merged = sorted((path.read_bytes() for path in Path(name).iterdir()), key=lambda b: (len(b), b))
+    path = CORPORA / f"{target}.txt"
+    old = path.read_text() if path.exists() else f"# Inputs of fuzz_{target}.cpp, see run.py\n"
+    known = set(seeds_of(target))
+    new = [data for data in merged if data not in known][: max(0, MOST_KEPT - len(known))]
+    path.write_text(old + "".join(f"{data.hex()}\n" for data in new))
+
+
+def run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a target."""
+    command = [str(BUILD / f"fuzz_{target}"), *arguments]
+    return subprocess.run(
+        command, env=os.environ | SANITIZERS, capture_output=True, text=True, errors="replace"
+    )
+
+
+def fuzz(target: str, arguments: argparse.Namespace) -> bool:
+    """Run a target and print a line about it; whether nothing failed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, found = Path(name) / "corpus", Path(name) / "found-"
+        folder.mkdir()
+        for number, data in enumerate(seeds_of(target)):
+            (folder / f"{number:04}").write_bytes(data)
+        limits = [f"-runs={arguments.runs}"] if arguments.runs else [f"-max_total_time={arguments.seconds}"]
+        begun = time.monotonic()
+        done = run(
+            target, *OPTIONS, *limits, "-print_final_stats=1", f"-artifact_prefix={found}", str(folder)
+        )
+        seconds = time.monotonic() - begun
+        number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
+        covered = re.findall(r"cov: (\d+)", done.stderr)
+        executed = int(number[1]) if number else 0
+        edges = int(covered[-1]) if covered else 0
+        print(
+            f"{target:14} {executed:>12,} {executed / seconds:>10,.0f} {edges:>9,} {seconds:>8,.0f} "
+            f"{'ok' if done.returncode == 0 else 'FAILED'}",
+            flush=True,
+        )
+        for path in found.parent.glob("found-*"):
+            print(f"{path.name}: {path.read_bytes().hex()}")
+        if done.returncode:
+            print(done.stderr[-6000:])
+        if arguments.keep:
+            keep(target, folder)
+        return done.returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=int, default=60, help="of each target")
+    parser.add_argument("--runs", type=int, default=0, help="executions of each target, instead of seconds")
+    parser.add_argument("--keep", action="store_true", help="add inputs that reach new code to the corpora")
+    parser.add_argument("targets", nargs="*", help="default: all")
+    arguments = parser.parse_args()
+    everything = compiled()
+    chosen = arguments.targets or everything
+    if unknown := set(chosen) - set(everything):
+        parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
+    print(f"{'target':14} {'executions':>12} {'per second':>10} {'coverage':>9} {'seconds':>8}")
+    results = [fuzz(target, arguments) for target in chosen]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
