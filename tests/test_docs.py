@@ -16,6 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import reproduce
+from benchmarks import figures
 from reproduce import known
 from scipy.sparse import csr_array
 
@@ -27,7 +28,7 @@ from bonsai_xmc._modelfile import container
 from bonsai_xmc.systems.leml import LEML
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 MODULES = sorted(
     module.name
     for package in (bonsai_xmc, reproduce)
@@ -169,8 +170,16 @@ def test_linked_sections_exist(document):
 
 
 PACKAGE = ROOT / "src" / "bonsai_xmc"
-PLACES = [ROOT, ROOT / "docs", ROOT / "benchmarks", ROOT / "src/core", PACKAGE, ROOT / "reproduce"]
-WRITTEN = ("build/", "dist/", "benchmarks/results/", "out/", ".venv")  # by commands; not in the repository
+PLACES = [
+    ROOT,
+    ROOT / "docs",
+    ROOT / "tests",
+    ROOT / "benchmarks",
+    ROOT / "src/core",
+    PACKAGE,
+    ROOT / "reproduce",
+]
+WRITTEN = ("build/", "dist/", "out/", ".venv")  # by commands; not in the repository
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -227,8 +236,9 @@ def test_the_layout_lists_the_folders_of_the_core():
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_names_all_presets_and_no_others():
-    listed = re.search(r"Bonsai\.preset\(([^)]*)\)", README)[1]
+def test_the_guide_names_all_presets_and_no_others():
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    listed = re.search(r"`Bonsai\.preset\((.*?) \|$", guide, re.M)[1]
     assert re.findall(r'"([\w-]+)"', listed) == list(PRESETS)
 
 
@@ -236,37 +246,59 @@ def test_the_readme_fits_on_a_screen():
     assert len(README.splitlines()) <= 75
 
 
-def test_numbers_of_the_readme_are_those_of_the_performance_page():
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    columns, rows = table(README)
-    page_columns, page_rows = table(page[page.index("## Comparison") :])
-    assert len(columns) == 7 and len(rows) == 10
-    for name, cells in rows.items():
-        other = page_rows[name[0], name[1].removesuffix(", three trees")]
-        for column, cell in zip(columns[1:], cells, strict=True):
-            if cell:
-                found = other[page_columns.index(column) - 1].partition(" ±")[0]
-                assert cell.strip("*") == found, (name, column)
+def test_tables_of_documents_equal_their_result_files():
+    """`python -m benchmarks.figures` writes them anew."""
+    shown = 0
+    for path in figures.DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        shown += len(figures.MARKER.findall(text))
+        assert figures.written(text) == text, path.name
+    assert shown > 10
 
 
-def table(text):
-    """The header of the first table of a text, and its rows by (bold line above, first cell)."""
-    header = re.search(r"^\|  \| (.*) \|$", text, re.M)[1].split(" | ")
-    rows, part = {}, ""
-    for line in re.findall(r"^\| (.*) \|$", text, re.M):
-        first, *cells = [cell.strip() for cell in line.split(" | ")]
-        if len(cells) != len(header) or first in ("", "---"):
-            continue
-        part = first if first.startswith("**") else part
-        rows.setdefault((part, first), cells)
-    return ["", *header], rows
+@pytest.mark.parametrize("path", sorted(figures.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_results_name_their_machine_command_and_date(path):
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert " " in content["machine"]
+    shown = "".join(document.read_text(encoding="utf-8") for document in figures.DOCUMENTS)
+    for name, table in content["tables"].items():
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", table["date"]) and table["rows"], name
+        for module in re.findall(r"(?:-m |benchmarks/)(?:benchmarks\.)?(\w+)(?:\.py)?", table["command"]):
+            assert (ROOT / "benchmarks" / f"{module}.py").is_file(), (name, module)
+        assert f"<!-- table {path.stem}/{name} " in shown, f"no document shows {name}"
+
+
+def test_a_table_selects_rows_and_columns_and_marks_the_best(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    rows = [
+        {"data": "a", "system": "one, fast", "P@1": [50.126, 0.1], "rows/s": 12345.6},
+        {"data": "a", "system": "two", "P@1": 49.0, "rows/s": None},
+        {"data": "b", "system": "two", "P@1": 10.0, "rows/s": 7},
+    ]
+    figures.record("machine", "sets", "python -m benchmarks.figures", rows)
+    assert figures.table(
+        "machine/sets where data=a; system=one, fast|two columns data, system, P@1, rows/s bold max P@1"
+    ) == (
+        "|  | P@1 | rows/s |\n| --- | ---: | ---: |\n| **a** |  |  |\n"
+        "| one, fast | **50.13** | 12,346 |\n| two | 49.00 | – |\n"
+    )
+    assert "50.13 ± 0.10" in figures.table("machine/sets columns system, P@1 spread")
+
+
+def test_documents_are_short():
+    """Words of all documents, without the markup of tables."""
+    documents = (ROOT / "docs").rglob("*.md")
+    words = [word for path in documents for word in path.read_text(encoding="utf-8").split()]
+    assert sum(bool(re.search(r"\w", word)) for word in words) <= 25_000
+    assert len((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
 @pytest.mark.real_data
 @pytest.mark.parametrize(("title", "name"), [("EURLEX57K", "eurlex57k"), ("TIBKAT core", "tibkat-core")])
-def test_sizes_of_data_sets_in_the_readme(real_data, title, name):
+def test_sizes_of_data_sets_on_the_performance_page(real_data, title, name):
     data = real_data(name)
-    line = re.search(rf"\*\*{title}\*\*: ([\d,]+) training rows, ([\d,]+) \w+ rows, ([\d,]+) labels", README)
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    line = re.search(rf"{title}:\s+([\d,]+)(?: training)? and ([\d,]+)(?: test)? rows, ([\d,]+) labels", page)
     labels = int((np.asarray(data.Y_train.sum(axis=0)).ravel() > 0).sum())
     found = [data.X_train.shape[0], data.X_test.shape[0], labels]
     assert [int(number.replace(",", "")) for number in line.groups()] == found
@@ -278,8 +310,8 @@ def test_the_default_model_is_what_the_readme_says(generated):
 
 
 def test_the_model_file_is_documented(named, tmp_path):
-    """Every tensor and every key of files of all kinds stands in docs/format.md, and nothing else does."""
-    text = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    """Every tensor and every key of files of all kinds stands in the document, and nothing else does."""
+    text = (ROOT / "docs" / "internals" / "format.md").read_text(encoding="utf-8")
     X, names = named
     table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])
     found = set()
@@ -307,7 +339,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     found |= {key for key in keys_of(tmp_path / "m") if not key.startswith(("ranker.", "crc32.ranker."))}
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
-    tables = text[text.index("## Metadata") : text.index("## Read a file")]
+    tables = text[text.index("## Metadata") : text.index("## What loading checks")]
     listed = [re.findall(r"`([\w.]+)`", cell) for cell in re.findall(r"^\| (`.*?) \|", tables, re.M)]
     sections = {"trees", "trees_residual", "one_vs_rest", "labels", "merged", "features", "index"}
     sections |= {"rows", "labels.texts"}  # the latter is reserved

@@ -2,7 +2,7 @@
 
 import re
 
-_OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]*\)")
+_OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:src|tests|reproduce|benchmarks|tools)/[^)]*\)")
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
