@@ -6,28 +6,26 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 
 from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
-from bonsai_xmc._base.progress import LOG, Phases, Progress, phases_of
+from bonsai_xmc._base.progress import LOG, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
-from bonsai_xmc._base.threads import instruction_set, threads_of
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.rows import bytes_beside, training_rows
-from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
-from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
+from bonsai_xmc._estimators.matrix import FitOptions, Job, MatrixClassifier
+from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.strategy import Strategy, beam_size
 from bonsai_xmc._model.thresholds import PER_LABEL
-from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.probes import measure
 from bonsai_xmc._selection.strategy import resolve, search_space
 from bonsai_xmc._selection.threshold import Thresholds, choose_threshold
-from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.identity import facts_of
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
+@dataclass(eq=False, repr=False)
 class Bonsai(MatrixClassifier):
     """Extreme multi-label classifier: label trees, one-vs-rest linear classifiers, or a blend of both.
 
@@ -193,57 +192,30 @@ class Bonsai(MatrixClassifier):
     ranker = LinearRanker
     search_parameters = ("beam_size", "n_probe")
 
-    def __init__(
-        self,
-        representation: Any = "input",
-        n_trees: int = 3,
-        branching_factor: int = 100,
-        max_leaf_size: int | None = None,
-        max_depth: int | str | None = "auto",
-        balance: str = "auto",
-        C: float | str = "auto",
-        loss: str = "squared_hinge",
-        solver: str = "dual",
-        tol: float = 0.1,
-        max_iter: int = 20,
-        prune: float | str = "auto",
-        classifiers: str = "auto",
-        search: str = "auto",
-        tail_exponent: float | str = "auto",
-        blend_weight: float | str = "auto",
-        logit_adjustment: float | str = "auto",
-        normalize: bool = True,
-        beam_size: int | None = 10,
-        n_probe: int | str | None = "auto",
-        max_labels: int | None = 100,
-        threshold: float | str = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.representation = representation
-        self.n_trees = n_trees
-        self.branching_factor = branching_factor
-        self.max_leaf_size = max_leaf_size
-        self.max_depth = max_depth
-        self.balance = balance
-        self.C = C
-        self.loss = loss
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.prune = prune
-        self.classifiers = classifiers
-        self.search = search
-        self.tail_exponent = tail_exponent
-        self.blend_weight = blend_weight
-        self.logit_adjustment = logit_adjustment
-        self.normalize = normalize
-        self.beam_size = beam_size
-        self.n_probe = n_probe
-        self.max_labels = max_labels
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    representation: Any = "input"
+    n_trees: int = 3
+    branching_factor: int = 100
+    max_leaf_size: int | None = None
+    max_depth: int | str | None = "auto"
+    balance: str = "auto"
+    C: float | str = "auto"
+    loss: str = "squared_hinge"
+    solver: str = "dual"
+    tol: float = 0.1
+    max_iter: int = 20
+    prune: float | str = "auto"
+    classifiers: str = "auto"
+    search: str = "auto"
+    tail_exponent: float | str = "auto"
+    blend_weight: float | str = "auto"
+    logit_adjustment: float | str = "auto"
+    normalize: bool = True
+    beam_size: int | None = 10
+    n_probe: int | str | None = "auto"
+    max_labels: int | None = 100
+    threshold: float | str = "auto"
+    random_state: Any = 0
+    n_jobs: int | None = None
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -326,49 +298,30 @@ class Bonsai(MatrixClassifier):
         params = check_params(self.get_params(deep=False))
         phases = phases_of(progress)
         problem = self._problem(training_rows(X, type(self).__name__), y, sample_weight, tree=tree)
-        self.fitted_ = self._fit(problem, params, options, phases, (X, y))
+        self.fitted_ = self._fit(Job(problem, params, phases, (X, y), options))
         return self
 
     def _problem(self, *args: Any, **kwargs: Any) -> Problem:
         return replace(super()._problem(*args, **kwargs), representation=self.representation)
 
-    def _fit(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        options: FitOptions,
-        phases: Phases,
-        given: tuple[Any, Any],
-        text: FittedText | None = None,
-        finish: Finish = lambda fitted, work: fitted,
-    ) -> FittedModel:
+    def _fit(self, job: Job) -> FittedModel:
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
+        problem, params, options = job.problem, job.params, job.options
         if options.on_estimate is not None:
-            options.on_estimate(self._estimate(problem, params, *given))
+            options.on_estimate(self._estimate(problem, params, *job.given))
         with contextlib.ExitStack() as stack:
             kept = None
             if options.checkpoint is not None:
                 kept = stack.enter_context(Checkpoint(options.checkpoint, facts_of(problem, params, seed)))
             plan = self._plan(problem, params, threads, options.max_memory)
-            work = Work(threads, phases, options.runner, kept, fewer=plan.threads, batch_rows=plan.batch_rows)
+            limited = (plan.threads, plan.batch_rows)
+            work = Work(threads, job.phases, options.runner, kept, *limited)
             strategy, core, report, thresholds = self._train(problem, params, seed, work)
-            fitted = FittedModel(
-                ranker=LinearRanker(core, strategy, problem.labels.counts),
-                labels=LabelTable(
-                    problem.labels.classes, problem.labels.counts, thresholds=thresholds.of_labels
-                ),
-                n_rows=problem.rows.n_rows,
-                n_features=problem.rows.n_features,
-                feature_names=problem.feature_names,
-                id_base=None,
-                given=model_file.given_params(params, seed),
-                threshold=thresholds.common,
-                provenance=Provenance(VERSION, instruction_set(), max(1, report.max_iter), seed),
-                text=text,
-                rows=self._kept_rows(problem, core) if options.keep_rows else None,
-                timings=phases.seconds,
-            )
-            fitted = finish(fitted, work)
+            ranker = LinearRanker(core, strategy, problem.labels.counts)
+            fitted = self._trained(job, ranker, seed, thresholds, max(1, report.max_iter))
+            if options.keep_rows:
+                fitted = replace(fitted, rows=self._kept_rows(problem, core))
+            fitted = job.finish(fitted, work)
             if strategy.search == "index":
                 beam = beam_size(self.beam_size, strategy.n_trees, strategy.search)
                 probes = measure(fitted.linear.core, problem.rows, problem.labels, beam, seed, work)

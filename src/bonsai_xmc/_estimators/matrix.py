@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy.typing as npt
@@ -9,11 +10,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.params import PREDICTION, Parameter
 from bonsai_xmc._base.progress import Phases
+from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._data.labels import labels_of, row_weights
 from bonsai_xmc._data.rows import Rows, prediction_rows
 from bonsai_xmc._estimators.base import LabelRanker
-from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
+from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._selection.threshold import Thresholds
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
 from bonsai_xmc._training.work import Runner, Work
@@ -32,6 +36,19 @@ class FitOptions(NamedTuple):
     keep_rows: bool = False
 
 
+@dataclass(frozen=True)
+class Job:
+    """What there is to train, and how."""
+
+    problem: Problem
+    params: dict[str, Any]  # checked
+    phases: Phases
+    given: tuple[Any, Any]  # X and y as the caller has them
+    options: FitOptions = field(default_factory=FitOptions)
+    text: FittedText | None = None  # what has made rows of texts
+    finish: Finish = lambda fitted, work: fitted  # makes the result of what was trained
+
+
 class MatrixClassifier(LabelRanker):
     """A classifier of the rows of a matrix; its subclasses bring their parameters and `_fit`."""
 
@@ -42,22 +59,28 @@ class MatrixClassifier(LabelRanker):
 
     n_jobs: Any
 
-    def _fit(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        options: FitOptions,
-        phases: Phases,
-        given: tuple[Any, Any],
-        text: FittedText | None = None,
-        finish: Finish = lambda fitted, work: fitted,
-    ) -> FittedModel:
-        """Train on a problem, whose rows `text` has made of texts.
-
-        `params` are checked; `given` is X and y as the caller has them; `finish` makes the result of what was
-        trained.
-        """
+    def _fit(self, job: Job) -> FittedModel:
+        """Train."""
         raise NotImplementedError
+
+    def _trained(
+        self, job: Job, ranker: Ranker, seed: int, thresholds: Thresholds, n_iter: int = 1
+    ) -> FittedModel:
+        """Return the model around a ranker that was trained."""
+        rows, labels = job.problem.rows, job.problem.labels
+        return FittedModel(
+            ranker=ranker,
+            labels=LabelTable(labels.classes, labels.counts, thresholds=thresholds.of_labels),
+            n_rows=rows.n_rows,
+            n_features=rows.n_features,
+            feature_names=job.problem.feature_names,
+            id_base=None,
+            given=model_file.given_params(job.params, seed, self.parameters),
+            threshold=thresholds.common,
+            provenance=Provenance(VERSION, instruction_set(), n_iter, seed),
+            text=job.text,
+            timings=job.phases.seconds,
+        )
 
     def _problem(
         self,
@@ -72,7 +95,6 @@ class MatrixClassifier(LabelRanker):
         return make_problem(rows, labels_of(y), weights, tree=tree, texts=texts, feature_names=names)
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
-        """X of a prediction as rows."""
         return prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)
 
     @classmethod
@@ -146,7 +168,6 @@ class MatrixClassifier(LabelRanker):
         return names
 
     def _with(self, fitted: FittedModel) -> Self:
-        """Return an estimator with the same parameters and another model."""
         other = type(self)(**self.get_params(deep=False))
         other.fitted_ = fitted
         return other

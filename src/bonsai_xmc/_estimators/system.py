@@ -4,17 +4,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from bonsai_xmc._base.params import PREDICTION, RUN, check_params, plain
-from bonsai_xmc._base.progress import Phases, Progress, phases_of
+from bonsai_xmc._base.params import check_params
+from bonsai_xmc._base.progress import Progress, phases_of
 from bonsai_xmc._base.random import seed_of
-from bonsai_xmc._base.threads import instruction_set, threads_of
+from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.rows import training_rows
-from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
-from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
+from bonsai_xmc._estimators.matrix import FitOptions, Job, MatrixClassifier
+from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.thresholds import PER_LABEL
-from bonsai_xmc._selection.threshold import threshold_of
-from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._selection.threshold import Thresholds, threshold_of
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 
@@ -48,50 +47,24 @@ class System(MatrixClassifier):
         """
         params = check_params(self.get_params(deep=False), self.parameters)
         problem = self._problem(training_rows(X, type(self).__name__), y, sample_weight)
-        self.fitted_ = self._fit(problem, params, FitOptions(), phases_of(progress), (X, y))
+        self.fitted_ = self._fit(Job(problem, params, phases_of(progress), (X, y)))
         return self
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> Ranker:
         """Train on a problem with checked parameters. Equal data, parameters and seed give equal bytes."""
         raise NotImplementedError
 
-    def _fit(
-        self,
-        problem: Problem,
-        params: dict[str, Any],
-        options: FitOptions,
-        phases: Phases,
-        given: tuple[Any, Any],
-        text: FittedText | None = None,
-        finish: Finish = lambda fitted, work: fitted,
-    ) -> FittedModel:
+    def _fit(self, job: Job) -> FittedModel:
         for name, usual in FitOptions()._asdict().items():
-            if getattr(options, name) != usual:
+            if getattr(job.options, name) != usual:
                 raise ValueError(f"{type(self).__name__} takes no {name}; only Bonsai does")
-        seed = seed_of(self.random_state)
-        work = Work(threads_of(self.n_jobs), phases)
-        ranker = self._train(problem, params, seed, work)
-        threshold, of_labels = params["threshold"], None
+        seed, work = seed_of(self.random_state), Work(threads_of(self.n_jobs), job.phases)
+        train = lambda problem: self._train(problem, job.params, seed, work)
+        ranker, threshold = train(job.problem), job.params["threshold"]
         if isinstance(threshold, str):
-            again, per_label = lambda part: self._train(part, params, seed, work), threshold == PER_LABEL
-            with phases.together("threshold"):
-                threshold, of_labels = threshold_of(problem, again, seed, work.threads, per_label=per_label)
-        fitted = FittedModel(
-            ranker=ranker,
-            labels=LabelTable(problem.labels.classes, problem.labels.counts, thresholds=of_labels),
-            n_rows=problem.rows.n_rows,
-            n_features=problem.rows.n_features,
-            feature_names=problem.feature_names,
-            id_base=None,
-            given=self._to_store(params, seed),
-            threshold=float(np.clip(threshold, 0, 1)),
-            provenance=Provenance(VERSION, instruction_set(), 1, seed),
-            text=text,
-            timings=phases.seconds,
-        )
-        return finish(fitted, work)
-
-    def _to_store(self, params: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Return the training parameters, for the model file."""
-        names = [name for name, one in self.parameters.items() if one.group not in (PREDICTION, RUN)]
-        return {name: plain(params[name]) for name in names} | {"random_state": seed}
+            with job.phases.together("threshold"):
+                options = {"per_label": threshold == PER_LABEL}
+                found = threshold_of(job.problem, train, seed, work.threads, **options)
+        else:
+            found = Thresholds(float(np.clip(threshold, 0, 1)))
+        return job.finish(self._trained(job, ranker, seed, found), work)

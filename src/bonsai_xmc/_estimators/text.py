@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Self
 
@@ -15,8 +15,9 @@ from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
-from bonsai_xmc._estimators.matrix import Finish, FitOptions, MatrixClassifier
+from bonsai_xmc._estimators.matrix import Finish, FitOptions, Job, MatrixClassifier
 from bonsai_xmc._estimators.pipelines import model_of
+from bonsai_xmc._estimators.vectorizer import TextParameters
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
@@ -35,7 +36,8 @@ from bonsai_xmc._training.work import Runner
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 
 
-class TextBonsai(LabelRanker):
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextBonsai(TextParameters, LabelRanker):
     """Extreme multi-label classifier of texts: `TextVectorizer` and `Bonsai` in one estimator and one file.
 
     Rows are strings, or records with named fields (dicts, or the rows of a data frame). They become TF-IDF
@@ -104,40 +106,9 @@ class TextBonsai(LabelRanker):
     'heating'
     """
 
-    def __init__(
-        self,
-        fields: Any = None,
-        *,
-        word_ngrams: Any = "auto",
-        char_ngrams: Any = "auto",
-        char_boundaries: bool = True,
-        min_df: float = 2,
-        max_df: float = 1.0,
-        max_features: int | None = None,
-        lowercase: bool = True,
-        min_word_length: int = 2,
-        sublinear_tf: bool = True,
-        smooth_idf: bool = True,
-        power: float = 1.0,
-        max_ngrams: int | str | None = "auto",
-        label_texts: Any = None,
-        classifier: Any = None,
-    ) -> None:
-        self.fields = fields
-        self.word_ngrams = word_ngrams
-        self.char_ngrams = char_ngrams
-        self.char_boundaries = char_boundaries
-        self.min_df = min_df
-        self.max_df = max_df
-        self.max_features = max_features
-        self.lowercase = lowercase
-        self.min_word_length = min_word_length
-        self.sublinear_tf = sublinear_tf
-        self.smooth_idf = smooth_idf
-        self.power = power
-        self.max_ngrams = max_ngrams
-        self.label_texts = label_texts
-        self.classifier = classifier
+    max_ngrams: int | str | None = "auto"
+    label_texts: Any = None
+    classifier: Any = None
 
     def fit(
         self,
@@ -170,7 +141,7 @@ class TextBonsai(LabelRanker):
         rows, text = self._read(X, y, params | chosen, phases, tuned)
         problem = classifier._problem((rows, None), y, sample_weight, self._facts(text), tree)
         finish = self._finishing(classifier, problem, text, params)
-        classifier.fitted_ = classifier._fit(problem, params, options, phases, (X, y), text, finish)
+        classifier.fitted_ = classifier._fit(Job(problem, params, phases, (X, y), options, text, finish))
         self.classifier_ = classifier
         return self
 

@@ -1,5 +1,6 @@
 """`TextVectorizer`: texts become sparse TF-IDF rows."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,27 @@ from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.title import planned
 
 
-class TextVectorizer(TransformerMixin, BaseEstimator):
+@dataclass(eq=False, repr=False)
+class TextParameters:
+    """The parameters of `TextVectorizer` that `TextBonsai` has, too."""
+
+    fields: Any = None
+    _: KW_ONLY
+    word_ngrams: Any = "auto"
+    char_ngrams: Any = "auto"
+    char_boundaries: bool = True
+    min_df: float = 2
+    max_df: float = 1.0
+    max_features: int | None = None
+    lowercase: bool = True
+    min_word_length: int = 2
+    sublinear_tf: bool = True
+    smooth_idf: bool = True
+    power: float = 1.0
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
     """TF-IDF vectors of texts with one or more fields.
 
     A *block* is a TF-IDF matrix of its own, with rows of unit length: words, word n-grams of one order, or
@@ -83,38 +104,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):
     title char_wb 5 12 0.7
     """
 
-    fitted_: FittedText
-
-    def __init__(
-        self,
-        fields: Any = None,
-        *,
-        word_ngrams: Any = "auto",
-        char_ngrams: Any = "auto",
-        char_boundaries: bool = True,
-        min_df: float = 2,
-        max_df: float = 1.0,
-        max_features: int | None = None,
-        lowercase: bool = True,
-        min_word_length: int = 2,
-        sublinear_tf: bool = True,
-        smooth_idf: bool = True,
-        power: float = 1.0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.fields = fields
-        self.word_ngrams = word_ngrams
-        self.char_ngrams = char_ngrams
-        self.char_boundaries = char_boundaries
-        self.min_df = min_df
-        self.max_df = max_df
-        self.max_features = max_features
-        self.lowercase = lowercase
-        self.min_word_length = min_word_length
-        self.sublinear_tf = sublinear_tf
-        self.smooth_idf = smooth_idf
-        self.power = power
-        self.n_jobs = n_jobs
+    n_jobs: int | None = None
 
     def _fit(self, X: Any, rows: bool) -> sp.csr_array | None:
         params = self.get_params()

@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._base.files import PathLike
-from bonsai_xmc._base.params import OF_PREDICTION, OF_TRAINING, PARAMETERS, check, plain
+from bonsai_xmc._base.params import (
+    OF_PREDICTION,
+    OF_TRAINING,
+    PARAMETERS,
+    PREDICTION,
+    RUN,
+    Parameter,
+    check,
+    plain,
+)
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, Provenance
 from bonsai_xmc._model.fusion import FusionRanker
@@ -149,10 +158,13 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     }
 
 
-def given_params(params: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Training parameters in the types of JSON; what a file cannot hold is only named."""
-    given = {name: plain(params[name]) for name in OF_TRAINING}
-    own = {} if isinstance(params["representation"], str) else {"representation": "custom"}
+def given_params(
+    params: Mapping[str, Any], seed: int, table: Mapping[str, Parameter] = PARAMETERS
+) -> dict[str, Any]:
+    """Return the training parameters of a table in the types of JSON; label vectors are only named."""
+    names = [name for name, one in table.items() if one.group not in (PREDICTION, RUN)]
+    given = {name: plain(params[name]) for name in names}
+    own = {} if isinstance(params.get("representation", ""), str) else {"representation": "custom"}
     return given | own | {"random_state": seed}
 
 

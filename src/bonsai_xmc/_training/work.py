@@ -49,7 +49,6 @@ class Work:
         phases: Phases | None = None,
         runner: Runner | None = None,
         checkpoint: Checkpoint | None = None,
-        *,
         fewer: Mapping[str, int] | None = None,
         batch_rows: int | None = None,
     ) -> None:
