@@ -1,8 +1,9 @@
 """What every fitted estimator of this package does: rank labels, explain, calibrate, edit labels, save."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -35,6 +36,12 @@ Array = npt.NDArray[Any]
 MAX_LABELS = 100  # of a row in `predict_proba`, `decision_function` and `predict`
 
 
+def _read(name: str) -> Any:
+    """Return an attribute of estimators that is one of their fitted model."""
+    read = attrgetter(name)
+    return property(lambda self: read(self._require_fitted()))
+
+
 class LabelRanker(ClassifierMixin, BaseEstimator):
     """A fitted model that ranks labels; `fit` and the form of X are up to its subclasses."""
 
@@ -44,16 +51,20 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     search_parameters: tuple[str, ...] = ()
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
-        """X of a prediction as rows."""
+        """Return X of a prediction as rows."""
         raise NotImplementedError
 
     def _require_fitted(self) -> FittedModel:
-        """The fitted model; NotFittedError if there is none."""
+        """Return the fitted model; NotFittedError if there is none."""
         raise NotImplementedError
 
     def _with(self, fitted: FittedModel) -> Self:
-        """An estimator with the same parameters and another model."""
+        """Return an estimator with the same parameters and another model."""
         raise NotImplementedError
+
+    def _edited(self, edit: Callable[..., FittedModel], *given: Any) -> Self:
+        """Return an estimator with the model that `edit` makes of this one's."""
+        return self._with(edit(self._require_fitted(), *given, threads_of(self.classifier_.n_jobs)))
 
     def top_k(
         self,
@@ -65,7 +76,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         exclude: Any = None,
         progress: Progress | None = None,
     ) -> tuple[Array, Array]:
-        """The k best labels of each row, best first.
+        """Return the k best labels of each row, best first.
 
         Parameters
         ----------
@@ -89,38 +100,20 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         scores : float32 array of shape (n_rows, k)
             As in `predict_proba`; 0 where there are fewer candidates.
         """
-        ids, scores = self._ranked(X, k, exact, restrict, exclude, progress)
+        options: dict[str, Any] = {"exact": exact, "restrict": restrict, "exclude": exclude}
+        ids, scores = self._ranked(X, k, **options, progress=progress)
         return ids, self._require_fitted().scores(ids, scores)
 
-    def _ranked(
-        self,
-        X: Any,
-        k: int,
-        exact: bool = False,
-        restrict: Any = None,
-        exclude: Any = None,
-        progress: Progress | None = None,
-    ) -> tuple[Array, Array]:
-        """The ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
-        fitted = self._require_fitted()
-        search = {name: getattr(self.classifier_, name) for name in self.classifier_.search_parameters}
-        return predict.rank(
-            fitted,
-            self._rows,
-            X,
-            k,
-            exact=exact,
-            restrict=restrict,
-            exclude=exclude,
-            n_jobs=self.classifier_.n_jobs,
-            progress=progress,
-            **search,
-        )
+    def _ranked(self, X: Any, k: int, **options: Any) -> tuple[Array, Array]:
+        """Return the ids of `top_k`, with log scores: −∞ where there are fewer candidates."""
+        fitted, classifier = self._require_fitted(), self.classifier_
+        search = {name: getattr(classifier, name) for name in classifier.search_parameters}
+        return predict.rank(fitted, self._rows, X, k, n_jobs=classifier.n_jobs, **search, **options)
 
     def top_k_labels(
         self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None
     ) -> list[list[tuple[Any, float]]]:
-        """The k best labels of each row as (label, score), best first; labels as in `classes_`.
+        """Return the k best labels of each row as (label, score), best first; labels as in `classes_`.
 
         `restrict` and `exclude` as in `top_k`.
         """
@@ -132,31 +125,33 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         ]
 
     def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array | Array:
-        """Ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
+        """Return ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         1 / (1 − log score), from just above 0 to 1, in the order of `top_k`: higher is better, absent is
         worst, and labels of equal score, which `top_k` ranks by their margins, differ in the last digit.
         `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, *self._most(), restrict=restrict, exclude=exclude)
+        k, exact = self._most()
+        ids, scores = self._ranked(X, k, exact=exact, restrict=restrict, exclude=exclude)
         values = 1.0 / (1.0 - scores.astype(np.float64))
         for rank in range(1, values.shape[1]):
             np.minimum(values[:, rank], np.nextafter(values[:, rank - 1], 0), out=values[:, rank])
         return self._matrix(ids, values)
 
     def predict_proba(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array | Array:
-        """Scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
+        """Return scores in [0, 1] of the `max_labels` best labels of each row; others are absent, that is, 0.
 
         Before `calibrate` they are not probabilities, in spite of the method's name, but exp(−loss) of a
         label's classifier; with trees, the mean over the trees of the product along the path; with a blend,
         the weighted mean of both. The logit adjustment comes last. After `calibrate`, each estimates the
         probability that the label is right. `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self._ranked(X, *self._most(), restrict=restrict, exclude=exclude)
+        k, exact = self._most()
+        ids, scores = self._ranked(X, k, exact=exact, restrict=restrict, exclude=exclude)
         return self._matrix(ids, self._require_fitted().scores(ids, scores))
 
     def predict(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array:
-        """0/1 matrix of the labels whose score is at least `threshold`, up to `max_labels` for each row.
+        """Return a 0/1 matrix of the labels that score at least `threshold`, up to `max_labels` for each row.
 
         `restrict` and `exclude` as in `top_k`.
         """
@@ -216,7 +211,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._with(replace(fitted, labels=labels, calibration=learnt, threshold=threshold))
 
     def choose_threshold(self, X: Any, Y: Any, objective: Any = "micro_f1") -> float:
-        """The best threshold of `predict` for an objective, on rows that the model was not trained on.
+        """Return the best threshold of `predict` for an objective, on rows that the model was not trained on.
 
         Changes nothing: ``model.set_params(threshold=model.choose_threshold(X, Y))`` uses it.
 
@@ -244,17 +239,16 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return thresholds.choose(ranking, scores, wanted)
 
     def _ranking(self, X: Any, Y: Any) -> Ranking:
-        """The `max_labels` best labels of each row beside the true ones, known to the model or not."""
-        fitted = self._require_fitted()
+        """Return the `max_labels` best labels of each row beside the true ones, known to the model or not."""
         Y = list(Y) if isinstance(Y, Iterator) else Y
         ids, log_scores = self._ranked(X, self._max_labels())
-        truth = label_sets.over_classes(Y, fitted.classes)
+        truth = label_sets.over_classes(Y, self.classes_)
         label_sets.check_rows(len(ids), truth.shape[0])
         sizes = np.diff(label_sets.labels_of(Y).indptr)
         return Truth(truth.indptr, truth.indices, sizes=sizes).rank(ids, log_scores)
 
     def _most(self) -> tuple[int, bool]:
-        """The number of labels to predict for a row, and whether these are all labels, in an exact search."""
+        """Return the number of labels to predict for a row, and whether all are searched and returned."""
         most = getattr(self.classifier_, "max_labels", MAX_LABELS)
         check("max_labels", most)
         n_labels = self._require_fitted().n_labels
@@ -264,7 +258,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._most()[0]
 
     def _matrix(self, ids: Array, values: Array) -> sp.csr_array | Array:
-        """Scores by label: an array if those of all labels are asked for."""
+        """Return scores by label: an array if those of all labels are asked for."""
         matrix = self._sparse(ids, values)
         return matrix.toarray() if self._most()[1] else matrix
 
@@ -276,7 +270,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return result
 
     def explain(self, x: Any, label: Any) -> "Explanation":
-        """Why a row has its score for a label: the features that push it up or down, by name.
+        """Explain the score of a label for a row: the features that push it up or down, by name.
 
         Parameters
         ----------
@@ -307,7 +301,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return explain(self, x, label)
 
     def why_not(self, x: Any, label: Any, *, n_ahead: int = 3) -> "WhyNot":
-        """Why a row does not get a label: its rank among all labels, and who is ahead by which features.
+        """Explain why a row does not get a label: its rank, and which labels are ahead by which features.
 
         For a label that beam search loses, also the node where it falls out, its score there and the lowest
         score that was kept.
@@ -332,7 +326,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return why_not(self, x, label, n_ahead)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """P@1: the share of rows whose best label is right."""
+        """Return P@1: the share of rows whose best label is right."""
         ids, _ = self.top_k(X, 1)
         truth = label_sets.over_classes(y, self.classes_)
         label_sets.check_rows(len(ids), truth.shape[0])
@@ -341,7 +335,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     # --- labels that change ---
 
     def drop(self, labels: Any) -> Self:
-        """A model without these labels.
+        """Return a model without these labels.
 
         This model does not change; nothing is trained again, and the scores of all other labels stay as they
         are. Names keep their order in `classes_`; integers ascend.
@@ -361,18 +355,18 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         >>> model.drop(["blue"]).classes_.tolist()
         ['green', 'red']
         """
-        return self._with(edits.drop(self._require_fitted(), labels, threads_of(self.classifier_.n_jobs)))
+        return self._edited(edits.drop, labels)
 
     def restrict(self, labels: Any) -> Self:
-        """A model of these labels alone: smaller and faster; see `drop`.
+        """Return a model of these labels alone: smaller and faster; see `drop`.
 
         Labels that the model does not have are ignored. For a single prediction,
         ``top_k(X, restrict=labels)`` finds the same, and copies no weights.
         """
-        return self._with(edits.restrict(self._require_fitted(), labels, threads_of(self.classifier_.n_jobs)))
+        return self._edited(edits.restrict, labels)
 
     def rename(self, names: Any) -> Self:
-        """A model whose labels have other names, or other integers; see `drop`.
+        """Return a model whose labels have other names, or other integers; see `drop`.
 
         Parameters
         ----------
@@ -386,10 +380,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         >>> model.rename({"red": "crimson"}).classes_.tolist()
         ['green', 'crimson']
         """
-        return self._with(edits.rename(self._require_fitted(), names, threads_of(self.classifier_.n_jobs)))
+        return self._edited(edits.rename, names)
 
     def merge(self, labels: Any, into: Any) -> Self:
-        """A model in which several labels are one; see `drop`.
+        """Return a model in which several labels are one; see `drop`.
 
         All of their classifiers stay, and the highest of their scores is the score of the new label. So
         `predict` gives it to a row exactly if it would give it one of the old ones. Its number of training
@@ -408,11 +402,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         >>> model.merge(["red", "crimson"], into="red").classes_.tolist()
         ['red', 'green']
         """
-        threads = threads_of(self.classifier_.n_jobs)
-        return self._with(edits.merge(self._require_fitted(), labels, into, threads))
+        return self._edited(edits.merge, labels, into)
 
     def name_labels(self, names: Mapping[Any, str]) -> Self:
-        """A model whose labels have names; `save` writes them with it. `classes_` does not change.
+        """Return a model whose labels have names; `save` writes them with it. `classes_` does not change.
 
         Parameters
         ----------
@@ -439,7 +432,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         max_memory: int | str | None = "auto",
         progress: Progress | bool | None = None,
     ) -> Self:
-        """A model that has learnt from further rows, too. This one, fitted with `keep_rows=True`, stays.
+        """Return a model that has learnt from further rows, too; needs `fit(…, keep_rows=True)`.
 
         Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
         they are: new rows join with their loss, old positives with what a change of their margins costs.
@@ -496,32 +489,29 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     # --- attributes of the fitted model ---
 
-    @property
-    def classes_(self) -> Array:
-        return self._require_fitted().classes
-
-    @property
-    def trees_(self) -> list[LabelTree]:
-        return self._require_fitted().trees()
+    classes_: Array = _read("classes")
+    trees_: list[LabelTree] = _read("trees")
+    n_iter_: int = _read("provenance.n_iter")
+    seed_: int = _read("provenance.seed")
+    threshold_: float = _read("threshold")
+    thresholds_: Array | None = _read("thresholds")
+    n_rows_fit_: Any = _read("n_rows")
+    n_features_in_: int = _read("n_features")
 
     @property
     def strategy_(self) -> Strategy:
-        return self._linear().strategy
+        ranker = self._require_fitted().ranker
+        if not isinstance(ranker, LinearRanker):  # an AttributeError, as properties need it
+            raise AttributeError(f"a model of the kind {ranker.kind!r} has no strategy of a Bonsai")
+        return ranker.strategy
 
     @property
     def classifiers_(self) -> str:
-        return self._linear().strategy.classifiers
+        return self.strategy_.classifiers
 
     @property
     def search_(self) -> str:
-        return self._linear().strategy.search
-
-    def _linear(self) -> LinearRanker:
-        """The ranker of a `Bonsai`; AttributeError, as properties need it, of any other kind."""
-        ranker = self._require_fitted().ranker
-        if not isinstance(ranker, LinearRanker):
-            raise AttributeError(f"a model of the kind {ranker.kind!r} has no strategy of a Bonsai")
-        return ranker
+        return self.strategy_.search
 
     @property
     def label_names_(self) -> list[str]:
@@ -530,38 +520,14 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return [name or str(label) for name, label in zip(names, self.classes_, strict=True)]
 
     @property
-    def threshold_(self) -> float:
-        return self._require_fitted().threshold
-
-    @property
-    def thresholds_(self) -> Array | None:
-        return self._require_fitted().thresholds
-
-    @property
     def calibration_(self) -> dict[str, Any] | None:
-        fitted = self._require_fitted()
-        return None if fitted.calibration is None else fitted.calibration.to_arrays()[0]
-
-    @property
-    def n_iter_(self) -> int:
-        return self._require_fitted().provenance.n_iter
+        found = self._require_fitted().calibration
+        return None if found is None else found.to_arrays()[0]
 
     @property
     def label_counts_(self) -> Any:
         fitted = self._require_fitted()
         return None if fitted.imported else fitted.label_counts
-
-    @property
-    def n_rows_fit_(self) -> Any:
-        return self._require_fitted().n_rows
-
-    @property
-    def n_features_in_(self) -> int:
-        return self._require_fitted().n_features
-
-    @property
-    def seed_(self) -> int:
-        return self._require_fitted().provenance.seed
 
     @property
     def timings_(self) -> dict[str, float]:

@@ -144,8 +144,9 @@ class FittedModel:
             return np.exp(log_scores)
         return self.calibration.scores(ids, log_scores, self.label_counts, apart=apart)
 
+    @property
     def trees(self) -> list[LabelTree]:
-        """Return the label trees; empty if the model has none. A merged label is in several leaves."""
+        """The label trees; empty if the model has none. A merged label is in several leaves."""
         if not isinstance(self.ranker, LinearRanker):
             return []
         named = self.labels.named or self.labels.keyed or self.ranker.slots is not None

@@ -7,7 +7,7 @@ core.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,202 +195,144 @@ def _check_values(name: str, array: Array, tensor: Tensor, known: Mapping[str, i
 
 
 # --- metadata ---
-
-Check = Callable[[Any, str], None]
-
-
-def _fail(name: str, value: Any, text: str) -> None:
-    raise ValueError(f"{name} is {value!r:.40}, but must be {text}")
+# A description is a range of integers; a pair of floats, between which numbers lie; str; `Each`; `OneOf`; the
+# keys of an object with the descriptions of their values, "?" after a key that may be missing; or the value
+# itself. An object may be {} where it may be missing. Other keys are ignored: newer versions may have them.
 
 
-def integer(least: int, most: int) -> Check:
-    def check(value: Any, name: str) -> None:
-        if type(value) is not int or not least <= value <= most:
-            _fail(name, value, f"an integer from {least} to {most}")
+class Each(NamedTuple):
+    """A list, whose entries are all described by one."""
 
-    return check
-
-
-def number(least: float, most: float) -> Check:
-    def check(value: Any, name: str) -> None:
-        if type(value) not in (int, float) or not least <= value <= most:
-            _fail(name, value, f"a number from {least:g} to {most:g}")
-
-    return check
+    entry: Any
+    n: int | None = None  # entries; None: any number
 
 
-def one_of(*values: Any) -> Check:
-    def check(value: Any, name: str) -> None:
-        if not any(type(value) is type(one) and value == one for one in values):
-            _fail(name, value, f"one of {', '.join(map(repr, values))}")
+class OneOf:
+    """Values or descriptions of which one holds; if none does, the last description tells why."""
 
-    return check
-
-
-def text(value: Any, name: str) -> None:
-    if not isinstance(value, str):
-        _fail(name, value, "a text")
+    def __init__(self, *choices: Any) -> None:
+        self.choices = choices
 
 
-def either(*checks: Check) -> Check:
-    def check(value: Any, name: str) -> None:
-        for one in checks[:-1]:
-            try:
-                return one(value, name)
-            except ValueError:
-                pass
-        checks[-1](value, name)
+FLAG = OneOf(True, False)
+_COUNT, _SIZE = range(EXACT_INTEGERS + 1), range(INT32_MAX + 1)
+_FREQUENCY = OneOf(range(1, EXACT_INTEGERS + 1), (0.0, 1.0))
+_BLOCK = {
+    "text": Each(str),
+    "analyzer": OneOf(*ANALYZERS),
+    "min_n": range(1, 33),
+    "max_n": range(1, 33),
+    "weight": (0.0, 1e9),
+}
+_PROBES = {
+    "n_rows": _SIZE,
+    "n_probe_5": _SIZE,
+    "n_probe_10": _SIZE,
+    "recall_5": (0.0, 1.0),
+    "recall_10": (0.0, 1.0),
+}
+_LENGTHS = {
+    "rows": _COUNT,
+    "fields": Each({"field": str, "rows": _COUNT, "characters": _COUNT}),
+    "title": OneOf(None, _SIZE),
+}
+_OF_CLASSES = Each((-1e9, 1e9), len(FEWEST_ROWS))
 
-    return check
-
-
-def or_null(check: Check) -> Check:
-    return lambda value, name: None if value is None else check(value, name)
-
-
-def list_of(check: Check, n: int | None = None) -> Check:
-    def check_list(value: Any, name: str) -> None:
-        if not isinstance(value, list) or (n is not None and len(value) != n):
-            _fail(name, value, "a list" + (f" of {n}" if n is not None else ""))
-        for i, part in enumerate(value):
-            check(part, f"{name}[{i}]")
-
-    return check_list
-
-
-def keys(needed: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """An object with these keys; others are ignored, as newer versions may have them."""
-
-    def check(value: Any, name: str) -> None:
-        if not isinstance(value, dict):
-            _fail(name, value, "an object")
-        for key, inner in needed.items():
-            if key not in value:
-                raise ValueError(f"{name} has no key {key!r}")
-            inner(value[key], f"{name}.{key}")
-        for key, inner in (optional or {}).items():
-            if key in value:
-                inner(value[key], f"{name}.{key}")
-
-    return check
-
-
-def empty_or(check: Check) -> Check:
-    return lambda value, name: None if value == {} else check(value, name)
-
-
-flag = one_of(True, False)
-anything: Check = lambda value, name: None
-_FREQUENCY = either(integer(1, EXACT_INTEGERS), number(0.0, 1.0))
-_BLOCK = keys(
-    {
-        "text": list_of(text),
-        "analyzer": one_of(*ANALYZERS),
-        "min_n": integer(1, 32),
-        "max_n": integer(1, 32),
-        "weight": number(0.0, 1e9),
-    }
-)
-_TRIED = keys({"settings": text, "nDCG@5": number(0.0, 100.0), "kept": flag})
-
-_PROBES = keys(
-    {
-        "n_rows": integer(0, INT32_MAX),
-        "n_probe_5": integer(0, INT32_MAX),
-        "n_probe_10": integer(0, INT32_MAX),
-        "recall_5": number(0.0, 1.0),
-        "recall_10": number(0.0, 1.0),
-    }
-)
-_LENGTHS = keys(
-    {
-        "rows": integer(0, EXACT_INTEGERS),
-        "fields": list_of(
-            keys(
-                {"field": text, "rows": integer(0, EXACT_INTEGERS), "characters": integer(0, EXACT_INTEGERS)}
-            )
-        ),
-        "title": or_null(integer(0, INT32_MAX)),
-    }
-)
-
-KEYS: Mapping[str, Check] = {
-    "model": keys(
-        {
-            "n_features": integer(1, INT32_MAX),
-            "n_labels": integer(1, INT32_MAX),
-            "n_rows": or_null(integer(1, EXACT_INTEGERS)),
-            "threshold": number(0.0, 1.0),
-            "id_base": or_null(integer(0, INT32_MAX)),
-            "prediction": keys({}),
-        }
-    ),
+KEYS: Mapping[str, Any] = {
+    "model": {
+        "n_features": range(1, INT32_MAX + 1),
+        "n_labels": range(1, INT32_MAX + 1),
+        "n_rows": OneOf(None, range(1, EXACT_INTEGERS + 1)),
+        "threshold": (0.0, 1.0),
+        "id_base": OneOf(None, _SIZE),
+        "prediction": {},
+    },
     # Further keys of "model" if the ranker is that of `Bonsai`.
-    "bonsai": keys(
-        {
-            "classifiers": text,
-            "search": text,
-            "loss": text,
-            "normalize": flag,
-            "blend_weight": number(0.0, 1.0),
-            "logit_adjustment": number(0.0, 10.0),
-            "weights": keys({}),
-            "prediction": keys(dict.fromkeys(OF_PREDICTION, anything)),
-        },
-        {"probes": or_null(_PROBES)},
-    ),
+    "bonsai": {
+        "classifiers": str,
+        "search": str,
+        "loss": str,
+        "normalize": FLAG,
+        "blend_weight": (0.0, 1.0),
+        "logit_adjustment": (0.0, 10.0),
+        "weights": {},
+        "prediction": dict.fromkeys(OF_PREDICTION, object),
+        "probes?": OneOf(None, _PROBES),
+    },
     # Any other ranker: its kind, and what that kind needs to know.
-    "ranker": keys({"kind": text, "facts": keys({})}),
-    "params": keys({"given": keys({})}, {"resolved": keys({})}),
-    "provenance": keys({"n_iter": integer(1, INT32_MAX), "seed": integer(0, 2**64 - 1)}),
-    "text": keys(
-        {
-            "unicode_version": text,
-            "n_documents": integer(1, 2**32 - 1),
-            "plan": keys({"fields": list_of(text), "blocks": list_of(_BLOCK)}),
-            "options": keys(
-                {
-                    "lowercase": flag,
-                    "min_word_length": integer(1, INT32_MAX),
-                    "min_df": _FREQUENCY,
-                    "max_df": _FREQUENCY,
-                    "max_features": or_null(integer(1, INT32_MAX)),
-                    "sublinear_tf": flag,
-                    "smooth_idf": flag,
-                },
-                {"power": number(math.ulp(0.0), 10.0)},
-            ),
-            "given": keys({}),
+    "ranker": {"kind": str, "facts": {}},
+    "params": {"given": {}, "resolved?": {}},
+    "provenance": {"n_iter": range(1, INT32_MAX + 1), "seed": range(2**64)},
+    "text": {
+        "unicode_version": str,
+        "n_documents": range(1, 2**32),
+        "plan": {"fields": Each(str), "blocks": Each(_BLOCK)},
+        "options": {
+            "lowercase": FLAG,
+            "min_word_length": range(1, INT32_MAX + 1),
+            "min_df": _FREQUENCY,
+            "max_df": _FREQUENCY,
+            "max_features": OneOf(None, range(1, INT32_MAX + 1)),
+            "sublinear_tf": FLAG,
+            "smooth_idf": FLAG,
+            "power?": (math.ulp(0.0), 10.0),
         },
-        {
-            "source": keys({}, {"labels": or_null(text), "separator": or_null(text)}),
-            "tuning": keys({}, {"tried": list_of(_TRIED)}),
-            "lengths": empty_or(_LENGTHS),
-            "prior": empty_or(
-                keys(
-                    {
-                        "weights": list_of(number(-1e9, 1e9), len(FEWEST_ROWS)),
-                        "offsets": list_of(number(-1e9, 1e9), len(FEWEST_ROWS)),
-                        "evidence": text,
-                    }
-                )
-            ),
-        },
-    ),
-    "calibration": keys(
-        {
-            "method": one_of(*METHODS),
-            "groups": one_of(None, "frequency"),
-            "head_rows": integer(0, EXACT_INTEGERS),
-            "tail_rows": one_of(TAIL_ROWS),
-            "n_rows": integer(0, EXACT_INTEGERS),
-            "error_before": or_null(number(0.0, 1.0)),
-            "error_after": or_null(number(0.0, 1.0)),
-        }
-    ),
+        "given": {},
+        "source?": {"labels?": OneOf(None, str), "separator?": OneOf(None, str)},
+        "tuning?": {"tried?": Each({"settings": str, "nDCG@5": (0.0, 100.0), "kept": FLAG})},
+        "lengths?": _LENGTHS,
+        "prior?": {"weights": _OF_CLASSES, "offsets": _OF_CLASSES, "evidence": str},
+    },
+    "calibration": {
+        "method": OneOf(*METHODS),
+        "groups": OneOf(None, "frequency"),
+        "head_rows": _COUNT,
+        "tail_rows": OneOf(TAIL_ROWS),
+        "n_rows": _COUNT,
+        "error_before": OneOf(None, (0.0, 1.0)),
+        "error_after": OneOf(None, (0.0, 1.0)),
+    },
 }
 
 
 def check_key(name: str, value: Any) -> None:
     """Raise ValueError if a metadata key does not hold what is described."""
-    KEYS[name](value, name)
+    if problem := _problem(value, KEYS[name], name):
+        raise ValueError(problem)
+
+
+def _problem(value: Any, described: Any, name: str) -> str | None:
+    """Return how a value differs from its description, as a sentence; None if it does not."""
+    parts: list[tuple[Any, Any, str]] = []
+    match described:
+        case type():
+            holds, text = isinstance(value, described), "a text"
+        case range():
+            holds = type(value) is int and value in described
+            text = f"an integer from {described[0]} to {described[-1]}"
+        case Each(entry, n):
+            holds = isinstance(value, list) and n in (None, len(value))
+            text = "a list" if n is None else f"a list of {n}"
+            parts = [(one, entry, f"{name}[{i}]") for i, one in enumerate(value)] if holds else []
+        case (least, most):
+            holds = type(value) in (int, float) and least <= value <= most
+            text = f"a number from {least:g} to {most:g}"
+        case OneOf(choices=choices):
+            found = [_problem(value, choice, name) for choice in choices]
+            if isinstance(choices[-1], dict | range | tuple | type):
+                return None if None in found else found[-1]
+            holds, text = None in found, f"one of {', '.join(map(repr, choices))}"
+        case dict():
+            holds, text = isinstance(value, dict), "an object"
+            for key, inner in described.items() if holds else ():
+                known, needed = key.removesuffix("?"), not key.endswith("?")
+                if needed and key not in value:
+                    return f"{name} has no key {key!r}"
+                missing = known not in value or (isinstance(inner, dict) and value[known] == {})
+                if needed or not missing:
+                    parts.append((value[known], inner, f"{name}.{known}"))
+        case _:
+            holds, text = type(value) is type(described) and value == described, repr(described)
+    if not holds:
+        return f"{name} is {value!r:.40}, but must be {text}"
+    return next(filter(None, (_problem(*part) for part in parts)), None)
