@@ -115,11 +115,12 @@ def edit_labels(
     forest = None if new is None else new.forest(fitted.n_features)
     trees, one_vs_rest, index = ranker.core.trees, ranker.core.one_vs_rest, ranker.core.index
     if not plan.keeps_classifiers(ranker.n_slots):
-        only_trees = one_vs_rest is None
         if trees is not None:
-            trees = _edit_trees(trees, plan, new, forest, only_trees, threads)
+            trees = _edit_forest(trees, plan, new, forest, one_vs_rest is None, threads)
         if one_vs_rest is not None:
-            one_vs_rest = _edit_one_vs_rest(one_vs_rest, plan, forest, threads)
+            one_vs_rest = _edit_forest(one_vs_rest, plan, new, forest, True, threads)
+            if not len(one_vs_rest.arrays()["children"]):
+                raise ValueError("none of the labels that would be left has a classifier")
             if index is not None:
                 index = _core.build_label_index(one_vs_rest, threads)
     slots = None if len(plan.label_of_slot) == len(plan.labels) else plan.label_of_slot
@@ -259,38 +260,19 @@ def _classes(keys: list[Any], named: bool) -> Array:
 # --- forests ---
 
 
-def _edit_one_vs_rest(old: _core.Forest, plan: _Plan, new: _core.Forest | None, threads: int) -> _core.Forest:
-    """The classifiers that are kept, in their order, then the appended ones."""
-    children = old.arrays()["children"]
-    here = np.flatnonzero(plan.slot_of_old[children] >= 0)
-    slots = children[here]
-    rows = plan.row_of_old[slots]
-    more, appended = plan.not_among(children)
-    labels = np.concatenate([plan.slot_of_old[slots], more])
-    if not len(labels):
-        raise ValueError("none of the labels that would be left has a classifier")
-    structure = {
-        "tree_ptr": np.array([0, 1]),
-        "child_ptr": np.array([0, len(labels)]),
-        "children": labels.astype(np.int32),
-        "is_leaf": np.ones(1, np.uint8),
-    }
-    source = np.concatenate([rows >= 0, np.ones(len(appended), bool)]).astype(np.uint32)
-    child = np.concatenate([np.where(rows >= 0, rows, here), appended]).astype(np.int64)
-    sources = [old] if new is None else [old, new]
-    n_slots = len(plan.label_of_slot)
-    return _core.assemble_forest(structure, sources, source, child, n_slots, threads)
-
-
-def _edit_trees(
+def _edit_forest(
     old: _core.Forest,
     plan: _Plan,
     new: NewClassifiers | None,
     new_forest: _core.Forest | None,
-    only_trees: bool,
+    replaces: bool,
     threads: int,
 ) -> _core.Forest:
-    """Trees without the labels that are dropped, nor nodes that have no label; new ones are in some leaf."""
+    """Return trees without the labels that are dropped, and without nodes that have no label left.
+
+    New labels go to the leaves that suit them; one-vs-rest classifiers are a tree of one leaf. `replaces`:
+    whether labels that have new classifiers lose their own.
+    """
     a = old.arrays()
     node_of = np.repeat(np.arange(len(a["is_leaf"])), np.diff(a["child_ptr"]))
     in_leaf = a["is_leaf"][node_of] == 1
@@ -298,7 +280,7 @@ def _edit_trees(
     kept = in_leaf & (plan.slot_of_old[entry_slot] >= 0)
     source = np.zeros(len(node_of), np.uint32)
     child = np.arange(len(node_of))
-    if only_trees:
+    if replaces:
         replaced = kept & (plan.row_of_old[entry_slot] >= 0)
         source[replaced], child[replaced] = 1, plan.row_of_old[entry_slot[replaced]]
     node, label = node_of, np.where(in_leaf, plan.slot_of_old[entry_slot], -1)
