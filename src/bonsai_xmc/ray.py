@@ -20,7 +20,7 @@ from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Workers
 from bonsai_xmc._training.recipes import Recipe
-from bonsai_xmc._training.sending import Run, Sending, Shared, arrays_in
+from bonsai_xmc._training.sending import Run, Shared, arrays_in
 from bonsai_xmc._training.work import Save, Watch
 
 if TYPE_CHECKING:
@@ -138,10 +138,10 @@ class RayRunner:
             return
         self._connect()
         assert self._workers is not None
-        sending = Sending(self._ray, self._workers, recipe, self._share(recipe.shared))
-        queue = Batches(units, stage.costs(), self._batch_seconds)
+        shared, queue = self._share(recipe.shared), Batches(units, stage.costs(), self._batch_seconds)
+        told = (progress, save, self._tell(recipe), threads)
         try:
-            Run(stage, queue, sending, progress, save, self._tell(recipe), threads).run(len(units))
+            Run(self._ray, self._workers, stage, recipe, shared, queue, *told).run()
         except BaseException:
             # Ctrl-C, for one: the cluster is not to work for nobody. Finished units are in the checkpoint.
             self._workers.stop()

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from bonsai_xmc._base.progress import LOG, clock
 from bonsai_xmc._training.batches import Batches
-from bonsai_xmc._training.cluster import Usage, Worker, Workers
+from bonsai_xmc._training.cluster import Worker, Workers
 from bonsai_xmc._training.recipes import Recipe
 from bonsai_xmc._training.solver import Results, StageOf
 from bonsai_xmc._training.work import Save, Watch
@@ -53,68 +54,42 @@ class Shared:
             ) from None
 
 
-class Sending:
-    """Sends batches of one stage to workers, and keeps account of it."""
-
-    def __init__(self, ray: Any, workers: Workers, recipe: Recipe, shared: Shared) -> None:
-        self.ray = ray
-        self.workers = workers
-        self._shared = shared
-        basis_key = shared.key, recipe.derive.__name__, *recipe.how
-        of = StageOf(next(_KEYS), recipe.make, recipe.own, basis_key, recipe.derive, recipe.how)
-        self._own = Shared(ray, of)
-
-    def usage(self, worker: Worker) -> Usage:
-        return self.workers.usage[worker.node]
-
-    def send(self, worker: Worker, units: Array) -> None:
-        """Give a worker a batch."""
-        for content in (self._shared, self._own):
-            if worker.node not in content.nodes:
-                content.nodes.add(worker.node)
-                self.usage(worker).bytes_in += content.n_bytes
-        ref = worker.actor.solve.remote(self._shared.ref, self._own.ref, units, worker.cpus)
-        worker.batches[ref] = units
-
-
+@dataclass(eq=False)
 class Run:
-    """Has the workers solve the units of one stage."""
+    """Has workers solve the units of one stage, which `recipe` makes of what is shared."""
 
-    def __init__(
-        self,
-        stage: _core.Stage,
-        queue: Batches,
-        sending: Sending,
-        progress: Watch,
-        save: Save,
-        tell: Callable[[str], None],
-        n_threads: int,
-    ) -> None:
-        self._stage = stage
-        self._queue = queue
-        self._sending = sending
-        self._workers = sending.workers
-        self._ray = sending.ray
-        self._progress = progress
-        self._save = save
-        self._tell = tell
-        self._n_threads = n_threads
+    ray: Any
+    workers: Workers
+    stage: _core.Stage
+    recipe: Recipe
+    shared: Shared
+    queue: Batches
+    progress: Watch
+    save: Save
+    tell: Callable[[str], None]
+    n_threads: int
+
+    def __post_init__(self) -> None:
+        recipe = self.recipe
+        basis_key = self.shared.key, recipe.derive.__name__, *recipe.how
+        of = StageOf(next(_KEYS), recipe.make, recipe.own, basis_key, recipe.derive, recipe.how)
+        self._own = Shared(self.ray, of)
         self._losses: Counter[int] = Counter()
         self._begin = time.monotonic()
-        self._cost = queue.waiting_cost
-        self._known_cost = queue.cost(range(stage.n_units)) - self._cost
+        self._cost = self.queue.waiting_cost
+        self._known_cost = self.queue.cost(range(self.stage.n_units)) - self._cost
         self._solved_cost = 0.0
         self._n_solved = 0
         self._warned = False
 
-    def run(self, n_units: int) -> None:
-        """Until all units are solved."""
-        self._n_units = n_units
-        for worker in self._workers.workers:
+    def run(self) -> None:
+        """Return when all units are solved."""
+        self._n_units = len(self.queue)
+        for worker in self.workers.workers:
             worker.batches.clear()
             worker.rate = None  # costs of another stage are in another measure
-        while self._n_solved < n_units:
-            for worker in self._workers.look():
+        while self._n_solved < self._n_units:
+            for worker in self.workers.look():
                 self._lose(worker, "its node is gone")
             self._send()
             for ref in self._wait():
@@ -122,60 +97,69 @@ class Run:
             self._report()
 
     def _send(self) -> None:
-        ready = self._workers.ready()
+        ready = self.workers.ready()
         for depth in range(_IN_FLIGHT):  # everyone's first, then everyone's second
             for worker in ready:
-                if len(worker.batches) == depth and len(self._queue):
-                    self._sending.send(worker, self._queue.take(worker.rate, len(ready)))
+                if len(worker.batches) == depth and len(self.queue):
+                    self._give(worker, self.queue.take(worker.rate, len(ready)))
+
+    def _give(self, worker: Worker, units: Array) -> None:
+        """Send a batch to a worker."""
+        for content in (self.shared, self._own):
+            if worker.node not in content.nodes:
+                content.nodes.add(worker.node)
+                self.workers.usage[worker.node].bytes_in += content.n_bytes
+        ref = worker.actor.solve.remote(self.shared.ref, self._own.ref, units, worker.cpus)
+        worker.batches[ref] = units
 
     def _wait(self) -> list[Any]:
-        workers = self._workers.workers
+        workers = self.workers.workers
         refs = [ref for worker in workers for ref in worker.batches]
         refs += [worker.starting for worker in workers if worker.starting is not None]
         if not refs:
             time.sleep(_SECONDS_OF_A_WAIT)
             return []
-        done, _ = self._ray.wait(refs, num_returns=1, timeout=_SECONDS_OF_A_WAIT)
+        done, _ = self.ray.wait(refs, num_returns=1, timeout=_SECONDS_OF_A_WAIT)
         if done:  # and what else there is; not all at once, as it takes memory
-            done, _ = self._ray.wait(refs, num_returns=min(len(refs), _MOST_TAKEN), timeout=0)
+            done, _ = self.ray.wait(refs, num_returns=min(len(refs), _MOST_TAKEN), timeout=0)
         return list(done)
 
     def _take(self, ref: Any) -> None:
         """A worker that has started, or a batch that is solved or lost."""
-        workers = self._workers.workers
+        workers = self.workers.workers
         worker = next((w for w in workers if w.starting == ref or ref in w.batches), None)
         if worker is None:  # lost by now
             return
         if worker.starting == ref:
-            self._workers.started(worker)
+            self.workers.started(worker)
             return
         results = self._fetch(worker, ref)
         if results is None:
             return
         # By several threads, as this is what limits large clusters.
-        self._stage.add_all(results.units, results.ptr, results.data, self._n_threads)
-        if self._save is not None:
+        self.stage.add_all(results.units, results.ptr, results.data, self.n_threads)
+        if self.save is not None:
             data = results.data.data
             ends = itertools.pairwise(results.ptr.tolist())
-            self._save([(u, data[b:e]) for u, (b, e) in zip(results.units.tolist(), ends, strict=True)])
+            self.save([(u, data[b:e]) for u, (b, e) in zip(results.units.tolist(), ends, strict=True)])
         self._n_solved += len(results.units)
-        self._solved_cost += self._queue.cost(results.units)
+        self._solved_cost += self.queue.cost(results.units)
 
     def _fetch(self, worker: Worker, ref: Any) -> Results | None:
         """The results of a batch; none if it is lost."""
         try:
-            results: Results = self._ray.get(ref)
-        except self._ray.exceptions.RayTaskError as error:  # raised by our own code, there
+            results: Results = self.ray.get(ref)
+        except self.ray.exceptions.RayTaskError as error:  # raised by our own code, there
             raise error.as_instanceof_cause() from None
-        except self._ray.exceptions.RayError as error:
+        except self.ray.exceptions.RayError as error:
             with contextlib.suppress(Exception):
-                self._ray.kill(worker.actor)
+                self.ray.kill(worker.actor)
             self._lose(worker, str(error).strip().splitlines()[0])
             return None
         units = worker.batches.pop(ref)
-        latest = self._queue.cost(units) / max(results.seconds, 1e-3)
+        latest = self.queue.cost(units) / max(results.seconds, 1e-3)
         worker.rate = latest if worker.rate is None else (worker.rate + latest) / 2
-        usage = self._sending.usage(worker)
+        usage = self.workers.usage[worker.node]
         usage.units += len(units)
         usage.batches += 1
         usage.seconds += results.seconds
@@ -185,26 +169,26 @@ class Run:
 
     def _lose(self, worker: Worker, why: str) -> None:
         """A worker is gone: its units are for others."""
-        self._workers.lost(worker)
+        self.workers.lost(worker)
         LOG.info("node %s: a worker is lost (%s)", worker.node[:8], why)
         # The batch that it was solving may be the reason; those behind it are not.
         for i, units in enumerate(worker.batches.values()):
             if i == 0:
                 self._losses.update(units.tolist())
-            self._queue.give_back(units.tolist())
+            self.queue.give_back(units.tolist())
         worker.batches.clear()
         if self._losses and self._losses.most_common(1)[0][1] >= _MOST_LOSSES:
             unit, times = self._losses.most_common(1)[0]
             raise RuntimeError(f"unit {unit} was given to workers {times} times, and all of them died: {why}")
 
     def _report(self) -> None:
-        self._tell(self._text())
-        if self._progress is not None:
-            self._progress(self._known_cost + self._solved_cost, self._known_cost + self._cost)
+        self.tell(self._text())
+        if self.progress is not None:
+            self.progress(self._known_cost + self._solved_cost, self._known_cost + self._cost)
 
     def _text(self) -> str:
         elapsed = time.monotonic() - self._begin
-        n_nodes = self._workers.n_nodes
+        n_nodes = self.workers.n_nodes
         if not n_nodes:
             if elapsed > _SECONDS_TO_START and not self._warned:
                 self._warned = True
