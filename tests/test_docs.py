@@ -1,9 +1,11 @@
 """What the documentation says is true: its examples run, and the files, commands and names in it exist."""
 
 import ast
+import contextlib
 import doctest
 import importlib
 import inspect
+import io
 import json
 import pkgutil
 import re
@@ -130,13 +132,17 @@ def test_code_of_documents(document, tmp_path, monkeypatch):
         pytest.importorskip("ray")
     blocks = list(FENCE.finditer(text))
     assert 2 * len(blocks) == len(re.findall(r"^(?:`{3,}|~{3,})", text, re.M)), "a block that is not closed"
-    namespace = {"__name__": "__main__"}
+    namespace, printed = {"__name__": "__main__"}, io.StringIO()
     for block in blocks:
         language = block["language"].lower()
-        assert language in {"python", *NOT_RUN}, f"a block of an unknown kind, {language!r}"
+        assert language in {"python", "output", *NOT_RUN}, f"a block of an unknown kind, {language!r}"
         if language == "python":
-            lines = text[: block.start("code")].count("\n")
-            exec(compile("\n" * lines + block["code"], str(document), "exec"), namespace)
+            lines, printed = text[: block.start("code")].count("\n"), io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile("\n" * lines + block["code"], str(document), "exec"), namespace)
+        elif language == "output":  # of the block before it; "…" stands for anything
+            wanted = ".*".join(map(re.escape, block["code"].rstrip("\n").split("…")))
+            assert re.fullmatch(wanted, printed.getvalue().rstrip("\n"), re.S), printed.getvalue()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
