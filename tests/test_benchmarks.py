@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
@@ -59,26 +58,11 @@ def test_ours_alternate_with_the_peers(module):
     ]
 
 
-def test_tables_without_results_have_dashes(module):
-    tables = module("table")
-    text = tables.table({}, {}, tables.README_SYSTEMS, tables.README_COLUMNS)
-    assert text.count("\n") == 11 and text.splitlines()[-1].endswith("| – | – | – | – | – | – |")
-
-
 def test_named_kernels_exist(module):
     table = (ROOT / "src/core/kernels/kernels.hpp").read_text()
     program = (ROOT / "benchmarks/roofline.cpp").read_text()
     for kernel in module("roofline").STYLES:
         assert f"(*{kernel})(" in table and f'"{kernel}"' in program
-    for kernel in module("flame").KERNELS.values():
-        assert kernel is None or f"(*{kernel})(" in table
-
-
-def test_int8_weights_rank_as_float32_do(module, generated):
-    quantised = module("quantised")
-    W = csr_array(quantised.solve(generated.X_train, generated.Y_train))
-    ids = [quantised.best(generated.X_test, weights) for weights in (W, quantised.quantised(W))]
-    assert W.shape == (60, 300) and np.mean(ids[0] == ids[1]) > 0.9
 
 
 def test_figures_as_annif_has_them(module):

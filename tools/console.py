@@ -51,7 +51,7 @@ def output(block: str, folder: str) -> str:
     for command in re.findall(r"^\$ (.*(?:\\\n.*)*)$", block, re.M):
         print(f"$ {command}", file=sys.stderr, flush=True)
         ran = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
+            ["bash", "-c", command],
             cwd=folder,
             env=environment,
             text=True,
