@@ -575,4 +575,4 @@ def _threshold(fused: FittedModel, rankings: Sequence[Ranking], found: Chosen, p
     best = best_sums(
         np.concatenate(ids, axis=1), np.concatenate(values, axis=1), splits.CANDIDATES, fused.n_labels
     )
-    return chosen_threshold(rankings[0].truth.rank(*best), fused.n_labels, per_label)
+    return chosen_threshold([(rankings[0].truth.rank(*best), None)], fused.n_labels, per_label)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-from bonsai_xmc._model.fitted import FittedModel, LabelTable
+from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, core_model
 
@@ -40,10 +40,7 @@ class NewClassifiers:
     @classmethod
     def trained(cls, labels: Sequence[Any], forest: _core.Forest, counts: Array) -> "NewClassifiers":
         """Classifiers that were trained as one-vs-rest classifiers of these labels, in this order."""
-        rows, features, values = forest.weights(0)
-        shape = (len(labels), forest.n_features)
-        weights = sp.csr_array((values, (rows, features)), shape=shape)
-        return cls(labels, weights, forest.arrays()["bias"], counts, forest)
+        return cls(labels, weights_of_node(forest, 0), forest.arrays()["bias"], counts, forest)
 
     def forest(self, n_features: int) -> _core.Forest:
         """As one-vs-rest classifiers, quantised."""
@@ -64,6 +61,13 @@ class NewClassifiers:
             n_features,
         )
         return one_leaf(packed, len(self.labels), n_features)
+
+
+def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
+    """Return the weights of the classifiers of a node, (children, features)."""
+    children, features, values = forest.weights(node)
+    n_children = int(np.diff(forest.arrays()["child_ptr"][node : node + 2])[0])
+    return sp.csr_array((values, (children, features)), shape=(n_children, forest.n_features))
 
 
 def one_leaf(packed: Mapping[str, Array], n: int, n_features: int) -> _core.Forest:
@@ -129,6 +133,12 @@ def edit_labels(
     return replace(fitted, ranker=edited, labels=plan.labels, rows=plan.rows(fitted.rows))
 
 
+def keep_labels(fitted: FittedModel, kept: Array, threads: int = 1) -> FittedModel:
+    """Return the model of some labels; `kept` are booleans."""
+    keys = [key if stays else None for key, stays in zip(fitted.classes.tolist(), kept, strict=True)]
+    return edit_labels(fitted, keys=keys, threads=threads)
+
+
 def _edit_ranker(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> FittedModel:
     """Labels of any other ranker can be dropped and renamed."""
     kept = [i for i, key in enumerate(keys) if key is not None]
@@ -137,14 +147,14 @@ def _edit_ranker(fitted: FittedModel, keys: list[Any], new: NewClassifiers | Non
             f"labels are merged and added by linear classifiers alone, but this model is of the kind "
             f"{fitted.ranker.kind!r}: drop, restrict and rename its labels, or train it again"
         )
-    classes, named = _ordered([keys[i] for i in kept])
+    classes = _ordered([keys[i] for i in kept])
     place = {key: i for i, key in enumerate(classes)}
     order = np.empty(len(kept), np.int64)
     order[[place[keys[i]] for i in kept]] = kept
     ranker = fitted.ranker
     if not np.array_equal(order, np.arange(fitted.n_labels)):
         ranker = ranker.take(order)
-    return replace(fitted, ranker=ranker, labels=fitted.labels.take(order, classes=_classes(classes, named)))
+    return replace(fitted, ranker=ranker, labels=fitted.labels.take(order, classes=class_array(classes)))
 
 
 # --- which label goes where ---
@@ -187,7 +197,7 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
     added = [] if new is None else list(new.labels)
     if len(set(added)) < len(added):
         raise ValueError("the new labels are not all different")
-    ordered, named = _ordered([key for key in keys if key is not None] + added)
+    ordered = _ordered([key for key in keys if key is not None] + added)
     label_of = {key: i for i, key in enumerate(ordered)}
     row_of = {key: i for i, key in enumerate(added)}
 
@@ -225,7 +235,7 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
         slot_counts[n_slots:] = own[appended]
     counts = np.minimum(counts, max(fitted.n_rows or 1, int(counts.max(initial=0)) if new else 0))
     return _Plan(
-        labels=fitted.labels.take(first, classes=_classes(ordered, named), counts=counts),
+        labels=fitted.labels.take(first, classes=class_array(ordered), counts=counts),
         label_of_slot=owner[order_of_slots].astype(np.int32),
         slot_counts=slot_counts[order_of_slots],
         slot_of_old=place[:n_slots],
@@ -236,8 +246,8 @@ def _plan(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> _
     )
 
 
-def _ordered(keys: list[Any]) -> tuple[list[Any], bool]:
-    """Return each key once, names in their order, integers ascending; and whether they are names."""
+def _ordered(keys: list[Any]) -> list[Any]:
+    """Return each key once, names in their order, integers ascending."""
     order = dict.fromkeys(keys)
     if not order:
         raise ValueError("no label would be left")
@@ -248,13 +258,7 @@ def _ordered(keys: list[Any]) -> tuple[list[Any], bool]:
                 f"the label {label!r} is {'no' if named else 'a'} name, but others are "
                 f"{'names' if named else 'integers'}; all are names, or all are integers"
             )
-    return list(order) if named else sorted(order), named
-
-
-def _classes(keys: list[Any], named: bool) -> Array:
-    classes: Array = np.empty(len(keys), dtype=object if named else np.int64)
-    classes[:] = keys
-    return classes
+    return list(order) if named else sorted(order)
 
 
 # --- forests ---
@@ -348,10 +352,7 @@ def _best_leaves(forest: _core.Forest, tree: int, vectors: sp.csr_array) -> Arra
         for node in open_nodes.tolist():
             here = np.flatnonzero(at == node)
             begin, end = a["child_ptr"][node], a["child_ptr"][node + 1]
-            children, features, values = forest.weights(node)
-            shape = (int(end - begin), forest.n_features)
-            weights = sp.csr_array((values, (children, features)), shape=shape)
-            margins = (unit[here] @ weights.T).toarray() + a["bias"][begin:end]
+            margins = (unit[here] @ weights_of_node(forest, node).T).toarray() + a["bias"][begin:end]
             at[here] = root + a["children"][begin:end][margins.argmax(axis=1)]
         open_nodes = np.unique(at[a["is_leaf"][at] == 0])
     return at

@@ -1,6 +1,6 @@
 """The trained model: one immutable object, a ranker and what it is about."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -31,6 +31,13 @@ class Provenance:
     isa: str  # instruction set that trained it
     n_iter: int  # passes or Newton steps of the slowest classifier
     seed: int
+
+
+def class_array(keys: Sequence[Any]) -> Array:
+    """Return labels as an array: names are objects."""
+    classes: Array = np.empty(len(keys), dtype=object if isinstance(keys[0], str) else np.int64)
+    classes[:] = keys
+    return classes
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._data.rows import FusedRows
-from bonsai_xmc._model.edit import edit_labels
-from bonsai_xmc._model.fitted import FittedModel, LabelTable
+from bonsai_xmc._model.edit import keep_labels
+from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.ranker import FUSION, Evidence, Watch
 
 Array = npt.NDArray[Any]
@@ -236,12 +236,7 @@ def _taken(member: Member, new: Array) -> Member:
     labels = new[np.arange(member.model.n_labels) if member.labels is None else member.labels]
     kept = labels >= 0
     if member.link != RANK and not kept.all() and member.model.label_counts[kept].any():
-        keys = [
-            key if stays else None for key, stays in zip(member.model.classes.tolist(), kept, strict=True)
-        ]
-        model = edit_labels(member.model, keys=keys)
-        labels = labels[kept]
-        return replace(member, model=model, labels=labels)
+        return replace(member, model=keep_labels(member.model, kept), labels=labels[kept])
     return replace(member, labels=labels)
 
 
@@ -295,8 +290,7 @@ def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | Non
             )
         keys = dict.fromkeys(key for table in tables for key in table.classes.tolist())
         ordered = list(keys) if first.named else sorted(keys)
-        classes = np.empty(len(ordered), dtype=object if first.named else np.int64)
-        classes[:] = ordered
+        classes = class_array(ordered)
         place = {key: i for i, key in enumerate(ordered)}
         maps = [np.array([place[key] for key in table.classes.tolist()], np.int32) for table in tables]
     counts = np.zeros(len(classes), np.int64)

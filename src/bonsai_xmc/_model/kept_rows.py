@@ -1,7 +1,7 @@
 """Training rows that a model keeps in compact form, so that it can learn from further ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -24,32 +24,29 @@ class KeptRows:
     """
 
     n_features: int
-    ptr: Array | None  # int64: first entry of each row, and the end; None: dense
-    features: Array | None  # uint8: the first feature of each row, then differences
     values: Array  # int8, of each entry; dense: (rows, features)
     scale: Array  # float32: what the values of each row are multiplied by
     label_ptr: Array  # int64
     labels: Array  # int32: places in `classes`
-    weights: Array  # float32: weights of the rows; empty: all 1
+    ptr: Array | None = None  # int64: first entry of each row, and the end; None: dense
+    features: Array | None = None  # uint8: the first feature of each row, then differences
+    weights: Array | None = None  # float32: weights of the rows; None: all 1
 
     @classmethod
     def make(cls, rows: Rows, labels: Labels, weights: Array | None) -> "KeptRows":
         ptr: Array | None = None
         features: Array | None = None
         if isinstance(rows, SparseRows):
-            ptr, indices, values, _ = rows
-            largest = _largest(np.abs(values), ptr)
-            scale = (largest / _LARGEST).astype(np.float32)
-            owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
-            stored = _quantised(values, scale[owner])
+            scale = (abs(rows.to_scipy()).max(axis=1).toarray().ravel() / _LARGEST).astype(np.float32)
+            owner = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
+            stored = _quantised(rows.values, scale[owner])
             some = stored != 0
-            ptr = np.concatenate([[0], np.cumsum(np.bincount(owner[some], minlength=len(ptr) - 1))])
-            features, stored = _encoded(indices[some], ptr), stored[some]
+            ptr = np.concatenate([[0], np.cumsum(np.bincount(owner[some], minlength=rows.n_rows))])
+            features, stored = _encoded(rows.indices[some], ptr), stored[some]
         else:
             scale = (np.abs(rows.values).max(axis=1, initial=0) / _LARGEST).astype(np.float32)
             stored = _quantised(rows.values, scale[:, None])
-        own = np.empty(0, np.float32) if weights is None else weights
-        return cls(rows.n_features, ptr, features, stored, scale, labels.indptr, labels.indices, own)
+        return cls(rows.n_features, stored, scale, labels.indptr, labels.indices, ptr, features, weights)
 
     @property
     def n_rows(self) -> int:
@@ -66,11 +63,8 @@ class KeptRows:
         values = self.values * np.repeat(self.scale, np.diff(self.ptr))
         return SparseRows(np.asarray(self.ptr), _decoded(self.features, self.ptr), values, self.n_features)
 
-    def row_weights(self) -> Array:
-        return np.ones(self.n_rows, np.float32) if not len(self.weights) else np.asarray(self.weights)
-
     def with_labels(self, new: Array) -> "KeptRows":
-        """Labels get other numbers, `new`; −1: they are dropped."""
+        """Return the rows with other numbers of labels, `new`; −1: a label is dropped."""
         owner = np.repeat(np.arange(self.n_rows), np.diff(self.label_ptr))
         labels = new[self.labels]
         pairs = np.unique(np.column_stack([owner, labels])[labels >= 0], axis=0)  # merged ones are one
@@ -78,54 +72,33 @@ class KeptRows:
         return replace(self, label_ptr=ptr.astype(np.int64), labels=pairs[:, 1].astype(np.int32))
 
     def __add__(self, other: "KeptRows") -> "KeptRows":
-        assert self.n_features == other.n_features and (self.ptr is None) == (other.ptr is None)
-        weights = np.empty(0, np.float32)
-        if len(self.weights) or len(other.weights):
-            weights = np.concatenate([self.row_weights(), other.row_weights()])
-        ptr = features = None
-        if self.ptr is not None and other.ptr is not None:
-            assert self.features is not None and other.features is not None
-            ptr = np.concatenate([self.ptr, self.ptr[-1] + other.ptr[1:]])
-            features = np.concatenate([self.features, other.features])
-        return KeptRows(
-            self.n_features,
-            ptr,
-            features,
-            np.concatenate([self.values, other.values]),
-            np.concatenate([self.scale, other.scale]),
-            np.concatenate([self.label_ptr, self.label_ptr[-1] + other.label_ptr[1:]]),
-            np.concatenate([self.labels, other.labels]),
-            weights,
-        )
+        """Return these rows and then the others; all are sparse, or all are dense."""
+        own, more = self.to_arrays(), other.to_arrays()
+        if "weights" in own.keys() ^ more.keys():
+            own.setdefault("weights", np.ones(self.n_rows, np.float32))
+            more.setdefault("weights", np.ones(other.n_rows, np.float32))
+        for name in own.keys() & {"ptr", "label_ptr"}:
+            own[name], more[name] = own[name][:-1], own[name][-1] + more[name]
+        return KeptRows(self.n_features, **{name: np.concatenate([own[name], more[name]]) for name in own})
 
     # --- files ---
 
     def to_arrays(self) -> dict[str, Array]:
-        arrays = {"values": self.values, "scale": self.scale}
-        arrays |= {"label_ptr": self.label_ptr, "labels": self.labels}
-        if self.ptr is not None and self.features is not None:
-            arrays |= {"ptr": self.ptr, "features": self.features}
-        return arrays | ({"weights": self.weights} if len(self.weights) else {})
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], n_features: int) -> "KeptRows":
-        """From tensors that are as `_store.schema` describes them; raises ValueError if they do not fit
-        together. Features are checked when they are used."""
-        values, features = arrays["values"], arrays.get("features")
-        if features is not None and int(np.count_nonzero(features < 128)) != len(values):
+        """Return the rows of tensors that are as `_modelfile.schema` describes them.
+
+        Raise ValueError if these do not fit together. Features are checked when they are used.
+        """
+        features = arrays.get("features")
+        if features is not None and int(np.count_nonzero(features < 128)) != len(arrays["values"]):
             raise ValueError("the tensor rows.features does not hold one feature for each value")
-        scale, label_ptr, labels = (arrays[name] for name in ("scale", "label_ptr", "labels"))
-        weights = arrays.get("weights", np.empty(0, np.float32))
-        return cls(n_features, arrays.get("ptr"), features, values, scale, label_ptr, labels, weights)
+        return cls(n_features, **{name: arrays[name] for name in _TENSORS if name in arrays})
 
 
-def _largest(values: Array, ptr: Array) -> Array:
-    """Of each row; 0 for an empty one."""
-    largest = np.zeros(len(ptr) - 1, np.float32)
-    used = np.flatnonzero(np.diff(ptr))
-    if len(used):
-        largest[used] = np.maximum.reduceat(values, ptr[used])
-    return largest
+_TENSORS = tuple(field.name for field in fields(KeptRows))[1:]
 
 
 def _quantised(values: Array, scale: Array) -> Array:

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._data.labels import label_key
-from bonsai_xmc._model.edit import edit_labels
+from bonsai_xmc._model.edit import edit_labels, keep_labels
 from bonsai_xmc._model.fitted import FittedModel
 
 Array = npt.NDArray[Any]
 
 
 def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:
-    """Which labels may be found, as booleans; None: all.
+    """Return which labels may be found, as booleans; None: all.
 
     Both are None, labels, or booleans over `classes`. Labels that the model does not have are ignored, unless
     `restrict` has no other.
@@ -46,12 +46,12 @@ def _marked(fitted: FittedModel, labels: Any, name: str) -> Array:
 
 
 def unknown_labels(fitted: FittedModel, labels: Iterable[Any]) -> list[Any]:
-    """Those that the model does not have."""
+    """Return the labels that the model does not have."""
     return [label for label in labels if label not in fitted.labels.place]
 
 
 def keys_of(fitted: FittedModel, words: Sequence[str], name: str) -> list[Any]:
-    """Labels that are given as strings, as the model has them: names, or integers."""
+    """Return labels that are given as strings as the model has them: names, or integers."""
     if fitted.labels.named:
         return list(words)
     try:
@@ -63,9 +63,9 @@ def keys_of(fitted: FittedModel, words: Sequence[str], name: str) -> list[Any]:
 def marked_words(
     fitted: FittedModel, words: Sequence[str], name: str, hint: str = ""
 ) -> tuple[Array, list[Any]]:
-    """Labels that are given as strings, as booleans over `classes`, and those that the model does not have.
+    """Return labels that are given as strings, as booleans over `classes`, and those that are unknown.
 
-    Raises ValueError if it has none of them.
+    Raise ValueError if the model has none of them.
     """
     keys = keys_of(fitted, words, name)
     unknown = unknown_labels(fitted, keys)
@@ -79,24 +79,23 @@ def marked_words(
 
 
 def did_you_mean(fitted: FittedModel, label: Any) -> str:
-    """The end of a message about a label that the model does not have: labels that are called almost so."""
+    """Return the end of a message about an unknown label: the labels whose names are similar."""
     close = fitted.labels.similar.to(label) if isinstance(label, str) and label else []
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def drop(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:
-    gone = {fitted.classes[i] for i in _places(fitted, labels, "drop")}
-    keys = [None if label in gone else label for label in fitted.classes.tolist()]
-    if not any(key is not None for key in keys):
+    kept = np.ones(fitted.n_labels, bool)
+    kept[_places(fitted, labels, "drop")] = False
+    if not kept.any():
         raise ValueError("drop: no label would be left")
-    return edit_labels(fitted, keys=keys, threads=threads)
+    return keep_labels(fitted, kept, threads)
 
 
 def restrict(fitted: FittedModel, labels: Any, threads: int) -> FittedModel:
     allowed = allowed_labels(fitted, labels, None)
     assert allowed is not None
-    keys = [label if kept else None for label, kept in zip(fitted.classes.tolist(), allowed, strict=True)]
-    return edit_labels(fitted, keys=keys, threads=threads)
+    return keep_labels(fitted, allowed, threads)
 
 
 def rename(fitted: FittedModel, names: Any, threads: int) -> FittedModel:

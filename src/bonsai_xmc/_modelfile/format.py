@@ -22,7 +22,7 @@ from bonsai_xmc._base.params import (
     plain,
 )
 from bonsai_xmc._model.calibration import Calibration
-from bonsai_xmc._model.fitted import FittedModel, LabelTable, Provenance
+from bonsai_xmc._model.fitted import FittedModel, LabelTable, Provenance, class_array
 from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, NewerFormatError, section_of, typed
@@ -34,15 +34,9 @@ from bonsai_xmc._text.reader import FusedText, TextReader
 
 Array = npt.NDArray[Any]
 
-_ALWAYS_NEEDED = (
-    *("trees", "trees_residual", "one_vs_rest", "index"),
-    *("labels", "merged", "text", "calibration", "ranker"),
-)
-SECTIONS = (*_ALWAYS_NEEDED, "features")
-_STRICT_BEAM, _SPARSE_INDEX = (
-    "strict_beam",
-    "sparse_index",
-)  # no sections, but what a reader must know as well
+# Sections without which a model cannot be used, and what else a reader must know.
+_NEEDED = {*schema.TENSORS, "ranker"} - {"rows", "features"}
+_STRICT_BEAM, _SPARSE_INDEX = "strict_beam", "sparse_index"
 # Tensors of a ranker beside that of `Bonsai`, whose tensors lie in sections of their own.
 _RANKER = "ranker"
 # Names of labels beside their keys: of a model of texts, and of any other.
@@ -54,12 +48,12 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
     """Write a model file that `load` has accepted before it takes its place."""
     arrays, metadata = to_tensors(fitted, prediction)
     requires = _required(fitted, arrays)
-    container.write(path, arrays, metadata, requires, check=lambda temporary: _read_back(temporary))
+    container.write(path, arrays, metadata, requires, check=_read_back)
 
 
 def _required(fitted: FittedModel, arrays: Mapping[str, Array]) -> list[str]:
     """What a reader must know to use a model."""
-    requires = sorted({name.partition(".")[0] for name in arrays} & set(_ALWAYS_NEEDED))
+    requires = sorted({name.partition(".")[0] for name in arrays} & _NEEDED)
     if isinstance(fitted.ranker, LinearRanker) and fitted.ranker.strategy.strict_beam:
         requires.append(_STRICT_BEAM)
     if "index.features" in arrays:
@@ -183,7 +177,7 @@ def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str
 
     `depth`: of how many fusions it is a part.
     """
-    unknown = sorted(set(file.requires) - {*SECTIONS, _STRICT_BEAM, _SPARSE_INDEX})
+    unknown = sorted(set(file.requires) - {*_NEEDED, "features", _STRICT_BEAM, _SPARSE_INDEX})
     if unknown:
         raise NewerFormatError(f"it needs {unknown[0]!r}, which this version does not know")
     model, params, provenance = (_object(file, name) for name in ("model", "params", "provenance"))
@@ -312,9 +306,7 @@ def _distinct(arrays: Mapping[str, Array], name: str) -> Array:
     found = unpack_names(arrays, name)
     if len(set(found)) < len(found):
         raise ValueError(f"the tensor {name} holds a name twice")
-    texts = np.empty(len(found), dtype=object)
-    texts[:] = found
-    return texts
+    return class_array(found)
 
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:

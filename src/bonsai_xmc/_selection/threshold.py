@@ -43,7 +43,7 @@ class Thresholds(NamedTuple):
 def choose_threshold(
     problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work, *, per_label: bool = False
 ) -> Thresholds:
-    """The common threshold with the best micro-F1 on held-out rows; if asked for, also one for each label.
+    """Choose the common threshold with the best micro-F1 on held-out rows; if asked for, one for each label.
 
     `core` is what was trained on the whole problem; of it, only the structure of the trees is used.
     """
@@ -55,13 +55,13 @@ def choose_threshold(
             (held_out.rank(model, splits.DEPTH, work, **options), label_weights)
             for model, held_out, label_weights in _models(problem, strategy, core, seed, work, per_label)
         ]
-    return _chosen(parts, problem.labels.n_labels, per_label)
+    return chosen_threshold(parts, problem.labels.n_labels, per_label)
 
 
 def threshold_of(
     problem: Problem, fit: Callable[[Problem], Ranker], seed: int, threads: int, *, per_label: bool = False
 ) -> Thresholds:
-    """Return the same for any ranker. A second one is trained for it, on the other rows."""
+    """Choose the same for any ranker. A second one is trained for it, on the other rows."""
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return Thresholds()
     split = splits.most_rows(problem.rows.n_rows, seed)
@@ -69,16 +69,13 @@ def threshold_of(
     if not len(part.labels.indices) or not len(held_out.truth.indices):
         return Thresholds()
     ranking = held_out.rank(fit(part), splits.DEPTH, Work(threads))
-    return _chosen([(ranking, None)], problem.labels.n_labels, per_label)
+    return chosen_threshold([(ranking, None)], problem.labels.n_labels, per_label)
 
 
-def chosen_threshold(ranking: Ranking, n_labels: int, per_label: bool) -> Thresholds:
-    """Return the same for a ranking of rows that whatever ranks them was not trained on."""
-    return _chosen([(ranking, None)], n_labels, per_label)
-
-
-def _chosen(parts: Sequence[tuple[Ranking, Array | None]], n_labels: int, per_label: bool) -> Thresholds:
-    """By rankings of held-out rows, and the weights of labels there."""
+def chosen_threshold(
+    parts: Sequence[tuple[Ranking, Array | None]], n_labels: int, per_label: bool
+) -> Thresholds:
+    """Choose the same by rankings of held-out rows, each with the weights of labels there."""
     if not parts:
         return Thresholds()
     scored = [(ranking, np.exp(ranking.scores.astype(np.float64))) for ranking, _ in parts]

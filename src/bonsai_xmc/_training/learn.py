@@ -16,7 +16,7 @@ from bonsai_xmc._base.progress import LOG, Phases
 from bonsai_xmc._data.labels import Labels, is_matrix, labels_of
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
-from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._model.fitted import FittedModel, class_array
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training import memory
@@ -66,11 +66,9 @@ def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
     place = {**fitted.labels.place, **{key: len(classes) + i for i, key in enumerate(new)}}
     ids = np.full(labels.n_labels, -1, np.int32)
     ids[used] = [place[keys[i]] for i in used.tolist()]
-    everything = np.empty(len(place), dtype=object)
-    everything[:] = classes + new
     owner = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     indices = ids[labels.indices]
-    return Labels(labels.indptr, indices[np.lexsort((indices, owner))], everything)
+    return Labels(labels.indptr, indices[np.lexsort((indices, owner))], class_array(classes + new))
 
 
 def learn(
@@ -98,7 +96,7 @@ def learn(
     problem = make_problem(
         everything.rows(),
         Labels(everything.label_ptr, everything.labels, labels.classes),
-        everything.row_weights() if len(everything.weights) else None,
+        everything.weights,
     )
     strategy = fitted.linear.strategy
     alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
