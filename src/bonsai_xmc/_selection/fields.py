@@ -55,42 +55,42 @@ _SAMPLE = 200  # rows that tell which fields hold texts
 _FEW_FIELDS = 6  # fields that may have words of their own
 
 
+WORDS, PAIRS, CHARS = KINDS = ("words", "bigrams", "characters")
+_POWER = "power"
+
+
 @dataclass(frozen=True)
 class Settings:
     """A candidate: what the search may change."""
 
-    words: Mapping[str, float]  # weight of each field's own words
-    pairs: Mapping[str, float]  # of its word bigrams; trigrams go with them
-    chars: Mapping[str, float]  # and of its character 5-grams
-    bigrams: float  # of the joined text
-    trigrams: float  # of the joined text, for each 1 of the bigrams: of a title that is the only text
-    joined_chars: float
+    weights: Mapping[tuple[str, str], float]  # by field, "" for the joined text, and kind
+    trigrams: float  # of the joined text, for each 1 of its bigrams; those of a field go with its bigrams
     power: float
 
     def params(self) -> dict[str, Any]:
-        """The parameters of `TextBonsai` that stand for it."""
+        """Return the parameters of `TextBonsai` that stand for it."""
         own = {}
-        for field in self.words:
-            share = self.pairs[field] / OWN_WORDS[2]
-            words = {1: self.words[field], **{n: share * weight for n, weight in OWN_WORDS.items()}}
-            blocks = {"word_ngrams": words, "char_ngrams": {5: self.chars[field]}}
+        for field in [field for field, kind in self.weights if kind == WORDS]:
+            share = self.weights[field, PAIRS] / OWN_WORDS[2]
+            words = {1: self.weights[field, WORDS], **{n: share * w for n, w in OWN_WORDS.items()}}
+            blocks = {"word_ngrams": words, "char_ngrams": {5: self.weights[field, CHARS]}}
             own[field] = {name: orders for name, orders in blocks.items() if any(orders.values())} or 0.0
+        pairs = self.weights["", PAIRS]
         return {
             "fields": own or None,
-            "word_ngrams": {1: 1.0, 2: self.bigrams, 3: self.trigrams * self.bigrams},
-            "char_ngrams": {5: self.joined_chars},
+            "word_ngrams": {1: 1.0, 2: pairs, 3: self.trigrams * pairs},
+            "char_ngrams": {5: self.weights["", CHARS]},
             "power": self.power,
         }
 
-    def changed(self, name: str, value: Any) -> "Settings":
-        return Settings(**{**vars(self), name: value})
+    def changed(self, name: Any, value: float) -> "Settings":
+        """Return the settings with another power, or another weight of a field and kind."""
+        if name == _POWER:
+            return replace(self, power=value)
+        return replace(self, weights={**self.weights, name: value})
 
     def describe(self) -> str:
-        parts = [f"{field} words × {w:g}" for field, w in self.words.items() if w]
-        parts += [f"{field} bigrams × {w:g}" for field, w in self.pairs.items() if w]
-        parts += [f"{field} characters × {w:g}" for field, w in self.chars.items() if w]
-        parts += [f"bigrams × {self.bigrams:g}"] if self.bigrams else []
-        parts += [f"characters × {self.joined_chars:g}"] if self.joined_chars else []
+        parts = [f"{field} {kind} × {w:g}".lstrip() for (field, kind), w in self.weights.items() if w]
         parts += [f"power {self.power:g}"] if self.power != 1 else []
         return ", ".join(parts) or "words alone"
 
@@ -170,6 +170,12 @@ def tune(
     return Tuned(path[-1], search.tried, first)
 
 
+# How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
+# `fit` chooses afterwards, on more rows; until then C is the usual one.
+_CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact"}
+_TRAINING_PARAMS = ("C", "loss", "solver", "tol", "max_iter", "tail_exponent", "normalize", "random_state")
+
+
 @dataclass(frozen=True)
 class _Sample:
     """Rows with some of their labels: the first `n_training` train, the others are held out."""
@@ -199,16 +205,15 @@ class _Search:
         self.tried: list[dict[str, Any]] = []
 
     def default(self) -> Settings:
-        """What `fields` as a list stands for."""
-        nothing = dict.fromkeys(self._fields, 0.0)
-        power = float(self._params["power"])
-        if self._title is None:
-            return Settings(nothing, nothing, nothing, 0.0, 0.0, 0.0, power)
-        pairs, chars = OWN_WORDS[2], OWN_CHARS[5]
-        if len(self._fields) < 2:
-            return Settings(nothing, nothing, nothing, pairs, OWN_WORDS[3] / pairs, chars, power)
-        title = self._fields[self._title]
-        return Settings(nothing, nothing | {title: pairs}, nothing | {title: chars}, 0.0, 0.0, 0.0, power)
+        """Return what `fields` as a list stands for."""
+        weights = {(field, kind): 0.0 for kind in KINDS for field in self._fields}
+        weights |= {("", PAIRS): 0.0, ("", CHARS): 0.0}
+        trigrams = 0.0
+        if self._title is not None:
+            field = self._fields[self._title] if len(self._fields) > 1 else ""
+            weights |= {(field, PAIRS): OWN_WORDS[2], (field, CHARS): OWN_CHARS[5]}
+            trigrams = 0.0 if field else OWN_WORDS[3] / OWN_WORDS[2]
+        return Settings(weights, trigrams, float(self._params["power"]))
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
         """A sample from the beginning of `order`; None if there are too few rows or labels."""
@@ -245,30 +250,22 @@ class _Search:
         return climb(start, figures, self._coordinates(), measure, better, MOST_CANDIDATES)
 
     def _coordinates(self) -> list[_Step]:
-        """For each setting the candidates around the best one so far; what matters most comes first."""
-
-        def field_weight(kind: str, field: str, values: Sequence[float]) -> _Step:
-            return lambda s: [s.changed(kind, {**getattr(s, kind), field: w}) for w in values]
-
-        def value(name: str, values: Sequence[float]) -> _Step:
-            return lambda s: [s.changed(name, w) for w in values]
-
-        chars, pairs = (0.0, 0.4, 1.0), (0.0, 0.15, 0.5)
+        """Return, for each setting, the candidates around the best one so far; what matters most is first."""
+        chars, pairs, power = (0.0, 0.4, 1.0), (0.0, 0.15, 0.5), (_POWER, (0.85, 1.25))
+        tried: list[tuple[Any, Sequence[float]]] = []
         if self._title is not None and len(self._fields) < 2:
-            return [value("joined_chars", chars), value("bigrams", pairs), value("power", (0.85, 1.25))]
-        title = None if self._title is None else self._fields[self._title]
-        steps = []
-        if title is not None:
-            steps.append(field_weight("chars", title, chars))
-            steps.append(field_weight("pairs", title, pairs))
-            steps.append(field_weight("words", title, (0.3,)))
-        steps.append(value("bigrams", (0.3, 0.6)))
-        steps.append(value("power", (0.85, 1.25)))
-        if self._short or not self._fields:
-            steps.append(value("joined_chars", (0.4, 0.8)))
-        others = [field for field in self._fields if field != title and len(self._fields) > 1]
-        steps += [field_weight("words", field, (0.3,)) for field in others[:_FEW_FIELDS]]
-        return steps
+            tried = [(("", CHARS), chars), (("", PAIRS), pairs), power]
+        else:
+            title = None if self._title is None else self._fields[self._title]
+            if title is not None:
+                tried += [((title, CHARS), chars), ((title, PAIRS), pairs), ((title, WORDS), (0.3,))]
+            tried += [(("", PAIRS), (0.3, 0.6)), power]
+            if self._short or not self._fields:
+                tried.append((("", CHARS), (0.4, 0.8)))
+            others = [field for field in self._fields if field != title and len(self._fields) > 1]
+            tried += [((field, WORDS), (0.3,)) for field in others[:_FEW_FIELDS]]
+        step = lambda name, values: lambda best: [best.changed(name, value) for value in values]
+        return [step(*one) for one in tried]
 
     def measure(self, sample: _Sample, settings: Settings, what: str) -> Array:
         """nDCG@5 of each held-out row that has a label."""
@@ -322,18 +319,3 @@ class _Search:
             return X
         best = best_columns(X[:n], sample.every.take(np.arange(n)), most)
         return sp.csr_array(normalize(X[:, best], copy=False))
-
-
-# How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,
-# `fit` chooses afterwards, on more rows; until then C is the usual one.
-_CANDIDATE: dict[str, Any] = {"classifiers": "one_vs_rest", "search": "exact"}
-_TRAINING_PARAMS = (
-    "C",
-    "loss",
-    "solver",
-    "tol",
-    "max_iter",
-    "tail_exponent",
-    "normalize",
-    "random_state",
-)
