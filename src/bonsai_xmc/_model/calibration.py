@@ -5,7 +5,7 @@ logistic regression of "is right" on the log score. Maps never decrease. Labels 
 scores, before and after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +48,7 @@ class Calibration:
         return len(self.maps) > 1
 
     def scores(self, ids: Array, log_scores: Array, label_counts: Array, *, apart: bool = True) -> Array:
-        """Calibrated scores of ranked labels; 0 for the id −1.
+        """Return calibrated scores of ranked labels; 0 for the id −1.
 
         With one map, and `apart`, they descend strictly in a row, by the last digit where the map is flat, so
         that sorting by them gives the same ranking.
@@ -75,7 +75,7 @@ class Calibration:
         return group
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """(description for JSON, arrays)."""
+        """Return a description for JSON, and arrays."""
         description = {
             "method": self.method,
             "groups": "frequency" if self.grouped else None,
@@ -90,8 +90,7 @@ class Calibration:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, Array]) -> "Calibration":
-        """From a description and tensors as `_store.schema` describes them; raises ValueError if the maps do
-        not increase."""
+        """Return the calibration of a file, as `_modelfile.schema` describes it; ValueError if maps decrease."""
         method, grouped = description["method"], description["groups"] is not None
         ptr = arrays["map_ptr"]
         if len(ptr) != (len(GROUPS) if grouped else 1) + 1 or (np.diff(ptr) < 1).any():
@@ -135,23 +134,17 @@ def check_options(method: Any, groups: Any) -> None:
 
 
 def learn(ranking: Ranking, label_counts: Array, method: str, groups: str | None) -> Calibration:
-    """The maps of a ranking."""
+    """Learn the maps of a ranking."""
     ids, log_scores, right = (part[:, :DEPTH] for part in (ranking.ids, ranking.scores, ranking.is_true))
     if not right.any():
         raise ValueError("none of the predictions is right: there is nothing to calibrate by on these rows")
     result = _learnt(ids, log_scores, right, label_counts, method, groups)
-    odd = np.arange(len(ids)) % 2 == 1
-    after = []
+    odd, scores = np.arange(len(ids)) % 2 == 1, np.empty(ids.shape, np.float32)
     for part in (odd, ~odd):  # each half of the rows is measured with the map of the other
         if not right[~part].any() or not (ids[part] >= 0).any():
-            break
+            return result
         other = _learnt(ids[~part], log_scores[~part], right[~part], label_counts, method, groups)
-        after.append((part, other.scores(ids[part], log_scores[part], label_counts)))
-    if len(after) < 2:
-        return result
-    scores = np.empty(ids.shape, np.float32)
-    for part, values in after:
-        scores[part] = values
+        scores[part] = other.scores(ids[part], log_scores[part], label_counts)
     before, then = (_error(ids, s, right) for s in (np.exp(np.minimum(log_scores, 0)), scores))
     return replace(result, error_before=before, error_after=then)
 
@@ -194,7 +187,7 @@ def _fitted_map(method: str, x: Array, y: Array) -> Array:
 
         regression = IsotonicRegression(y_min=0.0, y_max=1.0).fit(x, y)
         points = np.column_stack([regression.X_thresholds_, regression.y_thresholds_])
-        return np.asarray(points[_rising(points[:, 0])], np.float64)
+        return np.asarray(points[np.append(True, np.diff(points[:, 0]) > 0)], np.float64)
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
@@ -208,7 +201,3 @@ def _fitted_map(method: str, x: Array, y: Array) -> Array:
             "predictions with higher scores are right less often on these rows: no rising curve fits them"
         )
     return np.array([[slope, intercept]])
-
-
-def _rising(x: Sequence[float] | Array) -> Array:
-    return np.append(True, np.diff(x) > 0)
