@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc.metrics._definitions import TAIL_ROWS, frequency_groups
 from bonsai_xmc.metrics._ranking import Ranking
 from bonsai_xmc.metrics._reliability import in_bins
-
-Array = npt.NDArray[Any]
 
 METHODS = ("isotonic", "platt")
 GROUPS = ("head", "torso", "tail")
@@ -90,7 +88,7 @@ class Calibration:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, Array]) -> "Calibration":
-        """Return the calibration of a file, as `_modelfile.schema` describes it; ValueError if maps decrease."""
+        """Return the calibration that a file holds; ValueError if a map decreases."""
         method, grouped = description["method"], description["groups"] is not None
         ptr = arrays["map_ptr"]
         if len(ptr) != (len(GROUPS) if grouped else 1) + 1 or (np.diff(ptr) < 1).any():

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
-
-Array = npt.NDArray[Any]
 
 _LARGEST = 127
 

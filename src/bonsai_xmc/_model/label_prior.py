@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors, texts_of
@@ -23,7 +23,6 @@ from bonsai_xmc._model.strategy import Strategy
 if TYPE_CHECKING:
     from bonsai_xmc import _core
 
-Array = npt.NDArray[Any]
 
 # Classes of labels by their training rows: 0, 1, 2, 3–4, 5–9, 10–29, 30–99, 100–299, 300 and more.
 FEWEST_ROWS = (0, 1, 2, 3, 5, 10, 30, 100, 300)

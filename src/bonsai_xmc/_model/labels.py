@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.labels import label_key
 from bonsai_xmc._model.edit import edit_labels, keep_labels
 from bonsai_xmc._model.fitted import FittedModel
-
-Array = npt.NDArray[Any]
 
 
 def allowed_labels(fitted: FittedModel, restrict: Any, exclude: Any) -> Array | None:

@@ -4,16 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import Progress, memory_for
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.labels import allowed_labels
 from bonsai_xmc._text.records import columns_of
-
-Array = npt.NDArray[Any]
 
 
 def rank(

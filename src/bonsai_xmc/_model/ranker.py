@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-import numpy.typing as npt
-
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import Rows
 
-Array = npt.NDArray[Any]
 Watch = Callable[[int, int], None]
 
 BONSAI = "bonsai"

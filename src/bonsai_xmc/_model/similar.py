@@ -6,12 +6,10 @@ half a million labels.
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from bonsai_xmc._base.arrays import Array
 
 _LONGEST = 100  # characters of a label that are compared
 _COMPARED = 300  # candidates that a misspelt label is compared with, letter by letter

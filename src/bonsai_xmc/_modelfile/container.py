@@ -43,9 +43,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike, check_writable, replacing
-
-Array = npt.NDArray[Any]
 
 FORMAT = "bonsai-xmc"
 VERSION = 3

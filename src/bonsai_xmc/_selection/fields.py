@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import DEFAULTS
 from bonsai_xmc._base.progress import LOG, Progress
 from bonsai_xmc._base.random import seed_of, shuffled
@@ -34,8 +34,6 @@ from bonsai_xmc._training.train import TextFacts, make_problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.datasets._documents.fields import guess_text_fields
 from bonsai_xmc.metrics._definitions import OF_ROWS
-
-Array = npt.NDArray[Any]
 
 # The budget: candidates, rows of a sample, and labels × entries of X of one candidate.
 MOST_CANDIDATES = 32

@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._model import calibration
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fusion import CALIBRATED, LINKS, SCORE, Member
 from bonsai_xmc._selection.default import MEASURES, soft_minimum
 from bonsai_xmc._selection.held_out import Pool, climb, is_better, measured
 from bonsai_xmc.metrics._ranking import Ranking
-
-Array = npt.NDArray[Any]
 
 PRICE = 0.1  # points that each member beyond the first must gain, for the time and the space that it takes
 # Weights that a member may have, relative to the sum of those of the others.

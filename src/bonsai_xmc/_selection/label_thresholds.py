@@ -7,16 +7,14 @@ They are kept only if they are better there than the common one.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._selection.held_out import is_better
 from bonsai_xmc.metrics._ranking import Ranking
-
-Array = npt.NDArray[Any]
 
 # Thresholds that are tried: the common one times these.
 _FACTORS = np.exp(np.linspace(-2.4, 2.4, 33))

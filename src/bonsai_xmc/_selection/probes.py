@@ -5,11 +5,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._data.labels import Labels, is_true
@@ -20,7 +20,6 @@ from bonsai_xmc._training.work import Work
 if TYPE_CHECKING:
     from bonsai_xmc import _core
 
-Array = npt.NDArray[Any]
 
 _TARGET = 0.995  # of the best labels among all
 # Rows that are searched: so few that this takes no more than 2 % of training.

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from bonsai_xmc._base.arrays import Array
 
 _SHORTEST = 1 / 40  # of the time that a batch should take
 

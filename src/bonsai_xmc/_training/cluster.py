@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._training.solver import VERSION, Solver
-
-Array = npt.NDArray[Any]
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 # A node on which workers end this often, before they solve anything, is left alone.

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._model.fitted import VERSION
 from bonsai_xmc._modelfile import format as _format
@@ -17,8 +17,6 @@ from bonsai_xmc._training.train import Problem
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
 
 
 def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str, Any]:

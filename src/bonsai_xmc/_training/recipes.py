@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
+from bonsai_xmc._base.arrays import Array
 
 
 class DatasetArrays(NamedTuple):

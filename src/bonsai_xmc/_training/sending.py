@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG, clock
 from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Worker, Workers
@@ -23,7 +23,6 @@ from bonsai_xmc._training.work import Save, Watch
 if TYPE_CHECKING:
     from bonsai_xmc import _core
 
-Array = npt.NDArray[Any]
 
 _SECONDS_OF_A_WAIT = 0.1
 # Workers that need longer than this wait for something.

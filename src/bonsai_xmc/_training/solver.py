@@ -8,14 +8,11 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy.typing as npt
-
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.threads import instruction_set
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
 
 VERSION = version("bonsai-xmc")
 

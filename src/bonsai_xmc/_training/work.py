@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.recipes import Recipe
 
-Array = npt.NDArray[Any]
 Watch = Callable[[float, float], None] | None  # (done, total)
 Save = Callable[[list[tuple[int, bytes | memoryview]]], None] | None  # (unit, result) of some units
 
