@@ -59,8 +59,9 @@ class System(NamedTuple):
 def main() -> None:
     task, name, data, model, threads, seed, report = sys.argv[1:]
     system = SYSTEMS[name]
-    # scikit-learn imports pandas if it is installed: 30 MB that no system needs.
-    sys.modules["pandas"] = None  # type: ignore[assignment]
+    # scikit-learn imports pandas if it is installed: 30 MB that no other system needs.
+    if name != "scikit-learn":
+        sys.modules["pandas"] = None  # type: ignore[assignment]
     if task == "train":
         result = _train(system, Path(data), Path(model), int(threads), int(seed))
     else:
@@ -186,6 +187,42 @@ def _ours(name: str, data: Path, model: Path, threads: int) -> Iterator[Predicto
         single=lambda: estimator.set_params(n_jobs=1),
         one=lambda i: estimator.top_k(rows[i], k=K),
         ids=lambda answer: answer[0],
+        extra={},
+    )
+
+
+# --- scikit-learn ---------------------------------------------------------------------------------
+
+
+def _train_scikit_learn(data: Path, model: Path, threads: int, seed: int) -> Trained:
+    """LogisticRegression (LIBLINEAR, C = 1) of each label, which takes no seed."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    X, Y = _matrix(data, "X_train"), _matrix(data, "Y_train")
+    estimator = OneVsRestClassifier(LogisticRegression(C=1.0, solver="liblinear"), n_jobs=threads)
+    before, cpu = _memory("VmRSS"), time.process_time()
+    seconds, _ = _timed(estimator.fit, X, Y)
+
+    def save() -> None:
+        weights = np.vstack([one.coef_ for one in estimator.estimators_]).astype(np.float32)
+        biases = np.concatenate([one.intercept_ for one in estimator.estimators_])
+        np.savez(model / "model.npz", weights=weights, biases=biases.astype(np.float32))
+
+    return Trained(before, {"fit": seconds}, save, time.process_time() - cpu if threads == 1 else None)
+
+
+def _scikit_learn(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
+    X, rows = _test_rows(data)
+    seconds, arrays = _timed(lambda: dict(np.load(model / "model.npz")))
+    score = lambda part: part @ arrays["weights"].T + arrays["biases"]
+    yield Predictor(
+        "exact",
+        seconds,
+        batch=lambda: score(X),
+        single=lambda: None,
+        one=lambda i: score(rows[i]),
+        ids=lambda scores: np.argsort(-scores, axis=1)[:, :K].astype(np.int32),
         extra={},
     )
 
@@ -402,6 +439,7 @@ SYSTEMS = {
     "ours": _ours_system("default"),
     "ours-one-vs-rest": _ours_system("one-vs-rest"),
     "ours-trees": _ours_system("bonsai-i"),
+    "scikit-learn": System(_train_scikit_learn, _scikit_learn),
     "omikuji": System(_train_omikuji, _omikuji),
     "pecos": System(_train_pecos, _pecos),
     "napkinxc": _napkinxc_system({}),

@@ -1,4 +1,4 @@
-"""Comparison with omikuji, PECOS (XR-Linear) and napkinXC: same matrices, same threads, alternating runs.
+"""Comparison with omikuji, PECOS (XR-Linear), napkinXC and scikit-learn: same matrices and threads.
 
 "ours" is the default model, `Bonsai()`; "ours-one-vs-rest" and "ours-trees" (three trees,
 `Bonsai.preset("bonsai-i")`) choose nothing on held-out rows, as the peers do not.
@@ -6,6 +6,7 @@
     python -m benchmarks.compare                                 # everything; several hours on two cores
     python -m benchmarks.compare --quick                         # eurlex57k, ours three times, omikuji once
     python -m benchmarks.compare --data delicious 'amazon-670k*0.1' --systems ours pecos --repeats 5
+    python -m benchmarks.compare --data eurlex57k --record two-cores/compare   # for the documents
 
 A name of `datasets.SHAPES`, optionally with a factor, means generated data; other names are real data sets
 (see BONSAI_DATA in CONTRIBUTING.md). The peers are installed into an environment of their own, build/peers,
@@ -19,6 +20,7 @@ import argparse
 import contextlib
 import hashlib
 import importlib.metadata
+import shlex
 import subprocess
 import sys
 import time
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import bonsai_xmc
+from benchmarks import figures
 from benchmarks._runs import (
     BUILD,
     QUALITY,
@@ -46,7 +49,7 @@ from benchmarks._runs import (
 )
 
 PEERS = BUILD / "peers"
-RESULTS = Path(__file__).parent / "results" / "compare.json"
+RESULTS = BUILD / "compare" / "runs.json"
 DATA = ("eurlex57k", "tibkat-core", "delicious", "wiki10-31k", "amazon-670k*0.1")
 
 # What pip installs. One environment serves all peers, hence the same NumPy and SciPy.
@@ -61,10 +64,36 @@ ROWS = {
     "omikuji": ("omikuji",),
     "pecos": ("pecos",),
     "napkinxc": ("napkinxc", "napkinxc-l2"),
+    "scikit-learn": ("scikit-learn",),
+}
+INSTALLED = ("ours", "scikit-learn")  # in our own environment
+
+# Names of data and systems in the documents, and of the columns there.
+TITLES = {
+    "eurlex57k": "EURLEX57K",
+    "tibkat-core": "TIBKAT core",
+    "delicious": "Delicious",
+    "bibtex": "Bibtex",
+}
+NAMES = {
+    "ours": "bonsai-xmc, default",
+    "ours-one-vs-rest": "bonsai-xmc, one-vs-rest",
+    "ours-trees": "bonsai-xmc, three trees",
+    "omikuji": "omikuji 0.5.2",
+    "pecos": "PECOS 1.2.8",
+    "napkinxc": "napkinXC 0.7.2, logistic",
+    "napkinxc-l2": "napkinXC 0.7.2, squared hinge",
+    "scikit-learn": "scikit-learn, logistic regression",
+}
+RECORDED = {
+    **{measure: measure for measure in QUALITY},
+    **{"train s": "training s", "cpu s": "CPU s", "peak MB": "peak MB", "model MB": "model MB"},
+    **{"rows/s": "rows/s", "p50 ms": "one row ms"},
 }
 
 COSTS = {
     "train s": 2,
+    "cpu s": 2,
     "reading s": 2,
     "peak MB": 0,
     "before MB": 0,
@@ -107,7 +136,7 @@ def peer_versions() -> dict[str, str]:
 
 
 def python_of(row: str) -> Path:
-    return Path(sys.executable) if is_ours(row) else PEERS / "bin" / "python"
+    return Path(sys.executable) if is_ours(row) or row in INSTALLED else PEERS / "bin" / "python"
 
 
 # --- Runs -----------------------------------------------------------------------------------------
@@ -141,6 +170,8 @@ def reusable(known: Run | None, row: str, limit: float) -> bool:
 
 def version(row: str) -> str:
     """The version that was measured; for ours with a digest of the installed package."""
+    if row == "scikit-learn":
+        return importlib.metadata.version(row)
     if not is_ours(row):
         return PACKAGES[row.partition("-")[0]][-1]
     package = Path(bonsai_xmc.__file__).parent
@@ -172,9 +203,9 @@ def ratios(rows: dict[str, dict[str, Any]], reference: str) -> dict[str, dict[st
     """How many times `reference` is better: a peer's cost ÷ ours, and our rows/s ÷ the peer's."""
     ours = rows.get(reference, {})
     result: dict[str, dict[str, float]] = {}
-    for row, figures in rows.items():
-        both = [m for m in RATIOS if not is_ours(row) and m in ours and m in figures]
-        result[row] = {m: figures[m]["mean"] / ours[m]["mean"] for m in both if ours[m]["mean"]}
+    for row, of in rows.items():
+        both = [m for m in RATIOS if not is_ours(row) and m in ours and m in of]
+        result[row] = {m: of[m]["mean"] / ours[m]["mean"] for m in both if ours[m]["mean"]}
         if "rows/s" in result[row]:
             result[row]["rows/s"] = 1 / result[row]["rows/s"]
     return {row: values for row, values in result.items() if values}
@@ -233,6 +264,15 @@ def report(name: str, runs: list[Run]) -> tuple[str, dict[str, Any]]:
     return "\n\n".join(part for part in parts if part), {"figures": rows, "ratios": factors}
 
 
+def recorded(name: str, rows: dict[str, dict[str, Any]]) -> Iterator[figures.Row]:
+    """Rows of the table in the documents, one for each system."""
+    title = TITLES.get(name) or f"{name.replace('*', ' × ')}, generated"
+    for row, of in rows.items():
+        value = lambda m, of=of: [of[m]["mean"], of[m]["sd"]] if of[m]["sd"] is not None else of[m]["mean"]
+        measures = {column: value(m) for m, column in RECORDED.items() if m in of}
+        yield {"data": title, "system": NAMES[row], **measures}
+
+
 def facts(threads: int) -> dict[str, Any]:
     peers = {p.partition("==")[0] for packages in (*PACKAGES.values(), COMMON) for p in packages}
     return machine(threads) | {
@@ -269,8 +309,9 @@ def arguments() -> argparse.Namespace:
         type=Path,
         default=RESULTS,
         metavar="FILE",
-        help="default: benchmarks/results/compare.json",
+        help="finished runs (default: build/compare/runs.json)",
     )
+    add("--record", metavar="MACHINE/TABLE", help="store the figures in benchmarks/results")
     args = parser.parse_args()
     if args.quick:
         args.data, args.systems = ["eurlex57k"], ["ours", "omikuji"]
@@ -309,7 +350,7 @@ def main() -> None:
     unavailable: dict[str, str] = {}
     for system in args.systems:
         try:
-            if system != "ours":
+            if system not in INSTALLED:
                 install(system)
         except Failure as failure:
             unavailable[system] = str(failure)
@@ -333,6 +374,10 @@ def main() -> None:
         if runs:
             text, tables[name] = report(name, runs)
             print(f"\n{text}")
+    if args.record:
+        machine_name, _, table = args.record.partition("/")
+        rows = [row for name in args.data for row in recorded(name, tables[name]["figures"])]
+        figures.record(machine_name, table, f"python -m benchmarks.compare {shlex.join(sys.argv[1:])}", rows)
     for what, reason in (skipped | unavailable).items():
         print(f"\n{what}: {reason}")
     save(args.output, {"machine": about, "tables": tables, "skipped": skipped, "not available": unavailable})

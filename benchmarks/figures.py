@@ -31,6 +31,9 @@ PARTS = re.compile(r"\b(where|columns|bold|spread)\b")
 
 # Digits after the point, by the end of a column's name; other numbers are shown as they are stored.
 DIGITS = {
+    "CPU s": 1,
+    "training s": 1,
+    "one row ms": 2,
     "@1": 2,
     "@3": 2,
     "@5": 2,
@@ -52,10 +55,17 @@ def record(machine: str, name: str, command: str, rows: list[Row]) -> None:
     path = RESULTS / f"{machine}.json"
     content = json.loads(path.read_text()) if path.exists() else {"machine": machine, "tables": {}}
     date = datetime.now(UTC).date().isoformat()
-    content["tables"][name] = {"command": command, "date": date, "rows": rows}
+    content["tables"][name] = {
+        **{"command": command, "date": date},
+        "rows": json.loads(json.dumps(rows), parse_float=_short),
+    }
     part = path.with_suffix(".part")
     part.write_text(_dump(content))
     part.replace(path)
+
+
+def _short(number: str) -> float:
+    return round(float(number), 4)
 
 
 def _dump(content: dict[str, Any]) -> str:
