@@ -12,6 +12,7 @@ from sklearn.metrics import f1_score
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.tree import LabelTree
+from bonsai_xmc._model import calibration
 from bonsai_xmc._model import thresholds as _thresholds
 from bonsai_xmc._model.thresholds import FALLBACK, Scored
 from bonsai_xmc._selection import threshold
@@ -302,13 +303,32 @@ def test_thresholds_equal_hand_computed_ones():
     scores = np.array([[0.8, 0.2], [0.4, 0.0]], np.float32)
     truth = Truth(np.array([0, 1, 2]), np.array([0, 2]), sizes=np.array([1, 2]))
     ranking = truth.rank(np.array([[0, 1], [2, -1]]))
-    choose = lambda objective: _thresholds.choose(ranking, scores, _thresholds.objective_of(objective))
+    choose = lambda objective: _thresholds.choose(
+        ranking, scores, _thresholds.objective_of(objective), calibrated=False
+    )
     assert 0.2 < choose("micro_f1") <= 0.4
     assert 0.2 < choose("f1_at_2") <= 0.4
     assert choose(("precision", 1.0)) == choose("f1_at_2")
     assert choose(("precision", 0.5)) <= 0.2
     curve = _thresholds.mean_f1(ranking, scores, 2)
     assert curve.values.tolist() == pytest.approx([1 / 2, (1 + 2 / 3) / 2, (2 / 3 + 2 / 3) / 2])
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_the_threshold_of_separable_rows_lies_in_the_middle_of_the_gap(method):
+    """Every right label scores higher than every wrong one, in raw scores above 0.9 and below 0.1."""
+    rng = np.random.default_rng(0)
+    log_scores = np.log(np.column_stack([rng.uniform(0.9, 1, 50), rng.uniform(0.01, 0.1, (50, 4))]))
+    labels = rng.permuted(np.tile(np.arange(5), (50, 1)), axis=1)
+    ranking = Truth(np.arange(51), labels[:, 0].copy()).rank(labels, log_scores.astype(np.float32))
+    learnt = calibration.learn(ranking, np.full(5, 10), method, None)
+    scores = learnt.scores(ranking.ids, ranking.scores, np.full(5, 10), apart=False)
+    for objective in ("micro_f1", "f1_at_2", ("precision", 1.0)):
+        chosen = _thresholds.choose(ranking, scores, _thresholds.objective_of(objective), calibrated=True)
+        # the middle of the raw scores' gap, on the calibrated scale
+        middle = learnt.scores(np.zeros((1, 1), int), np.full((1, 1), np.log(0.3)), np.full(5, 10))[0, 0]
+        assert chosen == pytest.approx(middle, rel=0.15)
+        assert 0.3 < chosen < 0.7
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         ranking = self._ranking(X, Y)
         learnt = calibration.learn(ranking, fitted.label_counts, method, groups)
         scores = learnt.scores(ranking.ids, ranking.scores, fitted.label_counts, apart=False)
-        threshold = thresholds.choose(ranking, scores, ("micro_f1", 0))
+        threshold = thresholds.choose(ranking, scores, ("micro_f1", 0), calibrated=True)
         labels = fitted.labels
         if labels.thresholds is not None:
             own = label_thresholds([(ranking, scores)], fitted.n_labels, threshold)
@@ -235,8 +235,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """
         wanted = thresholds.objective_of(objective)
         ranking = self._ranking(X, Y)
-        scores = self._require_fitted().scores(ranking.ids, ranking.scores, apart=False)
-        return thresholds.choose(ranking, scores, wanted)
+        fitted = self._require_fitted()
+        scores = fitted.scores(ranking.ids, ranking.scores, apart=False)
+        return thresholds.choose(ranking, scores, wanted, calibrated=fitted.calibration is not None)
 
     def _ranking(self, X: Any, Y: Any) -> Ranking:
         """Return the `max_labels` best labels of each row beside the true ones, known to the model or not."""

@@ -104,24 +104,24 @@ def mean_f1(ranking: Ranking, scores: Array, k: int) -> Curve:
     return _curve(values[order], np.cumsum(gain[order]) / max(1, ranking.truth.n_rows))
 
 
-def steadiest(curve: Curve, room: float = 0.0) -> float | None:
+def steadiest(curve: Curve, calibrated: bool = False) -> float | None:
     """A threshold with the largest value, or close to it, and with as much room as possible around it.
 
-    None where no value is above 0. `room` as in `_between`.
+    None where no value is above 0.
     """
     scores, values = curve.scores, curve.values
     if not len(values) or values.max() <= 0:
         return None
     below = curve.below
     close = np.flatnonzero(values >= _CLOSE * values.max())
-    threshold = _between(below[close].min(), scores[close].max(), room)
+    threshold = _between(below[close].min(), scores[close].max(), calibrated)
     if curve.at(threshold) < _CLOSE**2 * values.max():  # two hills: the higher one
         best = int(values.argmax())
-        threshold = _between(below[best], scores[best], room)
+        threshold = _between(below[best], scores[best], calibrated)
     return threshold
 
 
-def lowest(curve: Curve, wanted: float, room: float = 0.0) -> float:
+def lowest(curve: Curve, wanted: float, calibrated: bool = False) -> float:
     """The lowest threshold whose value is at least the wanted one."""
     enough = np.flatnonzero(curve.values >= wanted)
     if not len(enough):
@@ -129,16 +129,22 @@ def lowest(curve: Curve, wanted: float, room: float = 0.0) -> float:
         raise ValueError(
             f"no threshold gives a precision of {wanted:g} on these rows; the highest is {best:.4g}"
         )
-    return _between(curve.below[enough[-1]], curve.scores[enough[-1]], room)
+    return _between(curve.below[enough[-1]], curve.scores[enough[-1]], calibrated)
 
 
-def _between(low: float, high: float, room: float = 0.0) -> float:
-    """The geometric middle, with no more digits than it needs to lie above `low` and not above `high`.
+def _between(low: float, high: float, calibrated: bool) -> float:
+    """Return the middle, with no more digits than it needs to lie above `low` and not above `high`.
 
-    And below `high` by `room`, a share, if there is so much.
+    Raw scores are products, so that their middle is the geometric one. Calibrated scores are probabilities,
+    and where they part all right labels from all wrong ones, the geometric middle of 10⁻⁶ and 1 would lie
+    next to the wrong ones: their middle is that of the log odds.
     """
-    high = high * (1 - room) if high * (1 - room) > low else high
-    middle = float(np.sqrt(max(low, 1e-300) * high))
+    if calibrated:
+        high = high * (1 - _LAST_DIGITS) if high * (1 - _LAST_DIGITS) > low else high
+        ends = np.clip([low, high], _LAST_DIGITS, 1 - _LAST_DIGITS)
+        middle = 1 / (1 + np.sqrt(np.prod(1 / ends - 1)))
+    else:
+        middle = np.sqrt(max(low, 1e-300) * high)
     for digits in range(2, 17):
         rounded = float(f"{middle:.{digits}g}")
         if low < rounded <= high:
@@ -184,14 +190,14 @@ def objective_of(given: Any) -> Objective:
     )
 
 
-def choose(ranking: Ranking, scores: Array, objective: Objective) -> float:
+def choose(ranking: Ranking, scores: Array, objective: Objective, calibrated: bool) -> float:
     """The best threshold for the scores of a ranking."""
     kind, number = objective
     if kind == "precision":
-        return lowest(precision(Scored.of(ranking, scores)), number, _LAST_DIGITS)
+        return lowest(precision(Scored.of(ranking, scores)), number, calibrated)
     by_row = kind == "f1_at"
     curve = mean_f1(ranking, scores, int(number)) if by_row else micro_f1(Scored.of(ranking, scores))
-    threshold = steadiest(curve, _LAST_DIGITS)
+    threshold = steadiest(curve, calibrated)
     if threshold is None:
         raise ValueError("none of the predictions is right: no threshold can be chosen on these rows")
     return threshold
