@@ -188,7 +188,7 @@ def make_app(
     ]
     routes = [
         *(route for route, _ in named),
-        *(Route(path, _preflight, methods=["OPTIONS"]) for path in ("/v1", "/v1/{rest:path}")),
+        *(Route(place.path, _preflight, methods=["OPTIONS"]) for place in PLACES if place.is_annifs),
     ]
 
     async def busy(request: Request, error: Exception) -> Response:
