@@ -161,6 +161,7 @@ def test_figures_are_those_of_the_library(bonsai):
     X, Y = _data("test.txt")
     model = Bonsai.load("model.bonsai")
     expected = metrics.evaluate(Y, model.top_k(X, 5)[0], _data("train.txt")[1])
-    found = json.loads(bonsai("evaluate", "model.bonsai", "test.txt", "--against", "model.bonsai", "--json"))
+    line = ["evaluate", "model.bonsai", "test.txt", "--against", "model.bonsai", "--coverage", "--json"]
+    found = json.loads(bonsai(*line))
     for name in ("model.bonsai (1)", "model.bonsai (2)"):
         assert found["results"][name] == pytest.approx(expected)

@@ -192,7 +192,7 @@ def test_queries_follow_the_base_of_the_training_file(bonsai, svmlight, data):
     expected = metrics.evaluate(data.Y_test, ids, data.Y_train)
     for base, option in ((0, []), (1, ["--base", 1])):
         bonsai("train", path / f"train{base}.svm", "-o", path / "m", "--n-labels", 40, *option)
-        result = bonsai("evaluate", path / "m", path / f"test{base}.svm", "--json")
+        result = bonsai("evaluate", path / "m", path / f"test{base}.svm", "--coverage", "--json")
         assert json.loads(result) == pytest.approx(expected)
         predicted = bonsai("predict", path / "m", path / f"test{base}.svm")
         assert predicted == bonsai("predict", path / "m", path / f"test{base}.svm", "--base", base)

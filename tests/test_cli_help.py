@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bonsai_xmc import TextBonsai, _cli, datasets, systems
+from bonsai_xmc import TextBonsai, _cli, datasets, load, systems
 from bonsai_xmc._base.params import TEXT_PARAMETERS
 from bonsai_xmc._cli import parser
 from bonsai_xmc._model.calibration import METHODS
@@ -104,6 +104,16 @@ def test_help_shows_the_way_from_a_file_to_a_server():
     assert all(f"    {name} " in text or f"    {name}\n" in text for name in parser.VERBS)
 
 
+def test_help_of_serve_names_every_route():
+    routes = pytest.importorskip("bonsai_xmc._server.routes")
+    text = VERBS["serve"].format_help()
+    for place in routes.PLACES:
+        if place.is_annifs:
+            assert "\n  /v1/… " in text
+        elif place.is_described:
+            assert f"{place.method} {place.path}" in text
+
+
 def options_of(text):
     return set(re.findall(r"^  (?:-\w(?: \S+)?, )?(--[A-Za-z][\w-]*)", text, re.M))
 
@@ -164,6 +174,12 @@ def test_help_and_wrong_usage_import_nothing_heavy(line, code):
     done, modules = imported_by(*line)
     assert done.returncode == code
     assert "bonsai_xmc._cli.parser" in modules and not modules & set(HEAVY)
+
+
+def test_info_imports_no_estimator(models):
+    done, modules = imported_by("info", str(models / "model.bonsai"))
+    assert done.stdout.startswith("model ") and done.returncode == 0
+    assert "bonsai_xmc._core" in modules and not modules & {"sklearn", "pandas", "bonsai_xmc._estimators"}
 
 
 def test_prediction_of_a_text_imports_what_it_uses(models):
@@ -279,6 +295,33 @@ def test_options_of_documents_are_refused_for_matrices(models, bonsai, option):
         assert f"{option[0].replace('no-', '')} is for documents" in error_of(bonsai, *line)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("predict model.bonsai brick --format csv", "--format is for files, but a text was given"),
+        ("predict model.bonsai brick --text title", "--text is for files, but a text was given"),
+        ("predict model.bonsai test.csv --json -o x.csv", "--json writes JSON lines"),
+        ("predict model.bonsai test.csv --json --output-format tsv", "--json writes JSON lines"),
+        ("explain model.bonsai brick --json --features 3", "--features is for tables"),
+        ("evaluate model.bonsai test.csv --json --table csv", "--table is another form than --json"),
+        ("evaluate model.bonsai test.csv --classes other.bonsai", "--classes is for files of predictions"),
+        ("evaluate found.csv test.csv --beam-size 3", "--beam-size needs a model, but found.csv holds"),
+        ("evaluate found.csv test.csv --n-jobs 1", "--n-jobs needs a model, but found.csv holds predictions"),
+        ("evaluate X.npz Y.npz --all-labels", "--all-labels is for documents, but Y.npz holds features"),
+        ("labels model.bonsai --n-jobs 1", "--n-jobs has no effect on a list"),
+        ("labels model.bonsai --list --drop heat -o x.bonsai", "--list has no effect on edits"),
+        ("convert documents.csv -o x", "documents.csv holds documents, but only matrices can be converted"),
+        ("import omikuji-model --label-names names.txt --n-labels 9 -o x", "--n-labels has no effect beside"),
+        ("evaluate model.bonsai test.csv --threshold per_label", "the labels of model have no thresholds of"),
+        ("predict model.bonsai test.csv --threshold per_label", "train it with --threshold per_label"),
+    ],
+)
+def test_options_without_effect_are_refused(models, bonsai, line, message):
+    Path("found.csv").write_text("row,label,score\n2,bricks,1\n")
+    bonsai(*line.split(), code=2 if "--json writes" in message else 1)
+    assert message in bonsai.error and not Path("x").exists() and not Path("x.csv").exists()
+
+
 # The shape of predictions
 
 
@@ -336,6 +379,13 @@ def test_written_files_can_be_read(models, bonsai):
         assert "Bricks" in bonsai("predict", "model.bonsai", "brick walls", "--label-names", "names")
     Path("list.tsv").write_text(bonsai("labels", "model.bonsai"))
     assert bonsai("predict", "model.bonsai", "brick", "--restrict", "@list.tsv") != ""
+    bonsai("predict", "model.bonsai", "test.csv", "--output-format", "sheet", "-o", "sheet")
+    assert bonsai("evaluate", "sheet", "test.csv", "-k", 1).startswith("  ")
+    trees = ["--classifiers", "leaf", "-q", "--n-trees", 2]
+    bonsai("train", "train.txt", *trees, "--branching-factor", 4, "-o", "trees.bonsai")
+    Path("trees.json").write_text(bonsai("info", "trees.bonsai", "--tree", "--json"))
+    bonsai("train", "train.txt", "--classifiers", "leaf", "--tree", "trees.json", "-q", "-o", "same.bonsai")
+    assert load("same.bonsai").trees_ == load("trees.bonsai").trees_
     Path("report.json").write_text(bonsai("info", "model.bonsai", "--json"))
     bonsai("train", "documents.csv", "--params", "report.json", "--keep-rows", "-o", "again.bonsai", "-q")
     assert Path("again.bonsai").read_bytes() == Path("model.bonsai").read_bytes()

@@ -422,7 +422,7 @@ def test_label_texts_add_labels_without_rows(bonsai, tmp_path, records):
 
 
 def test_evaluate_equals_the_metrics_of_python(bonsai, model, records):
-    result = json.loads(bonsai("evaluate", model, "dev.jsonl", "--json", "-k", 1, 2))
+    result = json.loads(bonsai("evaluate", model, "dev.jsonl", "--coverage", "--json", "-k", 1, 2))
     loaded = TextBonsai.load(model)
     truth = [record["subjects"] for record in records[:20]]
     ids, _ = loaded.top_k(records[:20], 2)

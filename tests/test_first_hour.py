@@ -194,7 +194,8 @@ def test_a_hundred_thousand_labels(tmp_path, bonsai):
     bonsai("train", "train.txt", "-o", "m.bonsai", "-q")
     model.save(tmp_path / "python.bonsai")
     assert (tmp_path / "m.bonsai").read_bytes() == (tmp_path / "python.bonsai").read_bytes()
-    out = json.loads(bonsai("evaluate", "m.bonsai", "test.txt", "-k", 1, 10, "--by-frequency", "--json"))
+    line = ["evaluate", "m.bonsai", "test.txt", "-k", 1, 10, "--by-frequency", "--coverage", "--json"]
+    out = json.loads(bonsai(*line))
     assert out == pytest.approx(result)
     # a header with a slip of the hand does not take the machine down
     (tmp_path / "typo.txt").write_text("1 5 1000000000\n0 0:1\n")
@@ -268,7 +269,7 @@ def test_command_line_with_svmlight(research, tmp_path, bonsai):
     assert "--base 0 or --base 1" in bonsai.error
     size = ("--n-features", data.X_train.shape[1], "--n-labels", data.Y_train.shape[1])
     bonsai("train", "train.svm", "-o", "m.bonsai", "--base", 1, *size)
-    result = json.loads(bonsai("evaluate", "m.bonsai", "test.svm", "--json"))
+    result = json.loads(bonsai("evaluate", "m.bonsai", "test.svm", "--coverage", "--json"))
     ids, _ = Bonsai().fit(data.X_train, data.Y_train).top_k(X_test, 5)
     assert result == pytest.approx(metrics.evaluate(data.Y_test, ids, data.Y_train))
     datasets.save_xc(tmp_path / "other.txt", X_test[:, :100], data.Y_test)

@@ -296,7 +296,7 @@ def test_what_was_measured_is_kept(model, data, tmp_path):
         Bonsai(search="index", threshold=0.5, n_jobs=n).fit(data.X_train, data.Y_train) for n in (1, 3)
     )
     assert one.fitted_.linear.probes == many.fitted_.linear.probes == probes
-    shown = dict(rows_of(describe("m", 1, loaded)))["n_probe"]
+    shown = dict(rows_of(describe("m", 1, loaded.fitted_, loaded._prediction())))["n_probe"]
     assert f"{100 * probes.recall_5:.2f} % of the 5 best" in shown and f"({probes.n_rows:,} rows)" in shown
 
 
@@ -311,7 +311,9 @@ def test_a_file_without_a_measure(model, data, tmp_path):
     )
     write({name: value for name, value in told.items() if name != "probes"})
     old = Bonsai.load(path)
-    assert old.fitted_.linear.probes is None and "n_probe" not in dict(rows_of(describe("m", 1, old)))
+    assert old.fitted_.linear.probes is None and "n_probe" not in dict(
+        rows_of(describe("m", 1, old.fitted_, old._prediction()))
+    )
     assert np.array_equal(old.top_k(data.X_test, 1)[0], old.set_params(n_probe=20).top_k(data.X_test, 1)[0])
     write(told | {"probes": told["probes"] | {"n_probe_5": -1}})
     with pytest.raises(FormatError, match="n_probe_5 is -1"):

@@ -193,6 +193,7 @@ def use(model, X):
         X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], model.n_features_in_))
     label, other = model.classes_[-1], model.classes_[0]
     fresh = "new" if isinstance(label, str) else 77_777
+    described = lambda: describe("m", 1, model.fitted_, model.classifier_._prediction())
     calls = [
         lambda: model.top_k(X, 3),
         lambda: model.top_k(X[:1], 3),
@@ -200,8 +201,8 @@ def use(model, X):
         lambda: model.predict(X),
         lambda: model.explain(X[0], label).to_html(),
         lambda: str(model.why_not(X[0], other)),
-        lambda: json.dumps(describe("m", 1, model)),
-        lambda: table([*rows_of(report := describe("m", 1, model)), *tuning_of(report)]),
+        lambda: json.dumps(described()),
+        lambda: table([*rows_of(report := described()), *tuning_of(report)]),
         lambda: model.drop([label]).top_k(X, 1),
         lambda: model.rename({label: fresh}).top_k(X, 1),
         lambda: model.merge([label, other], other).top_k(X, 1),

@@ -23,9 +23,13 @@ def run(args: argparse.Namespace) -> None:
     from .io import Inputs
     from .parser import OF_DOCUMENTS, refuse
     from .report import show
+    from .source import holds_documents
 
-    refuse(args, OF_DOCUMENTS, "documents, but only matrices can be converted")
-    rows = Inputs(args.data, args.labels).rows(args, Expected(args.n_features, args.n_labels))
+    refuse(args, OF_DOCUMENTS, "is for documents, but only matrices can be converted")
+    inputs = Inputs(args.data, args.labels)
+    if holds_documents(args, inputs):
+        raise ValueError(f"{args.data} holds documents, but only matrices can be converted")
+    rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
     save_mapped(args.output, rows.X, rows.Y, id_base=rows.id_base)
     (n_rows, n_features), n_labels = rows.X.shape, rows.Y.shape[1]
     facts = {"folder": args.output, "rows": n_rows, "features": n_features, "labels": n_labels}

@@ -4,7 +4,7 @@ import argparse
 
 from bonsai_xmc._base.params import PARAMETERS
 
-from .parser import add_data, add_model, add_prediction_parameters, adder
+from .parser import add_data, add_model, add_prediction_parameters, adder, refuse
 
 SUMMARY = "measure the accuracy of a model, or of predictions, on rows whose labels are known"
 EXAMPLES = (
@@ -43,7 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--threshold",
-        "add precision, recall and F1 of the labels of at least this score; auto: the threshold of the model",
+        "add precision, recall and F1 of the labels of at least this score; auto: the threshold of the "
+        "model; per_label: the one of each label",
         **PARAMETERS["threshold"].rule.options,
     )
     add("--table", "print the figures as such a table", choices=("markdown", "csv", "latex"))
@@ -73,9 +74,10 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             "--report compares two systems at most; without it, any number is compared in a table"
         )
-    for name in ("threshold", "table", "all_labels"):
-        if args.report is not None and getattr(args, name) not in (None, False):
-            raise ValueError(f"--{name.replace('_', '-')} has no effect on a --report")
+    if args.report is not None:
+        refuse(args, ("threshold", "table", "all_labels"), "has no effect on a --report")
+    if args.json:
+        refuse(args, ["table"], "is another form than --json: leave one of them out")
     check_output(args.report, inputs.files(args.split))
     inputs.hold(args.data)  # it may be read more than once
     with evaluation.noting() as notes:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._base.params import check
 from bonsai_xmc._data.labels import is_true, over_classes
-from bonsai_xmc._model.thresholds import resolve, select
+from bonsai_xmc._model.thresholds import select
 from bonsai_xmc.datasets import Document
 from bonsai_xmc.datasets._reading import Expected
 from bonsai_xmc.metrics import _propensity
@@ -27,7 +27,7 @@ from bonsai_xmc.metrics._table import format_cells
 from . import models, predictions, source
 from . import report as model_report
 from .io import Inputs, writing
-from .parser import OF_DOCUMENTS, refuse
+from .parser import OF_DOCUMENTS, OF_MODELS, refuse
 
 _CUTOFFS = (1, 3, 5)
 _DEPTH = 10  # labels of each row in a report
@@ -95,17 +95,21 @@ def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
     options: dict[str, Any] = {"dataset": args.dataset}
     if args.propensity is not None:
         options |= dict(zip("AB", args.propensity, strict=True))
-    if args.exact and "model" not in kinds:
-        raise ValueError(f"--exact needs a model, but {args.model} holds predictions")
+    no_model = f"needs a model, but {args.model} holds predictions"
+    if "model" not in kinds:
+        refuse(args, OF_MODELS, no_model)
+    if set(kinds) == {"model"}:
+        refuse(args, ["classes"], "is for files of predictions, but there are none")
     if kinds == ["columns"] and args.threshold is None and not source.holds_documents(args, inputs):
         return _show(args, {args.model: _of_columns(args, inputs, options)})
     most = 1 if args.threshold is None else _MOST
     depth = max(most, *(args.k or _CUTOFFS), 1 if args.report is None else _DEPTH)
     known, found = _ranked(args, inputs, paths, kinds, depth)
     model = next((system.model for system in found if system.model is not None), None)
-    for name in ("dataset", "propensity", "by_frequency", "report"):
-        if model is None and (isinstance(known.truth, list) or name == "report") and getattr(args, name):
-            raise ValueError(f"--{name.replace('_', '-')} needs a model, but {args.model} holds predictions")
+    if model is None:
+        refuse(args, ["report"], no_model)
+    if model is None and isinstance(known.truth, list):
+        refuse(args, ["dataset", "propensity", "by_frequency"], no_model)
     unknown = model is not None and model.fitted_.imported and args.train is None
     if unknown and args.by_frequency:
         raise ValueError(f"--by-frequency: {_UNKNOWN}")
@@ -124,7 +128,7 @@ def run(args: argparse.Namespace, inputs: Inputs, notes: list[str]) -> None:
         results = {name: _with_unknown(result, cutoffs) for name, result in results.items()}
     differences = _differences(Y, compared, Y_train, cutoffs, options)
     at = {
-        name: _at_threshold(args, system, ids, scores, Y)
+        name: _at_threshold(args, name, system, ids, scores, Y)
         for (name, (ids, scores)), system in zip(compared.ranked.items(), found, strict=True)
         if args.threshold is not None
     }
@@ -217,14 +221,14 @@ def _of_data(args: argparse.Namespace, inputs: Inputs) -> Known:
         if not truth:
             raise ValueError(f"{inputs.name(args.data)} holds no document with text and labels")
         return Known(list(truth), list(truth.values()))
-    refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
+    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.data} holds features")
     Y = inputs.labels(args, args.labels or args.data, args.split or args.usual_split, Expected())
     return Known(range(1, Y.shape[0] + 1), Y)
 
 
 def _of_columns(args: argparse.Namespace, inputs: Inputs, options: dict[str, Any]) -> dict[str, Any]:
     """The metrics of one file that is a matrix, as the labels are: however large it is."""
-    refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
+    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.data} holds features")
     ranked = predictions.read_columns(inputs, args.model)
     n_labels = ranked.shape[1]
     expected = Expected(n_labels=n_labels, owner=inputs.name(args.model))
@@ -387,13 +391,17 @@ def _differences(
 
 
 def _at_threshold(
-    args: argparse.Namespace, system: Ranked, ids: Any, scores: Any, Y: sp.csr_array
+    args: argparse.Namespace, name: str, system: Ranked, ids: Any, scores: Any, Y: sp.csr_array
 ) -> dict[str, Any]:
     """Precision, recall and F1 of all labels that reach the threshold, in percent, and how many these are."""
     check("threshold", args.threshold)
     if system.model is None and isinstance(args.threshold, str):
-        raise ValueError("--threshold auto needs models; give a number for predictions in a file")
-    least: Any = args.threshold if system.model is None else resolve(args.threshold, system.model)
+        raise ValueError(
+            f"--threshold {args.threshold} needs models; give a number for predictions in a file"
+        )
+    least: Any = args.threshold
+    if system.model is not None:
+        least = models.threshold_of(args.threshold, system.model, name)
     if isinstance(least, np.ndarray):  # of the model's own labels, which come first
         least = np.append(least, np.full(max(0, int(ids.max(initial=0)) + 1 - len(least)), np.inf))
     ids, _ = select(ids, scores, least)
@@ -420,7 +428,7 @@ def _show(
     more: dict[str, Any] | None = None,
 ) -> None:
     differences, at = differences or {}, at or {}
-    if not args.coverage and (more or not args.json):
+    if not args.coverage:
         results = _without_coverage(results)
     out = sys.stderr if args.report == "-" else sys.stdout
     alone = next(iter(results.values())) if len(results) == 1 else None
@@ -522,7 +530,7 @@ def _report(
 
 def _about(args: argparse.Namespace, model: Any) -> dict[str, str]:
     """Where the figures of a report come from."""
-    facts = model_report.describe(args.model, 0, model)
+    facts = model_report.describe(args.model, 0, model.fitted_, model.classifier_._prediction())
     usual = TextBonsai().get_params(deep=False) | type(model.classifier_)().get_params(deep=False)
     given = {name: value for name, value in facts["params"].items() if value != usual.get(name)}
     search = {name: getattr(args, name, None) for name in ("exact", "beam_size", "n_probe")}

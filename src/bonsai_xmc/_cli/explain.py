@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from .parser import add_data, add_model, add_prediction_parameters, adder
+from .parser import add_data, add_model, add_prediction_parameters, adder, refuse
 
 SUMMARY = "explain why a row gets its labels, and why not others"
 EXAMPLES = (
@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> None:
     from . import models, source
     from .io import Inputs, check_output, writing
 
+    if args.json or args.html is not None:
+        refuse(args, ["features"], "is for tables: a page and JSON have all features")
     if args.k < 1:
         raise ValueError(f"-k is {args.k}, but must be at least 1")
     if args.row is not None and args.row < 1:

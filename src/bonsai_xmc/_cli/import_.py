@@ -2,7 +2,7 @@
 
 import argparse
 
-from .parser import add_output, adder
+from .parser import add_output, adder, refuse
 
 SUMMARY = "convert a model of omikuji 0.5"
 EXAMPLES = (
@@ -32,6 +32,8 @@ def run(args: argparse.Namespace) -> None:
     from .io import check_output, save_model
     from .report import in_bytes, show
 
+    if args.label_names is not None:
+        refuse(args, ["n_labels"], "has no effect beside --label-names: there are as many labels as names")
     if not os.path.isdir(args.model):
         raise ValueError(f"{args.model} is not a folder; a model of omikuji is one")
     if not is_omikuji(args.model):

@@ -21,13 +21,13 @@ def run(args: argparse.Namespace) -> None:
     from .report import describe, rows_of, table, tuning_of
 
     inputs = Inputs(args.model)
-    model = inputs.model(args.model, verify=args.verify)
+    fitted, prediction = inputs.fitted(args.model, verify=args.verify)
     size = os.path.getsize(args.model) if os.path.isfile(args.model) else len(inputs.source(args.model).data)
-    report = describe(args.model, size, model) | {"verified": args.verify}
+    report = describe(args.model, size, fitted, prediction) | {"verified": args.verify}
     if args.json:
         text = json.dumps(report, indent=2)
         if args.tree:  # `to_json` has no limit of depth, unlike the json module
-            structures = ",\n".join(tree.to_json() for tree in model.trees_)
+            structures = ",\n".join(tree.to_json() for tree in fitted.trees())
             text = text.removesuffix("\n}") + f',\n  "structures": [\n{structures}\n  ]\n}}'
         print(text)
         return
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
     if evidence:
         print(f"\n{evidence}")
     if args.tree:
-        for number, tree in enumerate(model.trees_, 1):
+        for number, tree in enumerate(fitted.trees(), 1):
             print(f"\ntree {number}\n{tree.summary()}")

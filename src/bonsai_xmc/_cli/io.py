@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 
 from bonsai_xmc._base.files import check_writable, decompressed, opened, replacing_text
 from bonsai_xmc._base.sniff import BEGINNING, Source, sniff
+from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents, open_file
@@ -88,12 +90,16 @@ class Inputs:
             except ValueError as error:
                 raise ValueError(str(error).replace(file.name, source.name)) from error
 
-    def model(self, path: str, **options: Any) -> Any:
-        """A trained model."""
-        from bonsai_xmc import load
-
+    def fitted(self, path: str, verify: bool = False) -> tuple[FittedModel, dict[str, Any]]:
+        """A trained model and its parameters of prediction, without an estimator: that takes a second."""
         with self.file(path) as name:
-            return load(name, **({} if name == path else {"mmap": False}), **options)
+            return model_file.load(name, mmap=name == path, verify=verify)
+
+    def model(self, path: str) -> Any:
+        """The estimator of a trained model."""
+        from bonsai_xmc._estimators.text import restored
+
+        return restored(*self.fitted(path), path)
 
     def documents(self, path: str, format: str, options: DocumentOptions) -> Documents:
         """A stream of documents; of a pipe that has been read already, those that it held."""

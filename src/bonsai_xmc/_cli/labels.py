@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .parser import LABELS, add_model, add_parameter, adder
+from .parser import LABELS, add_model, add_parameter, adder, refuse
 
 SUMMARY = "list the labels of a model, or write a model with other labels"
 EXAMPLES = (
@@ -58,6 +58,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"-o {args.output}: there is nothing to change; see --drop, --rename, --merge, --add"
         )
+    refuse(args, ["list"] if edits else ["n_jobs"], f"has no effect on {'edits' if edits else 'a list'}")
     check_output(args.output, inputs.files())
     model = models.load(args, inputs)
     if not edits:

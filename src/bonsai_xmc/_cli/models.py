@@ -17,8 +17,7 @@ from bonsai_xmc._model import predict
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.labels import marked_words
 from bonsai_xmc._model.linear import LinearRanker
-from bonsai_xmc._model.thresholds import resolve, select
-from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._model.thresholds import PER_LABEL, resolve, select
 
 from .io import Inputs
 from .source import Part, Source
@@ -55,14 +54,14 @@ def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, ligh
 
     `light`: it need not do more than `top_k`.
     """
-    model = None
-    if light:
-        with inputs.file(path or args.model) as name:
-            fitted, prediction = model_file.load(name, mmap=name == (path or args.model), verify=False)
-        if fitted.text is not None and isinstance(fitted.ranker, LinearRanker):
-            model = TextModel(fitted, prediction)
-    if model is None:
-        model = inputs.model(path or args.model)
+    path = path or args.model
+    fitted, prediction = inputs.fitted(path)
+    if light and fitted.text is not None and isinstance(fitted.ranker, LinearRanker):
+        model: Any = TextModel(fitted, prediction)
+    else:
+        from bonsai_xmc._estimators.text import restored
+
+        model = restored(fitted, prediction, path)
     for name in sorted(vars(args).keys() & {"beam_size", "n_probe", "n_jobs"}):
         check(name, getattr(args, name))
         if not hasattr(model.classifier_, name):
@@ -80,9 +79,21 @@ def rank(
         name: marked(model, getattr(args, name, None), f"--{name}") for name in ("restrict", "exclude")
     }
     k = min(k, len(model.classes_))
+    threshold = None if least is None else threshold_of(least, model, args.model)
     for part in source.parts():
         ids, scores = model.top_k(part.X, k, exact=exact, progress=args.progress, **filters)
-        yield Ranked(part, *((ids, scores) if least is None else select(ids, scores, resolve(least, model))))
+        yield Ranked(part, *((ids, scores) if threshold is None else select(ids, scores, threshold)))
+
+
+def threshold_of(given: Any, model: Any, name: str) -> Any:
+    """Return the threshold that an option asks for: a number, or one for each label."""
+    if given == PER_LABEL and model.thresholds_ is None:
+        raise ValueError(
+            f"--threshold per_label: the labels of {name} have no thresholds of their own; train it with "
+            "--threshold per_label, which keeps them if they are better on held-out rows, or give auto or a "
+            "number"
+        )
+    return model.thresholds_ if given == PER_LABEL else resolve(given, model)
 
 
 # Labels as arguments: each is a label, or @FILE with one on each line

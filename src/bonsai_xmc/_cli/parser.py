@@ -22,16 +22,14 @@ BONSAI = "bonsai"  # the system
 OWN = "classifier__"  # before parameters of a system that are called as those of texts
 MATRICES = "matrices"
 LABELS = "LABEL|@FILE"  # what several options take
-#: Options that have an effect on documents alone, and on matrices alone, by the names of their values.
-OF_DOCUMENTS = {
-    "text": "--text", "label_field": "--labels", "label_separator": "--label-separator",
-    "strict": "--strict", "max_line": "--max-line", "encoding": "--encoding",
-    "label_texts": "--label-texts", "tune": "--tune",
-} | {name: f"--{name.replace('_', '-')}" for name in TEXT_PARAMETERS}  # fmt: skip
-OF_MATRICES = {
-    "labels": "LABELS", "n_features": "--n-features", "n_labels": "--n-labels", "base": "--base",
-    "label_base": "--label-base", "split": "--split", "train": "--train",
-}  # fmt: skip
+#: Options that have an effect on documents, matrices, files and models alone, by the names of their values.
+OF_DOCUMENTS = (
+    "text", "label_field", "label_separator", "strict", "max_line", "encoding", "label_texts", "tune",
+    "by", "all_labels", *TEXT_PARAMETERS,
+)  # fmt: skip
+OF_MATRICES = ("labels", "n_features", "n_labels", "base", "label_base", "split", "train")
+OF_FILES = ("format", "text", "strict", "max_line", "encoding")
+OF_MODELS = ("exact", "beam_size", "n_probe", "n_jobs")
 
 _WAY = """\
 from a CSV file to a served model:
@@ -157,13 +155,14 @@ def make_parser(system: str = BONSAI) -> Parser:
     parser.verbs = {}
     for name in VERBS:
         verb = importlib.import_module(f"bonsai_xmc._cli.{name}{'_' * (name == 'import')}")
+        more = getattr(verb, "MORE", "")
         command = commands.add_parser(
             name,
             help=verb.SUMMARY,
             description=f"{verb.SUMMARY[0].upper()}{verb.SUMMARY[1:]}.",
-            epilog="examples:\n" + "\n".join(f"  {example}" for example in verb.EXAMPLES),
+            epilog="\n".join(["examples:", *(f"  {line}" for line in verb.EXAMPLES), "", more]).rstrip(),
         )
-        command.set_defaults(verb=verb)
+        command.set_defaults(verb=verb, parser=command)
         command.common, command.system = getattr(verb, "COMMON", None), system
         verb.add_options(command)
         adder(command)("--json", "print JSON", action="store_true")
@@ -306,15 +305,15 @@ def add_parameter(
 
 
 def given(args: argparse.Namespace, options: Iterable[str]) -> Iterator[str]:
-    """Those of the options, by the names of their values, that the command has."""
-    values = vars(args)
+    """Yield those of the options, by the names of their values, that have another value than by default."""
     for name in options:
-        value = values.get(name)
-        if (value is not None and value is not False) or (name in values and name in TEXT_PARAMETERS):
+        if name in vars(args) and getattr(args, name) != args.parser.get_default(name):
             yield name
 
 
-def refuse(args: argparse.Namespace, options: dict[str, str], why: str) -> None:
+def refuse(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
     """Raise ValueError if the command has one of the options: it would have no effect."""
     for name in given(args, options):
-        raise ValueError(f"{options[name]} is for {why}")
+        action = next(action for action in args.parser._actions if action.dest == name)
+        option = next((word for word in action.option_strings if word.startswith("--")), action.metavar)
+        raise ValueError(f"{option} {why}")

@@ -35,7 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--threshold",
-        "only labels of at least this score; auto: the threshold of the model (default: the -k best)",
+        "only labels of at least this score; auto: the threshold of the model; per_label: the one of each "
+        "label (default: the -k best)",
         **PARAMETERS["threshold"].rule.options,
     )
     # one value each: with several, the text that follows would be one of them

@@ -67,6 +67,9 @@ def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
 
 def format_of(args: argparse.Namespace, source: str) -> str:
     """What to write; `source`: "text", "documents" or "matrix"."""
+    named = None if args.output in (None, "-") else _BY_EXTENSION.get(extension(args.output))
+    if args.json and (args.output_format or named or "jsonl") != "jsonl":
+        raise UsageError("--json writes JSON lines: leave it out, or the other format")
     if args.output_format is not None:
         return str(args.output_format)
     if args.json:
@@ -79,7 +82,7 @@ def format_of(args: argparse.Namespace, source: str) -> str:
     if end and end not in _BY_EXTENSION:
         known = ", ".join(_BY_EXTENSION)
         raise UsageError(f"-o {args.output}: a name ends with {known}, or give --output-format")
-    return _BY_EXTENSION.get(end, usual)
+    return named or usual
 
 
 def lines_of(
@@ -221,8 +224,15 @@ def kind_of(inputs: Inputs, path: str) -> str:
     """
     if os.path.isdir(path):
         return "model"
-    kind = sniff(inputs.beginning(path), path, ("row", "label"))
+    kind = _sniffed(inputs, path)
     return "labels" if kind in _READ else "columns" if kind in ("matrix", "npz") else kind
+
+
+def _sniffed(inputs: Inputs, path: str) -> str:
+    """What a file is; a table of predictions is known by its columns."""
+    beginning = inputs.beginning(path)
+    kinds = [sniff(beginning, path, ("row", labels)) for labels in ("label", "labels")]
+    return next((kind for kind in kinds if kind in _READ), kinds[0])
 
 
 def read_columns(inputs: Inputs, path: str) -> Any:
@@ -246,7 +256,7 @@ def _entries(record: Any) -> list[Any]:
 
 def read_labels(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
     """Labels and their scores, best first, by the row that they belong to; 0 where there is no score."""
-    name, kind = inputs.name(path), sniff(inputs.beginning(path), path, ("row", "label"))
+    name, kind = inputs.name(path), _sniffed(inputs, path)
     found: dict[int, list[tuple[str, float]]] = {}
     for number, record in READERS[kind](io.BytesIO(inputs.source(path).data), Problems(name, strict=True)):
         try:

@@ -3,18 +3,19 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from bonsai_xmc import LabelTree, TextBonsai
-from bonsai_xmc._estimators.base import LabelRanker
+from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._modelfile.container import VERSION
 from bonsai_xmc._text.blocks import params_to_json
+from bonsai_xmc._text.fitted import FittedText
 
 from .parser import OWN
 
@@ -37,85 +38,69 @@ _RANKED_BY = {
 }
 
 
-def describe(path: str, size: int, model: LabelRanker) -> dict[str, Any]:
-    """Facts about a model, as JSON can hold them."""
+def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts about a model with its parameters of prediction, as JSON can hold them."""
+    labels, kept, calibration = fitted.labels, fitted.rows, fitted.calibration
+    given, own = prediction["threshold"], labels.thresholds
+    chosen = isinstance(given, str)
     return {
         "model": path,
         "format_version": VERSION,
         "bytes": size,
-        "rows": model.n_rows_fit_,
-        "features": int(model.n_features_in_),
-        "labels": len(model.classes_),
-        "labels_with_rows": None if model.fitted_.imported else int(np.count_nonzero(model.label_counts_)),
-        "named": model.fitted_.labels.named,
-        "system": model.fitted_.ranker.kind,
-        "members": _members(model),
-        **_linear(model),
-        "trees": [_facts(tree) for tree in model.trees_],
-        "texts": _texts(model) if isinstance(model, TextBonsai) else None,
-        "calibration": model.calibration_,
-        **_thresholds(model),
-        "kept_rows": _kept(model),
-        "params": _given(model),
-    }
-
-
-def _linear(model: LabelRanker) -> dict[str, Any]:
-    """What only the linear classifiers of a `Bonsai` have."""
-    ranker = model.fitted_.ranker
-    if not isinstance(ranker, LinearRanker):
-        return {"classifiers": None, "search": None, "probes": None, "strategy": {}}
-    return {
-        "classifiers": model.classifiers_,
-        "search": model.search_,
-        "probes": None if ranker.probes is None else asdict(ranker.probes),
-        "strategy": strategy_of(model),
-    }
-
-
-def _members(model: LabelRanker) -> list[dict[str, Any]]:
-    """The members of a fusion; none of any other model."""
-    ranker = model.fitted_.ranker
-    found = ranker.members if isinstance(ranker, FusionRanker) else ()
-    facts = [{"name": one.name, "kind": one.model.ranker.kind} for one in found]
-    return [fact | {"weight": one.weight, "link": one.link} for fact, one in zip(facts, found, strict=True)]
-
-
-def _thresholds(model: LabelRanker) -> dict[str, Any]:
-    """The threshold of `predict`, and how many labels have one of their own."""
-    given, own = model.classifier_.threshold, model.fitted_.labels.thresholds
-    chosen = isinstance(given, str)
-    return {
-        "threshold": model.threshold_ if chosen else float(given),
+        "rows": fitted.n_rows,
+        "features": int(fitted.n_features),
+        "labels": len(labels),
+        "labels_with_rows": None if fitted.imported else int(np.count_nonzero(labels.counts)),
+        "named": labels.named,
+        "system": fitted.ranker.kind,
+        "members": _members(fitted),
+        **_linear(fitted),
+        "trees": [
+            {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
+            for tree in fitted.trees()
+        ],
+        "texts": _texts(fitted.text, labels.names) if isinstance(fitted.text, FittedText) else None,
+        "calibration": None if calibration is None else calibration.to_arrays()[0],
+        "threshold": fitted.threshold if chosen else float(given),
         "threshold_chosen": chosen,
         "label_thresholds": int(np.count_nonzero(own)) if chosen and own is not None else 0,
+        "kept_rows": None if kept is None else {"rows": kept.n_rows, "bytes": kept.n_bytes},
+        "params": _given(fitted) | dict(prediction),
     }
 
 
-def _threshold(report: dict[str, Any]) -> str:
-    own = f"; {count(report['label_thresholds'], 'label')} with one of their own"
-    chosen = "chosen on held-out rows" if report["threshold_chosen"] else "as given"
-    return f"{report['threshold']:.4g}, {chosen}" + own * bool(report["label_thresholds"])
+def _linear(fitted: FittedModel) -> dict[str, Any]:
+    """Return what only the linear classifiers of a `Bonsai` have."""
+    ranker = fitted.ranker
+    if not isinstance(ranker, LinearRanker):
+        return {"classifiers": None, "search": None, "probes": None, "strategy": {}}
+    values = asdict(ranker.strategy)
+    unused = set() if ranker.strategy.n_trees > 0 else _OF_TREES
+    names = _OF_IMPORTED if fitted.imported else [name for name in values if name not in unused]
+    return {
+        "classifiers": ranker.strategy.classifiers,
+        "search": ranker.strategy.search,
+        "probes": None if ranker.probes is None else asdict(ranker.probes),
+        "strategy": {name: values[name] for name in names},
+    }
 
 
-def _kept(model: LabelRanker) -> dict[str, int] | None:
-    rows = model.fitted_.rows
-    return None if rows is None else {"rows": rows.n_rows, "bytes": rows.n_bytes}
+def _members(fitted: FittedModel) -> list[dict[str, Any]]:
+    """Return the members of a fusion; none of any other model."""
+    found = fitted.ranker.members if isinstance(fitted.ranker, FusionRanker) else ()
+    return [
+        {"name": one.name, "kind": one.model.ranker.kind, "weight": one.weight, "link": one.link}
+        for one in found
+    ]
 
 
-def _kept_rows(kept: dict[str, int] | None) -> list[tuple[str, str]]:
-    return [] if kept is None else [("kept rows", f"{kept['rows']:,}, {in_bytes(kept['bytes'])}")]
-
-
-def _texts(model: TextBonsai) -> dict[str, Any]:
-    """How texts become features, and labels names."""
-    text = model.fitted_.words
-    assert text is not None
-    blocks = [{"name": name, "features": n, "weight": weight} for name, n, weight in model.blocks_]
+def _texts(text: FittedText, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return how texts become features, and labels names."""
+    blocks = zip(text.plan.blocks, text.core.block_sizes, strict=True)
     return {
         "fields": list(text.fields),
-        "blocks": blocks,
-        "label_names": sum(map(bool, model.fitted_.labels.names)),
+        "blocks": [{"name": block.name, "features": n, "weight": block.weight} for block, n in blocks],
+        "label_names": sum(map(bool, names)),
         "source": dict(text.source),
         "lengths": dict(text.lengths),
         "tuning": dict(text.tuning),
@@ -124,26 +109,12 @@ def _texts(model: TextBonsai) -> dict[str, Any]:
     }
 
 
-def _facts(tree: LabelTree) -> dict[str, int]:
-    return {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
-
-
-def strategy_of(model: LabelRanker) -> dict[str, Any]:
-    """The values that training used, without those that played no part or are not known."""
-    values = asdict(model.strategy_)
-    if model.fitted_.imported:
-        return {name: values[name] for name in _OF_IMPORTED}
-    has_trees = model.strategy_.n_trees > 0
-    return {name: value for name, value in values.items() if has_trees or name not in _OF_TREES}
-
-
-def _given(model: LabelRanker) -> dict[str, Any]:
-    """The parameters as they were given, for a parameter file to train again with."""
-    prediction = model.classifier_._prediction()
-    text = model.fitted_.words
+def _given(fitted: FittedModel) -> dict[str, Any]:
+    """Return the training parameters as they were given, for a parameter file to train again with."""
+    text = fitted.words
     texts = {} if text is None or not text.given else params_to_json(text.given)
-    own = {f"{OWN}{name}" if name in texts else name: value for name, value in model.fitted_.given.items()}
-    return texts | own | prediction
+    own = {f"{OWN}{name}" if name in texts else name: value for name, value in fitted.given.items()}
+    return texts | own
 
 
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -152,11 +123,13 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
     labels = f"{report['labels']:,}"
     if report["labels_with_rows"] is not None:
         labels += f", {report['labels_with_rows']:,} of them with rows"
-    texts = report["texts"]
+    texts, kept = report["texts"], report["kept_rows"]
     if texts is not None and texts["label_names"]:
         labels += f", {texts['label_names']:,} with a name"
     elif report["named"] and texts is None:
         labels += ", with names"
+    chosen = "chosen on held-out rows" if report["threshold_chosen"] else "as given"
+    own = f"; {count(report['label_thresholds'], 'label')} with one of their own"
     return [
         ("model", size + f", format {report['format_version']}"),
         ("rows", "unknown" if report["rows"] is None else f"{report['rows']:,}"),
@@ -169,8 +142,8 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
         *calibration_of(report["calibration"]),
-        ("threshold", _threshold(report)),
-        *_kept_rows(report["kept_rows"]),
+        ("threshold", f"{report['threshold']:.4g}, {chosen}" + own * bool(report["label_thresholds"])),
+        *([] if kept is None else [("kept rows", f"{kept['rows']:,}, {in_bytes(kept['bytes'])}")]),
     ]
 
 

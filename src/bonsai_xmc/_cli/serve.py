@@ -1,6 +1,7 @@
 """``bonsai serve``: models of texts over HTTP."""
 
 import argparse
+import json
 import os
 import sys
 
@@ -11,6 +12,17 @@ EXAMPLES = (
     "bonsai serve model.bonsai",
     "bonsai serve model.bonsai other.bonsai --port 8080 --workers 2",
 )
+MORE = """\
+what is answered, as GET /openapi.json describes it:
+  GET /                 a page to try the models
+  POST /predict         labels of a text: {"text": "…"}, or {"texts": […]}, with k, threshold, model, …
+  POST /explain         why a text gets a label, or not: {"text": "…", "label": "…"}
+  GET /models           the models; GET /labels?q=… and GET /tree?node=… their labels and label trees
+  GET /health           whether it runs; GET /ready and GET /metrics for whoever watches it
+  /v1/…                 the same as Annif answers: each model is a project
+
+  curl --json '{"text": "Thermal insulation of old houses"}' http://127.0.0.1:8000/predict
+"""
 
 _KEY = "BONSAI_API_KEY"
 _SETTINGS = ("host", "port", "workers", "max_body", "max_texts", "max_requests", "timeout", "rate", "n_jobs")
@@ -54,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
     supervisor = Supervisor(args.models, Settings(**chosen, api_key=_key(args.api_key_file)))
     host, port = supervisor.address
     if not args.quiet:
-        print(f"http://{host}:{port}/", flush=True)
+        url = f"http://{host}:{port}/"
+        print(json.dumps({"url": url}) if args.json else url, flush=True)
     sys.exit(supervisor.run())
 
 

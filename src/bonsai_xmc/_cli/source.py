@@ -18,7 +18,7 @@ from bonsai_xmc.datasets._documents.problems import MAX_LINE
 from bonsai_xmc.datasets._reading import Expected
 
 from .io import STANDARD, Inputs
-from .parser import OF_DOCUMENTS, OF_MATRICES, refuse
+from .parser import OF_DOCUMENTS, OF_FILES, OF_MATRICES, refuse
 
 CHUNK = 4096  # documents that are predicted at a time
 _PROSE = 3  # words in the first line, which no file of features has
@@ -158,7 +158,7 @@ def for_training(args: argparse.Namespace, inputs: Inputs) -> Source:
     """The rows of the argument DATA, whatever they are."""
     if holds_documents(args, inputs):
         return documents_of(args, inputs)
-    refuse(args, OF_DOCUMENTS, f"documents, but {args.data} holds features")
+    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.data} holds features")
     begin = time.perf_counter()
     rows = inputs.rows(args, Expected(args.n_features, args.n_labels))
     return Matrices(inputs.name(args.data), *rows, seconds=time.perf_counter() - begin)
@@ -181,7 +181,8 @@ def for_model(
     text = model.fitted_.text
     if text is not None:
         if not labels and not is_file(args.data):
-            refuse(args, OF_MATRICES, "matrices, but a text was given")
+            refuse(args, OF_MATRICES, "is for matrices, but a text was given")
+            refuse(args, OF_FILES, "is for files, but a text was given")
             return Texts(None, text.fields, text=args.data)
         given = {name.partition("=")[0] for name in args.text or ()}
         if text.fields and given - set(text.fields):
@@ -194,9 +195,7 @@ def for_model(
         texts = documents_of(args, inputs, fields, text.source, labels)
         assert texts.documents is not None
         return Texts(texts.documents, text.fields, more)
-    refuse(args, OF_DOCUMENTS, f"documents, but {args.model} is a model of matrices")
-    if more:
-        raise ValueError(f"--by is for documents, but {args.model} is a model of matrices")
+    refuse(args, OF_DOCUMENTS, f"is for documents, but {args.model} is a model of matrices")
     expected = Expected(model.n_features_in_, len(model.classes_), model.fitted_.id_base, args.model)
     name = inputs.name(args.data)
     if not labels:
@@ -219,7 +218,7 @@ def documents_of(
             f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
             f"of the labels: --labels {args.labels}"
         )
-    refuse(args, OF_MATRICES, f"matrices, but {inputs.name(args.data)} holds documents")
+    refuse(args, OF_MATRICES, f"is for matrices, but {inputs.name(args.data)} holds documents")
     separator = (source or {}).get("separator")
     if separator == LIST:  # the training file had lists, which need none; another one may have strings
         separator = None

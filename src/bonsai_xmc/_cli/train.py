@@ -114,7 +114,10 @@ def _add_bonsai(add: Any) -> None:
         "train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
     )
     add("--keep-rows", "keep the training rows in the model, for bonsai learn", action="store_true")
-    add("--tree FILE", "JSON file with a label tree to use instead of clustering")
+    add(
+        "--tree FILE",
+        "JSON file with a label tree to use instead of clustering, or output of `bonsai info --tree --json`",
+    )
 
 
 def parameters_of(system: str) -> Mapping[str, Parameter]:
@@ -171,7 +174,8 @@ def run(args: argparse.Namespace) -> None:
     size = save_model(model, args.output)
     seconds = {"reading": rows.seconds, **model.timings_, "saving": time.perf_counter() - fitted}
     seconds["total"] = time.perf_counter() - begin
-    facts = describe(args.output, size, model) | {"seconds": seconds, "estimate": estimate}
+    described = describe(args.output, size, model.fitted_, model.classifier_._prediction())
+    facts = described | {"seconds": seconds, "estimate": estimate}
     if isinstance(rows, source.Texts):
         facts["problems"] = rows.problems
     total = seconds["total"]
@@ -198,8 +202,6 @@ def _runner(args: argparse.Namespace) -> Any:
 
 def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -> dict[str, Any]:
     """Options of `fit`. What training will need is noted in `estimate`, and printed."""
-    from bonsai_xmc import LabelTree
-
     from .report import in_bytes
 
     def note(found: dict[str, Any]) -> None:
@@ -212,9 +214,22 @@ def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -
         "checkpoint": args.checkpoint,
         "max_memory": args.max_memory,
         "keep_rows": args.keep_rows,
-        "tree": None if args.tree is None else LabelTree.from_json(Path(args.tree)),
+        "tree": None if args.tree is None else _trees(args.tree),
         "on_estimate": None if args.quiet and not args.json else note,
     }
+
+
+def _trees(path: str) -> Any:
+    """A label tree from a file; all those of a model, if it is the output of `bonsai info --tree --json`."""
+    from bonsai_xmc import LabelTree
+    from bonsai_xmc._data.nested import parse_json
+
+    try:
+        found = parse_json(Path(path).read_text(encoding="utf-8"))
+        trees = found.get("structures") if isinstance(found, dict) else None
+        return LabelTree.from_nested(found) if trees is None else [*map(LabelTree.from_nested, trees)]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] | None, dict[str, Any]]:
