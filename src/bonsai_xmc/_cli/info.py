@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         text = json.dumps(report, indent=2)
         if args.tree:  # `to_json` has no limit of depth, unlike the json module
-            structures = ",\n".join(tree.to_json() for tree in fitted.trees())
+            structures = ",\n".join(tree.to_json() for tree in fitted.trees)
             text = text.removesuffix("\n}") + f',\n  "structures": [\n{structures}\n  ]\n}}'
         print(text)
         return
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
     if evidence:
         print(f"\n{evidence}")
     if args.tree:
-        for number, tree in enumerate(fitted.trees(), 1):
+        for number, tree in enumerate(fitted.trees, 1):
             print(f"\ntree {number}\n{tree.summary()}")

@@ -57,7 +57,7 @@ def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str,
         **_linear(fitted),
         "trees": [
             {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
-            for tree in fitted.trees()
+            for tree in fitted.trees
         ],
         "texts": _texts(fitted.text, labels.names) if isinstance(fitted.text, FittedText) else None,
         "calibration": None if calibration is None else calibration.to_arrays()[0],
