@@ -30,13 +30,13 @@ cpptest: $(VENV)/.tools
 	$(BIN)/cmake --build build/cpp
 	$(BIN)/ctest --test-dir build/cpp --output-on-failure
 
-# Malformed model files, vocabularies, texts and results of training, under ASan and UBSan (tests/fuzz):
+# Malformed model files, texts, results of training, data, commands and requests (tests/fuzz), the core under ASan and UBSan:
 #   make fuzz                          a minute of each target
 #   make fuzz SECONDS=600              longer
 #   make fuzz RUNS=10000000 TARGETS=xc so many executions
-SECONDS ?= 60
-fuzz: fuzzbuild
-	$(PYTHON) tests/fuzz/run.py --seconds $(SECONDS) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
+fuzz: SECONDS ?= 60
+fuzz: fuzzbuild $(VENV)/.installed
+	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
 
 fuzzbuild: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Debug \
@@ -44,10 +44,10 @@ fuzzbuild: $(VENV)/.tools
 	  -DBONSAI_MODULE=OFF -DBONSAI_FUZZ=ON -DBONSAI_SANITIZE=fuzzer-no-link,address,undefined
 	$(BIN)/cmake --build build/fuzz
 
-# The same for a few seconds each, where Clang and its sanitizers are there.
+# The targets in C++ for a few seconds each, where Clang and its sanitizers are there; tests/test_fuzz.py has the others.
 fuzztest: $(VENV)/.tools
 	@if echo 'int main() {}' | clang++ -x c++ - -fsanitize=address,fuzzer-no-link -o /dev/null 2>/dev/null; \
-	  then $(MAKE) fuzz SECONDS=4; \
+	  then $(MAKE) fuzz SECONDS=4 TARGETS=core; \
 	  else echo "SKIPPED: make fuzz needs Clang with libFuzzer (apt-get install clang libclang-rt-dev)"; fi
 
 lint: $(VENV)/.installed

@@ -132,6 +132,10 @@ def test_parquet_is_read_and_damaged_files_are_rejected(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(ValueError, match=r"bad\.parquet is not a valid Parquet file"):
         read_documents(tmp_path / "bad.parquet")
+    whole = (tmp_path / "docs.parquet").read_bytes()
+    (tmp_path / "bad.parquet").write_bytes(whole[:4] + b"\xff" * 40 + whole[44:])  # its pages, not its footer
+    with pytest.raises(ValueError, match=r"bad\.parquet is not a valid Parquet file"):
+        list(read_documents(tmp_path / "bad.parquet"))
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):

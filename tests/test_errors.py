@@ -78,6 +78,11 @@ def test_rows_that_are_none(model, X, message):
         model.top_k(X, 1)
 
 
+def test_rows_of_dates():
+    with says("X has dtype datetime64[s], but must hold numbers"):
+        Bonsai().fit(np.zeros((3, 2), "M8[s]"), [[0], [1], [0]])
+
+
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_another_number_of_features(model, make):
     for method in (
@@ -146,6 +151,7 @@ def test_labels_of_the_wrong_kind(blocks, model):
         (np.full(60, np.nan), "sample_weight contains NaN"),
         (np.full(60, np.inf), "sample_weight contains infinity"),
         (["heavy"] * 60, "could not convert string to float"),
+        ([{}] * 60, "sample_weight holds what is no number"),
     ],
 )
 def test_fit_rejects_invalid_sample_weights(blocks, weights, message):
@@ -545,6 +551,12 @@ def lying(kind="csr", **arrays):
     return X
 
 
+def _object_array(values):
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
 def with_coordinates(row, col):
     X = good().tocoo()
     X.row, X.col = np.asarray(row), np.asarray(col)
@@ -570,6 +582,15 @@ LIES = {
     "coo, a column": lambda: with_coordinates([0, 1], [0, 10**7]),
     "coo, a row": lambda: with_coordinates([0, 10**7], [0, 1]),
     "coo, a negative column": lambda: with_coordinates([0, 1], [0, -3]),
+    "values in two dimensions": lambda: lying(data=np.ones((2, 1), np.float32)),
+    "bsr, values in one dimension": lambda: lying("bsr", data=np.ones(2)),
+    "bsr, blocks that do not divide the shape": lambda: lying("bsr", data=np.ones((2, 3, 7))),
+    "dia, more offsets than diagonals": lambda: lying("dia", offsets=np.arange(50)),
+    "dia, an offset twice": lambda: lying("dia", offsets=[0, 0], data=np.ones((2, 2))),
+    "dia, values in one dimension": lambda: lying("dia", data=np.ones(2)),
+    "lil, a list for another row": lambda: lying("lil", rows=_object_array([[0], [1], [2]])),
+    "lil, what is no list": lambda: lying("lil", data=_object_array([[1.0], None])),
+    "lil, more values than columns": lambda: lying("lil", data=_object_array([[1.0], [1.0] * 1000])),
 }
 
 

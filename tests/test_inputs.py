@@ -342,6 +342,7 @@ def test_an_entry_that_is_stored_twice_is_no_indicator():
         (sp.csr_array(np.array([[1j]])), "Y has dtype complex128, but an indicator matrix holds the numbers"),
         (["red", "green"], "Y[0] is 'red'; each row of Y is a list of labels, e.g. ['red'] for a single one"),
         ([[0], b"x"], "Y[1] is b'x'; each row of Y is a list of labels"),
+        ([[0], np.array(5)], "Y[1] is array(5); each row of Y is a list of labels"),
         ([[0], 5], "Y[1] is 5; each row of Y is a list of labels, e.g. [5] for a single one"),
         ([[0], ["a"]], "Y[1] holds 'a'; labels in lists are all names (strings) or all integers"),
         ([["a"], [0]], "Y[1] holds 0; labels in lists are all names"),

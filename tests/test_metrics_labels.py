@@ -118,6 +118,8 @@ class TestListsOfLabels:
                 {"classes": NAMES},
                 "holds the label 1, but the other labels are names",
             ),
+            ([[1], [2], [3], [4]], named(IDS), {}, "names in one of Y_true"),
+            (None, IDS, {}, "Y_true is None"),
             (Y_TRUE, IDS, {"classes": NAMES[:4]}, "Y_true has 5 labels, but classes has 4"),
             (Y, IDS, {"classes": [*NAMES, "elm"]}, "classes holds a label twice"),
             (Y, IDS, {"classes": NAMES[:4]}, r"row 3: label id 4 is outside 0\.\.3"),

@@ -779,6 +779,11 @@ def changed(folder, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+def with_header(path, text):
+    data = path.read_bytes()
+    path.write_bytes(data[:10] + text.encode().ljust(117) + b"\n" + data[128:])
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -793,6 +798,7 @@ def changed(folder, **values):
         (lambda f: np.save(f / "values.npy", np.zeros(3)), "is not an array of float32"),
         (lambda f: (f / "values.npy").write_bytes(b"no array" * 40), "values.npy is damaged"),
         (lambda f: os.truncate(f / "indices.npy", 300), "indices.npy is damaged"),
+        (lambda f: with_header(f / "values.npy", "{'descr': '<f4', 'x': ("), "values.npy is damaged"),
     ],
 )
 def test_damaged_folders_of_rows_are_rejected(folder, damage, message):

@@ -1,11 +1,12 @@
-"""``make fuzz``: the targets of libFuzzer, for some seconds or executions each.
+"""``make fuzz``: the targets of libFuzzer and those in Python, for some seconds or inputs each.
 
-    python tests/fuzz/run.py --seconds 60                  # all targets
-    python tests/fuzz/run.py --runs 10000000 forest xc     # some
-    python tests/fuzz/run.py --seconds 60 --keep           # and add what reaches new code to the corpora
+    .venv/bin/python tests/fuzz/run.py --seconds 60              # all targets
+    .venv/bin/python tests/fuzz/run.py --runs 10000000 forest xc # some
+    .venv/bin/python tests/fuzz/run.py --seconds 60 --keep       # and add what reaches new code to corpora
 
-A corpus is a text file: an input in hexadecimal digits on each line; `#` begins a remark. Every input of it
-runs first. An input that fails is printed as such a line: add it to the corpus with the fix.
+The corpus of a target of libFuzzer is a text file: an input in hexadecimal digits on each line; `#` begins a
+remark. Every input of it runs first. An input that fails is printed as such a line: add it to the corpus with
+the fix. Inputs of the targets in Python (`targets.py`) have numbers, which go on from `--first`.
 """
 
 import argparse
@@ -60,8 +61,36 @@ def run(target: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def fuzz_in_python(target: str, arguments: argparse.Namespace) -> bool:
+    """Run a target of `targets.py` and print a line about it; whether nothing failed."""
+    with tempfile.NamedTemporaryFile() as state:
+        command = [sys.executable, str(HERE / "targets.py"), target, "--state", state.name]
+        command += ["--seconds", str(arguments.seconds), "--runs", str(arguments.runs)]
+        command += ["--first", str(arguments.first)]
+        begun = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        summary = re.search(r"([\d,]+) inputs, .*", done.stdout)
+        reached = int(state.read() or 0)
+    executed = int(summary[1].replace(",", "")) if summary else reached - arguments.first
+    seconds = time.monotonic() - begun
+    failed = done.returncode != 0
+    _tell(target, executed, seconds, "", failed)
+    if failed:
+        print(done.stdout[-6000:] + done.stderr[-6000:])
+        if not summary:
+            print(f"{target}: the process ended at the input --only {reached}")
+    return not failed
+
+
+def _tell(target: str, executed: int, seconds: float, edges: str, failed: bool) -> None:
+    """Print a line about a target."""
+    rate = executed / seconds
+    result = "FAILED" if failed else "ok"
+    print(f"{target:14} {executed:>12,} {rate:>10,.0f} {edges:>9} {seconds:>8,.0f} {result}", flush=True)
+
+
 def fuzz(target: str, arguments: argparse.Namespace) -> bool:
-    """Run a target and print a line about it; whether nothing failed."""
+    """Run a target of libFuzzer and print a line about it; whether nothing failed."""
     with tempfile.TemporaryDirectory() as name:
         folder, found = Path(name) / "corpus", Path(name) / "found-"
         folder.mkdir()
@@ -76,12 +105,7 @@ def fuzz(target: str, arguments: argparse.Namespace) -> bool:
         number = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
         covered = re.findall(r"cov: (\d+)", done.stderr)
         executed = int(number[1]) if number else 0
-        edges = int(covered[-1]) if covered else 0
-        print(
-            f"{target:14} {executed:>12,} {executed / seconds:>10,.0f} {edges:>9,} {seconds:>8,.0f} "
-            f"{'ok' if done.returncode == 0 else 'FAILED'}",
-            flush=True,
-        )
+        _tell(target, executed, seconds, covered[-1] if covered else "", done.returncode != 0)
         for path in found.parent.glob("found-*"):
             print(f"{path.name}: {path.read_bytes().hex()}")
         if done.returncode:
@@ -97,15 +121,17 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=int, default=60, help="of each target")
     parser.add_argument("--runs", type=int, default=0, help="executions of each target, instead of seconds")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input of targets in Python")
     parser.add_argument("--keep", action="store_true", help="add inputs that reach new code to the corpora")
-    parser.add_argument("targets", nargs="*", help="default: all")
+    parser.add_argument("targets", nargs="*", help='default: all; "core": those in C++')
     arguments = parser.parse_args()
-    everything = compiled()
-    chosen = arguments.targets or everything
+    in_python = re.findall(r'^    "(\w+)": [\w.]+,$', (HERE / "targets.py").read_text(), re.M)
+    everything = [*compiled(), *in_python]
+    chosen = compiled() if arguments.targets == ["core"] else arguments.targets or everything
     if unknown := set(chosen) - set(everything):
         parser.error(f"no such target: {', '.join(sorted(unknown))}; there are {', '.join(everything)}")
     print(f"{'target':14} {'executions':>12} {'per second':>10} {'coverage':>9} {'seconds':>8}")
-    results = [fuzz(target, arguments) for target in chosen]
+    results = [(fuzz_in_python if one in in_python else fuzz)(one, arguments) for one in chosen]
     sys.exit(0 if all(results) else 1)
 
 

@@ -139,9 +139,12 @@ def row_weights(sample_weight: Any, n_rows: int) -> Array | None:
         raise ValueError("sample_weight is a sparse matrix, but must be an array with a number for each row")
     from sklearn.utils.validation import _check_sample_weight
 
-    weights = _check_sample_weight(
-        sample_weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True
-    )
+    try:
+        weights = _check_sample_weight(
+            sample_weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True
+        )
+    except TypeError as error:
+        raise ValueError(f"sample_weight holds what is no number: {error}") from error
     if not weights.any():
         raise ValueError("sample_weight is 0 for every row; there is nothing to learn")
     if weights.max() > _LARGEST_WEIGHT:
@@ -210,7 +213,7 @@ def indicator(Y: Any, name: str = "Y") -> sp.csr_array:
 
 def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
     """Lists of labels, one for each row: names (strings) or integers, not both, as Python's own types."""
-    if isinstance(Y, str) or not isinstance(Y, Iterable):
+    if not _is_list(Y):
         raise ValueError(
             f"{name} is of type {type(Y).__name__}; pass an indicator matrix, or one list of labels for each "
             "row"
@@ -219,7 +222,7 @@ def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
     strings: bool | None = None
     ordered = True  # rows are sequences, not sets
     for i, row in enumerate(Y):
-        if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+        if not _is_list(row):
             raise ValueError(
                 f"{name}[{i}] is {row!r}; each row of {name} is a list of labels, e.g. [{row!r}] for a "
                 "single one"
@@ -239,6 +242,12 @@ def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
     if ordered and not strings:
         _check_unambiguous(rows, name)
     return rows
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value holds others; a string does not, nor an array without dimensions."""
+    text = isinstance(value, str | bytes)
+    return isinstance(value, Iterable) and not text and getattr(value, "ndim", 1) != 0
 
 
 def label_key(label: Any, place: str) -> str | int:

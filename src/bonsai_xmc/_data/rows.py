@@ -25,6 +25,7 @@ DENSE_FROM = 0.5
 
 _FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _INT32_MAX = np.iinfo(np.int32).max
+_INTEGERS, _NUMBERS = "iu", "biufc"  # kinds of types
 
 
 class SparseRows(NamedTuple):
@@ -314,13 +315,16 @@ def proven_csr(X: Any, name: str) -> sp.csr_array:
     elif X.format == "csc":
         flaw = _flaw(X.indptr, X.indices, X.data, n_columns, n_rows)
     elif X.format == "bsr":
-        height, width = X.blocksize
-        flaw = _flaw(X.indptr, X.indices, X.data, n_rows // height, n_columns // width)
-    elif X.format == "coo":
-        flaw = _coordinate_flaw(X)
-    else:  # dok, lil and dia hold no pointers
-        X = X.tocoo()
-        flaw = _coordinate_flaw(X)
+        flaw = _blocks_flaw(X)
+    else:
+        check = {"dia": _diagonals_flaw, "lil": _lists_flaw}.get(X.format)
+        flaw = None if check is None else check(X)
+        if flaw is None and X.format != "coo":
+            try:
+                X = X.tocoo()
+            except (TypeError, IndexError, OverflowError) as error:
+                raise ValueError(f"{name} is not a valid sparse matrix: {error}") from error
+        flaw = flaw or _coordinate_flaw(X)
     if flaw is not None:
         raise ValueError(f"{name} is not a valid sparse matrix: {flaw}")
     if X.format != "csr":
@@ -329,11 +333,19 @@ def proven_csr(X: Any, name: str) -> sp.csr_array:
     return sp.csr_array((X.data[:end], X.indices[:end], X.indptr), shape=X.shape)
 
 
-def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int) -> str | None:
-    """What keeps the arrays from being a compressed matrix; None: nothing does."""
-    for array, called in ((indptr, "indptr"), (indices, "indices")):
-        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.kind not in "iu":
-            return f"{called} is not a one-dimensional array of integers"
+def _array_flaw(array: Any, called: str, kinds: str, ndim: int = 1) -> str | None:
+    """Whether it is no array of so many dimensions whose type is one of these kinds; None: it is one."""
+    if isinstance(array, np.ndarray) and array.ndim == ndim and array.dtype.kind in kinds:
+        return None
+    what = {_INTEGERS: "integers", _NUMBERS: "numbers"}.get(kinds, "lists")
+    return f"{called} is not an array of {what} with {ndim} dimension(s)"
+
+
+def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int, ndim: int = 1) -> str | None:
+    """What keeps the arrays from being a compressed matrix; None: nothing does. Blocks have 3 dimensions."""
+    flaw = _array_flaw(indptr, "indptr", _INTEGERS) or _array_flaw(indices, "indices", _INTEGERS)
+    if flaw := flaw or _array_flaw(data, "data", _NUMBERS, ndim):
+        return flaw
     if len(indptr) != n_outer + 1:
         return f"indptr has {len(indptr):,} entries, but its shape needs {n_outer + 1:,}"
     if indptr[0] != 0:
@@ -348,8 +360,41 @@ def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int) -> s
     return _range_flaw(indices[: indptr[-1]], n_inner)
 
 
+def _blocks_flaw(X: Any) -> str | None:
+    if (flaw := _array_flaw(X.data, "data", _NUMBERS, 3)) is not None:
+        return flaw
+    height, width = X.data.shape[1:]
+    if height < 1 or width < 1 or X.shape[0] % height or X.shape[1] % width:
+        return f"blocks of {height} × {width} do not divide {X.shape[0]:,} × {X.shape[1]:,}"
+    return _flaw(X.indptr, X.indices, X.data, X.shape[0] // height, X.shape[1] // width, ndim=3)
+
+
+def _diagonals_flaw(X: Any) -> str | None:
+    flaw = _array_flaw(X.offsets, "offsets", _INTEGERS) or _array_flaw(X.data, "data", _NUMBERS, 2)
+    if flaw is None and len(X.offsets) != len(X.data):
+        return f"it has {len(X.data):,} diagonals, but {len(X.offsets):,} offsets"
+    if flaw is None and len(set(X.offsets.tolist())) < len(X.offsets):
+        return "two diagonals have the same offset"
+    return flaw
+
+
+def _lists_flaw(X: Any) -> str | None:
+    for array, called in ((X.rows, "rows"), (X.data, "data")):
+        if (flaw := _array_flaw(array, called, "O")) is not None:
+            return flaw
+        if len(array) != X.shape[0] or not all(isinstance(row, list) for row in array):
+            return f"{called} is not a list for each of {X.shape[0]:,} rows"
+    if any(len(row) != len(values) for row, values in zip(X.rows, X.data, strict=True)):
+        return "a row has more values than columns, or fewer"
+    return None
+
+
 def _coordinate_flaw(X: Any) -> str | None:
-    for array, size in ((X.row, X.shape[0]), (X.col, X.shape[1])):
+    if (flaw := _array_flaw(X.data, "data", _NUMBERS)) is not None:
+        return flaw
+    for array, called, size in ((X.row, "row", X.shape[0]), (X.col, "col", X.shape[1])):
+        if (flaw := _array_flaw(array, called, _INTEGERS)) is not None:
+            return flaw
         if len(array) != len(X.data):
             return f"it has {len(X.data):,} values, but {len(array):,} coordinates"
         if (flaw := _range_flaw(array, size)) is not None:
@@ -407,6 +452,8 @@ def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
 
 def as_float32(values: Array, name: str = "X") -> Array:
     """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {values.dtype}, but must hold numbers")
     wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
     if wide and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
         raise ValueError(

@@ -357,7 +357,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         members = [
             (one.name, _unfitted(restored(one.model, one.prediction))) for one in fitted.ranker.members
         ]
-        model = cls(members, **cls._given(fitted), **prediction)
+        model = cls(members, **cls._given(fitted), **cls._stored(prediction, path))
         model.fitted_ = fitted
         return model
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc._base.params import PREDICTION, Parameter
+from bonsai_xmc._base.params import PREDICTION, Parameter, check
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._data.labels import labels_of, row_weights
@@ -17,6 +17,7 @@ from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._modelfile import format as model_file
+from bonsai_xmc._modelfile.container import FormatError
 from bonsai_xmc._selection.threshold import Thresholds
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
@@ -141,9 +142,21 @@ class MatrixClassifier(LabelRanker):
                 f"{os.fspath(path)} is a model of the kind {fitted.ranker.kind!r}, not of a {cls.__name__}; "
                 "use bonsai_xmc.load"
             )
-        model = cls(**cls._given(fitted), **prediction)
+        model = cls(**cls._given(fitted), **cls._stored(prediction, path))
         model.fitted_ = fitted
         return model
+
+    @classmethod
+    def _stored(cls, prediction: Mapping[str, Any], path: str | os.PathLike[str]) -> Mapping[str, Any]:
+        """Return the parameters of prediction that a file holds, after a check of each."""
+        try:
+            if unknown := [name for name in prediction if name not in cls.parameters]:
+                raise ValueError(f"a {cls.__name__} has no parameter {unknown[0]!r}")
+            for name, value in prediction.items():
+                check(name, value, cls.parameters)
+        except ValueError as error:
+            raise FormatError(f"{os.fspath(path)}: the model is inconsistent: {error}") from error
+        return prediction
 
     @classmethod
     def _given(cls, fitted: FittedModel) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _project(service: Service, request: Request) -> Batcher:
 
 async def _wrong_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail = f"{request.url.path}: {error.detail}"
+    detail = f"{request.scope['path']}: {error.detail}"  # a URL needs a query in UTF-8
     return Problem(error.status_code, detail, error.headers).response()
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def _array(folder: Path, name: str, dtype: type) -> np.ndarray:
         found = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None, allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{folder} is not complete: {path.name} is missing") from None
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:  # the header is Python's syntax
         raise ValueError(f"{path} is damaged: {error}") from error
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype != dtype:
         raise ValueError(f"{path} is not an array of {np.dtype(dtype)}")

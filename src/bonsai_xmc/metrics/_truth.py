@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bonsai_xmc._data.labels import column_names, indicator, is_matrix, label_rows
+from bonsai_xmc._data.rows import is_sparse, proven_csr
 
 from ._files import PredictionFile, parse
 from ._ranking import Ints, Truth, best_first, check_ids, check_labels, in_row
@@ -42,8 +43,12 @@ class Columns:
 
     def sort(self, rows: Iterable[Sequence[Any]]) -> None:
         """Give the labels of these rows columns in sorted order."""
-        labels = sorted({label for row in rows for label in row})
-        self._column = {label: i for i, label in enumerate(labels)}
+        labels = {label for row in rows for label in row}
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise ValueError(
+                "labels are names in one of Y_true, Y_train and predictions, but integers in another"
+            )
+        self._column = {label: i for i, label in enumerate(sorted(labels))}
 
     def of_lists(self, rows: list[list[Any]], name: str) -> list[list[int]]:
         column = self._column
@@ -105,7 +110,8 @@ def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes
         None if Y is None else _sets(Y, listed.get(name), columns, name)
         for name, Y in (("Y_true", Y_true), ("Y_train", Y_train))
     )
-    assert truth is not None
+    if truth is None:
+        raise ValueError("Y_true is None, but must hold the true labels")
     if truth.n_rows == 0:
         raise ValueError("Y_true must have at least one row")
     if ranked_lists is None:
@@ -137,7 +143,8 @@ def check_order(Y_true: Any, predictions: Any) -> None:
             "Y_true holds predictions; metrics take the true labels first, then the predictions, as "
             "scikit-learn's do"
         )
-    if _is_zero_one(predictions) and is_matrix(Y_true) and not _is_zero_one(Y_true):
+    swapped = _is_zero_one(predictions, "predictions") and is_matrix(Y_true)
+    if swapped and not _is_zero_one(Y_true, "Y_true"):
         raise ValueError(
             "Y_true and predictions seem to be swapped: Y_true does not hold 0 and 1 only, but predictions "
             "do; metrics take the true labels first, as scikit-learn's do"
@@ -155,12 +162,11 @@ def _has_scores(value: Any) -> bool:
     return isinstance(next((row[0] for row in value if isinstance(row, list) and row), None), tuple)
 
 
-def _is_zero_one(value: Any) -> bool:
-    if not sp.issparse(value) and not (hasattr(value, "__array__") and is_matrix(value)):
+def _is_zero_one(value: Any, name: str) -> bool:
+    sparse = is_sparse(value)
+    if value.ndim != 2 if sparse else not (hasattr(value, "__array__") and is_matrix(value)):
         return False
-    entries = cast(Any, value).data if sp.issparse(value) else np.asarray(value)
-    if sp.issparse(value) and cast(Any, value).format not in ("csr", "csc", "coo", "bsr"):
-        entries = cast(Any, value).tocoo().data
+    entries = proven_csr(value, name).data if sparse else np.asarray(value)
     return entries.dtype.kind in "biuf" and bool(((entries == 0) | (entries == 1)).all())
 
 

@@ -183,15 +183,14 @@ def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
         raise ImportError(
             f"{problems.name} is a Parquet file, which needs pyarrow: pip install pyarrow"
         ) from error
+    number = 0
     try:
-        table = pyarrow.parquet.ParquetFile(file)
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=_BATCH):
+            for record in batch.to_pylist():
+                number += 1
+                yield number, record
     except (ValueError, OSError) as error:  # pyarrow's own errors are subclasses of these
         raise ValueError(f"{problems.name} is not a valid Parquet file: {error}") from error
-    number = 0
-    for batch in table.iter_batches(batch_size=_BATCH):
-        for record in batch.to_pylist():
-            number += 1
-            yield number, record
 
 
 def read_xlsx(file: BinaryIO, problems: Problems) -> Iterator[Record]:

@@ -1,0 +1,119 @@
+"""Targets in Python: an input that was changed at random is refused by a ValueError, or gives a valid result.
+
+    .venv/bin/python tests/fuzz/targets.py documents --seconds 60     # inputs 0, 1, …
+    .venv/bin/python tests/fuzz/targets.py documents --only 4711      # one input again, with its traceback
+
+`make fuzz` runs them, and `tests/test_fuzz.py` the first inputs of each. A target is a function of a folder
+that returns ``attempt(rng)``, which makes an input, uses it, and says whether it was accepted. The number of
+an input determines it. Any exception but ValueError, the end of the process, a minute without an answer and
+a gibibyte of memory are findings.
+"""
+
+import argparse
+import faulthandler
+import os
+import resource
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz import calls, data, models
+from fuzz.mutate import Attempt
+
+SECONDS = 60  # for one input
+MEMORY = 1 << 30  # beyond what the process has when the first input is made
+
+TARGETS = {
+    "header": models.header,
+    "model": models.model,
+    "foreign": models.foreign,
+    "documents": data.documents,
+    "matrices": data.matrices,
+    "rows": data.rows,
+    "labels": data.labels,
+    "checkpoint": models.checkpoint,
+    "commands": calls.commands,
+    "requests": calls.requests,
+}
+
+
+def accepted(attempt: Attempt, target: str, number: int) -> bool:
+    """Make an input by its number and use it; whether it was accepted. What is no ValueError is raised."""
+    rng = np.random.default_rng([zlib.crc32(target.encode()), number])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return attempt(rng)
+    except ValueError:
+        return False
+
+
+def place_of(error: BaseException) -> str:
+    """Return the innermost line of the package that an error passed through; findings differ by it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "bonsai_xmc" in f.filename]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "targets.py"
+    return f"{type(error).__name__} at {where}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--runs", type=int, default=0, help="inputs, instead of seconds")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--only", type=int, help="one input")
+    parser.add_argument(
+        "--state", type=Path, default=os.devnull, help="file for the number of the input in use"
+    )
+    arguments = parser.parse_args()
+    faulthandler.enable()
+    with tempfile.TemporaryDirectory() as folder:
+        attempt = TARGETS[arguments.target](Path(folder))
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        if "asan" not in os.environ.get("LD_PRELOAD", ""):
+            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        if arguments.only is not None:
+            print("accepted" if accepted(attempt, arguments.target, arguments.only) else "refused")
+            return
+        sys.exit(0 if _fuzz(attempt, arguments) else 1)
+
+
+def _fuzz(attempt: Attempt, arguments: argparse.Namespace) -> bool:
+    """Make inputs, print a line about them, and each kind of finding once; whether there was none."""
+    begun, number, n_accepted = time.monotonic(), arguments.first, 0
+    found: set[str] = set()
+    state = os.open(arguments.state, os.O_WRONLY | os.O_CREAT)
+    while (
+        number - arguments.first < arguments.runs
+        if arguments.runs
+        else time.monotonic() - begun < arguments.seconds
+    ):
+        os.pwrite(state, b"%-12d" % number, 0)
+        faulthandler.dump_traceback_later(SECONDS, exit=True)
+        try:
+            n_accepted += accepted(attempt, arguments.target, number)
+        except Exception as error:
+            if (place := place_of(error)) not in found:
+                found.add(place)
+                print(f"FOUND by --only {number}: {place}: {error!r:.300}", flush=True)
+        number += 1
+    faulthandler.cancel_dump_traceback_later()
+    n, seconds = number - arguments.first, time.monotonic() - begun
+    print(f"{n:,} inputs, {n_accepted:,} accepted, {seconds:,.0f} seconds; the next is --first {number}")
+    return not found
+
+
+if __name__ == "__main__":
+    main()
