@@ -1,7 +1,7 @@
 """The kernels against the roofline of the machine: `python -m benchmarks.roofline`.
 
 Builds `roofline.cpp`, runs it on one thread (half a minute) and prints a table; the numbers go to
-`benchmarks/results/roofline.json` and a figure to `docs/img/roofline.svg`. `BONSAI_ISA` chooses the
+`build/bench/roofline.json` and a figure to `docs/img/roofline.svg`. `BONSAI_ISA` chooses the
 instruction set.
 
 Panels have 64 lanes. Rows have feature frequencies as in texts: a few features in every row, most in few
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "bench"
-RESULT = ROOT / "benchmarks" / "results" / "roofline.json"
+RESULT = BUILD / "roofline.json"
 PICTURE = ROOT / "docs" / "img" / "roofline.svg"
 LEVELS = ("L1", "L2", "L3", "DRAM")
 NEAR = 1.6  # times the modelled time: up to here its largest part is the bottleneck
