@@ -1,5 +1,6 @@
 """The base of systems beside `Bonsai`: everything but their parameters, their training and their ranker."""
 
+from inspect import Parameter, Signature
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +22,27 @@ from bonsai_xmc._training.work import Work
 class System(MatrixClassifier):
     """A classifier with a ranker of its own.
 
-    A subclass has a constructor whose parameters are those of its table `parameters` (which ends with
-    `_base.params.COMMON`), the class `ranker`, and `_train`.
+    A subclass has a table of `parameters` (which ends with `_base.params.COMMON`), from which its constructor
+    follows, the class `ranker`, and `_train`.
     """
 
     threshold: Any
     random_state: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        named = [Parameter("self", Parameter.POSITIONAL_ONLY)]
+        for name, one in cls.parameters.items():
+            named.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=one.default))
+        signature = Signature(named)
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            given = signature.bind(self, *args, **kwargs)
+            given.apply_defaults()
+            vars(self).update(list(given.arguments.items())[1:])
+
+        init.__signature__ = signature  # type: ignore[attr-defined]
+        cls.__init__ = init  # type: ignore[method-assign]
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, progress: Progress | bool | None = None

@@ -275,30 +275,6 @@ class FastXML(System):
     parameters: ClassVar[Mapping[str, Parameter]] = {**OWN, **COMMON}
     ranker: ClassVar[Any] = FastXMLRanker
 
-    def __init__(
-        self,
-        n_trees: int = 50,
-        max_leaf_rows: int = 10,
-        max_leaf_labels: int = 20,
-        C: float = 1.0,
-        tol: float = 0.1,
-        max_iter: int = 20,
-        normalize: bool = False,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_trees = n_trees
-        self.max_leaf_rows = max_leaf_rows
-        self.max_leaf_labels = max_leaf_labels
-        self.C = C
-        self.tol = tol
-        self.max_iter = max_iter
-        self.normalize = normalize
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> FastXMLRanker:
         trees = grow(problem, params, None, seed, work)
         n_labels = problem.labels.n_labels

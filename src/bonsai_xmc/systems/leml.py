@@ -275,22 +275,6 @@ class LEML(System):
     }
     ranker = LowRankRanker
 
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        alpha: Any = "auto",
-        max_iter: int = 5,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> LowRankRanker:
         k = n_components_of(params["n_components"], problem.labels.n_labels)
         with Pool(work.threads) as pool:

@@ -57,7 +57,7 @@ class PDSparse(System):
         Epochs without a better precision after which training ends.
     refit : bool, default=True
         Train on without the L1 penalty. Not of PPD-Sparse.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`.
     """
 
@@ -77,34 +77,6 @@ class PDSparse(System):
         **COMMON,
     }
     ranker = PDSparseRanker
-
-    def __init__(
-        self,
-        variant: str = "pd",
-        l1: float = 0.1,
-        C: float = 1.0,
-        normalize: bool = False,
-        max_iter: int = 30,
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
-        refit: bool = True,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.variant = variant
-        self.l1 = l1
-        self.C = C
-        self.normalize = normalize
-        self.max_iter = max_iter
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.refit = refit
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> PDSparseRanker:
         normalize = bool(params["normalize"])

@@ -163,40 +163,6 @@ class PfastreXML(System):
     }
     ranker: ClassVar[Any] = PfastreXMLRanker
 
-    def __init__(
-        self,
-        n_trees: int = 50,
-        max_leaf_rows: int = 10,
-        max_leaf_labels: int = 20,
-        C: float = 1.0,
-        tol: float = 0.1,
-        max_iter: int = 20,
-        normalize: bool = False,
-        tail: bool = True,
-        alpha: float = 0.8,
-        gamma: float = 30.0,
-        A: float = 0.55,
-        B: float = 1.5,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_trees = n_trees
-        self.max_leaf_rows = max_leaf_rows
-        self.max_leaf_labels = max_leaf_labels
-        self.C = C
-        self.tol = tol
-        self.max_iter = max_iter
-        self.normalize = normalize
-        self.tail = tail
-        self.alpha = alpha
-        self.gamma = gamma
-        self.A = A
-        self.B = B
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> PfastreXMLRanker:
         labels = problem.labels
         inverse = from_counts(labels.counts, problem.rows.n_rows, params["A"], params["B"])

@@ -44,7 +44,7 @@ class ProXML(System):
         The duality gap that is left, relative to the objective.
     max_iter : int, default=50
         Sets of features, at most.
-    threshold, random_state, n_jobs, verbose
+    threshold, random_state, n_jobs
         See `Bonsai`. Nothing here is random.
     """
 
@@ -57,28 +57,6 @@ class ProXML(System):
         **COMMON,
     }
     ranker = ProXMLRanker
-
-    def __init__(
-        self,
-        l1: float = 1.0,
-        C: float = 1.0,
-        normalize: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 50,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.l1 = l1
-        self.C = C
-        self.normalize = normalize
-        self.tol = tol
-        self.max_iter = max_iter
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> ProXMLRanker:
         normalize = bool(params["normalize"])

@@ -182,28 +182,6 @@ class RobustXML(System):
     }
     ranker = RobustRanker
 
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        alpha: Any = "auto",
-        max_iter: int = 5,
-        l1: float = 0.25,
-        max_sparse: int = 100,
-        n_turns: int = 2,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.l1 = l1
-        self.max_sparse = max_sparse
-        self.n_turns = n_turns
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> RobustRanker:
         k = n_components_of(params["n_components"], problem.labels.n_labels)
         labels = problem.labels

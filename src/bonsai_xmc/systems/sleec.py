@@ -518,32 +518,6 @@ class SLEEC(System):
     }
     ranker = NeighborRanker
 
-    def __init__(
-        self,
-        n_learners: Any = "auto",
-        n_clusters: Any = "auto",
-        n_components: int = 100,
-        n_label_neighbors: int = 100,
-        n_neighbors: Any = "auto",
-        C: float = 0.2,
-        weight_sparsity: float = 0.01,
-        embedding_sparsity: float = 0.01,
-        threshold: Any = "auto",
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_learners = n_learners
-        self.n_clusters = n_clusters
-        self.n_components = n_components
-        self.n_label_neighbors = n_label_neighbors
-        self.n_neighbors = n_neighbors
-        self.C = C
-        self.weight_sparsity = weight_sparsity
-        self.embedding_sparsity = embedding_sparsity
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-
     @classmethod
     def published(cls, name: str, **further: Any) -> Self:
         """Return a SLEEC with the paper's settings for a data set; `PUBLISHED` has their names."""
