@@ -30,7 +30,8 @@ def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
         together = (effect.field, effect.word) if effect.word else effect.feature
         groups.setdefault(together, []).append(effect)
     lines = [_line(group) for group in groups.values()]
-    return sorted(lines, key=lambda line: -abs(line.other - line.effect if _differ(effects) else line.effect))
+    differ = isinstance(effects[0], Difference)
+    return sorted(lines, key=lambda line: -abs(line.other - line.effect if differ else line.effect))
 
 
 # What `shown` adds to the objects, and leaves out (None).
@@ -67,10 +68,6 @@ def shown(value: Any, n: int) -> Any:
     return {name: shown(getattr(value, name), n) for name in names} | added
 
 
-def _differ(effects: Sequence[Effect | Difference]) -> bool:
-    return isinstance(effects[0], Difference)
-
-
 def _line(group: Sequence[Effect | Difference]) -> Line:
     first = group[0]
     effect = sum(e.effect for e in group)
@@ -96,4 +93,10 @@ def number(x: float) -> str:
 
 
 def value(x: float) -> str:
+    """Return a number with four digits."""
     return f"{x:.4g}".replace("-", "−")
+
+
+def cell(value: Any) -> str:
+    """Return a value of a table of evidence."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -2,44 +2,26 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import singledispatch
 from html import escape
 from importlib.metadata import version
+from pathlib import Path
 
-from bonsai_xmc._explain.display import NO_DIFFERENCE, lines_of, number, strongest, value
-from bonsai_xmc._explain.objects import Effect, Explanation, TextOf, TreePath, WhyNot
+from bonsai_xmc._explain.display import NO_DIFFERENCE, cell, lines_of, number, strongest, value
+from bonsai_xmc._explain.objects import (
+    Answer,
+    Effect,
+    Explanation,
+    FusedExplanation,
+    Ranked,
+    SystemExplanation,
+    TextOf,
+    TreePath,
+    WhyNot,
+)
 
-_STYLE = """<style>
-.bonsai-why{color-scheme:light dark;font:15px/1.5 system-ui,sans-serif;max-width:60rem;
---up:0,115,70;--down:190,50,30;--line:#8886}
-@media (prefers-color-scheme:dark){.bonsai-why{--up:90,215,150;--down:255,140,115}}
-.bonsai-why h3{margin:1rem 0 .3rem;font-size:1.1em}
-.bonsai-why h4{margin:.8rem 0 .2rem;font-size:1em}
-.bonsai-why table{border-collapse:collapse}
-.bonsai-why td,.bonsai-why th{padding:.1rem .6rem .1rem 0;text-align:left;vertical-align:baseline;
-overflow-wrap:break-word}
-.bonsai-why td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
-.bonsai-why .up{color:rgb(var(--up))}.bonsai-why .down{color:rgb(var(--down))}
-.bonsai-why mark{border-radius:.15em;background:none}
-.bonsai-why mark.up,.bonsai-why mark.down{color:inherit}
-.bonsai-why mark.up{background:rgba(var(--up),var(--a))}
-.bonsai-why mark.down{background:rgba(var(--down),var(--a))}
-.bonsai-why mark.words{border-bottom:2px solid currentColor}
-.bonsai-why mark.characters{border-bottom:2px dotted currentColor}
-.bonsai-why .text{white-space:pre-wrap;overflow-wrap:anywhere;border-left:3px solid var(--line);
-padding-left:.7rem;margin:.4rem 0}
-.bonsai-why .bar{display:inline-block;height:.7em;background:currentColor;opacity:.7}
-.bonsai-why small{opacity:.75}
-.bonsai-why .wide{overflow-x:auto}
-.bonsai-why summary{cursor:pointer;margin:.6rem 0}
-@media (max-width:40rem){.bonsai-why td,.bonsai-why th{padding-right:.4rem;font-size:.9em}}
-</style>"""
-
-_PAGE = """
-body{margin:0 auto;max-width:60rem;padding:1rem;font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
-h1{font-size:1.3rem;margin:0}hr{border:none;border-top:1px solid #8886;margin:1.5rem 0}
-dt{font-weight:600}dd{margin:0 0 .3rem 1rem}
-"""
-
+_STYLE, _PAGE = (Path(__file__).with_name(f"{name}.css").read_text("utf-8") for name in ("style", "page"))
+_BEGIN = f"<style>\n{_STYLE}</style><section class='bonsai-why'>"
 _ROWS = 20  # of a table of effects
 _FAINT = 0.05  # effects below this part of the largest are not highlighted
 
@@ -53,19 +35,29 @@ def page(title: str, fragments: Sequence[str], about: Mapping[str, str]) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><style>{_PAGE}</style></head><body>\n'
+        f'<meta name="color-scheme" content="light dark"><style>\n{_PAGE}</style></head><body>\n'
         f"<h1>{escape(title)}</h1>\n" + "\n<hr>\n".join(fragments) + f"\n<hr><dl>{facts}</dl></body></html>\n"
     )
 
 
-def explanation(e: Explanation) -> str:
-    rank = "not ranked" if e.rank is None else f"rank {e.rank}"
+@singledispatch
+def fragment(answer: Answer) -> str:
+    """Return an answer as HTML that needs nothing else."""
+    raise TypeError(f"there is no HTML for {type(answer).__name__}")
+
+
+def _heading(answer: Ranked) -> str:
+    return f"<h3>{escape(answer.name)} <small>{answer.standing}</small></h3>"
+
+
+@fragment.register
+def _explanation(e: Explanation) -> str:
     parts = [
-        f"{_STYLE}<section class='bonsai-why'>",
-        f"<h3>{escape(e.name)} <small>score {e.score:.4g}, {rank}</small></h3>",
+        _BEGIN,
+        _heading(e),
         *(f"<p>{escape(note)}</p>" for note in e.notes),
         *(_text(text, strongest(e.texts)) for text in e.texts if text.text),
-        effects(e.effects),
+        _effects(e.effects),
         "<details><summary>How the score is computed</summary>",
         *map(_path, e.paths),
         "<h4>From margins to the score</h4><div class='wide'><table>",
@@ -75,9 +67,31 @@ def explanation(e: Explanation) -> str:
     return "\n".join(parts)
 
 
-def why_not(w: WhyNot) -> str:
+@fragment.register
+def _system(e: SystemExplanation) -> str:
+    parts = [f"<section>{_heading(e)}"]
+    for title, columns, rows in e.evidence:
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        cells = ("".join(f"<td>{escape(cell(value))}</td>" for value in row) for row in rows)
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        parts.append(f"<h4>{escape(title)}</h4><table><tr>{head}</tr>{body}</table>")
+    return "\n".join([*parts, "</section>"])
+
+
+@fragment.register
+def _fused(e: FusedExplanation) -> str:
+    parts = [f"<section>{_heading(e)}", f"<p>{escape(e.summary)}</p>"]
+    for one in e.members:
+        inner = f"<p>{escape(one.note)}</p>" if one.explanation is None else fragment(one.explanation)
+        inner = inner.replace("<section", "<div").replace("</section>", "</div>")
+        parts += [f"<h4>{escape(one.heading)}</h4>", inner]
+    return "\n".join([*parts, "</section>"])
+
+
+@fragment.register
+def _why_not(w: WhyNot) -> str:
     parts = [
-        f"{_STYLE}<section class='bonsai-why'>",
+        _BEGIN,
         f"<h3>{escape(w.name)} <small>why not? ({escape(w.reason)})</small></h3>",
         *(f"<p>{escape(sentence)}</p>" for sentence in w.sentences),
     ]
@@ -100,7 +114,7 @@ def why_not(w: WhyNot) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-def effects(all_of_them: Sequence[Effect]) -> str:
+def _effects(all_of_them: Sequence[Effect]) -> str:
     if not all_of_them:
         return "<p>No feature of the row has a weight.</p>"
     lines = lines_of(all_of_them)

@@ -57,6 +57,11 @@ def _integer(label: Any) -> int | None:
     return None
 
 
+def label_key(fitted: FittedModel, label: int) -> str | int:
+    """Return a label as in `classes_`, of Python's own type."""
+    return fitted.classes[label] if fitted.labels.named else int(fitted.classes[label])
+
+
 def label_name(fitted: FittedModel, label: int) -> str:
     names = fitted.labels.names
     return (names[label] if names else "") or str(fitted.classes[label])

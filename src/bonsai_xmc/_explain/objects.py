@@ -1,27 +1,82 @@
 """The parts of an explanation: frozen objects that hold numbers and names, and know how to become JSON."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from bonsai_xmc._model.ranker import Evidence
+
 
 def plain(value: Any) -> Any:
-    """An object of this module, and all that it holds, as JSON has it."""
+    """Return an object of this module, and all that it holds, as JSON has it."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Evidence):
+        return {name: plain(part) for name, part in value._asdict().items()}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     return value
 
 
 @dataclass(frozen=True)
-class Contribution:
-    """What one feature adds to the margin of one classifier."""
+class Answer:
+    """What is said about a label: printed as a table, shown as HTML by notebooks."""
+
+    label: str | int
+    name: str
+
+    n_shown = 10  # rows of a table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, as JSON can hold it."""
+        result: dict[str, Any] = plain(self)
+        return result
+
+    def to_html(self) -> str:
+        """Return a fragment of HTML that needs nothing else: words highlighted, and the tables."""
+        from bonsai_xmc._explain import html  # which needs the objects of this module
+
+        return html.fragment(self)
+
+    def to_text(self, color: bool = False, n: int | None = None) -> str:
+        """Return tables of at most n rows for a terminal; `color` with its colours."""
+        from bonsai_xmc._explain import table
+
+        return table.text(self, color, self.n_shown if n is None else n)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+@dataclass(frozen=True)
+class Ranked(Answer):
+    """Why a row has this score for a label."""
+
+    score: float
+    rank: int | None
+
+    @property
+    def standing(self) -> str:
+        """The score and the rank in words."""
+        return f"score {self.score:.4g}, " + ("not ranked" if self.rank is None else f"rank {self.rank}")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature of the row."""
 
     feature: int  # column of X
     name: str  # the term, or the name of the column
     field: str  # of a text: the field or fields that it is from; "" for plain strings and matrices
     kind: str  # "word", "words" (an n-gram), "characters" or "feature"
+
+
+@dataclass(frozen=True)
+class Contribution(Feature):
+    """What one feature adds to the margin of one classifier."""
+
     value: float  # of the row, as it is multiplied: quantised × unit
     quantised: int  # 16 bits
     weight: int  # 8 bits
@@ -79,17 +134,13 @@ class ScoreStep:
 
 
 @dataclass(frozen=True)
-class Effect:
+class Effect(Feature):
     """What a feature does to the label, over all classifiers that play a part.
 
     One-vs-rest: its effect on the margin. Trees: the sum of its effects along the path, averaged over the
     trees. A blend: the weighted mean of both. A summary to read; the integers are in the decisions.
     """
 
-    feature: int
-    name: str
-    field: str
-    kind: str
     effect: float
     share: float
     where: str = ""  # of a text: the fields of this row that it occurs in
@@ -116,7 +167,7 @@ class TextOf:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Ranked):
     """Why a row has this score for a label.
 
     Attributes
@@ -147,10 +198,6 @@ class Explanation:
         For a model of texts: the texts, with the places of the features.
     """
 
-    label: str | int
-    name: str
-    score: float
-    rank: int | None
     margin: float
     found: bool
     one_vs_rest: Decision | None
@@ -166,34 +213,11 @@ class Explanation:
         own = () if self.one_vs_rest is None else (self.one_vs_rest,)
         return own + tuple(decision for path in self.paths for decision in path.decisions)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        result: dict[str, Any] = plain(self)
-        return result
-
-    def to_html(self) -> str:
-        """A fragment of HTML that needs nothing else: words highlighted, and the table."""
-        return _renderers()[0](self)
-
-    def to_text(self, color: bool = False, n: int = 10) -> str:
-        """A table of the n largest effects, for a terminal; `color` with its colours."""
-        return _renderers()[1](self, color, n)
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
-
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Feature):
     """A feature that puts one label before another."""
 
-    feature: int
-    name: str
-    field: str
-    kind: str
     effect: float  # on the label that was asked about
     other: float  # on the label that is ahead
     difference: float  # other − effect
@@ -214,7 +238,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class WhyNot:
+class WhyNot(Answer):
     """Why a label is not predicted, or not further ahead.
 
     Attributes
@@ -238,8 +262,8 @@ class WhyNot:
         Of the label itself; None if it has no classifier.
     """
 
-    label: str | int
-    name: str
+    n_shown = 5
+
     reason: str
     sentences: tuple[str, ...]
     rank: int | None
@@ -254,27 +278,63 @@ class WhyNot:
         paths = () if self.explanation is None else self.explanation.paths
         return tuple(path for path in paths if path.dropped is not None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
-        result: dict[str, Any] = plain(self)
-        return result
 
-    def to_html(self) -> str:
-        """A fragment of HTML that needs nothing else."""
-        return _renderers()[2](self)
+@dataclass(frozen=True)
+class SystemExplanation(Ranked):
+    """Why a row has this score for a label: tables whose meaning depends on the kind of the model.
 
-    def to_text(self, color: bool = False, n: int = 5) -> str:
-        """Sentences and tables of the n largest differences, for a terminal."""
-        return _renderers()[3](self, color, n)
+    Attributes
+    ----------
+    label, name, score, rank
+        As in `Explanation`.
+    kind : str
+        Of the model: "fastxml", say.
+    evidence : tuple of (title, columns, rows)
+    """
 
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
+    kind: str
+    evidence: tuple[Evidence, ...]
 
 
-def _renderers() -> tuple[Callable[..., str], ...]:
-    from bonsai_xmc._explain import html, table  # they need the objects of this module
+@dataclass(frozen=True)
+class MemberShare:
+    """What a member adds to the score of a label."""
 
-    return html.explanation, table.explanation, html.why_not, table.why_not
+    name: str
+    link: str  # "score", "calibrated" or "rank"
+    weight: float
+    value: float  # by the link, in [0, 1]; 0 if the label is not among the member's best
+    share: float  # of the score: all shares add up to 1
+    explanation: Explanation | SystemExplanation | None
+    note: str = ""  # why there is no explanation
+
+    @property
+    def heading(self) -> str:
+        """The share in words, and what it is computed from."""
+        link = {"score": "score", "calibrated": "calibrated score", "rank": "60 + 1 over 60 + rank"}[
+            self.link
+        ]
+        computed = f"{link} {self.value:.4g}, weight {self.weight:.3g}"
+        return f"{self.name}: {100 * self.share:.0f} % of the score ({computed})"
+
+
+@dataclass(frozen=True)
+class FusedExplanation(Ranked):
+    """Why a row has this score for a label: by member, those that count most first.
+
+    Attributes
+    ----------
+    label, name, score, rank
+        As in `Explanation`.
+    kind : str
+        "fusion".
+    members : tuple of MemberShare
+    """
+
+    kind: str
+    members: tuple[MemberShare, ...]
+
+    @property
+    def summary(self) -> str:
+        """The shares in words: "words 71 %, vectors 29 %"."""
+        return ", ".join(f"{one.name} {100 * one.share:.0f} %" for one in self.members)

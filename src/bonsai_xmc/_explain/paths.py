@@ -33,35 +33,30 @@ class Forest:
         self.core = core
         self.tree_ptr, self.child_ptr = arrays["tree_ptr"], arrays["child_ptr"]
         self.children, self.is_leaf = arrays["children"], arrays["is_leaf"]
+        nodes = np.arange(len(self.is_leaf))
+        self._node = np.repeat(nodes, np.diff(self.child_ptr))  # of each child
+        inner = np.flatnonzero(self.is_leaf[self._node] == 0)
+        root = self.tree_ptr[np.searchsorted(self.tree_ptr, self._node[inner], side="right") - 1]
+        self._child = np.full(len(nodes), -1)  # that leads to each node; −1: none, it is a root
+        self._child[root + self.children[inner]] = inner
 
     def path(self, tree: int, slot: int) -> list[Edge]:
-        """From the root to the label; empty if the tree does not hold it."""
-        first, children, below_leaf = self._edges(tree)
-        at = np.flatnonzero((children == slot) & below_leaf)
-        if not len(at):
+        """Return the edges from the root to the label; none if the tree does not hold it."""
+        first, end = self.child_ptr[self.tree_ptr[tree : tree + 2]].tolist()
+        found = first + np.flatnonzero(self.children[first:end] == slot)
+        found = found[self.is_leaf[self._node[found]] != 0]
+        if not len(found):
             return []
-        last = self._edge(first + int(at[0]), None)
-        return [*self.way(tree, last.node), last]
+        last = Edge(int(found[0]), int(self._node[found[0]]), None)
+        return [*self.way(last.node), last]
 
-    def way(self, tree: int, node: int) -> list[Edge]:
-        """From the root to a node."""
-        first, children, below_leaf = self._edges(tree)
-        root, edges = int(self.tree_ptr[tree]), []
-        while node != root:
-            at = np.flatnonzero((children == node - root) & ~below_leaf)
-            edges.append(self._edge(first + int(at[0]), node))
+    def way(self, node: int) -> list[Edge]:
+        """Return the edges from the root to a node."""
+        edges: list[Edge] = []
+        while (child := int(self._child[node])) >= 0:
+            edges.append(Edge(child, int(self._node[child]), node))
             node = edges[-1].node
         return edges[::-1]
-
-    def _edges(self, tree: int) -> tuple[int, Any, Any]:
-        """The first edge of a tree; what its edges lead to, and which of them lead to labels."""
-        root, end = int(self.tree_ptr[tree]), int(self.tree_ptr[tree + 1])
-        first, last = int(self.child_ptr[root]), int(self.child_ptr[end])
-        of_leaves = np.repeat(self.is_leaf[root:end].astype(bool), np.diff(self.child_ptr[root : end + 1]))
-        return first, self.children[first:last], of_leaves
-
-    def _edge(self, child: int, to: int | None) -> Edge:
-        return Edge(child, int(np.searchsorted(self.child_ptr, child, side="right")) - 1, to)
 
     def slots(self, node: int) -> list[int]:
         """All labels below a node, as the core has them."""
@@ -78,16 +73,16 @@ class Forest:
 
 
 def most_frequent(fitted: FittedModel, slots: list[int]) -> list[int]:
-    """The labels that stand for a cluster: those with most training rows."""
+    """Return the labels that stand for a cluster: those with most training rows."""
     labels = np.unique(fitted.linear.label_of_slot[slots])
     often: list[int] = labels[np.lexsort((labels, -fitted.label_counts[labels]))[:_SHOWN]].tolist()
     return often
 
 
 def cluster_name(fitted: FittedModel, slots: list[int]) -> str:
-    """The labels with most training rows, and how many others."""
+    """Name the labels with most training rows, and how many others there are."""
     often = most_frequent(fitted, slots)
-    more = len(set(fitted.linear.label_of_slot[slots].tolist())) - len(often)
+    more = len(np.unique(fitted.linear.label_of_slot[slots])) - len(often)
     return ", ".join(label_name(fitted, label) for label in often) + (f" and {more:,} more" if more else "")
 
 

@@ -2,9 +2,20 @@
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import singledispatch
 
-from bonsai_xmc._explain.display import NO_DIFFERENCE, lines_of, number, strongest, value
-from bonsai_xmc._explain.objects import Difference, Effect, Explanation, TextOf, TreePath, WhyNot
+from bonsai_xmc._explain.display import NO_DIFFERENCE, cell, lines_of, number, strongest, value
+from bonsai_xmc._explain.objects import (
+    Answer,
+    Difference,
+    Effect,
+    Explanation,
+    FusedExplanation,
+    SystemExplanation,
+    TextOf,
+    TreePath,
+    WhyNot,
+)
 
 UP, DOWN, DIM, BOLD, RESET = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _STYLE = {"word": "", "words": "\x1b[4m", "characters": "\x1b[3m"}  # n-grams underlined, characters italic
@@ -13,13 +24,19 @@ _FAINT = 0.08  # effects below this part of the largest are not highlighted
 _SHOWN_TEXT = 2000  # characters of each field
 
 
-def explanation(e: Explanation, color: bool, n: int) -> str:
+@singledispatch
+def text(answer: Answer, color: bool, n: int) -> str:
+    """Return an answer as lines of text, with tables of at most n rows."""
+    raise TypeError(f"there is no text for {type(answer).__name__}")
+
+
+@text.register
+def _explanation(e: Explanation, color: bool, n: int) -> str:
     """The label, its features, its paths, and how its margins become its score."""
     ink = _Ink(color)
-    rank = "not ranked" if e.rank is None else f"rank {e.rank}"
-    lines = [ink(BOLD, visible(e.name)) + f"  score {e.score:.4g}, {rank}"]
-    lines += [line for text in e.texts for line in _text(text, strongest(e.texts), ink)]
-    lines += ["", *effects_table(e.effects, ink, n)]
+    lines = [ink(BOLD, visible(e.name)) + f"  {e.standing}"]
+    lines += [line for one in e.texts for line in _text(one, strongest(e.texts), ink)]
+    lines += ["", *_effects(e.effects, ink, n)]
     for path in e.paths:
         lines += ["", *_path(path, ink)]
     lines += ["", "from margins to the score"]
@@ -28,7 +45,31 @@ def explanation(e: Explanation, color: bool, n: int) -> str:
     return "\n".join(lines)
 
 
-def why_not(w: WhyNot, color: bool, n: int) -> str:
+@text.register
+def _system(e: SystemExplanation, color: bool, n: int) -> str:
+    lines = [f"{e.name}: {e.standing} ({e.kind})"]
+    for title, columns, rows in e.evidence:
+        cells = [columns, *([cell(value) for value in row] for row in rows[:n])]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines += ["", f"  {title}"]
+        for row in cells:
+            lines.append("    " + "  ".join(map(str.ljust, row, widths)).rstrip())
+        if len(rows) > n:
+            lines.append(f"    … and {len(rows) - n:,} more")
+    return "\n".join(lines)
+
+
+@text.register
+def _fused(e: FusedExplanation, color: bool, n: int) -> str:
+    lines = [f"{e.name}: {e.standing}: {e.summary}"]
+    for one in e.members:
+        inner = one.note if one.explanation is None else text(one.explanation, color, n)
+        lines += ["", f"  {one.heading}", *(f"    {line}".rstrip() for line in inner.splitlines())]
+    return "\n".join(lines)
+
+
+@text.register
+def _why_not(w: WhyNot, color: bool, n: int) -> str:
     ink = _Ink(color)
     lines = [ink(BOLD, visible(w.name)) + f"  why not? ({w.reason})"]
     lines += [f"  {visible(sentence)}" for sentence in w.sentences]
@@ -64,7 +105,7 @@ def _padded(text: str, columns: int) -> str:
     return text + " " * max(0, columns - width(text))
 
 
-def effects_table(effects: Sequence[Effect], ink: _Ink, n: int) -> list[str]:
+def _effects(effects: Sequence[Effect], ink: _Ink, n: int) -> list[str]:
     if not effects:
         return ["  no feature of the row has a weight"]
     lines = lines_of(effects)

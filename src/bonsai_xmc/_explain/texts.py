@@ -1,5 +1,6 @@
 """Where the features of a row are in its texts."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -80,10 +81,7 @@ def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple
     A feature's effect is divided among its occurrences: what is repeated is not counted twice.
     """
     effect_of = {effect.feature: effect for effect in effects}
-    times: dict[int, int] = {}
-    for text in texts:
-        for feature, _, _ in text.places:
-            times[feature] = times.get(feature, 0) + 1
+    times = Counter(feature for text in texts for feature, _, _ in text.places)
     result = []
     for text in texts:
         pieces = [

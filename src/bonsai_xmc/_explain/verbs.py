@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bonsai_xmc._data.rows import is_sparse
-from bonsai_xmc._explain.evidence import SystemRow
-from bonsai_xmc._explain.fusion import FusedRow
+from bonsai_xmc._explain.linear import LinearRow
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.objects import WhyNot
-from bonsai_xmc._explain.row import ExplainedRow
+from bonsai_xmc._explain.systems import FusedRow, SystemRow
 from bonsai_xmc._explain.why_not import why_not as _why_not
 from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.linear import LinearRanker
@@ -23,7 +22,7 @@ def explained_row(model: "LabelRanker", x: Any) -> Any:
     """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
     fitted = model._require_fitted()
     if isinstance(fitted.ranker, LinearRanker):
-        return ExplainedRow(model, _one_row(x, fitted.text is not None))
+        return LinearRow(model, _one_row(x, fitted.text is not None))
     if not isinstance(fitted.ranker, FusionRanker):
         return SystemRow(model, _one_row(x, fitted.text is not None))
     if fitted.text is None and isinstance(x, Mapping):  # rows of each member

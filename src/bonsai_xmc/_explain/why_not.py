@@ -1,25 +1,24 @@
 """Why a label is not predicted: its rank among all labels, who is ahead, and where a search has lost it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from bonsai_xmc._explain.names import label_name
+from bonsai_xmc._explain.linear import LinearRow, dropped_sentence
 from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
-from bonsai_xmc._explain.row import ExplainedRow, NoClassifier, dropped_sentence
+from bonsai_xmc._explain.row import NoClassifier
 from bonsai_xmc._model.thresholds import resolve
 
 
-def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
+def why_not(row: LinearRow, label: int, n_ahead: int) -> WhyNot:
     """For a label by its place in `classes_`, and the n best labels that are ahead of it.
 
     Raises ValueError for other kinds of models than that of `Bonsai`, which have no weights to compare.
     """
     _ = row.fitted.linear
-    fitted, name = row.fitted, label_name(row.fitted, label)
-    key = fitted.classes[label] if fitted.labels.named else int(fitted.classes[label])
-    ids, scores = (part[0] for part in row.model.top_k(row.X, fitted.n_labels, exact=True))
+    key, name = row.about(label)
+    ids, scores = (part[0] for part in row.model.top_k(row.X, row.fitted.n_labels, exact=True))
     ranked = ids[ids >= 0]
     try:
         explanation = row.explain(label)
@@ -39,7 +38,7 @@ def why_not(row: ExplainedRow, label: int, n_ahead: int) -> WhyNot:
     return WhyNot(key, name, reason, sentences, rank, len(ranked), score, ahead, explanation)
 
 
-def _ahead(row: ExplainedRow, label: int, explanation: Explanation) -> Ahead:
+def _ahead(row: LinearRow, label: int, explanation: Explanation) -> Ahead:
     other = row.explain(label)
     assert other.rank is not None
     return Ahead(
@@ -47,35 +46,23 @@ def _ahead(row: ExplainedRow, label: int, explanation: Explanation) -> Ahead:
     )
 
 
-def _differences(explanation: Explanation, other: Explanation) -> tuple[Difference, ...]:
-    ours, theirs = ({e.feature: e for e in one.effects} for one in (explanation, other))
+def _differences(explanation: Explanation, ahead: Explanation) -> tuple[Difference, ...]:
+    ours, theirs = ({e.feature: e for e in one.effects} for one in (explanation, ahead))
     found = []
     for feature in ours.keys() | theirs.keys():
-        any_of_them = theirs.get(feature) or ours[feature]
-        own, others = (side[feature].effect if feature in side else 0.0 for side in (ours, theirs))
-        found.append(
-            Difference(
-                feature=feature,
-                name=any_of_them.name,
-                field=any_of_them.field,
-                kind=any_of_them.kind,
-                effect=own,
-                other=others,
-                difference=others - own,
-                where=any_of_them.where,
-                word=any_of_them.word,
-            )
-        )
+        e = theirs.get(feature) or ours[feature]
+        own, other = (side[feature].effect if feature in side else 0.0 for side in (ours, theirs))
+        found.append(Difference(feature, e.name, e.field, e.kind, own, other, other - own, e.where, e.word))
     return tuple(sorted(found, key=lambda d: (-abs(d.difference), d.feature)))
 
 
-def threshold_of(row: ExplainedRow, label: Any) -> float:
+def threshold_of(row: LinearRow, label: Any) -> float:
     """The threshold of `predict` for a label."""
     threshold = resolve("auto", row.model)
     return threshold if isinstance(threshold, float) else float(threshold[row.fitted.labels.place[label]])
 
 
-def _reason(row: ExplainedRow, explanation: Explanation) -> str:
+def _reason(row: LinearRow, explanation: Explanation) -> str:
     if explanation.rank is not None:
         return "predicted" if explanation.score >= threshold_of(row, explanation.label) else "threshold"
     if not explanation.found:
@@ -84,7 +71,7 @@ def _reason(row: ExplainedRow, explanation: Explanation) -> str:
 
 
 def _sentences(
-    row: ExplainedRow, explanation: Explanation, reason: str, rank: int | None, n_ranked: int, score: float
+    row: LinearRow, explanation: Explanation, reason: str, rank: int | None, n_ranked: int, score: float
 ) -> Iterable[str]:
     name, most = explanation.name, row.model._max_labels()
     if rank is not None:
@@ -93,16 +80,10 @@ def _sentences(
         yield f"{name!r} has no score, even in an exhaustive search"
     if explanation.rank is not None and explanation.rank != rank:
         yield f"the model's own search ranks it as number {explanation.rank:,}, score {explanation.score:.3g}"
-    if reason == "threshold":
-        yield (
-            f"predict leaves it out: its score {explanation.score:.3g} is below the threshold "
-            f"{threshold_of(row, explanation.label):.3g}"
-        )
-    elif reason == "predicted":
-        yield (
-            f"predict returns it: its score {explanation.score:.3g} is not below the threshold "
-            f"{threshold_of(row, explanation.label):.3g}"
-        )
+    if reason in ("threshold", "predicted"):
+        does, side = ("leaves it out", "below") if reason == "threshold" else ("returns it", "not below")
+        least = threshold_of(row, explanation.label)
+        yield f"predict {does}: its score {explanation.score:.3g} is {side} the threshold {least:.3g}"
     elif reason == "rank":
         yield f"it is left out: max_labels is {most}, and so many labels are ahead of it"
     elif reason == "index":
@@ -110,8 +91,4 @@ def _sentences(
         if rank is not None and rank <= most:
             yield "the index has not proposed its classifier: with a larger n_probe it would be found"
     elif reason == "beam":
-        yield from _left(explanation)
-
-
-def _left(explanation: Explanation) -> Sequence[str]:
-    return [dropped_sentence(path) for path in explanation.paths if path.dropped is not None]
+        yield from (dropped_sentence(path) for path in explanation.paths if path.dropped is not None)

@@ -137,7 +137,7 @@ class LinearRanker:
         raise NotImplementedError
 
     def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
-        """See `Ranker`; `_explain.row` does more."""
+        """See `Ranker`; `_explain.linear` does more."""
         raise NotImplementedError
 
     def with_core(self, **changed: Any) -> Self:

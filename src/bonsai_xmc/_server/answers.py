@@ -4,9 +4,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from bonsai_xmc._explain.evidence import SystemExplanation
-from bonsai_xmc._explain.fusion import FusedExplanation
-from bonsai_xmc._explain.objects import Explanation, WhyNot
+from bonsai_xmc._explain.objects import Explanation, FusedExplanation, SystemExplanation, WhyNot
 
 Score = Annotated[float, {"minimum": 0, "maximum": 1}]
 

@@ -86,7 +86,7 @@ def _tree(served: Served, given: dict[str, Any]) -> Tree:
     first, last = forest.child_ptr[at : at + 2].tolist()
     chosen = forest.children[first:last][given["offset"] :][: given["limit"]].tolist()
     leaf = bool(forest.is_leaf[at])
-    above = [edge.node for edge in forest.way(tree, at)]
+    above = [edge.node for edge in forest.way(at)]
     return {
         "model": served.name,
         "trees": n_trees,
