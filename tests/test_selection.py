@@ -122,5 +122,5 @@ def test_what_auto_stands_for():
 
 @pytest.mark.parametrize("value", [0, -1, 2.5, "all", True])
 def test_max_ngrams_must_be_a_positive_integer(records, value):
-    with pytest.raises(ValueError, match=r"max_ngrams is .*, but must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"max_ngrams is .*, but must be 'auto', None or an integer from 1"):
         TextBonsai(FIELDS, max_ngrams=value).fit(*records)

@@ -182,37 +182,52 @@ def _number_or_share(text: str) -> int | float:
 _ngram_orders.__name__, _number_or_share.__name__ = "list of orders", "number or share"
 
 
-def _text(read: Any, metavar: str, *words: Any) -> Rule:
-    """A rule of an option of texts, whose value the vectorizer checks."""
-    return Rule(lambda v: True, "", read, metavar, words)
+def _is_document_frequency(value: Any) -> bool:
+    if isinstance(value, Integral):
+        return not isinstance(value, bool) and int(value) >= 1
+    return isinstance(value, Real) and 0 <= float(value) <= 1
 
 
-_share = _text(_number_or_share, "N|X")
+# `_text.blocks` checks the values of these.
+_ngrams = Rule(lambda v: True, "", _ngram_orders, "N|N=W,…", ("auto", None))
+_document_frequency = Rule(
+    _is_document_frequency,
+    "a number of documents (an integer of at least 1) or a share of all (a float from 0 to 1)",
+    _number_or_share,
+    "N|X",
+)
 
 # The parameters of texts, in the order of the signature of `TextBonsai`, after the fields.
 TEXT_PARAMETERS: Mapping[str, Parameter] = {
     "word_ngrams": Parameter(
         "auto",
-        _text(_ngram_orders, "N|N=W,…", "auto", None),
+        _ngrams,
         TEXTS,
         "word n-grams: the longest, or orders and weights as 1=1,2=0.5; auto: words, and n-grams of the only "
         "text if it is short",
     ),
-    "char_ngrams": Parameter(
-        "auto", _text(_ngram_orders, "N|N=W,…", "auto", None), TEXTS, "likewise character n-grams, as 5=0.6"
-    ),
+    "char_ngrams": Parameter("auto", _ngrams, TEXTS, "likewise character n-grams, as 5=0.6"),
     "char_boundaries": Parameter(True, flag(), TEXTS, "character n-grams lie within words"),
-    "min_df": Parameter(2, _share, TEXTS, "leave out terms in fewer documents (a number or a share)"),
-    "max_df": Parameter(1.0, _share, TEXTS, "leave out terms in more documents (a number or a share)"),
-    "max_features": Parameter(None, _text(int, "N", None), TEXTS, "maximum number of terms in each block"),
+    "min_df": Parameter(
+        2, _document_frequency, TEXTS, "leave out terms in fewer documents (a number or a share)"
+    ),
+    "max_df": Parameter(
+        1.0, _document_frequency, TEXTS, "leave out terms in more documents (a number or a share)"
+    ),
+    "max_features": Parameter(None, integer(1, None), TEXTS, "maximum number of terms in each block"),
     "lowercase": Parameter(True, flag(), TEXTS, "ignore case"),
-    "min_word_length": Parameter(2, _text(int, "N"), TEXTS, "minimum length of words"),
+    "min_word_length": Parameter(2, integer(1), TEXTS, "minimum length of words"),
     "sublinear_tf": Parameter(True, flag(), TEXTS, "1 + log(tf) instead of tf"),
     "smooth_idf": Parameter(True, flag(), TEXTS, "smooth document frequencies"),
-    "power": Parameter(1.0, _text(float, "X"), TEXTS, "raise the values of features to this power"),
+    "power": Parameter(
+        1.0,
+        number(lambda v: 0 < v <= 10, "a number above 0, and at most 10"),
+        TEXTS,
+        "raise the values of features to this power",
+    ),
     "max_ngrams": Parameter(
         "auto",
-        _text(int, "N", "auto", None),
+        integer(1, "auto", None),
         TEXTS,
         "maximum number of features in a block of n-grams, those that tell most about the labels; auto: 2 "
         "for each row, at least 20,000",
@@ -230,33 +245,27 @@ OF_TRAINING = (
 )
 OF_PREDICTION = tuple(name for name, parameter in PARAMETERS.items() if parameter.group == PREDICTION)
 
+_PARABEL = {
+    "classifiers": "leaf",
+    "branching_factor": 2,
+    "balance": "equal",
+    "max_leaf_size": 100,
+    "max_depth": None,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "bonsai-i": {"classifiers": "leaf", "balance": "none"},
     "bonsai-o": {"classifiers": "leaf", "representation": "output", "balance": "none"},
     "bonsai-io": {"classifiers": "leaf", "representation": "joint", "balance": "none"},
-    "parabel": {
-        "classifiers": "leaf",
-        "branching_factor": 2,
-        "balance": "equal",
-        "max_leaf_size": 100,
-        "max_depth": None,
-    },
-    "parabel-o": {
-        "classifiers": "leaf",
-        "representation": "output",
-        "branching_factor": 2,
-        "balance": "equal",
-        "max_leaf_size": 100,
-        "max_depth": None,
-    },
+    "parabel": _PARABEL,
+    "parabel-o": {**_PARABEL, "representation": "output"},
     "balanced": {"classifiers": "leaf", "balance": "equal", "max_depth": None},
     "dismec": {"classifiers": "leaf", "n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
 }
 
 
-def check(name: str, value: Any, table: Mapping[str, Parameter] | None = None) -> None:
+def check(name: str, value: Any, table: Mapping[str, Parameter] = PARAMETERS) -> None:
     """Raise ValueError if the value breaks the rule of the parameter, of `Bonsai` or of another table."""
-    rule = (PARAMETERS if table is None else table)[name].rule
+    rule = table[name].rule
     if name == "representation" and isinstance(value, str) and value == "custom":
         raise ValueError(
             "this model was trained with label vectors of your own, which its file does not hold: pass them "
@@ -279,12 +288,12 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def check_params(params: Mapping[str, Any], table: Mapping[str, Parameter] | None = None) -> dict[str, Any]:
+def check_params(params: Mapping[str, Any], table: Mapping[str, Parameter] = PARAMETERS) -> dict[str, Any]:
     """Return the parameters, numbers as Python's own; `_selection.strategy` checks how they fit.
 
     Raise ValueError for the first that breaks its rule.
     """
-    for name in PARAMETERS if table is None else table:
+    for name in table:
         check(name, params[name], table)
     seed = params["random_state"]
     if isinstance(seed, Integral) and not 0 <= int(seed) < 2**64:

@@ -5,9 +5,7 @@ from dataclasses import asdict, dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from bonsai_xmc._base.params import plain
+from bonsai_xmc._base.params import TEXT_PARAMETERS, check, plain
 
 ANALYZERS = ("word", "char", "char_wb")
 AUTO = "auto"
@@ -77,13 +75,6 @@ def _weight(value: Any, name: str) -> float:
     if not number or not 0 <= float(value) <= 1e6:
         raise ValueError(f"{name} is {value!r}, but a weight is a number from 0 to 1,000,000")
     return float(value)
-
-
-def flag(value: Any, name: str) -> bool:
-    """Return a switch; ValueError if it is neither on nor off."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} is {value!r}, but must be True or False")
-    return bool(value)
 
 
 def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
@@ -179,7 +170,8 @@ def make_plan(
 
     `title`: the number of the field that has the blocks of a title, where the data say so (`chooses_title`).
     """
-    char = "char_wb" if flag(char_boundaries, "char_boundaries") else "char"
+    check("char_boundaries", char_boundaries, TEXT_PARAMETERS)
+    char = "char_wb" if char_boundaries else "char"
 
     def blocks(text: tuple[str, ...], settings: Mapping[str, Any], prefix: str) -> list[Block]:
         found = []

@@ -4,17 +4,17 @@ Imports the core, which tokenizes and counts.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.params import TEXT_PARAMETERS, check, plain
 from bonsai_xmc._data.rows import SparseRows
-from bonsai_xmc._text.blocks import Plan, check_given, flag, params_from_json, params_to_json
+from bonsai_xmc._text.blocks import Plan, check_given, params_from_json, params_to_json
 from bonsai_xmc._text.records import Columns
 
 
@@ -32,71 +32,22 @@ class TextOptions:
     power: float = 1.0
 
 
-def _document_frequency(value: Any, name: str) -> int | float:
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
-        return int(value)
-    if isinstance(value, Real) and not isinstance(value, Integral) and 0 <= float(value) <= 1:
-        return float(value)
-    raise ValueError(
-        f"{name} is {value!r}, but must be a number of documents (an integer of at least 1) or a share "
-        "of all (a float from 0 to 1)"
-    )
-
-
-def _integer(value: Any, name: str) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
-        raise ValueError(f"{name} is {value!r}, but must be an integer of at least 1")
-    return int(value)
-
-
-def _power(value: Any) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) <= 10:
-        raise ValueError(f"power is {value!r}, but must be a number above 0, and at most 10")
-    return float(value)
-
-
 def text_options(params: Mapping[str, Any]) -> TextOptions:
-    """What the parameters of a vectorizer say about all blocks; ValueError if they make no sense."""
-    max_features = params["max_features"]
-    return TextOptions(
-        lowercase=flag(params["lowercase"], "lowercase"),
-        min_word_length=_integer(params["min_word_length"], "min_word_length"),
-        min_df=_document_frequency(params["min_df"], "min_df"),
-        max_df=_document_frequency(params["max_df"], "max_df"),
-        max_features=None if max_features is None else _integer(max_features, "max_features"),
-        sublinear_tf=flag(params["sublinear_tf"], "sublinear_tf"),
-        smooth_idf=flag(params["smooth_idf"], "smooth_idf"),
-        power=_power(params["power"]),
-    )
+    """Return what the parameters of a vectorizer say about all blocks; ValueError if one breaks its rule."""
+    names = [option.name for option in fields(TextOptions)]
+    for name in names:
+        check(name, params[name], TEXT_PARAMETERS)
+    options = TextOptions(**{name: plain(params[name]) for name in names})
+    return replace(options, power=float(options.power))
 
 
 def core_spec(plan: Plan, options: TextOptions) -> dict[str, Any]:
+    """Return the blocks as the core takes them."""
+    shared = asdict(options) | {"max_features": options.max_features or 0}
+    spec = {"texts": plan.sources()} | {key: shared.pop(key) for key in ("lowercase", "min_word_length")}
     texts = plan.texts
-    shared = {
-        "min_df": options.min_df,
-        "max_df": options.max_df,
-        "max_features": options.max_features or 0,
-        "sublinear_tf": options.sublinear_tf,
-        "smooth_idf": options.smooth_idf,
-        "power": options.power,
-    }
-    blocks = [
-        {
-            "field": texts.index(block.text),
-            "analyzer": block.analyzer,
-            "min_n": block.min_n,
-            "max_n": block.max_n,
-            "weight": block.weight,
-            **shared,
-        }
-        for block in plan.blocks
-    ]
-    return {
-        "texts": plan.sources(),
-        "lowercase": options.lowercase,
-        "min_word_length": options.min_word_length,
-        "blocks": blocks,
-    }
+    blocks = [asdict(block) | shared | {"field": texts.index(block.text)} for block in plan.blocks]
+    return spec | {"blocks": [{key: part for key, part in b.items() if key != "text"} for b in blocks]}
 
 
 def rows_of(parts: tuple[Any, ...], core: _core.TextTransform) -> SparseRows:

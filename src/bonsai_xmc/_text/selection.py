@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.params import TEXT_PARAMETERS, check
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._text.blocks import Block
@@ -30,14 +31,11 @@ _PAIRS = 20_000_000  # n-grams × labels of their rows at a time: bounds the mem
 
 
 def most_ngrams(given: Any, n_rows: int) -> int | None:
-    """The maximum number of n-grams in a block; None: no maximum."""
-    if given is None:
-        return None
-    if isinstance(given, str) and given == "auto":
+    """Return the maximum number of n-grams in a block; None: no maximum."""
+    check("max_ngrams", given, TEXT_PARAMETERS)
+    if isinstance(given, str):
         return max(_FEWEST, _FOR_EACH_ROW * n_rows)
-    if not isinstance(given, int | np.integer) or isinstance(given, bool) or given < 1:
-        raise ValueError(f"max_ngrams is {given!r}, but must be an integer of at least 1, None or 'auto'")
-    return int(given)
+    return None if given is None else int(given)
 
 
 def select_ngrams(
