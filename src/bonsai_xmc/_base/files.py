@@ -16,18 +16,19 @@ from typing import Any, BinaryIO, cast
 
 PathLike = str | os.PathLike[str]
 
-# What compressed files begin with, and how they are read.
-_COMPRESSED: dict[str, tuple[bytes, Callable[[Any], Any]]] = {
+_READERS: dict[str, tuple[bytes, Callable[[Any], Any]]] = {  # by what files begin with
     "gzip": (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     "bzip2": (b"BZh", bz2.BZ2File),
     "xz": (b"\xfd7zXZ\x00", lzma.LZMAFile),
 }
-_COMPRESS: dict[str, Callable[[Any], Any]] = {
+_WRITERS: dict[str, Callable[[Any], Any]] = {  # by how names end
     # Neither name nor time inside.
     ".gz": lambda file: gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0),
     ".bz2": lambda file: bz2.BZ2File(file, "wb"),
     ".xz": lambda file: lzma.LZMAFile(file, "wb"),  # noqa: SIM115
 }
+#: Ends of the names of compressed files.
+PACKED = tuple(_WRITERS)
 _TEMPORARY = re.compile(r"\.bonsai-[0-9a-f]{16}\.tmp")
 
 
@@ -42,17 +43,17 @@ def opened(path: PathLike) -> Iterator[BinaryIO]:
 def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
     """The content of a file that is open already; `name` is what messages call it."""
     start = raw.peek(8)
-    kind = next((name for name, (magic, _) in _COMPRESSED.items() if start.startswith(magic)), None)
+    kind = next((kind for kind, (magic, _) in _READERS.items() if start.startswith(magic)), None)
     if kind is None:
         yield cast(BinaryIO, raw)
         return
     try:
-        with _COMPRESSED[kind][1](raw) as file:
+        with _READERS[kind][1](raw) as file:
             yield cast(BinaryIO, file)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{name}: damaged {kind} data ({error})") from error
-    except OSError as error:
-        if error.errno is not None or kind != "bzip2":  # bz2 says so by an OSError without a number
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # gzip and bz2 tell damage without a number
             raise
         raise ValueError(f"{name}: damaged {kind} data ({error})") from error
 
@@ -89,7 +90,7 @@ def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Ite
 @contextlib.contextmanager
 def replacing_text(path: PathLike) -> Iterator[BinaryIO]:
     """`replacing`, compressed where the name ends in .gz, .bz2 or .xz; equal content gives equal bytes."""
-    compress = _COMPRESS.get(os.path.splitext(os.fspath(path))[1], contextlib.nullcontext)
+    compress = _WRITERS.get(os.path.splitext(os.fspath(path))[1], contextlib.nullcontext)
     with replacing(path) as file, compress(file) as packed:
         yield cast(BinaryIO, packed)
 

@@ -26,18 +26,19 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bonsai_xmc._base.files import PACKED
+
 #: Bytes that suffice to tell what a file is.
 BEGINNING = 1 << 16
 
 DOCUMENTS = ("jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_PACKED = (".gz", ".bz2", ".xz")
 # What the end of a name says, where the content leaves a doubt.
 _EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 _OTHERS = (".json", ".parquet", ".xlsx", ".txt", ".npz", ".npy", ".svm", ".bonsai")
 #: Ends of names that nobody would give to a text instead of a file.
-KNOWN_EXTENSIONS = (*_EXTENSIONS, *_OTHERS, *_PACKED)
+KNOWN_EXTENSIONS = (*_EXTENSIONS, *_OTHERS, *PACKED)
 
 _WORKBOOK = re.compile(rb"\[Content_Types|_rels/|docProps/|xl/")
 _FASTTEXT = re.compile(rb"^\s*__label__", re.MULTILINE)
@@ -88,7 +89,7 @@ def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
 def extension(name: str) -> str:
     """The end of a name in lower case, without that of a compression."""
     stem, end = os.path.splitext(name.lower())
-    return os.path.splitext(stem)[1] if end in _PACKED else end
+    return os.path.splitext(stem)[1] if end in PACKED else end
 
 
 def _row_kind(beginning: bytes) -> str:

@@ -251,30 +251,25 @@ def _is_list(value: Any) -> bool:
 
 
 def label_key(label: Any, place: str) -> str | int:
-    """A single label, a name or an integer, as Python's own type."""
+    """Return a single label, a name or an integer, as Python's own type."""
     if isinstance(label, str):
         check_encodable(label, f"{place} holds the label")
         return str(label)
     if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
         raise ValueError(f"{place}: {label!r} is neither a name (a string) nor an integer")
     if not 0 <= label <= _INT64_MAX:
-        raise ValueError(f"{place}: the label {label}; integer labels lie from 0 to 2⁶³ − 1")
+        raise ValueError(f"{place} holds the label {label}; integer labels lie from 0 to 2⁶³ − 1")
     return int(label)
 
 
 def _label(label: Any, row: int, name: str) -> str | int:
-    if isinstance(label, str):
-        check_encodable(label, f"{name}[{row}] holds the label")
-        return str(label)
-    if isinstance(label, bool | np.bool_) or not isinstance(label, int | np.integer):
-        matrix = isinstance(label, bool | np.bool_ | float | np.floating)
-        raise ValueError(
-            f"{name}[{row}] holds {label!r}; labels in lists are all names (strings) or all integers"
-            + (f". If {name} is an indicator matrix, pass np.asarray({name})" if matrix else "")
-        )
-    if not 0 <= label <= _INT64_MAX:
-        raise ValueError(f"{name}[{row}] holds the label {label}; integer labels lie from 0 to 2⁶³ − 1")
-    return int(label)
+    if isinstance(label, str | int | np.integer) and not isinstance(label, bool):
+        return label_key(label, f"{name}[{row}]")
+    matrix = isinstance(label, bool | np.bool_ | float | np.floating)
+    raise ValueError(
+        f"{name}[{row}] holds {label!r}; labels in lists are all names (strings) or all integers"
+        + (f". If {name} is an indicator matrix, pass np.asarray({name})" if matrix else "")
+    )
 
 
 def _check_unambiguous(rows: list[list[int]], name: str) -> None:

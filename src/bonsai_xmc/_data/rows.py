@@ -433,7 +433,7 @@ def _canonical(csr: sp.csr_array) -> SparseRows:
         csr.sum_duplicates()
     values = as_float32(csr.data)
     if not values.all():
-        csr = sp.csr_array((values.copy(), csr.indices, csr.indptr), shape=csr.shape, copy=True)
+        csr = sp.csr_array((values, csr.indices, csr.indptr), shape=csr.shape, copy=True)
         csr.eliminate_zeros()
         values = csr.data
     indices = np.ascontiguousarray(csr.indices, dtype=np.int32)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -214,9 +214,9 @@ class LabelTree:
         return first, labels
 
     @property
-    def nodes(self) -> "Nodes":
-        """All nodes, as a sequence of small views: ``tree.nodes[3].size``, ``for node in tree.nodes: …``."""
-        return Nodes(self)
+    def nodes(self) -> "list[Node]":
+        """All nodes, as small views: ``tree.nodes[3].size``, ``for node in tree.nodes: …``."""
+        return [Node(self, v) for v in range(self.n_nodes)]
 
     def is_leaf(self, node: int) -> bool:
         """Whether a node holds labels rather than nodes."""
@@ -353,13 +353,8 @@ class LabelTree:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        numbers = {
-            "nodes": self.n_nodes,
-            "leaves": self.n_leaves,
-            "depth": self.depth,
-            "labels": self.n_labels,
-        }
-        return f"LabelTree({', '.join(f'{name}={number}' for name, number in numbers.items())})"
+        sizes = f"nodes={self.n_nodes}, leaves={self.n_leaves}, depth={self.depth}, labels={self.n_labels}"
+        return f"LabelTree({sizes})"
 
     def summary(self) -> str:
         """A table of the levels: nodes, leaves, children of the inner nodes, labels below a node.
@@ -441,22 +436,6 @@ class Node:
     def __repr__(self) -> str:
         kind = "leaf" if self.is_leaf else f"children={len(self.children)}"
         return f"Node({self.id}, level={self.level}, {kind}, labels={self.size})"
-
-
-class Nodes(Sequence[Node]):
-    """The nodes of a tree, by index."""
-
-    def __init__(self, tree: LabelTree) -> None:
-        self._tree = tree
-
-    def __len__(self) -> int:
-        return self._tree.n_nodes
-
-    def __getitem__(self, index: Any) -> Any:
-        numbers = range(len(self))[index]  # negative numbers and slices, as for any sequence
-        return (
-            [Node(self._tree, i) for i in numbers] if isinstance(index, slice) else Node(self._tree, numbers)
-        )
 
 
 def _integers(name: str, values: npt.ArrayLike, dtype: type[np.integer[Any]] | type[np.bool_]) -> Array:

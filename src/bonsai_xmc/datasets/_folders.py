@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from bonsai_xmc._base.files import PACKED
+
 Layout = tuple[str, str | None]  # names of the files with features and labels, or of the one with both
 
 # Text files may be compressed, too.
@@ -12,7 +14,6 @@ LAYOUTS: tuple[Layout, ...] = (
     ("{long}.txt", None),
 )
 LONG_NAMES = {"trn": "train", "tst": "test"}
-_COMPRESSED = ("", ".gz", ".bz2", ".xz")
 
 
 def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) -> tuple[Path, Path | None]:
@@ -32,5 +33,5 @@ def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) ->
 
 def versions(path: Path) -> list[Path]:
     """The file and its compressed versions, as far as they are there."""
-    names = (path.with_name(path.name + ending) for ending in _COMPRESSED)
+    names = (path.with_name(path.name + ending) for ending in ("", *PACKED))
     return [name for name in names if name.is_file()]
