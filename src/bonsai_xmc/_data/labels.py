@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from bonsai_xmc._data.rows import check_encodable, is_sparse, proven_csr, select
+from bonsai_xmc._data.rows import check_encodable, check_names, is_sparse, proven_csr, select
 
 Array = npt.NDArray[Any]
 
@@ -64,9 +64,11 @@ def labels_of(Y: Any) -> Labels:
             f"Y has {np.ndim(Y)} dimension(s) ({type_of_target(np.asarray(Y))} target), but must be an "
             "indicator matrix (rows × labels). For one class for each row, pass a list of one-element lists."
         )
-    names = column_names(Y)
-    matrix = indicator(Y)
-    classes = np.arange(matrix.shape[1]) if names is None else names
+    names, matrix = column_names(Y), indicator(Y)
+    return _labels(matrix, np.arange(matrix.shape[1]) if names is None else names)
+
+
+def _labels(matrix: sp.csr_array, classes: Array) -> Labels:
     return Labels(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), classes)
 
 
@@ -75,11 +77,7 @@ def column_names(Y: Any) -> Array | None:
     if not hasattr(Y, "columns") or not all(isinstance(name, str) for name in Y.columns):
         return None
     names = [str(name) for name in Y.columns]
-    for name in names:
-        check_encodable(name, "a column of Y holds the label")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"Y has two columns with the name {twice!r}; names must differ")
+    check_names(names, "Y", "a column of Y holds the label")
     return _object_array(names)
 
 
@@ -286,14 +284,13 @@ def _check_unambiguous(rows: list[list[int]], name: str) -> None:
 def _from_lists(rows: list[list[Any]]) -> Labels:
     sizes = np.fromiter(map(len, rows), np.int64, len(rows))
     flat = [label for row in rows for label in row]
-    if flat and isinstance(flat[0], int):
-        classes, ids = np.unique(np.array(flat, dtype=np.int64), return_inverse=True)
-    else:
-        classes, ids = np.unique(_object_array(flat), return_inverse=True)
+    integers = flat and isinstance(flat[0], int)
+    array = np.array(flat, dtype=np.int64) if integers else _object_array(flat)
+    classes, ids = np.unique(array, return_inverse=True)
     owner = np.repeat(np.arange(len(rows)), sizes)
     matrix = sp.csr_array((np.ones(len(ids), np.int64), (owner, ids)), shape=(len(rows), len(classes)))
     matrix.sum_duplicates()
-    return Labels(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), classes)
+    return _labels(matrix, classes)
 
 
 def _object_array(values: list[Any]) -> Array:

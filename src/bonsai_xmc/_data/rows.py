@@ -199,30 +199,25 @@ class FusedRows:
             yield FusedRows(tuple(found[id(part)] for part in self.parts))
 
 
-def _reference() -> Any:
-    """Return what takes the attributes that scikit-learn's checks set: an estimator stays as it is."""
-    from sklearn.base import BaseEstimator  # takes a second to import: predictions of texts do without
-
-    return BaseEstimator()
-
-
 def training_rows(X: Any, estimator: str) -> tuple[Rows, Array | None]:
     """Return X of `fit`, sparse or dense by its entries, whatever it comes as, and the names of features."""
-    reference = _reference()
+    from sklearn.base import BaseEstimator  # takes a second to import: predictions of texts do without
+
+    reference = BaseEstimator()  # takes the attributes that the checks set: the estimator stays as it is
     rows = _as_rows(_checked(reference, X, estimator, reset=True)).by_density()
     names = getattr(reference, "feature_names_in_", None)
     if names is not None:
-        _check_names(names.tolist())
+        check_names(names.tolist(), "X", "X holds the feature name")
     return rows, names
 
 
-def _check_names(names: list[str]) -> None:
-    """Names of features, as a file of a model can hold them."""
+def check_names(names: Sequence[str], matrix: str, place: str) -> None:
+    """Raise ValueError for names of columns that are not distinct, or that a file of a model cannot hold."""
     seen = set()
     for name in names:
-        check_encodable(name, "X holds the feature name")
+        check_encodable(name, place)
         if name in seen:
-            raise ValueError(f"X has two columns with the name {name!r}; names must differ")
+            raise ValueError(f"{matrix} has two columns with the name {name!r}; names must differ")
         seen.add(name)
 
 
@@ -273,9 +268,8 @@ def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
         and indices.flags.c_contiguous
         and _flaw(indptr, indices, data, *X.shape) is None
         and _is_canonical(indptr, indices)
-        and math.isfinite(
-            data.sum()
-        )  # NaN and infinities propagate; a sum that overflows takes the longer way
+        # NaN and infinities propagate; a sum that overflows takes the longer way
+        and math.isfinite(data.sum())
     ):
         return SparseRows(indptr.astype(np.int64), indices, data, n_features)
     return None
@@ -397,9 +391,7 @@ def _coordinate_flaw(X: Any) -> str | None:
             return flaw
         if len(array) != len(X.data):
             return f"it has {len(X.data):,} values, but {len(array):,} coordinates"
-        if (flaw := _range_flaw(array, size)) is not None:
-            return flaw
-    return None
+    return _range_flaw(X.row, X.shape[0]) or _range_flaw(X.col, X.shape[1])
 
 
 def _range_flaw(indices: Array, size: int) -> str | None:
@@ -450,14 +442,14 @@ def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
 # --- numbers ---
 
 
-def as_float32(values: Array, name: str = "X") -> Array:
+def as_float32(values: Array) -> Array:
     """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {values.dtype}, but must hold numbers")
     wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
     if wide and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
         raise ValueError(
-            f"{name} holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
+            f"X holds values beyond the range of float32 (±{_FLOAT32_MAX:.3g}); rescale the features"
         )
     return np.ascontiguousarray(values, dtype=np.float32)
 

@@ -22,42 +22,9 @@ _COMMON: list[str] = _VOCABULARY["common"].split()
 _THEMES = {name: (theme["subjects"], theme["aspects"]) for name, theme in _VOCABULARY["themes"].items()}
 # Cumulative probabilities of a common word, one of the theme, of the subject; else one of the aspect.
 _SHARES = np.cumsum([0.12, 0.06, 0.41])
-
-# Every {} takes a noun, singular or plural alike. A title, then sentences.
-_TITLES = (
-    "On {} and {}",
-    "From {} to {}",
-    "In praise of {}",
-    "A question about {} and {}",
-    "The trouble with {}",
-    "More {}, fewer worries",
-    "{} without {}?",
-    "A year of {}, {} and {}",
-    "What nobody tells you about {}",
-    "Notes on {}, {} and {}",
-    "Learning to love {}",
-    "{} for the impatient",
-    "Between {} and {}",
-    "Goodbye to {}",
-)
-_SENTENCES = (
-    "It began with {} and ended with {}.",
-    "Some would trade {} for {} any day.",
-    "The evening turned to {}, then to {} and {}.",
-    "Nobody mentioned {} until somebody asked about {}.",
-    "Readers wrote to us about {} and {}.",
-    "We compared {} with {} and found a surprise.",
-    "Bring {}, leave {} at home.",
-    "There is more to {} than {}.",
-    "After {} came {}, and after that only {}.",
-    "Half of the chapter deals with {}, the rest with {}.",
-    "An old hand explains {} by way of {}.",
-    "Do not forget {} when you think of {}.",
-    "All this, of course, without {}.",
-    "My aunt swears by {}, my uncle by {}.",
-    "With {} on one side and {} on the other, who could stay calm?",
-    "A short list: {}, {}, {}.",
-)
+# Titles and sentences of texts: every {} takes a noun, singular or plural alike.
+_TITLES: list[str] = _VOCABULARY["titles"]
+_SENTENCES: list[str] = _VOCABULARY["sentences"]
 
 
 def make_texts(
