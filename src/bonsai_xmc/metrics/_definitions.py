@@ -105,10 +105,15 @@ def value_of(metric: str, ranking: Ranking, k: int) -> float:
     return found / wanted if wanted else 0.0
 
 
-def figures(ranking: Ranking, cutoffs: Iterable[int]) -> dict[str, float]:
-    """ "P@1", "P@3", …, "nDCG@1", … in percent; those that need propensities where there are some."""
-    known = [name for name in METRICS if name not in NEED_PROPENSITY or ranking.truth.q is not None]
-    return {f"{name}@{k}": 100.0 * value_of(name, ranking, k) for name in known for k in cutoffs}
+def known(metrics: Iterable[str], ranking: Ranking) -> list[str]:
+    """Return these metrics, those that need propensities only where there are some."""
+    return [name for name in metrics if name not in NEED_PROPENSITY or ranking.truth.q is not None]
+
+
+def figures(ranking: Ranking, cutoffs: Iterable[int], metrics: Iterable[str] = METRICS) -> dict[str, float]:
+    """Return "P@1", "P@3", …, "nDCG@1", … in percent."""
+    names = known(metrics, ranking)
+    return {f"{name}@{k}": 100.0 * value_of(name, ranking, k) for name in names for k in cutoffs}
 
 
 def _distinct(ids: NDArray[Any]) -> int:

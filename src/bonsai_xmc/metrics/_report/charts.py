@@ -1,6 +1,6 @@
 """Charts as SVG: a frame with axes, and lines, bars, diagrams and intervals in it. No scripts, no fonts.
 
-Colours are CSS variables, which a page or `standalone` sets, for light and dark. Series differ by the form of
+Colours are CSS variables, which a page sets, for light and dark. Series differ by the form of
 their marks, too. A chart has a title and a description, which screen readers read.
 """
 
@@ -51,10 +51,10 @@ class Frame:
         self.text((self.left + self.width - _RIGHT) / 2, self.height - 6, label, kind="soft")
         self.segment(self.left, base, self.width - _RIGHT, base, "axis")
 
-    def y_ticks(self, values: Sequence[float], form: str = "{:g}") -> None:
+    def y_ticks(self, values: Sequence[float]) -> None:
         for value in values:
             self.segment(self.left, self.y(value), self.width - _RIGHT, self.y(value), "grid")
-            self.text(self.left - 6, self.y(value) + 4, form.format(value), "end", "soft")
+            self.text(self.left - 6, self.y(value) + 4, f"{value:g}", "end", "soft")
 
     def line(self, points: Sequence[tuple[float, float]], series: str) -> None:
         places = [(self.x(x), self.y(y)) for x, y in points]
@@ -83,26 +83,6 @@ class Frame:
             f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}">'
             f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(self.parts)}</svg>"
         )
-
-
-def standalone(charts: Sequence[str], columns: int = 1) -> str:
-    """Charts of equal size side by side as one file, which follows the reader's choice of light or dark.
-
-    It has a background of its own, as the page around it may not follow.
-    """
-    sizes = [tuple(map(int, chart.split('viewBox="0 0 ')[1].split('"')[0].split())) for chart in charts]
-    width, height = max(w for w, _ in sizes), max(h for _, h in sizes)
-    rows = math.ceil(len(charts) / columns)
-    inner = "".join(
-        chart.replace("<svg ", f'<svg x="{i % columns * width}" y="{i // columns * height}" ', 1)
-        for i, chart in enumerate(charts)
-    )
-    style = f":root{{{LIGHT}}}@media (prefers-color-scheme: dark){{:root{{{DARK}}}}}{STYLE}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * width}" height="{rows * height}" '
-        f'viewBox="0 0 {columns * width} {rows * height}"><style>{style}</style>'
-        f'<rect width="100%" height="100%" fill="var(--back)"/>{inner}</svg>\n'
-    )
 
 
 def round_ticks(high: float, n: int = 4, low: float = 0) -> list[float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc.metrics._definitions import NEED_PROPENSITY, OF_ROWS, Quotient
+from bonsai_xmc.metrics._definitions import OF_ROWS, Quotient, known
 from bonsai_xmc.metrics._ranking import Floats, Ints, Ranking
 
 SHOWN = ("P", "R", "nDCG", "RP", "F1", "PSP", "PSnDCG")  # metrics of rows, in the order of a report
@@ -21,9 +21,8 @@ _MOST_VALUES = 20  # of a field
 
 
 def at(ranking: Ranking, cutoffs: Sequence[int]) -> dict[str, Quotient]:
-    """ "P@1", "P@3", …, "R@1", …: metric by metric; those that need propensities where there are some."""
-    known = [name for name in SHOWN if name not in NEED_PROPENSITY or ranking.truth.q is not None]
-    return {f"{name}@{k}": OF_ROWS[name](ranking, k) for name in known for k in cutoffs}
+    """Return "P@1", "P@3", …, "R@1", … as quotients of sums over rows."""
+    return {f"{name}@{k}": OF_ROWS[name](ranking, k) for name in known(SHOWN, ranking) for k in cutoffs}
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,8 @@ def by_frequency(rankings: Mapping[str, Ranking], counts: Ints) -> list[Frequenc
 
 
 def _bin_name(number: int) -> str:
-    if number == 0:
-        return "0"
-    if number == len(_EDGES):
-        return f"{_EDGES[-1]}+"
-    low, high = _EDGES[number - 1], _EDGES[number] - 1
-    return str(low) if low == high else f"{low}–{high}"
+    low, high = (0, *_EDGES)[number], (*_EDGES, np.inf)[number] - 1
+    return str(low) if low == high else f"{low}+" if high == np.inf else f"{low}–{high}"
 
 
 @dataclass(frozen=True)

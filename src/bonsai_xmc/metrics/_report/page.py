@@ -110,24 +110,20 @@ def _table(
 
     `below` has HTML to show below each row, over all columns.
     """
+    kinds = [' class="text"' if i in (0, *text) else "" for i in range(len(head))]
     columns = "".join(
-        f'<th scope="col"{_aligned(i in (0, *text))}>{escape(name)}</th>' for i, name in enumerate(head)
+        f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in zip(kinds, head, strict=True)
     )
-    body = "".join(
-        f'<tr><th scope="row">{_cell(row[0])}</th>'
-        + "".join(f"<td{_aligned(n in text)}>{_cell(cell)}</td>" for n, cell in enumerate(row[1:], 1))
-        + "</tr>"
-        + (f'<tr class="below"><td colspan="{len(head)}"><div>{below[i]}</div></td></tr>' if below else "")
-        for i, row in enumerate(rows)
-    )
+    body = ""
+    for i, (first, *others) in enumerate(rows):
+        cells = (f"<td{kind}>{_cell(cell)}</td>" for kind, cell in zip(kinds[1:], others, strict=True))
+        body += f'<tr><th scope="row">{_cell(first)}</th>{"".join(cells)}</tr>'
+        if below:
+            body += f'<tr class="below"><td colspan="{len(head)}"><div>{below[i]}</div></td></tr>'
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _aligned(left: bool) -> str:
-    return ' class="text"' if left else ""
 
 
 class Html(str):
@@ -156,30 +152,20 @@ def _shown(report: "Report", known: Mapping[str, str]) -> list[str]:
 def _metrics(report: "Report") -> str:
     names = _shown(report, _METRICS)
     ks = list(range(1, report.depth + 1))
-    pages = [
-        charts.lines(
-            f"{metric}@k",
-            ks,
-            {model: [found[f"{metric}@{k}"] for k in ks] for model, found in report.curves.items()},
-            "k",
-        )
-        for metric in names
-    ]
-    head = ["metric", *(f"@{k}" for k in report.cutoffs)]
-    tables = []
+    lines = ""
+    for metric in names:
+        values = {model: [found[f"{metric}@{k}"] for k in ks] for model, found in report.curves.items()}
+        lines += charts.lines(f"{metric}@k", ks, values, "k")
+    head, tables = ["metric", *(f"@{k}" for k in report.cutoffs)], ""
     for model, found in report.results.items():
-        percent, distinct = "In percent", "Distinct labels"
-        if len(report.results) > 1:
-            percent, distinct = f"{model}, in percent", f"{model}, distinct labels"
-        rows = [[metric, *(f"{found[f'{metric}@{k}']:.2f}" for k in report.cutoffs)] for metric in names]
-        tables.append(_table(percent, head, rows))
-        rows = [
-            [metric, *(f"{found[f'{metric}@{k}'] / 100:.3f}" for k in report.cutoffs)]
-            for metric in _shown(report, _COVERAGE)
-        ]
-        if rows:
-            tables.append(_table(distinct, head, rows))
-    return f'<div class="charts">{"".join(tables)}</div><div class="grid">{"".join(pages)}</div>'
+        for caption, metrics, unit, form in (
+            ("In percent", names, 1, "{:.2f}"),
+            ("Distinct labels", _shown(report, _COVERAGE), 100, "{:.3f}"),
+        ):
+            rows = [[m, *(form.format(found[f"{m}@{k}"] / unit) for k in report.cutoffs)] for m in metrics]
+            whose = caption if len(report.results) == 1 else f"{model}, {caption.lower()}"
+            tables += _table(whose, head, rows) if rows else ""
+    return f'<div class="charts">{tables}</div><div class="grid">{lines}</div>'
 
 
 def _differences(report: "Report") -> str:
@@ -194,8 +180,7 @@ def _differences(report: "Report") -> str:
         (
             [
                 name,
-                f"{report.results[first][name]:.2f}",
-                f"{report.results[second][name]:.2f}",
+                *(f"{found[name]:.2f}" for found in report.results.values()),
                 _difference(value, low, high),
                 "yes" if low > 0 or high < 0 else "no",
             ]
@@ -313,9 +298,7 @@ def _soft(text: str) -> str:
 
 def _label(report: "Report", label: int) -> Html:
     key, name = report._name_of(label)
-    if not name:
-        return Html(escape(key))
-    return Html(f"{escape(name)} {_soft(key)}")
+    return Html(f"{escape(name)} {_soft(key)}" if name else escape(key))
 
 
 def _examples(report: "Report", rows: Sequence[int], label: int) -> Html:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import COVERAGE, figures
+from bonsai_xmc.metrics._definitions import METRICS, OF_ROWS, figures
 from bonsai_xmc.metrics._ranking import Ranking, Truth, check_ids
 from bonsai_xmc.metrics._reliability import Reliability, reliability
 
@@ -111,32 +111,30 @@ class Report:
         self.title, self.notes = title, tuple(notes)
         made = {"Made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"}
         self.about = made | dict(about or {})
-        truth, self.left_out = _truth(Y_true, classes)
+        truth = _matrix(Y_true, classes, "Y_true")
+        if truth.shape[0] == 0:
+            raise ValueError("Y_true must have at least one row")
+        self.left_out = 0 if is_matrix(Y_true) else len(labels_of(Y_true).indices) - truth.nnz
         self.n_rows, self.n_labels = truth.shape
         self.n_true = int(truth.nnz)
         ranked = {name: _checked(name, given, truth.shape) for name, given in predictions.items()}
         self.depth = min(ids.shape[1] for ids, _ in ranked.values())
         self.cutoffs = sorted({cutoff for cutoff in k if cutoff <= self.depth}) or [self.depth]
-        train = None if Y_train is None else _matrix(Y_train, classes, "Y_train")
-        self.label_counts = None if train is None else np.asarray(train.sum(axis=0)).ravel().astype(np.int64)
         A, B = _propensity.parameters(dataset, A, B)
-        q = None
-        if train is not None and self.label_counts is not None:
+        self.label_counts = q = None
+        if Y_train is not None:
+            train = _matrix(Y_train, classes, "Y_train")
+            if train.shape[1] != self.n_labels:
+                raise ValueError(f"Y_train has {train.shape[1]} labels, but Y_true has {self.n_labels}")
+            self.label_counts = np.bincount(train.indices, minlength=self.n_labels)
             q = _propensity.from_counts(self.label_counts, train.shape[0], A, B)
         true_labels = Truth(truth.indptr, truth.indices, q=q)
         rankings = {
             name: true_labels.rank(check_ids(ids, self.n_labels, self.depth))
             for name, (ids, _) in ranked.items()
         }
-        left_out = () if coverage else tuple(f"{metric}@" for metric in COVERAGE)
-        self.curves = {
-            name: {
-                key: value
-                for key, value in figures(found, range(1, self.depth + 1)).items()
-                if not key.startswith(left_out)
-            }
-            for name, found in rankings.items()
-        }
+        shown, ranks = METRICS if coverage else OF_ROWS, range(1, self.depth + 1)
+        self.curves = {name: figures(found, ranks, shown) for name, found in rankings.items()}
         self.results = {
             name: {key: value for key, value in curve.items() if int(key.partition("@")[2]) in self.cutoffs}
             for name, curve in self.curves.items()
@@ -194,19 +192,14 @@ class Report:
             raise ValueError(f"there are {len(label_names):,} label_names, but {self.n_labels:,} labels")
         if texts is not None and len(texts) != self.n_rows:
             raise ValueError(f"there are {len(texts):,} texts, but {self.n_rows:,} rows")
-        self._labels = labels
-        self._names = label_names
+        self._labels, self._names = labels, label_names
         rows = {row for cost in (*self.missed, *self.wrong) for row in cost.examples}
-        ids, scores = next(iter(ranked.values()))
+        ids, scores = (part[:, :DEPTH].tolist() for part in next(iter(ranked.values())))
         self.examples = {
             row: page.Example(
                 f"row {row + 1}" if texts is None else str(texts[row]),
                 truth[[row]].indices.tolist(),
-                [
-                    (int(i), float(s))
-                    for i, s in zip(ids[row, :DEPTH], scores[row, :DEPTH], strict=True)
-                    if i >= 0
-                ],
+                [pair for pair in zip(ids[row], scores[row], strict=True) if pair[0] >= 0],
             )
             for row in sorted(rows)
         }
@@ -226,14 +219,6 @@ class Report:
         html = self.to_html().encode()
         with replacing(path) as file:
             file.write(html)
-
-
-def _truth(Y: Any, classes: Any) -> tuple[sp.csr_array, int]:
-    """True labels as a matrix, and how many were left out as they are not among the classes."""
-    matrix = _matrix(Y, classes, "Y_true")
-    if matrix.shape[0] == 0:
-        raise ValueError("Y_true must have at least one row")
-    return matrix, (0 if is_matrix(Y) else len(labels_of(Y).indices) - matrix.nnz)
 
 
 def _matrix(Y: Any, classes: Any, name: str) -> sp.csr_array:
