@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from reproduce import known
 from sklearn.metrics import f1_score
 
+from benchmarks.svg import standalone
 from benchmarks.texts import SETS, read
 from bonsai_xmc import Bonsai, TextBonsai, metrics
 from bonsai_xmc.metrics._report import charts
@@ -186,7 +187,7 @@ def calibration_main(args: argparse.Namespace) -> None:
     for name, parts in loaded.items():
         thresholds(name, *parts)
     if args.svg is not None:
-        args.svg.write_text(charts.standalone(diagrams, columns=len(diagrams)), encoding="utf-8")
+        args.svg.write_text(standalone(diagrams, columns=len(diagrams)), encoding="utf-8")
 
 
 def threshold_main(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from benchmarks.svg import standalone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -263,6 +264,7 @@ def test_charts_are_valid_xml(report):
         root = ElementTree.fromstring(svg)
         assert root.find("{*}title").text and root.find("{*}desc").text
         assert "nan" not in svg and "inf" not in svg
+    ElementTree.fromstring(standalone(found[:4], columns=2))
 
 
 def test_foreign_text_stays_text(generated, two):

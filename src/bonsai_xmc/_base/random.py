@@ -4,9 +4,8 @@ import secrets
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from bonsai_xmc._base.arrays import Array
 
 
 def shuffled(n: int, seed: int) -> Array:

@@ -7,12 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import check_encodable, check_names, is_sparse, proven_csr, select
-
-Array = npt.NDArray[Any]
 
 _INT64_MAX = np.iinfo(np.int64).max
 _LARGEST_WEIGHT = 1e9

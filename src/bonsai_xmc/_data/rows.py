@@ -12,12 +12,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
+from bonsai_xmc._base.arrays import Array
 
 # From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory
 # (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
@@ -386,7 +384,7 @@ def _lists_flaw(X: Any) -> str | None:
 def _coordinate_flaw(X: Any) -> str | None:
     if (flaw := _array_flaw(X.data, "data", _NUMBERS)) is not None:
         return flaw
-    for array, called, size in ((X.row, "row", X.shape[0]), (X.col, "col", X.shape[1])):
+    for array, called in ((X.row, "row"), (X.col, "col")):
         if (flaw := _array_flaw(array, called, _INTEGERS)) is not None:
             return flaw
         if len(array) != len(X.data):
@@ -445,7 +443,7 @@ def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
 def as_float32(values: Array) -> Array:
     """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
     if values.dtype.kind not in "biuf":
-        raise ValueError(f"{name} has dtype {values.dtype}, but must hold numbers")
+        raise ValueError(f"X has dtype {values.dtype}, but must hold numbers")
     wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
     if wide and values.size and max(abs(values.max()), abs(values.min())) > _FLOAT32_MAX:
         raise ValueError(

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._data.nested import Names, flatten, parse_json
-
-Array = npt.NDArray[Any]
 
 _LEVELS_SHOWN = 30
 

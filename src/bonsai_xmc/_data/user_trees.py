@@ -4,11 +4,9 @@ import os
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.tree import LabelTree
-
-Array = npt.NDArray[Any]
 
 
 def tree_list(tree: Any) -> list[Any]:

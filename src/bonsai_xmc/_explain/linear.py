@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._explain.names import FeatureName, feature_names, label_name
 from bonsai_xmc._explain.objects import Contribution, Decision, Effect, Explanation, TreePath
 from bonsai_xmc._explain.paths import Edge, Forest, Kept, cluster_name
@@ -19,8 +20,6 @@ from bonsai_xmc._explain.scores import Weights, steps_of, weights_of
 from bonsai_xmc._explain.texts import Occurrence, TextPlaces, highlighted, occurrences, places_of
 from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._text.records import columns_of
-
-Array = Any
 
 
 class LinearRow(Row):

@@ -12,16 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import TEXT_PARAMETERS, check
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc._text.blocks import Block
 from bonsai_xmc._text.fitted import FittedText, rows_of
-
-Array = npt.NDArray[Any]
 
 # max_ngrams="auto"
 _FEWEST = 20_000

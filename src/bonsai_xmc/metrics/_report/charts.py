@@ -85,23 +85,19 @@ class Frame:
         )
 
 
-def round_ticks(high: float, n: int = 4, low: float = 0) -> list[float]:
-    """About n round numbers from at most `low` to at least `high`."""
-    raw = max(high - low, 1e-9) / n
+def round_ticks(high: float, n: int = 4) -> list[float]:
+    """Return about n round numbers from 0 to at least `high`."""
+    raw = max(high, 1e-9) / n
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [step * i for i in range(first, max(last, first + 1) + 1)]
+    return [step * i for i in range(max(math.ceil(high / step - 1e-9), 1) + 1)]
 
 
-def lines(
-    title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], label: str, *, from_0: bool = True
-) -> str:
+def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], label: str) -> str:
     """A value for each x, which are equally far apart; up to two series."""
-    values = [value for of in series.values() for value in of]
-    ticks = round_ticks(max(values), low=0 if from_0 else min(values))
+    ticks = round_ticks(max(value for of in series.values() for value in of))
     last = max(1, len(x) - 1)
-    frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (ticks[0], ticks[-1]))  # room for labels
+    frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (0, ticks[-1]))  # room for labels
     frame.y_ticks(ticks)
     every = math.ceil(len(x) / 10)
     frame.x_ticks([(i, str(at)) for i, at in enumerate(x) if i % every == 0], label)
