@@ -63,8 +63,7 @@ def restricted(data: Data) -> None:
     for kind, params in kinds.items():
         model = Bonsai(**PARAMS | params).fit(data.X, data.Y)
         n = len(model.classes_)
-        wide = Bonsai(**model.get_params() | ({"beam_size": None} if model.trees_ else {}))
-        wide.fitted_ = model.fitted_
+        wide = model._with(model.fitted_).set_params(**({"beam_size": None} if model.trees_ else {}))
         everything = wide.top_k(some, n, exact=not model.trees_)[0]
         rng = np.random.default_rng(0)
         masks = [None, *(rng.random(n) < share for share in SHARES)]
@@ -89,11 +88,10 @@ def merged(data: Data) -> None:
     by_max = model
     for pair in pairs:
         by_max = by_max.merge(pair, into=pair[0])
-    by_mean = Bonsai(**PARAMS)
     rows_of = dict(zip(model.classes_, model.label_counts_, strict=True))
     counts = np.array([rows_of[a] + rows_of[b] for a, b in pairs])
     new = NewClassifiers([a for a, _ in pairs], averages, np.full(len(pairs), -1.0), counts)
-    by_mean.fitted_ = edit_labels(model.drop([b for _, b in pairs]).fitted_, new=new)
+    by_mean = model._with(edit_labels(model.drop([b for _, b in pairs]).fitted_, new=new))
     joined = [[sorted({into.get(label, label) for label in row}) for row in Y] for Y in (data.Y, data.Y_test)]
     again = Bonsai(**PARAMS).fit(data.X, joined[0])
     print(f"{len(pairs)} pairs\n\n| merged by | R@5 of merged labels | P@5 |\n| --- | --- | --- |")

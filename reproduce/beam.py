@@ -4,7 +4,6 @@ The core returns labels; these experiments ask for the nodes on the way. The sea
 rules with the same stored weights, for a sample of rows. Tests compare it with the core.
 """
 
-import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -159,9 +158,7 @@ def without_early_leaves(model: Bonsai) -> Bonsai:
     forest = _core.Forest({**a, "bias": bias}, model.n_features_in_, len(model.classes_))
     ranker = model.fitted_.linear
     core = _core.Model(forest, None, ranker.core.loss, ranker.core.normalize)
-    result = copy.copy(model)
-    result.fitted_ = replace(model.fitted_, ranker=replace(ranker, core=core))
-    return result
+    return model._with(replace(model.fitted_, ranker=replace(ranker, core=core)))
 
 
 def _trees_of(model: Bonsai) -> _core.Forest:

@@ -43,6 +43,16 @@ def test_modules_that_import_the_core_say_why():
     assert silent == []
 
 
+def test_estimators_alone_assign_fitted_models():
+    assigning = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            if any(isinstance(one, ast.Attribute) and one.attr == "fitted_" for one in targets):
+                assigning.add(path.relative_to(PACKAGE).parts[0])
+    assert assigning == {"_estimators"}
+
+
 def test_few_modules_import_the_core():
     rooms = {name.split("/")[0] for name, _ in importers_of_the_core()}
     assert not rooms & {"_cli", "_server", "_modelfile", "annif", "metrics", "_demo.py", "ray.py"}

@@ -64,7 +64,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         self.info("training")
         try:
             layers = collapsed_layers(params)
-            self.fit_model(model, X, Y, params, collapsed(model, X, Y, layers) if layers else None)
+            model = self.fit_model(model, X, Y, params, collapsed(model, X, Y, layers) if layers else None)
         except ValueError as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
         self.info(f"{model.classifiers_} classifiers: {model.strategy_.reason}")
@@ -75,11 +75,11 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
     @staticmethod
     def fit_model(
         model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any], trees: Any = None
-    ) -> None:
+    ) -> Bonsai:
         """Train a model; trees like those of omikuji are searched as omikuji does."""
         model.fit(X, Y, tree=trees)
-        if is_like_omikuji(params) and model.classifiers_ == "leaf":
-            search_as_omikuji(model)
+        like_omikuji = is_like_omikuji(params) and model.classifiers_ == "leaf"
+        return search_as_omikuji(model) if like_omikuji else model
 
     def _estimator(self, params: Mapping[str, Any], jobs: int) -> Bonsai:
         try:

@@ -20,7 +20,7 @@ class BonsaiObjective(HPObjective):
             chosen["prune"] = trial.suggest_float("prune", 0.01, 0.2, log=True)
         backend = args["backend"]
         model = backend._estimator(args["params"] | chosen, args["threads"])
-        backend.fit_model(model, args["X"], args["Y"], args["params"])
+        model = backend.fit_model(model, args["X"], args["Y"], args["params"])
         batch = annif.eval.EvaluationBatch(backend.project.subjects)
         batch.evaluate_many(backend.suggest_rows(model, args["X_test"], _LIMIT), args["gold"])
         return float(batch.results(metrics=[args["metric"]])[args["metric"]])

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import Bonsai, FormatError, _core
-from bonsai_xmc._model.fitted import LabelTable
+from bonsai_xmc._model.fitted import LabelTable, class_array
 from bonsai_xmc._model.linear import LinearRanker
 
 Array = npt.NDArray[Any]
@@ -105,12 +105,10 @@ def _estimator(
     if names is not None:
         if len(set(names)) < len(names):
             raise ValueError("two labels have the same name; names must differ")
-        classes = np.empty(n_labels, dtype=object)
-        classes[:] = names
-    fitted = model.fitted_
-    strategy = replace(fitted.linear.strategy, reason="trained by omikuji", strict_beam=True)
-    model.fitted_ = replace(
-        fitted,
+        classes = class_array(names)
+    strategy = replace(model.fitted_.linear.strategy, reason="trained by omikuji", strict_beam=True)
+    fitted = replace(
+        model.fitted_,
         ranker=LinearRanker(core, strategy, counts),
         labels=LabelTable(classes, counts),
         n_rows=None,
@@ -118,8 +116,7 @@ def _estimator(
         given={},
         timings={},
     )
-    model.n_jobs = None
-    return model
+    return model.set_params(n_jobs=None)._with(fitted)
 
 
 def _settings(path: str) -> tuple[int, str]:

@@ -19,11 +19,11 @@ from bonsai_xmc._training.work import Work
 _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balance")
 
 
-def search_as_omikuji(model: Bonsai) -> None:
-    """Let trained trees be searched by a strict beam (docs/format.md)."""
+def search_as_omikuji(model: Bonsai) -> Bonsai:
+    """Return the model with trees that are searched by a strict beam (docs/format.md)."""
     ranker = model.fitted_.linear
     strict = ranker.with_core(strategy=replace(ranker.strategy, strict_beam=True))
-    model.fitted_ = replace(model.fitted_, ranker=strict)
+    return model._with(replace(model.fitted_, ranker=strict))
 
 
 def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:

@@ -207,7 +207,7 @@ class Model:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # omikuji has none
                 model.fit(features, labels, tree=trees)
-            _trees.search_as_omikuji(model)
+            model = _trees.search_as_omikuji(model)
         except ValueError as error:
             raise RuntimeError(f"Failed to train model: {error}") from error
         return cls([model])
