@@ -37,7 +37,7 @@ _PROBES = 64
 
 
 def model_of(pipeline: Any) -> tuple[FittedModel, dict[str, Any]]:
-    """The model of a fitted pipeline with the parameters of its texts; ValueError if it cannot be one."""
+    """Return the model of a fitted pipeline, and the parameters of its texts; ValueError if it has none."""
     steps = [step for _, step in getattr(pipeline, "steps", [])]
     if len(steps) != 2 or type(steps[1]) is not Bonsai:
         raise ValueError(
@@ -68,7 +68,7 @@ def model_of(pipeline: Any) -> tuple[FittedModel, dict[str, Any]]:
 
 
 def _params(vectorizer: TfidfVectorizer, normalized: bool) -> dict[str, Any]:
-    """The parameters of `TextVectorizer` that stand for those of a TfidfVectorizer."""
+    """Return the parameters of `TextVectorizer` that stand for those of a TfidfVectorizer."""
     given = vectorizer.get_params()
     for name, default in _DEFAULTS.items():
         if given[name] != default:
@@ -122,7 +122,7 @@ def _text(vectorizer: TfidfVectorizer, params: Mapping[str, Any], n_rows: int) -
 
 
 def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndarray]:
-    """The number of documents, and of those with each term, out of the weights that they have become."""
+    """Return the number of documents, and of those with each term, which the weights tell."""
     if not vectorizer.use_idf:  # all weights are 1: as if every document had every term
         return n_rows, np.full(len(vectorizer.vocabulary_), n_rows, np.uint32)
     more = 1 if vectorizer.smooth_idf else 0
@@ -135,7 +135,7 @@ def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndar
 
 
 def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:
-    """Both must give the same rows for texts made of the terms; this Python may know other Unicode."""
+    """Check that both give the same rows for texts made of the terms; this Python may know other Unicode."""
     terms = vectorizer.get_feature_names_out().tolist()
     step = max(1, len(terms) // (8 * _PROBES))
     some = terms[::step]

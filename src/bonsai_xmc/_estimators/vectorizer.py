@@ -127,7 +127,7 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
         return matrix
 
     def transform(self, X: Any) -> sp.csr_array:
-        """Rows of float32 with the terms that `fit` has learned."""
+        """Return rows of float32 with the terms that `fit` has learned."""
         check_is_fitted(self)
         fields = self.fitted_.plan.fields
         rows = self.fitted_.transform(columns_of(X, fields, complete=False), threads_of(self.n_jobs))
@@ -146,7 +146,7 @@ class TextVectorizer(TextParameters, TransformerMixin, BaseEstimator):
         return [(b.name, size, b.weight) for b, size in zip(self.fitted_.plan.blocks, sizes, strict=True)]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the columns: terms, after the prefix ``field__analyzer__`` if there are several blocks."""
+        """Return the names of columns: terms, after ``field__analyzer__`` if there are several blocks."""
         check_is_fitted(self)
         blocks = self.fitted_.plan.blocks
         names: list[str] = []

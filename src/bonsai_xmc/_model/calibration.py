@@ -110,7 +110,7 @@ def _check_map(method: str, of_group: Array) -> None:
 
 
 def _mapped(method: str, of_group: Array, log_scores: Array) -> Array:
-    """Isotonic: linear between points (log score, value). Logistic: slope and intercept."""
+    """Map scores. Isotonic: linear between points (log score, value); logistic: slope and intercept."""
     x, y = of_group.T
     if method == "isotonic":
         return np.interp(log_scores, x, y)

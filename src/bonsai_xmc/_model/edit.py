@@ -39,11 +39,11 @@ class NewClassifiers:
 
     @classmethod
     def trained(cls, labels: Sequence[Any], forest: _core.Forest, counts: Array) -> "NewClassifiers":
-        """Classifiers that were trained as one-vs-rest classifiers of these labels, in this order."""
+        """Return what was trained as one-vs-rest classifiers of these labels, in this order."""
         return cls(labels, weights_of_node(forest, 0), forest.arrays()["bias"], counts, forest)
 
     def forest(self, n_features: int) -> _core.Forest:
-        """As one-vs-rest classifiers, quantised."""
+        """Return quantised one-vs-rest classifiers."""
         if self.made is not None:
             return self.made
         weights = sp.csr_array(self.weights, dtype=np.float32)
@@ -71,7 +71,7 @@ def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
 
 
 def one_leaf(packed: Mapping[str, Array], n: int, n_features: int) -> _core.Forest:
-    """A forest of one leaf with labels 0 … n − 1, from what `pack_node` returns."""
+    """Return a forest of one leaf with labels 0 … n − 1, from what `pack_node` returns."""
     structure = {
         "tree_ptr": np.array([0, 1]),
         "child_ptr": np.array([0, n]),
@@ -140,7 +140,7 @@ def keep_labels(fitted: FittedModel, kept: Array, threads: int = 1) -> FittedMod
 
 
 def _edit_ranker(fitted: FittedModel, keys: list[Any], new: NewClassifiers | None) -> FittedModel:
-    """Labels of any other ranker can be dropped and renamed."""
+    """Drop and rename labels of any other ranker."""
     kept = [i for i, key in enumerate(keys) if key is not None]
     if new is not None or len({keys[i] for i in kept}) < len(kept):
         raise ValueError(
@@ -179,7 +179,7 @@ class _Plan:
         return not new and np.array_equal(self.slot_of_old, np.arange(n_old))
 
     def not_among(self, old_slots: Array) -> tuple[Array, Array]:
-        """(new slots, rows of the new classifiers): those that take the place of none of these slots.
+        """Return new slots and rows of new classifiers that take the place of none of these slots.
 
         They are new, or a label without rows, which had no classifier.
         """
@@ -322,7 +322,7 @@ def _edit_forest(
 
 
 def _alive(a: Mapping[str, Array], with_labels: Array) -> Array:
-    """Which nodes have a label below them; roots always stay."""
+    """Return which nodes have a label below them; roots always stay."""
     n = len(a["is_leaf"])
     alive = np.zeros(n, bool)
     alive[with_labels] = True
@@ -341,7 +341,7 @@ def _alive(a: Mapping[str, Array], with_labels: Array) -> Array:
 
 
 def _best_leaves(forest: _core.Forest, tree: int, vectors: sp.csr_array) -> Array:
-    """The leaf that each vector comes to when it always goes on to the best child."""
+    """Return the leaf that each vector comes to when it always goes on to the best child."""
     a = forest.arrays()
     root = int(a["tree_ptr"][tree])
     at = np.full(vectors.shape[0], root)

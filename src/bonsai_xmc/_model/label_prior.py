@@ -39,7 +39,7 @@ class LabelPrior:
     evidence: str = ""  # a table: figures on held-out rows, without texts and with them
 
     def of(self, counts: Array) -> tuple[Array, Array]:
-        """β and δ of labels with these numbers of rows."""
+        """Return β and δ of labels with these numbers of rows."""
         kind = row_class(counts)
         return np.array(self.weights, np.float32)[kind], np.array(self.offsets, np.float32)[kind]
 
@@ -48,7 +48,7 @@ class LabelPrior:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LabelPrior:
-        """Raises ValueError if it is malformed."""
+        """Return the prior that a file holds; ValueError if it is malformed."""
         parts = [value.get(name) for name in ("weights", "offsets")]
         for part in parts:
             if not isinstance(part, list) or len(part) != len(FEWEST_ROWS):
@@ -89,7 +89,7 @@ def require_one_vs_rest(strategy: Strategy, what: str) -> None:
 
 
 def add_labels(fitted: FittedModel, given: Any, threads: int) -> FittedModel:
-    """The model with further labels, known by their texts alone; those that it has stay as they are."""
+    """Return the model with further labels, known by their texts alone; the labels that it has stay."""
     require_one_vs_rest(fitted.linear.strategy, "add_labels")
     assert fitted.words is not None
     own = set(fitted.classes.tolist())

@@ -41,7 +41,7 @@ def texts_of(given: Any, what: str = "label_texts") -> Texts:
 
 
 def keyed_as(texts: Texts, classes: Any, what: str = "label_texts") -> Texts:
-    """The same with keys as the model's labels are: names, or integers. Of equal keys the last one counts."""
+    """Return texts by names or integers, as the model's labels are. Of equal keys the last one counts."""
     if classes.dtype == object:
         return {str(label): value for label, value in texts.items()}
     keyed = {}
@@ -57,7 +57,7 @@ def keyed_as(texts: Texts, classes: Any, what: str = "label_texts") -> Texts:
 
 
 def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.csr_array:
-    """A vector of length 1, or 0 where no term is known, for the texts of each label.
+    """Return a vector of length 1, or 0 where no term is known, for the texts of each label.
 
     Each text is read as the title of a document; several texts are averaged.
     """
@@ -75,7 +75,7 @@ def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.c
 
 
 def unit_rows(matrix: sp.csr_array) -> sp.csr_array:
-    """Rows of length 1; those of length 0 stay. The matrix is changed."""
+    """Scale rows to length 1; rows of length 0 stay. The matrix is changed."""
     row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     squares = np.bincount(row, matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0])
     matrix.data = (matrix.data / np.sqrt(np.maximum(squares, 1e-300))[row]).astype(np.float32)

@@ -20,7 +20,7 @@ class Probes:
     recall_10: float
 
     def n_probe(self, k: int) -> int:
-        """Blocks for the k best labels; 0 for all."""
+        """Return the number of blocks for the k best labels; 0 for all."""
         few, many = self.n_probe_5, self.n_probe_10
         if k <= 5 or few == 0:
             return few

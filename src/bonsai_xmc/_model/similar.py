@@ -27,7 +27,7 @@ class Similar:
         self._sizes = _count(self._bits)
 
     def to(self, label: str) -> list[str]:
-        """The three labels that are called almost so."""
+        """Return up to three labels whose names are similar."""
         if not self._texts:
             return []
         own = _bits([label])
@@ -49,7 +49,7 @@ def _compared(text: str) -> str:
 
 
 def _bits(texts: list[str]) -> Array:
-    """64 bits for the characters of each text, and 64 for the pairs of them."""
+    """Return 64 bits for the characters of each text, and 64 for the pairs of them."""
     found = np.empty((len(texts), 2), np.uint64)
     for begin in range(0, len(texts), _CHUNK):
         parts = [
@@ -66,6 +66,6 @@ def _bits(texts: list[str]) -> Array:
 
 
 def _count(bits: Array) -> Array:
-    """Bits that are set in each row."""
+    """Count the bits that are set in each row."""
     counts: Array = _ONES[bits.view(np.uint8)].sum(axis=1, dtype=np.int32)
     return counts

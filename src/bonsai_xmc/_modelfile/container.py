@@ -90,7 +90,7 @@ class ModelFile:
 def dumps(
     arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str], requires: Sequence[str] = ()
 ) -> bytes:
-    """The bytes of a model file."""
+    """Return the bytes of a model file."""
     header, tensors = _layout(arrays, metadata, requires)
     return b"".join([header, *(block for tensor in tensors for block in _blocks(tensor))])
 
@@ -160,7 +160,7 @@ def _check_before_copying(file: Any, source: str) -> None:
 
 
 def _in_memory(file: Any, size: int) -> memoryview:
-    """A private copy, on pages of its own: tensors keep their alignment."""
+    """Return a private copy, on pages of its own: tensors keep their alignment."""
     memory = mapping.mmap(-1, size, flags=mapping.MAP_PRIVATE | mapping.MAP_ANONYMOUS)
     if size >= _HUGE and hasattr(mapping, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a hint: a system without huge pages refuses it
@@ -205,7 +205,7 @@ def verify(model: ModelFile | PathLike) -> None:
 def _layout(
     arrays: Mapping[str, npt.ArrayLike], metadata: Mapping[str, str], requires: Sequence[str]
 ) -> tuple[bytes, list[Array]]:
-    """The header (with its length in front), and the tensors that follow it, padding included."""
+    """Return the header (with its length in front), and the tensors that follow it, padding included."""
     entries: dict[str, Any] = {"__metadata__": {}}
     tensors: list[Array] = []
     checksums = {"crc32.header": "0" * 8}
@@ -239,7 +239,7 @@ def _fields(
 
 
 def _seal(entries: dict[str, Any]) -> bytes:
-    """Length and header, padded, with its own checksum put in the place that is still "00000000"."""
+    """Return length and header, padded, with the header's checksum in the place of "00000000"."""
     try:
         text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -253,7 +253,7 @@ def _seal(entries: dict[str, Any]) -> bytes:
 
 
 def _canonical(name: str, values: npt.ArrayLike) -> Array:
-    """`values` as a C-contiguous little-endian array, copied only if it is not one."""
+    """Return `values` as a C-contiguous little-endian array, copied only if it is not one."""
     if not isinstance(name, str) or name in ("", "header", "__metadata__") or name.startswith("pad."):
         raise ValueError(f"{name!r} cannot be the name of a tensor; choose another one")
     array = np.asarray(values)
@@ -297,7 +297,7 @@ def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
 
 
 def _read_header(view: memoryview, size: int, source: str) -> bytes:
-    """The header's bytes, sure to be those that were written; not parsed yet.
+    """Return the header's bytes, sure to be those that were written; not parsed yet.
 
     `view` holds the file, or at least its header; `size` is that of the file.
     """
@@ -323,7 +323,7 @@ def _read_header(view: memoryview, size: int, source: str) -> bytes:
 
 
 def _parse_header(header: bytes, source: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Its tensor entries and its metadata."""
+    """Return the entries of tensors and the metadata."""
     try:
         entries = json.loads(header.decode(), object_pairs_hook=_unique)
         fields = entries.pop("__metadata__")
@@ -373,7 +373,7 @@ _Extents = dict[str, tuple[np.dtype[Any], tuple[int, ...], int]]
 
 
 def _read_extents(base: int, entries: dict[str, Any], size: int, source: str) -> _Extents:
-    """dtype, shape and begin of all tensors, once it is proven that they fill the file without gaps."""
+    """Return dtype, shape and begin of all tensors, which are proven to fill the file without gaps."""
     parts: _Extents = {}
     end = 0
     for name, entry in entries.items():
@@ -395,7 +395,7 @@ def _read_extents(base: int, entries: dict[str, Any], size: int, source: str) ->
 
 
 def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:
-    """Views on all tensors but the padding."""
+    """Return views on all tensors but the padding."""
     arrays = {}
     for name, (dtype, shape, begin) in _read_extents(base, entries, len(view), source).items():
         arrays[name] = np.ndarray(shape, dtype, view, base + begin)  # read-only, as the view is
@@ -405,7 +405,7 @@ def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: 
 
 
 def _read_entry(entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """dtype, shape and extent of one tensor; a `ValueError` ends a sentence that begins with its name."""
+    """Return dtype, shape and extent of a tensor; a ValueError ends a sentence that begins with its name."""
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError("is not described by dtype, shape and data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]

@@ -52,7 +52,7 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
 
 
 def _required(fitted: FittedModel, arrays: Mapping[str, Array]) -> list[str]:
-    """What a reader must know to use a model."""
+    """Return what a reader must know to use a model."""
     requires = sorted({name.partition(".")[0] for name in arrays} & _NEEDED)
     if isinstance(fitted.ranker, LinearRanker) and fitted.ranker.strategy.strict_beam:
         requires.append(_STRICT_BEAM)
@@ -234,7 +234,7 @@ def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any], dept
 def _members(
     file: ModelFile, facts: Mapping[str, Any], arrays: Mapping[str, Array], depth: int
 ) -> list[tuple[FittedModel, dict[str, Any]]]:
-    """The models of a fusion: each as a file of its own would hold it."""
+    """Return the models of a fusion: each as a file of its own would hold it."""
     if depth >= _DEEPEST:
         raise ValueError(f"it is a fusion of fusions, more than {_DEEPEST} deep")
     models = []
@@ -251,7 +251,7 @@ def _members(
 
 
 def _prediction(ranker: Ranker, stored: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of prediction, checked for a `Bonsai`; other estimators check theirs."""
+    """Return the parameters of prediction, checked for a `Bonsai`; other estimators check theirs."""
     if not isinstance(ranker, LinearRanker):
         return stored
     known = {name: stored[name] for name in OF_PREDICTION}
@@ -310,7 +310,7 @@ def _distinct(arrays: Mapping[str, Array], name: str) -> Array:
 
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
-    """Training parameters, with values that the estimator takes; those of newer versions are left out."""
+    """Return training parameters with values that the estimator takes, without those of newer versions."""
     known = {name: given[name] for name in OF_TRAINING if name in given}
     if known.get("n_trees") == "auto":  # as unreleased versions named the default
         del known["n_trees"]

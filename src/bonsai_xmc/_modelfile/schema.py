@@ -152,7 +152,7 @@ def check_tensors(arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> None
 
 
 def _check_tensor(name: str, array: Array, tensor: Tensor, known: dict[str, int]) -> None:
-    """dtype and shape; binds the dimensions that have no number yet."""
+    """Check dtype and shape; bind the dimensions that have no number yet."""
     dtype = np.dtype(f"<{tensor.dtype}")
     if array.dtype != dtype:
         raise ValueError(f"the tensor {name} is {array.dtype}, but must be {dtype}")

@@ -118,7 +118,7 @@ def is_auto(fields: Any) -> bool:
 
 
 def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
-    """The rows in memory, and the fields that hold texts: none if the rows are strings."""
+    """Return the rows in memory, and the fields that hold texts: none if the rows are strings."""
     frame = hasattr(X, "columns") and hasattr(X, "iloc")
     rows = X.to_dict("records") if frame else list(X)
     if isinstance(fields, Mapping):
@@ -137,7 +137,7 @@ def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
 def tune(
     params: Mapping[str, Any], names: Sequence[str], rows: Sequence[Any], y: Any, progress: Progress | None
 ) -> Tuned | None:
-    """The best settings for `rows`, of which each has the fields `names`; None: too few rows to tell."""
+    """Search the best settings for `rows` with the fields `names`; None: there are too few rows to tell."""
     labels = labels_of(y)
     if labels.n_rows != len(rows):
         raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
@@ -214,7 +214,7 @@ class _Search:
         return Settings(weights, trigrams, float(self._params["power"]))
 
     def sample(self, rows: Sequence[Any], labels: Labels, order: Array) -> _Sample | None:
-        """A sample from the beginning of `order`; None if there are too few rows or labels."""
+        """Take a sample from the beginning of `order`; None if there are too few rows or labels."""
         n_rows = min(len(order), _TRAINING_ROWS + _HELD_OUT_ROWS)
         if n_rows < _FEWEST_ROWS:
             return None
@@ -232,7 +232,7 @@ class _Search:
         return replace(sample, labels=some) if some.indptr[n_training] < len(some.indices) else None
 
     def climb(self, sample: _Sample, start: Settings) -> list[Settings]:
-        """Passes over the settings until none improves, or the budget is spent; see `held_out.climb`."""
+        """Try settings until none improves, or the budget is spent; see `held_out.climb`."""
         seen = {repr(start)}
 
         def measure(candidate: Settings) -> Array | None:
@@ -266,7 +266,7 @@ class _Search:
         return [step(*one) for one in tried]
 
     def measure(self, sample: _Sample, settings: Settings, what: str) -> Array:
-        """nDCG@5 of each held-out row that has a label."""
+        """Return nDCG@5 of each held-out row that has a label."""
         X = self._matrix(sample, settings)
         n = sample.n_training
         given = dict(DEFAULTS) | {name: self._params[name] for name in _TRAINING_PARAMS} | _CANDIDATE
@@ -309,7 +309,7 @@ class _Search:
         return sample.blocks[key]
 
     def _selected(self, sample: _Sample, block: Block, X: sp.csr_array) -> sp.csr_array:
-        """The n-grams of the joined text that `fit` would select, by the rows that train."""
+        """Select the n-grams of the joined text that `fit` would select, by the rows that train."""
         n = sample.n_training
         most = most_ngrams(self._params["max_ngrams"], n)
         joined = block.text == self._fields

@@ -31,7 +31,7 @@ class _Counts(NamedTuple):
     n_true: Array
 
     def at(self, places: Array) -> "_Counts":
-        """Each label at one threshold."""
+        """Return the counts of each label at one threshold."""
         hits, taken = (np.take_along_axis(part, places[:, None], axis=1)[:, 0] for part in self[:2])
         return _Counts(hits, taken, self.n_true)
 
@@ -43,7 +43,7 @@ class _Counts(NamedTuple):
         return 2 * self.hits / np.maximum(self.taken + self.n_true, 1e-30)
 
     def best(self, pseudo_rows: float) -> Array:
-        """The place of the best threshold of each label, joined by pseudo-rows of the typical label."""
+        """Return the place of each label's best threshold, with pseudo-rows of the typical label."""
         share = pseudo_rows / max(float(self.n_true.sum()), 1e-30)
         hits, taken = (part + share * part.sum(axis=0) for part in self[:2])
         f1 = hits / (taken + (self.n_true + pseudo_rows)[:, None])
@@ -52,7 +52,7 @@ class _Counts(NamedTuple):
 
 
 def label_thresholds(rankings: Sequence[tuple[Ranking, Array]], n_labels: int, common: float) -> Array | None:
-    """A threshold for each label, 0 where it is the common one; None if that is no better on other rows.
+    """Choose a threshold for each label, 0 for the common one; None if that is no better on other rows.
 
     `rankings` are those of held-out rows, with scores on the scale of the common threshold.
     """

@@ -34,7 +34,7 @@ _FEWEST_BLOCKS, _PER_OCTAVE = 4, 4
 
 
 def measure(core: _core.Model, rows: Rows, labels: Labels, beam_size: int, seed: int, work: Work) -> Probes:
-    """The fewest blocks that find 99.5 % of the best labels of rows like unseen ones.
+    """Choose the fewest blocks that find 99.5 % of the best labels of rows like unseen ones.
 
     Training rows are not like these: their own labels are found easily, and all others are pushed away from
     them. So a random part of the entries is left out, and for every second row its own labels do not count
@@ -49,7 +49,7 @@ def measure(core: _core.Model, rows: Rows, labels: Labels, beam_size: int, seed:
         best = search(0)
 
         def recall(n_probe: int, k: int) -> float:
-            """Of what all blocks have; equal scores are equally good."""
+            """Return the share of what all blocks have; equal scores are equally good."""
             there = np.isfinite(best[:, k - 1 : k])
             found = search(n_probe)[:, :k] >= best[:, k - 1 : k]
             return float(np.mean(found[there[:, 0]])) if there.any() else 1.0
@@ -65,7 +65,7 @@ def measure(core: _core.Model, rows: Rows, labels: Labels, beam_size: int, seed:
 
 
 def _search(core: _core.Model, rows: Rows, own: Labels, beam_size: int, work: Work) -> Callable[[int], Array]:
-    """A function of the number of blocks: log scores of the ten best labels of each row, descending.
+    """Return a function of the number of blocks: log scores of each row's ten best labels, descending.
 
     Of every second row, the best labels that are not its own.
     """
@@ -86,7 +86,7 @@ def _search(core: _core.Model, rows: Rows, own: Labels, beam_size: int, work: Wo
 
 
 def _fewest(most: int, enough: Callable[[int], bool]) -> int:
-    """The first number of blocks that is enough, if those above it are, too; 0 if `most` is not."""
+    """Return the first number of blocks that is enough, if those above it are, too; 0 if `most` is not."""
     n_steps = max(0, int(_PER_OCTAVE * np.log2(max(1, most) / _FEWEST_BLOCKS)))
     tried = sorted({round(_FEWEST_BLOCKS * 2 ** (step / _PER_OCTAVE)) for step in range(n_steps + 1)})
     tried = [n for n in tried if n < most] + [most]
@@ -95,7 +95,7 @@ def _fewest(most: int, enough: Callable[[int], bool]) -> int:
 
 
 def _thinned(rows: Rows, seed: int) -> Rows:
-    """Rows without a random part of their entries."""
+    """Return rows without a random part of their entries."""
     n_entries = rows.values.size
     left_out = shuffled(n_entries, seed) < _LEFT_OUT * n_entries
     if isinstance(rows, DenseRows):

@@ -35,11 +35,11 @@ class Batches:
         return len(self._waiting)
 
     def cost(self, units: Any) -> float:
-        """The cost of some units."""
+        """Return the cost of some units."""
         return float(self._costs[np.asarray(units, np.int64)].sum())
 
     def take(self, rate: float | None, n_takers: int) -> Array:
-        """A batch for one of `n_takers`, which solves units of this cost in a second.
+        """Return a batch for one of `n_takers`, which solves units of this cost in a second.
 
         A single unit where the rate is not known. Batches become smaller towards the end, so that all takers
         end at about the same time, but not so small that sending them takes longer.
@@ -57,7 +57,7 @@ class Batches:
         return np.array(taken, np.uint32)
 
     def give_back(self, units: Iterable[int]) -> None:
-        """Units that were taken and not solved: they are next."""
+        """Put units that were taken and not solved in front of all others."""
         units = list(units)
         self._waiting.extendleft(reversed(units))
         self.waiting_cost += self.cost(units)

@@ -106,7 +106,7 @@ class Checkpoint:
         LOG.info("continuing from the checkpoint %s", self._folder)
 
     def stage(self, name: str, n_units: int) -> "StageLog":
-        """The log of a stage."""
+        """Return the log of a stage."""
         return StageLog(self._folder / f"{name.replace(' ', '-')}.units", n_units)
 
 
@@ -132,7 +132,7 @@ class StageLog:
             os.close(self._handle)
 
     def results(self) -> Iterator[tuple[int, bytes]]:
-        """(unit, result) of each entry that is whole."""
+        """Yield (unit, result) of each entry that is whole."""
         with open(self._handle, "rb", closefd=False) as file:
             file.seek(0)
             self._end = _HEADER.size
@@ -195,7 +195,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What differs, as "name: there … , now …"."""
+    """Yield what differs, as "name is …, but was …"."""
     for name in sorted(found.keys() | wanted.keys()):
         there, now = found.get(name), wanted.get(name)
         if isinstance(there, dict) and isinstance(now, dict):

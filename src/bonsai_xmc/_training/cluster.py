@@ -66,7 +66,7 @@ class Workers:
         self.usage: dict[str, Usage] = {}
 
     def ready(self) -> list[Worker]:
-        """Those that can be given units."""
+        """Return the workers that can be given units."""
         return [worker for worker in self.workers if worker.starting is None]
 
     @property
@@ -107,7 +107,7 @@ class Workers:
             self.workers.append(Worker(node, each, actor, actor.about.remote()))
 
     def started(self, worker: Worker) -> None:
-        """A worker has answered, or failed to start."""
+        """Take note that a worker has answered, or failed to start."""
         try:
             version, isa, worker.pid = self._ray.get(worker.starting)
             if (version, isa) != (VERSION, instruction_set()):
@@ -128,7 +128,7 @@ class Workers:
         LOG.info("node %s: a worker with %d threads", worker.node[:8], worker.cpus)
 
     def lost(self, worker: Worker) -> None:
-        """A worker has died; `look` starts another one."""
+        """Forget a worker that has died; `look` starts another one."""
         if worker in self.workers:
             self.workers.remove(worker)
 

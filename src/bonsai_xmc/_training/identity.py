@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """All that the results of units depend on, in the types of JSON."""
+    """Return all that the results of units depend on, in the types of JSON."""
     given = _format.given_params(params, seed) | {"beam_size": params["beam_size"]}
     if given["representation"] == "custom":
         given["representation"] = _digest(problem.representation)
@@ -30,7 +30,7 @@ def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str
 
 
 def learning_facts(problem: Problem, old: _core.Forest, labels: Array, seed: int) -> dict[str, Any]:
-    """The same for labels that are trained on from the classifiers of a model."""
+    """Return the same for labels that are trained on from the classifiers of a model."""
     arrays = old.arrays()
     model = _digest(tuple(arrays[name] for name in sorted(arrays)))
     return {"model": model, "trained labels": _digest(labels), "seed": seed} | _facts(problem)
@@ -52,7 +52,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """Of arrays, and of whatever holds arrays."""
+    """Return a digest of arrays, and of whatever holds arrays."""
     state = hashlib.blake2b(digest_size=16)
     _update(state, value)
     return state.hexdigest()

@@ -46,7 +46,7 @@ class Recipe:
     how: tuple[Any, ...] = ()
 
     def stage(self) -> _core.Stage:
-        """The stage, made anew."""
+        """Make the stage anew."""
         return self.make(self.derive(self.shared, 1, *self.how), *self.own)
 
 
@@ -54,19 +54,19 @@ class Recipe:
 
 
 def dataset(arrays: DatasetArrays, threads: int) -> _core.Dataset:
-    """The core's data set."""
+    """Make the core's data set."""
     return _core.Dataset(*arrays)
 
 
 def vectors(arrays: DatasetArrays, threads: int, kind: str) -> _core.LabelVectors:
-    """Label vectors. They take several times the bytes of the rows, and less time than these bytes."""
+    """Make label vectors: they have several times the bytes of the rows, and sending them takes longer."""
     stage = _core.LabelVectorStage(_core.Dataset(*arrays), kind)
     stage.solve(stage.missing(), threads)
     return stage.finish(threads)
 
 
 def given_vectors(rows: Any, threads: int) -> _core.LabelVectors:
-    """The user's label vectors."""
+    """Make the user's label vectors."""
     return _core.LabelVectors.from_rows(rows)
 
 
@@ -74,14 +74,14 @@ def given_vectors(rows: Any, threads: int) -> _core.LabelVectors:
 
 
 def label_vectors(data: _core.Dataset, kind: str) -> _core.Stage:
-    """Label vectors, by blocks of labels."""
+    """Make the stage of label vectors, by blocks of labels."""
     return _core.LabelVectorStage(data, kind)
 
 
 def splits(
     vectors: _core.LabelVectors, nodes: tuple[Array, Array, Array, bool], params: dict[str, Any]
 ) -> _core.Stage:
-    """The splits of the nodes of one level, by nodes."""
+    """Make the stage of the splits of one level, by nodes."""
     ptr, labels, keys, roots = nodes
     stage = _core.SplitStage.from_nodes(ptr, labels, keys, roots, params)
     stage.set_vectors(vectors)
@@ -95,7 +95,7 @@ def tree_classifiers(
     params: dict[str, Any],
     seed: int,
 ) -> _core.Stage:
-    """The classifiers of trees, by nodes."""
+    """Make the stage of the classifiers of trees, by nodes."""
     made = _core.Trees.from_arrays(trees, n_labels)
     return _core.ClassifierStage.of_trees(data, made, params, seed)
 
@@ -110,6 +110,6 @@ def label_classifiers(
     old: _core.Forest | None = None,
     n_old_rows: int = 0,
 ) -> _core.Stage:
-    """The classifiers of labels against all rows, by blocks of labels; those in `old` go on from there."""
+    """Make the stage of one-vs-rest classifiers, by blocks of labels; those in `old` go on from there."""
     labels, costs = np.ascontiguousarray(labels), np.ascontiguousarray(costs)
     return _core.ClassifierStage.of_labels(data, labels, costs, share, params, seed, old, n_old_rows)

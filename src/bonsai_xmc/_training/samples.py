@@ -32,7 +32,7 @@ class LabelSample(NamedTuple):
 
 
 def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
-    """About n labels with rows, drawn by their frequency."""
+    """Draw about n labels with rows by their frequency."""
     counts = labels.counts
     present = np.flatnonzero(counts)
     drawn, weights = _draw(counts[present], n, seed)
@@ -40,7 +40,7 @@ def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
 
 
 def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) -> LabelSample:
-    """About this share of the subtrees of a tree, drawn by the frequencies of their labels."""
+    """Draw about this share of the subtrees of a tree by the frequencies of their labels."""
     counts = labels.counts
     if tree.n_nodes == 1:
         sample = sample_labels(labels, max(share * tree.n_labels, min(tree.n_labels, _FEWEST_SUBTREES)), seed)
@@ -57,7 +57,7 @@ def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) ->
 
 
 def _units(tree: LabelTree) -> list[int]:
-    """Nodes that divide the labels among them: those of the first level that has enough, and leaves above."""
+    """Return nodes that divide the labels: those of the first level that has enough, and leaves above."""
     for level in range(2, tree.depth + 1):
         leaves_above = tree.arrays["is_leaf"] & (tree.levels < level)
         units = np.flatnonzero((tree.levels == level) | leaves_above)
@@ -67,7 +67,7 @@ def _units(tree: LabelTree) -> list[int]:
 
 
 def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSample:
-    """The tree with the drawn subtrees; at each node above these, one leaf stands for all other children."""
+    """Prune a tree to the drawn subtrees; at each node above, one leaf stands for all other children."""
     weight_of = np.zeros(labels.n_labels)
     kept = np.zeros(tree.n_nodes, bool)  # drawn, below or above a drawn node
     inside = np.zeros(tree.n_nodes, bool)
@@ -111,7 +111,7 @@ def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSa
 
 
 def only_labels(labels: Labels, original: Array, others: Mapping[int, Array] = NO_OTHERS) -> Labels:
-    """The label sets with new ids: the place in `original`, or the label that stands for it in `others`."""
+    """Return label sets with new ids: places in `original`, or the labels that stand for others."""
     new_id = np.full(labels.n_labels, -1, np.int64)
     new_id[original] = np.arange(len(original))
     for stand_in, stood_for in others.items():
@@ -125,7 +125,7 @@ def only_labels(labels: Labels, original: Array, others: Mapping[int, Array] = N
 
 
 def _draw(sizes: Array, n: float, seed: int) -> tuple[Array, Array]:
-    """About n places, ascending, and the weight of each: 1 / its chance.
+    """Draw about n places, ascending, each with its weight: 1 / its chance.
 
     The chance grows with the square root of the size: what is frequent decides about micro-F1, but what is
     rare is much. Systematic sampling in the order of size: every size gets its share.

@@ -124,7 +124,7 @@ class Run:
         return list(done)
 
     def _take(self, ref: Any) -> None:
-        """A worker that has started, or a batch that is solved or lost."""
+        """Take a worker that has started, or a batch that is solved or lost."""
         workers = self.workers.workers
         worker = next((w for w in workers if w.starting == ref or ref in w.batches), None)
         if worker is None:  # lost by now
@@ -145,7 +145,7 @@ class Run:
         self._solved_cost += self.queue.cost(results.units)
 
     def _fetch(self, worker: Worker, ref: Any) -> Results | None:
-        """The results of a batch; none if it is lost."""
+        """Return the results of a batch; None if it is lost."""
         try:
             results: Results = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:  # raised by our own code, there
@@ -167,7 +167,7 @@ class Run:
         return results
 
     def _lose(self, worker: Worker, why: str) -> None:
-        """A worker is gone: its units are for others."""
+        """Give the units of a worker that is gone to others."""
         self.workers.lost(worker)
         LOG.info("node %s: a worker is lost (%s)", worker.node[:8], why)
         # The batch that it was solving may be the reason; those behind it are not.
@@ -205,7 +205,7 @@ class Run:
 
 
 def arrays_in(value: Any) -> Iterator[Array]:
-    """All arrays in nested tuples and lists."""
+    """Yield all arrays in nested tuples and lists."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, tuple | list):

@@ -49,7 +49,7 @@ class Solver:
         self._basis: Any = None
 
     def about(self) -> tuple[str, str, int]:
-        """(version, instruction set, process); ValueError if the processor lacks the instructions."""
+        """Return version, instruction set and process; ValueError if the processor lacks the instructions."""
         return VERSION, instruction_set(), os.getpid()
 
     def solve(self, shared: Any, stage: StageOf, units: Array, n: int) -> Results:

@@ -60,11 +60,11 @@ class Work:
         self._n_stages = 0
 
     def threads_for(self, phase: str) -> int:
-        """Threads of a phase, or of the one that it is a part of."""
+        """Return the threads of a phase, or of the one that it is a part of."""
         return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
 
     def predict(self, model: Any, rows: Rows, k: int, **options: Any) -> tuple[Array, Array]:
-        """``model.top_k`` of the core's model or of a ranker as a phase; in parts where memory is short."""
+        """Call ``top_k`` of the core's model or of a ranker as a phase; in parts where memory is short."""
         threads = self.threads_for("predict")
         form = lambda part: part.to_core() if isinstance(model, _core.Model) else part
         parts = [
@@ -74,7 +74,7 @@ class Work:
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]
 
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A phase that is a single call, and is repeated where training continues."""
+        """Run a phase that is a single call, and is repeated where training continues."""
         return self.phases.run(phase, call, *args, **kwargs)
 
     def solve(

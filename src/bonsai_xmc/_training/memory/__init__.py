@@ -12,7 +12,7 @@ from bonsai_xmc._training.work import Work
 def estimate(
     problem: Problem, strategy: Strategy, threads: int, *, given: float = 0.0, **options: Any
 ) -> dict[str, Any]:
-    """Bytes: {"training_bytes": …, "model_bytes": …, "phases": {name: …}}.
+    """Return bytes: {"training_bytes": …, "model_bytes": …, "phases": {name: …}}.
 
     `given` is what X and Y take that the caller holds, and training does not use as they are. `options` are
     those of `by_phase`.
@@ -29,7 +29,7 @@ def estimate(
 def plan_for(
     problem: Problem, strategy: Strategy, threads: int, max_memory: int | float | str | None, **options: Any
 ) -> Plan:
-    """How training stays within a limit; MemoryError if it cannot."""
+    """Return how training stays within a limit; MemoryError if it cannot."""
     room = available(max_memory)
     if room is None:
         return Plan()

@@ -35,7 +35,7 @@ class Plan:
 
 
 def parse(max_memory: int | float | str | None) -> int | None:
-    """Bytes; None for no limit. "auto" is the limit of the system."""
+    """Return bytes; None for no limit. "auto" is the limit of the system."""
     if max_memory is None or max_memory == "auto":
         return None
     if isinstance(max_memory, str):
@@ -59,7 +59,7 @@ class Room:
 
 
 def available(max_memory: int | float | str | None) -> Room | None:
-    """The room that a limit leaves; None where nothing limits the process."""
+    """Return the room that a limit leaves; None where nothing limits the process."""
     limit = parse(max_memory)
     resident, addresses = _sizes_of_process()
     if limit is not None:
@@ -74,7 +74,7 @@ def available(max_memory: int | float | str | None) -> Room | None:
 
 
 def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: Any) -> Plan:
-    """Fewer threads and smaller batches, as far as the room needs them; `options` are those of `by_phase`.
+    """Plan for fewer threads and smaller batches, if there is little room; `options` are those of `by_phase`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def plan(sizes: Sizes, strategy: Strategy, threads: int, room: Room, **options: 
 
 
 def _alternatives(sizes: Sizes, strategy: Strategy) -> Iterator[tuple[str, Strategy, Sizes]]:
-    """Parameters that need less, with what they make of the strategy and the sizes."""
+    """Yield parameters that need less, with what they make of the strategy and the sizes."""
     if strategy.n_trees > 1:
         one_tree = replace(sizes, tree_bytes=sizes.tree_bytes / strategy.n_trees)
         yield "n_trees=1", replace(strategy, n_trees=1), one_tree
@@ -142,7 +142,7 @@ def _shown(size: float) -> str:
 
 
 def _sizes_of_process() -> tuple[int, int]:
-    """Resident memory and addresses of this process."""
+    """Return resident memory and addresses of this process."""
     try:
         addresses, resident = Path("/proc/self/statm").read_text().split()[:2]
     except OSError:
@@ -161,7 +161,7 @@ def _address_limit() -> int | None:
 
 
 def _cgroup_limits(root: Path) -> Iterator[tuple[int, int]]:
-    """(limit, used) of the control groups that this process is in, of version 2 or 1."""
+    """Yield (limit, used) of the control groups that this process is in, of version 2 or 1."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -189,7 +189,7 @@ def _cgroup_limits(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _file_pages(group: Path) -> int:
-    """What the group counts as used, but gives up when it is needed: pages of files."""
+    """Return what a group counts as used, but gives up when it is needed: pages of files."""
     try:
         lines = (group / "memory.stat").read_text().splitlines()
     except OSError:
