@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bonsai_xmc._data.rows import FusedRows
 from bonsai_xmc._model.edit import keep_labels
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
-from bonsai_xmc._model.ranker import FUSION, Evidence, Watch
+from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch
 
 Array = npt.NDArray[Any]
 
@@ -79,7 +79,7 @@ class Fused(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FusionRanker:
+class FusionRanker(Searching):
     """Several models whose scores are added up."""
 
     members: tuple[Member, ...]
@@ -99,44 +99,33 @@ class FusionRanker:
         """Return the rows of all members, given those of each, or of one for all."""
         return FusedRows(tuple(parts) if len(parts) > 1 else tuple(parts) * len(self.members))
 
-    def top_k(
-        self,
-        rows: Any,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Watch | None = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Any, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`. The `depth` best labels of each member are scored; with `exact`, all labels."""
         rows = rows if isinstance(rows, FusedRows) else self.rows([rows])
-        depth = max(member.model.n_labels for member in self.members) if exact else max(self.depth, k)
+        most = max(member.model.n_labels for member in self.members)
+        depth = most if search.exact else max(self.depth, k)
         width = sum(min(depth, member.model.n_labels) for member in self.members)
         size = max(1, _ENTRIES // width)
         parts, done = [], 0
         for batch in rows.batches(size):
-            watch = _part_of(progress, done, batch.n_rows, rows.n_rows)
-            options = {"exact": exact, "threads": threads}
-            parts.append(self._top_k(batch, k, depth, allowed, watch, **options))
+            watch = _part_of(search.progress, done, batch.n_rows, rows.n_rows)
+            parts.append(self._best(batch, k, depth, search, watch))
             done += batch.n_rows
         ids, scores = zip(*parts, strict=True)
         return np.concatenate(ids), np.concatenate(scores)
 
-    def _top_k(
-        self, rows: FusedRows, k: int, depth: int, allowed: Array | None, watch: Any, **options: Any
-    ) -> tuple[Array, Array]:
+    def _best(self, rows: FusedRows, k: int, depth: int, search: Search, watch: Any) -> tuple[Array, Array]:
         # A search of all labels ranks them all, and filters then: a rank does not depend on the filter.
-        filtered = None if options["exact"] else allowed
+        filtered = None if search.exact else search.allowed
+        options = {"exact": search.exact, "threads": search.threads}
         found = []
         for i, (member, own) in enumerate(zip(self.members, rows.parts, strict=True)):
             progress = None if watch is None else watch(i, len(self.members))
             ids, values = member.top_k(own, depth, filtered, progress=progress, **options)
             found.append((ids, values * member.weight))
         ids, values = (np.concatenate(part, axis=1) for part in zip(*found, strict=True))
-        if allowed is not None:
-            ids = np.where((ids >= 0) & allowed[ids], ids, -1)
+        if search.allowed is not None:
+            ids = np.where((ids >= 0) & search.allowed[ids], ids, -1)
         return best_sums(ids, values, k, self.n_labels)
 
     def parts_of(self, rows: FusedRows, label: int, k: int = 1) -> list[Fused]:

@@ -18,7 +18,7 @@ from bonsai_xmc._base.rules import number_between
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.probes import Probes
-from bonsai_xmc._model.ranker import BONSAI, Evidence, Watch
+from bonsai_xmc._model.ranker import BONSAI, Evidence, Search, Searching
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
 
 Array = npt.NDArray[Any]
@@ -49,7 +49,7 @@ def core_model(
 
 
 @dataclass(frozen=True, eq=False)
-class LinearRanker:
+class LinearRanker(Searching):
     """Linear classifiers of labels and of tree nodes.
 
     A label that was made of several has their classifiers. Slots are the labels as the core knows them.
@@ -80,22 +80,12 @@ class LinearRanker:
     def label_of_slot(self) -> Array:
         return np.arange(self.n_slots, dtype=np.int32) if self.slots is None else self.slots
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Watch | None = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Rows, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`."""
-        core = self.core if allowed is None else self._restricted(allowed)
-        beam, probes = self._search(k, **search)
-        options: dict[str, Any] = {"beam_size": 0 if exact else beam, "exact": exact, "n_probe": probes}
-        options |= {"threads": threads, "progress": progress}
+        core = self.core if search.allowed is None else self._restricted(search.allowed)
+        beam, probes = self._search(k, **search.given)
+        options: dict[str, Any] = {"beam_size": 0 if search.exact else beam, "n_probe": probes}
+        options |= {"exact": search.exact, "threads": search.threads, "progress": search.progress}
         if self.slots is None:
             return core.top_k(rows.to_core(), k, **options)
         # At worst, the best labels are those of the most slots.

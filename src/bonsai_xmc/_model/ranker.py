@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from bonsai_xmc._base.arrays import Array
@@ -22,6 +23,27 @@ class Evidence(NamedTuple):
     title: str
     columns: tuple[str, ...]  # values of "feature" and "label" are ids, which are shown by name
     rows: tuple[tuple[Any, ...], ...]
+
+
+class Search(NamedTuple):
+    """How a ranker searches; see `Ranker.top_k`."""
+
+    allowed: Array | None = None
+    exact: bool = False
+    threads: int = 1
+    progress: Watch | None = None
+    given: Mapping[str, Any] = MappingProxyType({})
+
+
+class Searching:
+    """`Ranker.top_k` by the method ``_top_k(rows, k, search)`` of a subclass."""
+
+    _top_k: Callable[..., tuple[Array, Array]]
+
+    def top_k(self, rows: Any, k: int, **options: Any) -> tuple[Array, Array]:
+        """See `Ranker`."""
+        own = {name: options.pop(name) for name in Search._fields if name in options}
+        return self._top_k(rows, k, Search(**own, given=options))
 
 
 class Ranker(Protocol):

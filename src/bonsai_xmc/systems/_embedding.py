@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from bonsai_xmc._base.random import normals
 from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, is_sparse
+from bonsai_xmc._model.ranker import Search
 
 Array = npt.NDArray[Any]
 Matrix = Any  # csr_array or a dense array
@@ -87,6 +88,26 @@ class Pool:
         if self._executor is None:
             return [call(item) for item in items]
         return list(self._executor.map(call, items))
+
+
+def ranked_in_parts(
+    rows: Rows, k: int, size: int, search: Search, rank: Callable[[Any], tuple[Array, Array]]
+) -> tuple[Array, Array]:
+    """Return ids and log scores of all rows: `rank` gives those of a part, which has so many rows."""
+    ids, scores = np.empty((rows.n_rows, k), np.int32), np.empty((rows.n_rows, k), np.float32)
+    parts: list[Any] = list(zip(range(0, rows.n_rows, size), rows.batches(size), strict=False))
+    n = max(1, search.threads)
+
+    def solve(part: tuple[int, Rows]) -> None:
+        where = slice(part[0], part[0] + part[1].n_rows)
+        ids[where], scores[where] = rank(part[1])
+
+    with Pool(n) as pool:
+        for first in range(0, len(parts), n):
+            pool.map(solve, parts[first : first + n])
+            if search.progress is not None:
+                search.progress(min(rows.n_rows, (first + n) * size), rows.n_rows)
+    return ids, scores
 
 
 def cuts(indptr: Array, entries: int = _BLOCK_ENTRIES) -> list[slice]:

@@ -3,7 +3,7 @@
 Imports the core for its packed classifiers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bonsai_xmc import _core
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import one_leaf
-from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 
 Array = npt.NDArray[Any]
@@ -27,7 +27,7 @@ def core_dataset(problem: Problem, normalize: bool) -> _core.Dataset:
     )
 
 
-class SparseRanker:
+class SparseRanker(Searching):
     """z = w·x + b for each label, by weights that are quantised to 8 bits; the k labels of the largest z.
 
     The log score of a label is log σ(z). The classifiers are stored and scored as those of `Bonsai` are.
@@ -54,21 +54,13 @@ class SparseRanker:
     def n_features(self) -> int:
         return self.forest.n_features
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Callable[[int, int], None] | None = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Rows, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`."""
-        core = self._core if allowed is None else self._core.restricted(allowed.astype(np.uint8))
-        options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0}
-        return core.top_k(rows.to_core(), k, **options, threads=threads, progress=progress)
+        core = self._core
+        options: Any = {"threads": search.threads, "progress": search.progress}
+        if search.allowed is not None:
+            core = core.restricted(search.allowed.astype(np.uint8))
+        return core.top_k(rows.to_core(), k, beam_size=0, exact=True, n_probe=0, **options)
 
     def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
         """See `Ranker`. The contributions of features and the bias add up to z."""

@@ -12,7 +12,7 @@ from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._estimators.system import System
-from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._embedding import (
@@ -24,6 +24,7 @@ from bonsai_xmc.systems._embedding import (
     gram,
     label_matrix,
     mean_precision,
+    ranked_in_parts,
     ridge,
     start_factor,
     tensor,
@@ -103,7 +104,7 @@ def log_scores(estimates: Array) -> Array:
     return -np.logaddexp(0, -_STEEPNESS * (estimates.astype(np.float64) - 0.5)).astype(np.float32)
 
 
-class LowRankRanker:
+class LowRankRanker(Searching):
     """z = x W Hᵀ for unit rows x with a further feature of 1; the k labels of the largest z.
 
     The log score of a label is log σ(4 (z − ½)). Each label has weights of its own, W h, which are made when
@@ -125,42 +126,20 @@ class LowRankRanker:
     def n_features(self) -> int:
         return len(self.w) - 1
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Progress = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Rows, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`."""
         if self._wide_h is None:
             self._wide_h = self.h.T.astype(np.float64)
-        barred = self._unknown if allowed is None else self._unknown | ~allowed.astype(bool)
-        ids = np.empty((rows.n_rows, k), np.int32)
-        scores = np.empty((rows.n_rows, k), np.float32)
-        done = 0
+        barred = self._unknown if search.allowed is None else self._unknown | ~search.allowed.astype(bool)
 
-        def rank(part: tuple[slice, Rows]) -> None:
-            nonlocal done
-            estimates = self._estimates(with_bias(unit_rows(part[1])))
+        def rank(part: Rows) -> tuple[Array, Array]:
+            estimates = self._estimates(with_bias(unit_rows(part)))
             estimates[:, barred] = -np.inf
-            ids[part[0]], best = best_columns(estimates, k)
-            scores[part[0]] = log_scores(best)
-            done += part[1].n_rows
+            ids, best = best_columns(estimates, k)
+            return ids, log_scores(best)
 
         blocks = dense_blocks(rows.n_rows, self.n_labels)
-        size = blocks[0].stop if blocks else 1
-        parts: list[Any] = list(zip(blocks, rows.batches(size), strict=False))
-        with Pool(threads) as pool:
-            for first in range(0, len(parts), max(1, threads)):
-                pool.map(rank, parts[first : first + max(1, threads)])
-                if progress is not None:
-                    progress(done, rows.n_rows)
-        return ids, scores
+        return ranked_in_parts(rows, k, blocks[0].stop if blocks else 1, search, rank)
 
     def _estimates(self, x: Matrix) -> Array:
         # In float64 and then rounded, they do not depend on which other rows are asked for.

@@ -13,7 +13,7 @@ from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number_between
 from bonsai_xmc._data.rows import Rows, is_sparse
 from bonsai_xmc._estimators.system import System
-from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._embedding import (
@@ -27,6 +27,7 @@ from bonsai_xmc.systems._embedding import (
     dense_blocks,
     label_matrix,
     mean_precision,
+    ranked_in_parts,
     ridge,
     soft_threshold,
     start_factor,
@@ -274,7 +275,7 @@ class Cluster:
         return np.asarray(x[:, self.features] @ self.weights)
 
 
-class NeighborRanker:
+class NeighborRanker(Searching):
     """A vote of the training rows whose embeddings are nearest, in the nearest cluster of each learner.
 
     The score of a label is its share of the votes.
@@ -302,32 +303,10 @@ class NeighborRanker:
     def n_labels(self) -> int:
         return int(self.labels.shape[1])
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Progress = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Rows, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`."""
-        ids = np.empty((rows.n_rows, k), np.int32)
-        scores = np.empty((rows.n_rows, k), np.float32)
-
-        def rank(part: tuple[int, Rows]) -> None:
-            batch = slice(part[0], part[0] + part[1].n_rows)
-            ids[batch], scores[batch] = self._rank(part[1], k, allowed)
-
-        parts: list[Any] = list(zip(range(0, rows.n_rows, _BATCH), rows.batches(_BATCH), strict=False))
-        with Pool(threads) as pool:
-            for first in range(0, len(parts), max(1, threads)):
-                pool.map(rank, parts[first : first + max(1, threads)])
-                if progress is not None:
-                    progress(min(rows.n_rows, (first + max(1, threads)) * _BATCH), rows.n_rows)
-        return ids, scores
+        rank = lambda part: self._rank(part, k, search.allowed)
+        return ranked_in_parts(rows, k, _BATCH, search, rank)
 
     def _rank(self, rows: Rows, k: int, allowed: Array | None) -> tuple[Array, Array]:
         row, neighbor, _, votes = self._neighbors(rows)
