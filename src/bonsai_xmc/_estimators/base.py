@@ -100,8 +100,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         scores : float32 array of shape (n_rows, k)
             As in `predict_proba`; 0 where there are fewer candidates.
         """
-        options: dict[str, Any] = {"exact": exact, "restrict": restrict, "exclude": exclude}
-        ids, scores = self._ranked(X, k, **options, progress=progress)
+        ids, scores = self._ranked(X, k, exact=exact, restrict=restrict, exclude=exclude, progress=progress)
         return ids, self._require_fitted().scores(ids, scores)
 
     def _ranked(self, X: Any, k: int, **options: Any) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc import _core
-from bonsai_xmc._base.params import PARAMETERS, check
+from bonsai_xmc._base.params import DEFAULTS, PARAMETERS, check
 from bonsai_xmc._base.rules import number_between
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
@@ -95,10 +95,10 @@ class LinearRanker(Searching):
 
     def _search(self, k: int, **given: Any) -> tuple[int, int]:
         """Return the nodes of a beam and the blocks of an index that are searched."""
-        given = {name: PARAMETERS[name].default for name in ("beam_size", "n_probe")} | given
-        beam = beam_size(given["beam_size"], self.strategy.n_trees, self.strategy.search)
+        nodes, blocks = (given.get(name, DEFAULTS[name]) for name in ("beam_size", "n_probe"))
+        beam = beam_size(nodes, self.strategy.n_trees, self.strategy.search)
         measured = (self.strategy.logit_adjustment > 0, self.probes)
-        return beam, n_probe(given["n_probe"], self.strategy.search, k, self.n_labels, *measured)
+        return beam, n_probe(blocks, self.strategy.search, k, self.n_labels, *measured)
 
     def check_search(self, **given: Any) -> None:
         """Raise ValueError if this model cannot be searched as these parameters say."""

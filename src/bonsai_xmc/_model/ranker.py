@@ -40,10 +40,19 @@ class Searching:
 
     _top_k: Callable[..., tuple[Array, Array]]
 
-    def top_k(self, rows: Any, k: int, **options: Any) -> tuple[Array, Array]:
+    def top_k(
+        self,
+        rows: Any,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Watch | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
         """See `Ranker`."""
-        own = {name: options.pop(name) for name in Search._fields if name in options}
-        return self._top_k(rows, k, Search(**own, given=options))
+        return self._top_k(rows, k, Search(allowed, exact, threads, progress, search))
 
 
 class Ranker(Protocol):
