@@ -47,7 +47,7 @@ class Scored(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[Scored]") -> "Scored":
-        """All predictions of several parts."""
+        """Return all predictions of several parts."""
         scores, is_true, weights, n_true = zip(*parts, strict=True)
         return cls(np.concatenate(scores), np.concatenate(is_true), np.concatenate(weights), sum(n_true))
 
@@ -60,7 +60,7 @@ class Curve:
     values: Array
 
     def at(self, threshold: float) -> float:
-        """Of the labels with at least this score."""
+        """Return the figure of the labels with at least this score."""
         place = int(np.searchsorted(-self.scores, -threshold, side="right")) - 1
         return float(self.values[place]) if place >= 0 else 0.0
 
@@ -71,7 +71,7 @@ class Curve:
 
 
 def _curve(scores: Array, values: Array) -> Curve:
-    """Of values after each of the descending scores; equal scores are taken together."""
+    """Return the curve of values after each of the descending scores; equal scores count once."""
     last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]
     return Curve(scores[last], values[last])
 
@@ -89,7 +89,7 @@ def precision(found: Scored) -> Curve:
 
 
 def mean_f1(ranking: Ranking, scores: Array, k: int) -> Curve:
-    """Mean over rows of F1 of at most k labels; rows without true labels count 0."""
+    """Return the mean over rows of F1 of at most k labels; rows without true labels count 0."""
     rows, place = np.nonzero(ranking.ids[:, :k] >= 0)
     order = np.lexsort((-scores[rows, place], rows))
     rows, place = rows[order], place[order]
@@ -105,7 +105,7 @@ def mean_f1(ranking: Ranking, scores: Array, k: int) -> Curve:
 
 
 def steadiest(curve: Curve, calibrated: bool = False) -> float | None:
-    """A threshold with the largest value, or close to it, and with as much room as possible around it.
+    """Return a threshold whose value is about the largest, with as much room as possible around it.
 
     None where no value is above 0.
     """
@@ -122,7 +122,7 @@ def steadiest(curve: Curve, calibrated: bool = False) -> float | None:
 
 
 def lowest(curve: Curve, wanted: float, calibrated: bool = False) -> float:
-    """The lowest threshold whose value is at least the wanted one."""
+    """Return the lowest threshold whose value is at least the wanted one."""
     enough = np.flatnonzero(curve.values >= wanted)
     if not len(enough):
         best = curve.values.max() if len(curve.values) else 0.0
@@ -153,7 +153,7 @@ def _between(low: float, high: float, calibrated: bool) -> float:
 
 
 def resolve(threshold: Any, model: Any) -> float | Array:
-    """A threshold as a number, or as one for each label; "auto" are those of the model's `predict`."""
+    """Return a threshold as a number, or one for each label; "auto" is what the model's `predict` uses."""
     for value in (threshold, model.classifier_.threshold):
         check("threshold", value)
         if not isinstance(value, str):
@@ -162,7 +162,7 @@ def resolve(threshold: Any, model: Any) -> float | Array:
 
 
 def select(ids: Array, scores: Array, threshold: float | Array) -> tuple[Array, Array]:
-    """Rankings, as `top_k` has them, without the labels whose score is below the threshold."""
+    """Return rankings as those of `top_k`, without the labels whose score is below the threshold."""
     low = scores < (threshold[ids] if isinstance(threshold, np.ndarray) else threshold)
     ids, scores = np.where(low, -1, ids), np.where(low, 0, scores)
     if not (low[:, :-1] & ~low[:, 1:]).any():
@@ -175,7 +175,7 @@ Objective = tuple[str, float]  # "micro_f1", "f1_at" and k, or "precision" and t
 
 
 def objective_of(given: Any) -> Objective:
-    """What `choose_threshold` was asked for."""
+    """Return what `choose_threshold` was asked for."""
     if given == "micro_f1":
         return "micro_f1", 0
     if isinstance(given, str) and (match := re.fullmatch(r"f1_at_([1-9]\d{0,5})", given)):
@@ -191,7 +191,7 @@ def objective_of(given: Any) -> Objective:
 
 
 def choose(ranking: Ranking, scores: Array, objective: Objective, calibrated: bool) -> float:
-    """The best threshold for the scores of a ranking."""
+    """Choose the best threshold for the scores of a ranking."""
     kind, number = objective
     if kind == "precision":
         return lowest(precision(Scored.of(ranking, scores)), number, calibrated)
