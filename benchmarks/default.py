@@ -26,6 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "one-vs-rest": {"classifiers": "one_vs_rest"},
     "equal blend": EQUAL,
     "default": {},
+    "default without row trees": {"row_tree_weight": 0.0},
 }
 SIMPLE = ("trees", "one-vs-rest", "equal blend")
 WITHIN = 0.1  # points that the default may be behind the best of the simple ones
@@ -49,6 +50,7 @@ def measure(data: _sets.Matrices, options: dict[str, Any], seed: int, threads: i
         "C": strategy.C,
         "blend_weight": strategy.blend_weight,
         "logit_adjustment": strategy.logit_adjustment,
+        "row_tree_weight": strategy.row_tree_weight,
         "evidence": strategy.evidence,
     }
 
@@ -70,11 +72,12 @@ def measured(sets: list[str], models: list[str], seed: int, threads: int) -> dic
 
 def row(name: str, model: str, run: Run) -> str:
     chosen = "–"
-    if model == "default":
+    if model not in SIMPLE:
         chosen = f"{run['classifiers']}, C {run['C']:g}"
         if run["classifiers"] == "blend":
             chosen += f", weight {run['blend_weight']:g}"
         chosen += f", adjustment {run['logit_adjustment']:g}"
+        chosen += f", row trees {run['row_tree_weight']:g}" * (run["row_tree_weight"] > 0)
     cells = " | ".join(f"{run[measure]:.2f}" for measure in MEASURES)
     return f"| {name} | {model} | {cells} | {run['CPU s']:.0f} | {chosen} |"
 

@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._model.strategy import Facts
 from bonsai_xmc._selection import default
-from bonsai_xmc._selection.strategy import ADJUSTMENTS, SMALLER_COSTS, WEIGHTS, search_space
+from bonsai_xmc._selection.strategy import (
+    ADJUSTMENTS,
+    ROW_TREE_WEIGHTS,
+    SMALLER_COSTS,
+    WEIGHTS,
+    search_space,
+)
+from bonsai_xmc.systems import FastXML
 from helpers import says
 
 BLEND = {"classifiers": "blend", "C": 1.0, "branching_factor": 8, "threshold": 0.5}
@@ -49,6 +57,58 @@ def test_a_blend_is_the_weighted_sum_of_both(data, parts, weight, adjustment):
     np.testing.assert_allclose(np.where(ids >= 0, scores, 0), best * (ids >= 0), rtol=1e-4, atol=1e-6)
     row = np.arange(len(ids))[:, None]
     np.testing.assert_allclose(np.where(ids >= 0, expected[row, ids], 0), scores * (ids >= 0), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("weight", "adjustment", "search"), [(0.0, 0.0, "exact"), (0.3, 0.2, "index")])
+def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjustment, search):
+    """Of those that FastXML grows, each row's 100 best labels."""
+    trees, own = parts
+    kind = {"classifiers": "blend", "blend_weight": weight} if weight else {"classifiers": "one_vs_rest"}
+    model = Bonsai(
+        **(BLEND | kind if weight else kind | {"C": 1.0, "threshold": 0.5}),
+        **{"row_tree_weight": 0.4, "logit_adjustment": adjustment, "search": search, "n_probe": "auto"},
+    ).fit(data.X_train, data.Y_train)
+    length = np.sqrt((data.X_train.data**2).sum() / data.X_train.shape[0])
+    rows = FastXML(n_trees=50, C=5 / length, threshold=0.5).fit(data.X_train, data.Y_train)
+    counts = np.maximum(np.asarray(data.Y_train.sum(axis=0)).ravel(), 1)
+    expected = (1 - weight) * scores_of(own, data.X_test, 80) + weight * scores_of(trees, data.X_test, 32)
+    expected = (0.6 * expected + 0.4 * scores_of(rows, data.X_test, 80)) * counts**-adjustment
+    _, scores = model.top_k(data.X_test, 5)
+    best = -np.sort(-expected, axis=1)[:, :5]
+    np.testing.assert_allclose(scores, best, rtol=1e-4)
+    few = data.X_test[:20]
+    allowed = np.arange(0, 80, 3)
+    restricted, of_restricted = model.top_k(few, 5, restrict=allowed)
+    assert np.isin(restricted, allowed).all()
+    row = np.arange(20)[:, None]
+    ratio = of_restricted / expected[:20][row, restricted]
+    # Label trees score their 32 best labels: more of those that are left, if others are not asked for.
+    assert (ratio > 1 - 1e-4).all() and (weight > 0 or (ratio < 1 + 1e-4).all())
+
+
+def test_trees_over_rows_are_the_same_for_any_number_of_threads(data, tmp_path):
+    for n_jobs in (1, 3):
+        model = Bonsai(**BLEND, blend_weight=0.3, logit_adjustment=0.1, row_tree_weight=0.4, n_jobs=n_jobs)
+        model.fit(data.X_train, data.Y_train).save(tmp_path / str(n_jobs))
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "3").read_bytes()
+
+
+def test_trees_over_rows_are_part_of_the_choice():
+    """Where rows of a label are alike, and no linear classifier tells them from others."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (4000, 8)).astype(np.float32)
+    kind = (2 * (X[:, 0] != X[:, 1]) + (X[:, 2] != X[:, 3])).astype(int)  # two parities
+    Y = np.zeros((4000, 12), np.float32)
+    for i, k in enumerate(kind):
+        Y[i, 3 * k : 3 * k + 3] = rng.random(3) < 0.7
+    Y[:, 11] = 1
+    model = Bonsai(search="exact", threshold=0.5).fit(csr_array(X), Y)
+    assert model.strategy_.row_tree_weight > 0 and "row trees" in model.strategy_.evidence
+    assert model.fitted_.linear.row_trees.n_trees == model.strategy_.n_row_trees == 50
+    assert (
+        Bonsai(search="exact", threshold=0.5, row_tree_weight=0.0).fit(csr_array(X), Y).strategy_.n_row_trees
+        == 0
+    )
 
 
 def test_an_adjustment_alone_needs_no_trees(data, parts):
@@ -129,7 +189,7 @@ def tried(facts=MANY, **params):
 
 def test_parameters_that_are_set_are_not_searched():
     costs = (1.0, *SMALLER_COSTS)
-    assert tried() == (costs, WEIGHTS, ADJUSTMENTS)
+    assert tried() == (costs, WEIGHTS, ADJUSTMENTS, ROW_TREE_WEIGHTS)
     of_texts = replace(MANY, n_texts=2, n_blocks=2)
     assert tried(of_texts).costs == (1.5, *SMALLER_COSTS)
     assert tried(loss="logistic").costs == (10.0, 3.0, 1.0)
@@ -143,7 +203,12 @@ def test_parameters_that_are_set_are_not_searched():
     weights = tried(classifiers="blend").weights
     assert 0.0 not in weights and 1.0 not in weights and len(weights) > 2
     assert tried(blend_weight=0.4).weights == (0.4,)
-    assert tried(replace(MANY, dense=True)) == tried()
+    assert (
+        tried(row_tree_weight=0.3).row_tree_weights == (0.3,)
+        and 1.0 not in tried(row_tree_weight=0.3).weights
+    )
+    assert tried(row_tree_weight=0.0).row_tree_weights == ()
+    assert tried(replace(MANY, dense=True)) == tried(row_tree_weight=0.0)
 
 
 def test_where_nothing_is_tried():
@@ -160,6 +225,8 @@ def test_what_does_not_fit(data):
     X, Y = data.X_train, data.Y_train
     with says('blend_weight needs classifiers="blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)
+    with says('row_tree_weight needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
+        Bonsai(classifiers="leaf", row_tree_weight=0.5).fit(X, Y)
     with says('logit_adjustment needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", logit_adjustment=0.5).fit(X, Y)
 

@@ -217,6 +217,7 @@ WRONG = {
     "tail_exponent": (-0.1, "much", None, np.nan),
     "blend_weight": (0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
     "logit_adjustment": (-0.1, "much", None, np.nan),
+    "row_tree_weight": (-0.1, 1, 1.5, "much", None, np.nan),
     "normalize": FLAG,
     "beam_size": WHOLE,
     "n_probe": WHOLE,

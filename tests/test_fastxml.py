@@ -190,7 +190,7 @@ def test_rows_that_nothing_tells_apart_share_a_leaf():
 def test_training_rows_reach_the_leaves_that_hold_them():
     X, Y = clustered(scale=0.3)
     arrays = grown(X, Y, C=20.0, tol=0.1, normalize=True)
-    model = _core.FastXmlModel(arrays, 40, 12, True)
+    model = _core.RowTrees(arrays, 40, 12, True)
     rows = sparse_rows(X)
     reached = np.bincount(model.leaves(rows).ravel(), minlength=len(arrays["leaf_rows"]))
     assert np.array_equal(reached, arrays["leaf_rows"])

@@ -89,7 +89,8 @@ def test_measures_are_those_of_the_blended_ranking(seed):
     counts = remaining_counts(labels_of(Y), rows)
     members = [ranked(rng, truth, 40, 12) for _ in range(2)]
     weights, adjustments = (0.0, 0.3, 1.0), (0.0, 0.2)
-    grid = trials(counts=counts).grid(Pool(members), weights, adjustments)
+    shares = [(1 - weight, weight) for weight in weights]
+    grid = trials(counts=counts).grid(members, shares, adjustments)
     for w, weight in enumerate(weights):
         for a, adjustment in enumerate(adjustments):
             expected = brute_force(members, (1 - weight, weight), counts, adjustment)
@@ -236,7 +237,7 @@ def test_what_ranks_better_gets_the_weight():
 
     def chosen(*tried):
         search = trials()
-        better = [search.add(C, Pool(models)) and search.accept() for C, models in tried]
+        better = [search.add(C, models) and search.accept() for C, models in tried]
         return search.choice(300, 200), better
 
     good_trees, _ = chosen((1.0, (noise, right)))
@@ -252,11 +253,11 @@ def test_what_ranks_better_gets_the_weight():
 def test_a_blend_must_be_worth_its_price():
     rng = np.random.default_rng(1)
     _, _, truth = problem(rng, n_rows=600, held_out=300)
-    pool = Pool([ranked(rng, truth, 40, 8), ranked(rng, truth, 40, 8)])
+    models = ranked(rng, truth, 40, 8), ranked(rng, truth, 40, 8)
 
     def weight(price):
         search = trials(adjustments=(0.0,), price=price)
-        assert search.add(1.0, pool) and search.accept()
+        assert search.add(1.0, models) and search.accept()
         return search.choice(300, 200).setting.blend_weight
 
     assert 0 < weight(0.0) < 1 and weight(100.0) in (0, 1)
@@ -264,11 +265,36 @@ def test_a_blend_must_be_worth_its_price():
     assert price(1000, 1000) < 1e-4 < price(10**6, 10**9) <= 0.1
 
 
-class Given(Trials):
-    """Trials whose measures are given: `pool` is a function of weight and adjustment, for all measures."""
+def test_trees_over_rows_must_be_worth_their_price():
+    """They are taken if all measures gain enough, with the adjustment that is best then; or if asked for."""
+    rng = np.random.default_rng(2)
+    _, rows, truth = problem(rng, n_rows=600, held_out=300)
+    noise = ranked(rng, truth, 40, 8)
+    ids = np.full((len(rows), 8), -1, np.int32)
+    for i in range(len(rows)):
+        true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]][:8]
+        ids[i, : len(true)] = true
+    right = truth.rank(ids, np.where(ids >= 0, -0.1, -np.inf).astype(np.float32))
 
-    def grid(self, pool, weights, adjustments):
-        values = [[pool(weight, adjustment) for adjustment in adjustments] for weight in weights]
+    def chosen(models, row_trees, weights=(0.05, 0.5)):
+        search = Trials(SearchSpace((1.0,), (0.0, 0.5), (0.0, 0.2), weights), np.ones(40))
+        assert search.add(1.0, models) and search.accept() and search.has_one_vs_rest
+        search.add_row_trees(row_trees)
+        return search.choice(300, 200)
+
+    found = chosen((noise, noise), right)
+    assert found.setting.row_tree_weight > 0
+    assert [line.split()[0] for line in found.evidence.splitlines()[-2:]] == ["20", "chosen"]
+    assert chosen((right, right), noise).setting.row_tree_weight == 0.0
+    assert chosen((right, right), right).setting.row_tree_weight == 0.0  # nothing is gained
+    assert chosen((right, right), noise, weights=(0.3,)).setting.row_tree_weight == 0.3
+
+
+class Given(Trials):
+    """Trials whose measures are given: `models` is a function of weight and adjustment, for all measures."""
+
+    def grid(self, models, shares, adjustments):
+        values = [[models(weight, adjustment) for adjustment in adjustments] for _, weight in shares]
         return np.tile(np.array(values)[:, :, None], (1, 1, 4)) + 10.0
 
 
@@ -332,8 +358,8 @@ def test_a_trend_can_speak_against_a_C():
 
     def accepted(trend):
         search = trials()
-        assert search.add(1.0, Pool([usual, trees])) and search.accept()
-        assert search.add(0.3, Pool([better, trees]))
+        assert search.add(1.0, (usual, trees)) and search.accept()
+        assert search.add(0.3, (better, trees))
         accepted = search.accept(np.full(4, trend))
         chosen = search.choice(300, 200).setting
         assert (0.3 if accepted else 1.0) == chosen.C

@@ -57,6 +57,7 @@ void bind_facts(nb::module_& m) {
     m.attr("MAX_SEARCHED_ROWS") = RowIndex::kMaxRows;   // that such an index holds
     m.attr("MAX_INDEX_LABELS") = kMaxPositions;         // that an index over classifiers holds
     m.attr("FROM_TREES") = BlendedRanking::kFromTrees;  // labels of a row that a blend scores by its trees
+    m.attr("FROM_ROW_TREES") = BlendedRanking::kFromRowTrees;  // … and by trees over rows
     m.def(
         "losses", &losses, nb::sig("def losses() -> dict[str, dict[str, object]]"),
         "The losses by name: usual_C, score_formula (of a margin), has_active_sets (one-vs-rest classifiers "

@@ -33,20 +33,20 @@ nb::dict train(const PyDataset& dataset, const std::optional<In<float>>& label_w
                                .solver = {.tol = tol, .max_iter = max_iter},
                                .seed = seed};
     const auto weights = label_weights ? span(*label_weights) : std::span<const float>();
-    OwnedFastXml grown;
+    OwnedRowTrees grown;
     run_watched(threads, progress,
                 [&](Pool& pool) { grown = train_fastxml(dataset.data(), weights, params, pool); });
     nb::dict arrays;
-    for_each_fastxml_array([&](const char* name, auto& array) { arrays[name] = to_numpy(std::move(array)); },
-                           grown);
+    for_each_row_tree_array([&](const char* name, auto& array) { arrays[name] = to_numpy(std::move(array)); },
+                            grown);
     return arrays;
 }
 
-std::shared_ptr<FastXmlModel> model_of(const nb::dict& arrays, size_t n_features, size_t n_labels,
-                                       bool normalize, nb::handle means, float alpha, float gamma) {
-    FastXmlArrays views;
+std::shared_ptr<RowTrees> model_of(const nb::dict& arrays, size_t n_features, size_t n_labels, bool normalize,
+                                   nb::handle means, float alpha, float gamma) {
+    RowTreeArrays views;
     nb::list kept;
-    for_each_fastxml_array(
+    for_each_row_tree_array(
         [&](const char* name, auto& view) {
             if (!arrays.contains(name))
                 throw std::invalid_argument(std::string("the trees are inconsistent: they lack ") + name);
@@ -55,7 +55,7 @@ std::shared_ptr<FastXmlModel> model_of(const nb::dict& arrays, size_t n_features
             kept.append(arrays[name]);
         },
         views);
-    FastXmlTail tail{.alpha = alpha, .gamma = gamma};
+    RowTreeTail tail{.alpha = alpha, .gamma = gamma};
     if (!means.is_none()) {
         const RowsIn rows(means, "means");
         rows.check();
@@ -64,7 +64,14 @@ std::shared_ptr<FastXmlModel> model_of(const nb::dict& arrays, size_t n_features
     }
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
-    return std::make_shared<FastXmlModel>(views, n_features, n_labels, normalize, tail, owner);
+    return std::make_shared<RowTrees>(views, n_features, n_labels, normalize, tail, owner);
+}
+
+nb::dict arrays_of(nb::handle self) {
+    nb::dict arrays;
+    for_each_row_tree_array([&](const char* name, auto view) { arrays[name] = view_numpy(view, self); },
+                            RowTreeArrays(nb::cast<const RowTrees&>(self).arrays()));
+    return arrays;
 }
 
 // Few rows need no further threads, and no watching.
@@ -82,8 +89,8 @@ void run_for(const RowsIn& rows, unsigned threads, const nb::object& progress, F
     work(pool);
 }
 
-nb::tuple top_k_of(const FastXmlModel& model, nb::handle x, size_t k,
-                   const std::optional<In<uint8_t>>& allowed, unsigned threads, const nb::object& progress) {
+nb::tuple top_k_of(const RowTrees& model, nb::handle x, size_t k, const std::optional<In<uint8_t>>& allowed,
+                   unsigned threads, const nb::object& progress) {
     const RowsIn rows(x, "X");
     const size_t n_rows = rows.view().n_rows;
     if (k > model.n_labels())
@@ -98,7 +105,7 @@ nb::tuple top_k_of(const FastXmlModel& model, nb::handle x, size_t k,
     return nb::make_tuple(to_numpy(std::move(ids), {n_rows, k}), to_numpy(std::move(scores), {n_rows, k}));
 }
 
-nb::object leaves_of(const FastXmlModel& model, nb::handle x, unsigned threads) {
+nb::object leaves_of(const RowTrees& model, nb::handle x, unsigned threads) {
     const RowsIn rows(x, "X");
     const size_t n_rows = rows.view().n_rows, n_trees = model.n_trees();
     std::vector<int32_t> leaves(n_rows * n_trees);
@@ -117,13 +124,25 @@ void bind_fastxml(nb::module_& m) {
                   "max_iter: int, seed: int, threads: int, progress: object | None = None) -> "
                   "dict[str, NDArray]"),
           "The arrays of FastXML's trees. label_weights, if given, are those of PfastXML.");
-    nb::class_<FastXmlModel>(m, "FastXmlModel", "Trees of FastXML or PfastreXML. Immutable.")
+    nb::class_<RowTrees>(m, "RowTrees", "Trees over rows, of FastXML or PfastreXML. Immutable.")
         .def(nb::new_(&model_of), "arrays"_a, "n_features"_a, "n_labels"_a, "normalize"_a,
              "means"_a.none() = nb::none(), "alpha"_a = 1.0f, "gamma"_a = 0.0f,
              "From their arrays, which are checked. means, if given: the mean of each label's unit rows.")
-        .def_prop_ro("n_features", &FastXmlModel::n_features)
-        .def_prop_ro("n_labels", &FastXmlModel::n_labels)
-        .def_prop_ro("n_trees", &FastXmlModel::n_trees)
+        .def_prop_ro("n_features", &RowTrees::n_features)
+        .def_prop_ro("n_labels", &RowTrees::n_labels)
+        .def_prop_ro("n_trees", &RowTrees::n_trees)
+        .def_prop_ro("normalize", &RowTrees::normalize)
+        .def("arrays", &arrays_of, nb::sig("def arrays(self) -> dict[str, NDArray]"),
+             "Their arrays, as the model file stores them; read-only views.")
+        .def(
+            "__deepcopy__", [](nb::object self, nb::handle) { return self; }, "memo"_a)
+        .def("__reduce__",
+             [](nb::object self) {
+                 const auto& trees = nb::cast<const RowTrees&>(self);
+                 if (trees.has_tail()) throw nb::type_error("trees with a tail classifier are not pickled");
+                 return nb::make_tuple(self.type(), nb::make_tuple(arrays_of(self), trees.n_features(),
+                                                                   trees.n_labels(), trees.normalize()));
+             })
         .def("top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "allowed"_a.noconvert() = nb::none(),
              "threads"_a = 1, "progress"_a = nb::none(),
              nb::sig("def top_k(self, x: object, k: int, *, allowed: NDArray[numpy.uint8] | None = None, "

@@ -212,19 +212,23 @@ void bind_model(nb::module_& m) {
             nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
                         const std::string& loss, bool normalize, float blend_weight,
                         const std::optional<In<float>>& label_offsets, std::shared_ptr<LabelIndex> index,
-                        bool strict_beam) {
+                        bool strict_beam, std::shared_ptr<RowTrees> row_trees, float row_tree_weight) {
                 const auto offsets = label_offsets ? span(*label_offsets) : std::span<const float>();
-                return std::make_shared<Model>(
-                    std::move(trees), std::move(one_vs_rest), loss_named(loss), normalize,
-                    Blend{.weight = blend_weight, .label_offsets = {offsets.begin(), offsets.end()}},
-                    std::move(index), strict_beam);
+                return std::make_shared<Model>(std::move(trees), std::move(one_vs_rest), loss_named(loss),
+                                               normalize,
+                                               Blend{.weight = blend_weight,
+                                                     .row_trees = row_tree_weight,
+                                                     .label_offsets = {offsets.begin(), offsets.end()}},
+                                               std::move(index), strict_beam, std::move(row_trees));
             }),
             "trees"_a.none(), "one_vs_rest"_a.none(), "loss"_a, "normalize"_a, "blend_weight"_a = 0.0f,
             "label_offsets"_a.noconvert() = nb::none(), "index"_a.none() = nb::none(),
-            "strict_beam"_a = false,
+            "strict_beam"_a = false, "row_trees"_a.none() = nb::none(), "row_tree_weight"_a = 0.0f,
             "blend_weight is that of the trees, above 0 where both rank. label_offsets, none or one for each "
             "label, are added to log scores. index, if any, finds the labels that one-vs-rest classifiers "
-            "rank. strict_beam: leaves compete for the beam, and have no more labels than it has nodes.")
+            "rank. strict_beam: leaves compete for the beam, and have no more labels than it has nodes. "
+            "row_trees, "
+            "if any, have a share of row_tree_weight in scores.")
         .def(
             "top_k", &top_k_of, "x"_a, "k"_a, nb::kw_only(), "beam_size"_a, "exact"_a, "n_probe"_a,
             "threads"_a, "progress"_a = nb::none(),
@@ -262,6 +266,9 @@ void bind_model(nb::module_& m) {
         .def_prop_ro(
             "index", [](const Model& model) { return model.shared_index(); },
             nb::sig("def index(self) -> LabelIndex | None"))
+        .def_prop_ro(
+            "row_trees", [](const Model& model) { return model.shared_row_trees(); },
+            nb::sig("def row_trees(self) -> RowTrees | None"))
         .def_prop_ro("loss",
                      [](const Model& model) {
                          return std::visit([](auto loss) { return std::string(loss.name); }, model.loss());
@@ -269,6 +276,7 @@ void bind_model(nb::module_& m) {
         .def_prop_ro("normalize", &Model::normalize)
         .def_prop_ro("strict_beam", &Model::strict_beam)
         .def_prop_ro("blend_weight", &Model::blend_weight)
+        .def_prop_ro("row_tree_weight", &Model::row_tree_weight)
         .def_prop_ro(
             "label_offsets",
             [](nb::object self) { return view_numpy(nb::cast<const Model&>(self).label_offsets(), self); })
@@ -280,7 +288,8 @@ void bind_model(nb::module_& m) {
                 self.type(),
                 nb::make_tuple(self.attr("trees"), self.attr("one_vs_rest"), self.attr("loss"),
                                self.attr("normalize"), self.attr("blend_weight"), self.attr("label_offsets"),
-                               self.attr("index"), self.attr("strict_beam")));
+                               self.attr("index"), self.attr("strict_beam"), self.attr("row_trees"),
+                               self.attr("row_tree_weight")));
         });
 }
 

@@ -20,7 +20,7 @@ const fuzz::TrainingData& data() {
     return made;
 }
 
-OwnedFastXml trained() {
+OwnedRowTrees trained() {
     const Dataset set(data().rows.view(), data().label_ptr, data().labels, kLabels, {}, true);
     Control control;
     Pool pool(1, control);
@@ -45,7 +45,7 @@ struct Means {
     }
 };
 
-void predict(const FastXmlModel& model, Input& input) {
+void predict(const RowTrees& model, Input& input) {
     RowsView rows = data().rows.view();
     rows.n_rows = 5;
     Control control;
@@ -72,21 +72,21 @@ void predict(const FastXmlModel& model, Input& input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-    static const OwnedFastXml valid = trained();
+    static const OwnedRowTrees valid = trained();
     Input input(bytes, size);
     try {
-        OwnedFastXml arrays = valid;
+        OwnedRowTrees arrays = valid;
         for (size_t n = input.below(8); n > 0 && !input.empty(); --n) {
             const size_t which = input.below(10);
             size_t number = 0;
-            for_each_fastxml_array(
+            for_each_row_tree_array(
                 [&](const char*, auto& array) {
                     if (number++ == which) input.edit(array);
                 },
                 arrays);
         }
         Means means;
-        FastXmlTail tail;
+        RowTreeTail tail;
         if (input.flag()) {
             for (size_t n = input.below(3); n > 0 && !input.empty(); --n) input.edit(means.rows.value);
             means.rows.value.resize(means.rows.index.size());
@@ -94,11 +94,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
             if (input.flag()) tail.alpha = 0.5f, tail.gamma = 30;
         }
         const size_t n_labels = input.below(8) == 0 ? input.value<uint8_t>() : kLabels;
-        const auto exact = std::make_shared<OwnedFastXml>(arrays);
-        FastXmlArrays views;
-        for_each_fastxml_array([](const char*, auto& view, const auto& owned) { view = owned; }, views,
-                               *exact);
-        const FastXmlModel model(views, kFeatures, n_labels, input.flag(), tail, exact);
+        const auto exact = std::make_shared<OwnedRowTrees>(arrays);
+        RowTreeArrays views;
+        for_each_row_tree_array([](const char*, auto& view, const auto& owned) { view = owned; }, views,
+                                *exact);
+        const RowTrees model(views, kFeatures, n_labels, input.flag(), tail, exact);
         for (size_t n = input.below(3) + 1; n > 0; --n) predict(model, input);
     } catch (const std::invalid_argument&) {
     }

@@ -139,6 +139,13 @@ PARAMETERS: Mapping[str, Parameter] = {
         CLASSIFIERS,
         "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
     ),
+    "row_tree_weight": Parameter(
+        "auto",
+        number(lambda v: 0 <= v < 1, "a number from 0 to below 1", "auto"),
+        CLASSIFIERS,
+        "with one-vs-rest or blend: weight of 50 trees over rows (FastXML) beside other scores; auto: set by "
+        "training, 0 where they do not pay",
+    ),
     "normalize": Parameter(True, flag(), CLASSIFIERS, "scale rows to unit Euclidean norm"),
     "beam_size": Parameter(
         10, integer(1, None), PREDICTION, "nodes that the beam search keeps at each level; none: all"

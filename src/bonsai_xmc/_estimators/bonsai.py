@@ -111,6 +111,11 @@ class Bonsai(MatrixClassifier):
         With "one_vs_rest" or "blend": scores are divided by n to this power, n being the number of training
         rows of the label, so that rare labels rank higher (a post-hoc logit adjustment [2]_). "auto": what is
         most accurate on held-out rows, or 0 if these are not compared.
+    row_tree_weight : "auto" or float in [0, 1), default="auto"
+        With "one_vs_rest" or "blend": f in (1 − f) · score + f · score of 50 trees over rows, as FastXML
+        grows them, on rows as they come. "auto": what is most accurate on held-out rows, if that gains enough
+        for the time that they take: where labels are few and rows have many of them. 0 without this
+        comparison, and for dense X.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam_size : int ≥ 1 or None, default=10
@@ -209,6 +214,7 @@ class Bonsai(MatrixClassifier):
     tail_exponent: float | str = "auto"
     blend_weight: float | str = "auto"
     logit_adjustment: float | str = "auto"
+    row_tree_weight: float | str = "auto"
     normalize: bool = True
     beam_size: int | None = 10
     n_probe: int | str | None = "auto"
@@ -387,6 +393,9 @@ class Bonsai(MatrixClassifier):
 
     def _largest(self, problem: Problem, params: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
         """What memory is estimated for: of what held-out rows may choose, that which needs most."""
-        tunes = search_space(params, problem.facts) is not None
-        params = params | ({"classifiers": "blend"} if tunes else {})
-        return resolve(params, problem.facts), {"tunes": tunes, "threshold": self.threshold}
+        tried = search_space(params, problem.facts)
+        if tried is not None:
+            params = params | {"classifiers": "blend"}
+            if tried.row_tree_weights:
+                params["row_tree_weight"] = tried.row_tree_weights[-1]
+        return resolve(params, problem.facts), {"tunes": tried is not None, "threshold": self.threshold}

@@ -52,6 +52,20 @@ class LinearRow(Row):
         return set(ids[0].tolist())
 
     @cached_property
+    def row_shares(self) -> dict[int, float]:
+        """The score of each slot by the trees over rows, the best ones first."""
+        trees = self.core.row_trees
+        if trees is None or not len(self.reasons.features):
+            return {}
+        ids, scores = (found[0].tolist() for found in trees.top_k(self.rows.to_core(), trees.n_labels))
+        return {slot: float(np.exp(score)) for slot, score in zip(ids, scores, strict=True) if slot >= 0}
+
+    def _row_share(self, slot: int, found: bool) -> float:
+        """What counts of it: of the best slots only, unless an exhaustive search is asked for."""
+        best = list(self.row_shares)[: _core.FROM_ROW_TREES if found else None]
+        return self.row_shares[slot] if slot in best else 0.0
+
+    @cached_property
     def texts(self) -> tuple[TextPlaces, ...]:
         text = self.fitted.words
         if text is None:
@@ -87,7 +101,7 @@ class LinearRow(Row):
         found = rank is not None if scored is None else scored
         if not found:  # what an exhaustive search would say
             paths = tuple(replace(path, counts=True) for path in paths)
-        steps = steps_of(self.fitted, slot, own, paths)
+        steps = steps_of(self.fitted, slot, own, paths, self._row_share(slot, found))
         leaves = [path.decisions[-1].margin for path in paths]
         effects = self._effects(own, paths)
         return Explanation(

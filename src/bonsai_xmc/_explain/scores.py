@@ -23,18 +23,23 @@ class Weights(NamedTuple):
 
     own: float  # of the one-vs-rest score
     trees: float  # of the mean over the trees
+    row_trees: float  # of trees over rows
 
 
 def weights_of(fitted: FittedModel) -> Weights:
     if fitted.linear.strategy.classifiers == "leaf":
-        return Weights(0.0, 1.0)
-    return Weights(1 - fitted.linear.core.blend_weight, fitted.linear.core.blend_weight)
+        return Weights(0.0, 1.0, 0.0)
+    trees, row_trees = fitted.linear.core.blend_weight, fitted.linear.core.row_tree_weight
+    return Weights((1 - row_trees) * (1 - trees), (1 - row_trees) * trees, row_trees)
 
 
 def steps_of(
-    fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath]
+    fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], row_share: float = 0.0
 ) -> tuple[ScoreStep, ...]:
-    """All steps; the last value is the score. What a model adds after its own score comes at the end."""
+    """All steps; the last value is the score. What a model adds after its own score comes at the end.
+
+    `row_share`: the score that trees over rows give to the label.
+    """
     weights, n_trees = weights_of(fitted), fitted.linear.strategy.n_trees
     steps: list[ScoreStep] = []
     value = 0.0
@@ -45,9 +50,14 @@ def steps_of(
         steps += _trees(paths, n_trees)
         mean = mean_path(paths, n_trees)
         value += weights.trees * mean
-        if own is not None:
-            formula = f"{weights.own:g} × one-vs-rest + {weights.trees:g} × trees"
-            steps.append(ScoreStep(f"blend = {formula}", value))
+    if weights.row_trees > 0:
+        n = fitted.linear.strategy.n_row_trees
+        steps.append(ScoreStep(f"row trees = mean share of the label in the row's {n} leaves", row_share))
+        value += weights.row_trees * row_share
+    if own is not None and weights.own < 1:
+        named = zip(weights, ("one-vs-rest", "trees", "row trees"), strict=True)
+        formula = " + ".join(f"{weight:g} × {name}" for weight, name in named if weight > 0)
+        steps.append(ScoreStep(f"blend = {formula}", value))
     if own is not None and fitted.linear.strategy.logit_adjustment > 0:
         n, power = max(1, int(fitted.linear.slot_counts[slot])), fitted.linear.strategy.logit_adjustment
         value *= float(np.exp(np.asarray(fitted.linear.core.label_offsets)[slot]))

@@ -17,6 +17,7 @@ from bonsai_xmc import _core
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, core_model
+from bonsai_xmc._model.row_trees import relabelled
 
 Array = npt.NDArray[Any]
 
@@ -100,8 +101,9 @@ def edit_labels(
         counts. Default: the keys that they have.
     new : NewClassifiers, optional
         Classifiers for some of `keys`, which replace those that these labels have, and for other labels,
-        which are appended. In trees, a new label goes to the leaf that its weights lead to; labels that are
-        replaced keep their classifiers there, unless the model has nothing but trees.
+        which are appended. In label trees, a new label goes to the leaf that its weights lead to; trees over
+        rows do not know it. Labels that are replaced keep their classifiers there, unless the model has
+        nothing but trees.
     threads : int
 
     Returns
@@ -118,6 +120,7 @@ def edit_labels(
     plan = _plan(fitted, kept, new)
     forest = None if new is None else new.forest(fitted.n_features)
     trees, one_vs_rest, index = ranker.core.trees, ranker.core.one_vs_rest, ranker.core.index
+    row_trees = ranker.core.row_trees
     if not plan.keeps_classifiers(ranker.n_slots):
         if trees is not None:
             trees = _edit_forest(trees, plan, new, forest, one_vs_rest is None, threads)
@@ -127,8 +130,12 @@ def edit_labels(
                 raise ValueError("none of the labels that would be left has a classifier")
             if index is not None:
                 index = _core.build_label_index(one_vs_rest, threads)
+        if row_trees is not None:
+            trees_over_rows = relabelled(row_trees.arrays(), plan.slot_of_old)
+            sizes = fitted.n_features, len(plan.label_of_slot)
+            row_trees = _core.RowTrees(trees_over_rows, *sizes, row_trees.normalize)
     slots = None if len(plan.label_of_slot) == len(plan.labels) else plan.label_of_slot
-    core = core_model(trees, one_vs_rest, index, ranker.strategy, plan.slot_counts)
+    core = core_model(trees, one_vs_rest, index, ranker.strategy, plan.slot_counts, row_trees)
     edited = LinearRanker(core, ranker.strategy, plan.slot_counts, slots, ranker.probes)
     return replace(fitted, ranker=edited, labels=plan.labels, rows=plan.rows(fitted.rows))
 

@@ -1,5 +1,7 @@
 """The ranker of `Bonsai`: label trees, one-vs-rest classifiers, or a blend, in the core.
 
+Trees over rows may rank labels beside one-vs-rest classifiers.
+
 Imports the core for the forests of classifiers, which it searches.
 """
 
@@ -19,13 +21,22 @@ from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.ranker import BONSAI, Evidence, Search, Searching
+from bonsai_xmc._model.row_trees import TENSORS, TreeRanker, array_of
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
 
 Array = npt.NDArray[Any]
 
 _KEPT = 8  # restricted models
 # What prediction depends on: model files have it twice, and the two must agree.
-_OF_PREDICTION = ("classifiers", "search", "loss", "normalize", "blend_weight", "logit_adjustment")
+_OF_PREDICTION = (
+    "classifiers",
+    "search",
+    "loss",
+    "normalize",
+    "blend_weight",
+    "logit_adjustment",
+    "row_tree_weight",
+)
 # Values of a strategy that the parameters of the estimator do not take.
 _UNUSED = {"representation": "custom", "n_trees": 0, "blend_weight": 0.0, "search": "beam"}
 _BIAS = number_between(-1e9, 1e9, "learn")
@@ -39,13 +50,15 @@ def core_model(
     index: _core.LabelIndex | None,
     strategy: Strategy,
     label_counts: Array,
+    row_trees: _core.RowTrees | None = None,
 ) -> _core.Model:
     """Return the model that ranks labels as the strategy says."""
     offsets = None
     if strategy.logit_adjustment > 0:
         offsets = (-strategy.logit_adjustment * np.log(np.maximum(label_counts, 1))).astype(np.float32)
     options = (strategy.loss, strategy.normalize, strategy.blend_weight, offsets)
-    return _core.Model(trees, one_vs_rest, *options, index=index, strict_beam=strategy.strict_beam)
+    beside: Any = {"row_trees": row_trees, "row_tree_weight": strategy.row_tree_weight}
+    return _core.Model(trees, one_vs_rest, *options, index=index, strict_beam=strategy.strict_beam, **beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +135,14 @@ class LinearRanker(Searching):
         names = names if names is None or self.slots is None else [names[i] for i in self.slots]
         return trees_of(self.core.trees.arrays(), names)
 
+    @property
+    def row_trees(self) -> TreeRanker | None:
+        """The trees over rows, whose labels are slots; None if there are none."""
+        trees = self.core.row_trees
+        if trees is None:
+            return None
+        return TreeRanker(trees.arrays(), trees.n_features, trees.n_labels, normalize=trees.normalize)
+
     def take(self, labels: Array) -> Self:
         """See `Ranker`; `edit_labels` does more."""
         raise NotImplementedError
@@ -136,7 +157,10 @@ class LinearRanker(Searching):
         core = self.core
         return replace(
             other,
-            core=core_model(core.trees, core.one_vs_rest, core.index, other.strategy, other.slot_counts),
+            core=core_model(
+                *(core.trees, core.one_vs_rest, core.index),
+                *(other.strategy, other.slot_counts, core.row_trees),
+            ),
         )
 
     def verify(self) -> None:
@@ -163,6 +187,8 @@ class LinearRanker(Searching):
             arrays |= {f"trees_residual.{name}": finer[name] for name in RESIDUAL}
         if self.core.index is not None:
             arrays |= {f"index.{name}": array for name, array in self.core.index.arrays().items()}
+        if self.core.row_trees is not None:
+            arrays |= {f"row_trees.{name}": array for name, array in self.core.row_trees.arrays().items()}
         if self.slots is not None:
             arrays["merged.labels"] = self.slots.astype(np.int32)
             arrays["merged.counts"] = self.slot_counts.astype(np.int64)
@@ -183,10 +209,9 @@ class LinearRanker(Searching):
             if not _BIAS.allows(getattr(strategy, name)):
                 raise ValueError(f"{name} is {getattr(strategy, name)!r}, but must be {_BIAS.text}")
         for name in _OF_PREDICTION:
-            if getattr(strategy, name) != model[name]:
-                raise ValueError(
-                    f"{name} is {model[name]!r} in model, but {getattr(strategy, name)!r} in params"
-                )
+            stored = model.get(name, 0.0)  # files without trees over rows need not have their weight
+            if getattr(strategy, name) != stored:
+                raise ValueError(f"{name} is {stored!r} in model, but {getattr(strategy, name)!r} in params")
         slots, counts = None, np.array(arrays["labels.counts"])
         if "merged.labels" in arrays:
             slots, counts = np.array(arrays["merged.labels"]), np.array(arrays["merged.counts"])
@@ -230,7 +255,14 @@ def _core_model(
     if "index" in needed:
         n_classifiers = len(arrays["one_vs_rest.children"])
         index = _core.LabelIndex(section_of(arrays, "index"), n_features, n_classifiers)
-    return core_model(forests.get("trees"), forests.get("one_vs_rest"), index, strategy, slot_counts)
+    row_trees = None
+    if beside := section_of(arrays, "row_trees"):
+        tensors = {name: array_of(beside, name, dtype) for name, dtype in TENSORS.items()}
+        row_trees = _core.RowTrees(tensors, n_features, len(slot_counts), False)
+    if (0 if row_trees is None else row_trees.n_trees) != strategy.n_row_trees:
+        raise ValueError(f"n_row_trees is {strategy.n_row_trees} in params, which does not fit its tensors")
+    parts = forests.get("trees"), forests.get("one_vs_rest"), index
+    return core_model(*parts, strategy, slot_counts, row_trees)
 
 
 class NewerFormatError(ValueError):

@@ -4,7 +4,7 @@ Imports the core for the size of its blocks of classifiers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bonsai_xmc import _core
@@ -77,6 +77,13 @@ class Strategy:
     bounded: bool = False  # large clusters are split again at the same level
     strict_beam: bool = False  # leaves compete for the beam, and have no more labels than it has nodes
     evidence: str = ""  # a table: accuracy on held-out rows of the choice and of simpler ones
+    n_row_trees: int = 0  # trees over rows, beside one-vs-rest classifiers
+    row_tree_weight: float = 0.0  # of these, beside all others
+
+    def only_one_vs_rest(self) -> "Strategy":
+        """Return the strategy for its one-vs-rest classifiers alone."""
+        trees: Any = {"n_trees": 0, "blend_weight": 0.0, "n_row_trees": 0, "row_tree_weight": 0.0}
+        return replace(self, classifiers="one_vs_rest", search="exact", **trees)
 
 
 def beam_size(given: Any, n_trees: int, search: str) -> int:

@@ -78,6 +78,18 @@ TENSORS: Mapping[str, Mapping[str, Tensor]] = {
         "levels": Tensor("f4", "128", least=0, finite=True),
         "features": Tensor("u4", "F", needed=False, most="D", ascending=True),
     },
+    "row_trees": {
+        "tree_ptr": Tensor("i8", "T + 1", ends_at="V"),
+        "is_leaf": Tensor("u1", "V", most=1),
+        "weight_ptr": Tensor("i8", "I + 1", ends_at="W"),
+        "features": Tensor("i4", "W", least=0, most="D"),
+        "weights": Tensor("f4", "W", finite=True),
+        "biases": Tensor("f4", "I", finite=True),
+        "leaf_ptr": Tensor("i8", "leaves + 1", ends_at="entries"),
+        "leaf_labels": Tensor("i4", "entries", least=0),
+        "leaf_shares": Tensor("f4", "entries", least=0, most=1),
+        "leaf_rows": Tensor("i4", "leaves", least=1),
+    },
     "labels": {
         "counts": Tensor("i8", "L", least=0, most=INT32_MAX),
         "thresholds": Tensor("f4", "L", needed=False, least=0, most=1, finite=True),
@@ -121,7 +133,7 @@ _DENSE_ROWS = {
     name: tensor for name, tensor in TENSORS["rows"].items() if name not in ("ptr", "features")
 } | {"values": Tensor("i1", "N, D")}
 # The core checks these values while it copies them, or reads them within bounds wherever they are.
-_BY_CORE = ("trees", "one_vs_rest", "trees_residual", "index", "text")
+_BY_CORE = ("trees", "one_vs_rest", "trees_residual", "index", "row_trees", "text")
 _NOT_BY_CORE = ("is_leaf", "label_names_ptr")
 
 
@@ -258,6 +270,7 @@ KEYS: Mapping[str, Any] = {
         "weights": {},
         "prediction": dict.fromkeys(OF_PREDICTION, object),
         "probes?": OneOf(None, _PROBES),
+        "row_tree_weight?": (0.0, 1.0),
     },
     # Any other ranker: its kind, and what that kind needs to know.
     "ranker": {"kind": str, "facts": {}},

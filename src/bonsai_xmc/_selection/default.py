@@ -1,7 +1,8 @@
 """The choice of the default model: which C, blend weight and logit adjustment rank labels best.
 
 Models trained on a part of the rows score held-out rows. Every combination of blend weight and logit
-adjustment is then evaluated without further training. The objective, and why, is in docs/default.md.
+adjustment is then evaluated without further training; so is what trees over rows add to the best one. The
+objective, and why, is in docs/default.md.
 
 Imports the core, whose models it compares.
 """
@@ -19,7 +20,7 @@ from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._selection.held_out import Evidence, HeldOut, Pool, is_better, measured
 from bonsai_xmc._selection.strategy import Choice, SearchSpace, Setting, clear_gain, resolve
-from bonsai_xmc._training import splits
+from bonsai_xmc._training import splits, trees_over_rows
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
@@ -30,6 +31,9 @@ MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
+# Trees over rows take several times the time of all others: points that they must gain, and how many of them
+# are grown to see it. More trees gain more.
+_PRICE_OF_ROW_TREES, _TRIED_ROW_TREES = 0.2, 20
 
 
 def gather(
@@ -56,7 +60,7 @@ def _gather(
     if not len(half.labels.indices) or not len(held_out.truth.indices):
         return None
     fixed: dict[str, Any] = {"classifiers": "blend", "search": "auto", "n_probe": "auto"}
-    fixed |= {"blend_weight": 0.5, "logit_adjustment": 0.0}
+    fixed |= {"blend_weight": 0.5, "logit_adjustment": 0.0, "row_tree_weight": 0.0}
     strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
@@ -81,16 +85,19 @@ def _gather(
     price = price_of_blend(problem.facts.n_labels, problem.facts.n_entries, more)
     counts = remaining_counts(problem.labels, split.held_out)
     search = Trials(space, counts, price, clear_gain(problem.facts))
-    search.add(usual, Pool([of_usual, of_trees]))
+    search.add(usual, (of_usual, of_trees))
     search.accept()
     for C in space.costs[1:]:
         found = of_one_vs_rest(part, C)
-        if not search.add(C, Pool([found, of_trees])):
+        if not search.add(C, (found, of_trees)):
             break
         effect = measured(found, MEASURES) - level
         of_all = extrapolated(of_half(C) - of_half(usual), effect, doublings)
         if not search.accept(of_all / more - effect):
             break
+    if space.row_tree_weights and search.has_one_vs_rest:
+        trees = trees_over_rows.beside(part, _TRIED_ROW_TREES, seed, work)
+        search.add_row_trees(held_out.rank(trees, splits.CANDIDATES, work))
     return search.choice(held_out.truth.n_rows, part.rows.n_rows)
 
 
@@ -127,14 +134,22 @@ def soft_minimum(gains: Array) -> Array:
     return low[..., 0] - np.log(mean) / _SHARPNESS
 
 
+def _shares(blend_weight: float, row_tree_weight: float | None = None) -> tuple[float, ...]:
+    """Weights of one-vs-rest and of trees, and of trees over rows if they have one."""
+    rest = 1 - (row_tree_weight or 0.0)
+    shares = (rest * (1 - blend_weight), rest * blend_weight)
+    return shares if row_tree_weight is None else (*shares, row_tree_weight)
+
+
 class _Best(NamedTuple):
     objective: float
     setting: Setting
     measures: Array
+    rankings: Sequence[Ranking]  # of one-vs-rest and of trees
 
 
 class Trials:
-    """Blends of one-vs-rest classifiers, at one C after the other, with the same trees.
+    """Blends of one-vs-rest classifiers, at one C after the other, with the same trees; then trees over rows.
 
     The best setting has the largest soft minimum, over the measures, of the gain over the best of three at
     the first C: one-vs-rest alone, trees alone, and both with equal weights. A blend must be better than
@@ -148,51 +163,85 @@ class Trials:
         self._log_counts = np.log(counts).astype(np.float32)
         self._simple = np.empty((0, len(MEASURES)))
         self._best: _Best | None = None
-        self._next = 0.0, np.empty(0)  # C, and measures of shape (weights, adjustments, 4)
+        # C, rankings, and measures of shape (weights, adjustments, 4)
+        self._next: tuple[float, Sequence[Ranking], Array] = 0.0, (), np.empty(0)
+        self._of_row_trees: Array | None = None
 
-    def grid(self, pool: Pool, weights: Sequence[float], adjustments: Sequence[float]) -> Array:
-        """Measures of shape (weights, adjustments, 4)."""
-        result = np.empty((len(weights), len(adjustments), len(MEASURES)))
+    def grid(
+        self, rankings: Sequence[Ranking], weights: Sequence[Sequence[float]], adjustments: Sequence[float]
+    ) -> Array:
+        """Measures of shape (weights, adjustments, 4); there is a weight for each ranking."""
+        pool, result = Pool(rankings), np.empty((len(weights), len(adjustments), len(MEASURES)))
         for a, adjustment in enumerate(adjustments):
             scores = pool.adjusted(np.exp(np.float32(-adjustment) * self._log_counts))
             for w, weight in enumerate(weights):
-                result[w, a] = measured(pool.ranking((1 - weight, weight), 5, scores), MEASURES)
+                result[w, a] = measured(pool.ranking(weight, 5, scores), MEASURES)
         return result
 
-    def add(self, C: float, pool: Pool) -> bool:
+    def add(self, C: float, rankings: Sequence[Ranking]) -> bool:
         """Whether one of the settings at this C is better than those before; `accept` takes it."""
         if self._best is None:
-            self._simple = self.grid(pool, (0.0, 1.0, 0.5), (0.0,))[:, 0]
-        self._next = C, self.grid(pool, self._space.weights, self._space.adjustments)
-        return self._best is None or is_better(self._best_of(self._next[1])[0], self._best.objective)
+            self._simple = self.grid(rankings, [_shares(w) for w in (0.0, 1.0, 0.5)], (0.0,))[:, 0]
+        weights = [_shares(w) for w in self._space.weights]
+        self._next = C, rankings, self.grid(rankings, weights, self._space.adjustments)
+        return self._best is None or is_better(self._best_of(self._next[2])[0], self._best.objective)
 
     def accept(self, trend: Array | float = 0.0) -> bool:
         """Whether the settings that were added last are better even if this is added to their gains.
 
         `trend` is for one-vs-rest alone. The less weight one-vs-rest has in a blend, the less C matters.
         """
-        C, measures = self._next
+        C, rankings, measures = self._next
         objective, (w, a) = self._best_of(measures, trend)
         if self._best is not None and not is_better(objective, self._best.objective):
             return False
         setting = Setting(C, self._space.weights[w], self._space.adjustments[a])
-        self._best = _Best(objective, setting, measures[w, a])
+        self._best = _Best(objective, setting, measures[w, a], rankings)
         return True
 
+    @property
+    def has_one_vs_rest(self) -> bool:
+        """Whether one-vs-rest has a part in the best setting."""
+        return self._best is not None and self._best.setting.blend_weight < 1
+
+    def add_row_trees(self, ranking: Ranking) -> None:
+        """Take trees over rows into the best setting, at the best weight and adjustment, if they pay.
+
+        All four measures of the best setting so far count; a weight that is given is taken in any case.
+        """
+        assert self._best is not None
+        space, best = self._space, self._best
+        self._of_row_trees = measured(ranking, MEASURES)
+        weights = [_shares(best.setting.blend_weight, f) for f in space.row_tree_weights]
+        measures = self.grid([*best.rankings, ranking], weights, space.adjustments)
+        gains = soft_minimum(measures - best.measures)
+        f, a = self._smallest_adjustment(gains, int(gains.max(1).argmax()))
+        if len(space.row_tree_weights) > 1 and gains[f].max() <= _PRICE_OF_ROW_TREES:
+            return
+        setting = best.setting._replace(
+            logit_adjustment=space.adjustments[a], row_tree_weight=space.row_tree_weights[f]
+        )
+        self._best = best._replace(setting=setting, measures=measures[f, a])
+
+    def _smallest_adjustment(self, objective: Array, w: int) -> tuple[int, int]:
+        """The w-th weight, and the smallest adjustment that is not clearly worse there than the best one."""
+        adjustments = np.array(self._space.adjustments)
+        enough = np.flatnonzero(objective[w] >= objective[w].max() - self._clear_gain)
+        return w, int(enough[np.argmin(adjustments[enough])])
+
     def _best_of(self, measures: Array, trend: Array | float = 0.0) -> tuple[float, tuple[int, int]]:
-        weights, adjustments = np.array(self._space.weights), np.array(self._space.adjustments)
+        weights = np.array(self._space.weights)
         gains = measures - self._simple.max(0) + (1 - weights)[:, None, None] * trend
         gains[(weights > 0) & (weights < 1)] -= self._price
         objective = soft_minimum(gains)
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
-        w, a = np.unravel_index(objective.argmax(), objective.shape)
-        best = float(objective[w, a])
-        enough = np.flatnonzero(objective[w] >= best - self._clear_gain)
-        return best, (int(w), int(enough[np.argmin(adjustments[enough])]))
+        return float(objective.max()), self._smallest_adjustment(objective, int(objective.max(1).argmax()))
 
     def choice(self, n_held_out: int, n_training: int) -> Choice:
         """The best setting, and the evidence for it."""
         assert self._best is not None
-        names = ("one-vs-rest", "trees", "equal weights", "chosen")
-        figures = dict(zip(names, [*self._simple, self._best.measures], strict=True))
+        figures = dict(zip(("one-vs-rest", "trees", "equal weights"), self._simple, strict=True))
+        if self._of_row_trees is not None:
+            figures[f"{_TRIED_ROW_TREES} row trees"] = self._of_row_trees
+        figures["chosen"] = self._best.measures
         return Choice(self._best.setting, str(Evidence(MEASURES, figures, n_held_out, n_training)))

@@ -151,7 +151,7 @@ def choose_prior(
     part, held_out = problem.take(split.training), problem.take(split.held_out)
     if not len(part.labels.indices) or not len(held_out.labels.indices):
         return Chosen(USUAL, 1.0)
-    alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
+    alone = strategy.only_one_vs_rest()
     core, _ = train(part, alone, seed, work)
     assert core.one_vs_rest is not None
     weights, bias = weights_of(core.one_vs_rest)

@@ -43,6 +43,9 @@ MIN_ROWS = 1000
 SMALLER_COSTS = (0.3, 0.1)
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 ADJUSTMENTS = (0.0, 0.0125, 0.025, 0.05, 0.1, 0.2)
+# Trees over rows: how many, and what weights are tried.
+N_ROW_TREES = 50
+ROW_TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
 # k-means. The paper starts at random labels, too, and stops at this gain of the mean similarity; between 10
 # and 100 iterations, accuracy on EURLEX57K and TIBKAT differed by less than it does between seeds.
@@ -57,6 +60,7 @@ class Setting(NamedTuple):
     C: float
     blend_weight: float
     logit_adjustment: float
+    row_tree_weight: float = 0.0
 
 
 class Choice(NamedTuple):
@@ -72,6 +76,7 @@ class SearchSpace(NamedTuple):
     costs: tuple[float, ...]
     weights: tuple[float, ...]
     adjustments: tuple[float, ...]
+    row_tree_weights: tuple[float, ...] = ()  # beside none of them; one alone is given
 
 
 def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
@@ -97,12 +102,15 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     )
     smaller = (_LOSSES[params["loss"]]["usual_C"] * share for share in SMALLER_COSTS)
     costs = (_usual_C(params, facts), *smaller)
+    given = params["row_tree_weight"]
+    row_trees = ROW_TREE_WEIGHTS if is_auto(given) else (float(given),) if given else ()
     tried = SearchSpace(
         costs if is_auto(params["C"]) else (float(params["C"]),),
         weights if is_auto(params["blend_weight"]) else (float(params["blend_weight"]),),
         ADJUSTMENTS if is_auto(params["logit_adjustment"]) else (float(params["logit_adjustment"]),),
+        () if facts.dense and is_auto(given) else row_trees,
     )
-    return None if all(len(values) == 1 for values in tried) else tried
+    return None if all(len(values) == 1 for values in tried[:3]) else tried
 
 
 def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = None) -> Strategy:
@@ -120,6 +128,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
     C = _usual_C(params, facts) if one_vs_rest else node_C
     found = choice.setting if choice is not None and one_vs_rest else Setting(C, 0.0, 0.0)
     blend_weight = found.blend_weight if choice is not None else USUAL_BLEND_WEIGHT
+    row_tree_weight = float(_or(params["row_tree_weight"], found.row_tree_weight))
     prune = float(_or(params["prune"], 0.05 if one_vs_rest else 0.1))
     max_depth = params["max_depth"]
     custom = not isinstance(params["representation"], str)
@@ -155,6 +164,8 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
         normalize=bool(params["normalize"]),
         reason=reason,
         evidence="" if choice is None else choice.evidence,
+        n_row_trees=N_ROW_TREES if row_tree_weight > 0 else 0,
+        row_tree_weight=row_tree_weight,
     )
 
 
@@ -258,7 +269,7 @@ def _check_given(params: Mapping[str, Any], facts: Facts, classifiers: str, sear
             f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
             "clustered. Leave out one of the two"
         )
-    for name in ("tail_exponent", "logit_adjustment"):
+    for name in ("tail_exponent", "logit_adjustment", "row_tree_weight"):
         if _positive(params[name]) and classifiers == "leaf":
             raise ValueError(
                 f'{name} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
@@ -284,7 +295,8 @@ def _of_trees(params: Mapping[str, Any], facts: Facts) -> list[str]:
 
 
 def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
-    return _positive(params["tail_exponent"]) or _positive(params["logit_adjustment"])
+    names = ("tail_exponent", "logit_adjustment", "row_tree_weight")
+    return any(_positive(params[name]) for name in names)
 
 
 def _active_set_problem(params: Mapping[str, Any]) -> str | None:

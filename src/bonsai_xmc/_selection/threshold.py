@@ -23,7 +23,7 @@ from bonsai_xmc._selection.held_out import HeldOut
 from bonsai_xmc._selection.label_thresholds import label_thresholds
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.samples import LabelSample, sample_labels, sample_subtrees
-from bonsai_xmc._training.train import Problem, train, train_sample
+from bonsai_xmc._training.train import Problem, row_trees, train, train_sample
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
 
@@ -89,6 +89,7 @@ def _models(
 ) -> Iterator[tuple[_core.Model, HeldOut, Array | None]]:
     """Models, the rows that they were not trained on, and the weights of their labels."""
     n_rows = problem.rows.n_rows
+    strategy = replace(strategy, n_row_trees=min(strategy.n_row_trees, splits.ROW_TREES))
     small = problem.facts.n_labels * problem.rows.n_entries <= splits.SMALL
     if small or every_label:
         for split in splits.folds(n_rows, seed) if small else [splits.most_rows(n_rows, seed)]:
@@ -100,7 +101,8 @@ def _models(
     split, sample = splits.most_rows(n_rows, seed), _sample(problem.labels, strategy, core, seed)
     some = replace(problem, labels=sample.labels)
     part = some.take(split.training)
-    model = train_sample(part, strategy, sample, problem.labels.counts, seed, work)
+    more_trees = row_trees(problem.take(split.training), strategy, seed, work)
+    model = train_sample(part, strategy, sample, problem.labels.counts, seed, work, more_trees)
     yield model, HeldOut.of(some, split.held_out), sample.weights
 
 

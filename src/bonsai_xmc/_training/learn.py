@@ -99,7 +99,7 @@ def learn(
         everything.weights,
     )
     strategy = fitted.linear.strategy
-    alone = replace(strategy, classifiers="one_vs_rest", search="exact", n_trees=0, blend_weight=0.0)
+    alone = strategy.only_one_vs_rest()
     old = _old_forest(fitted, labels.n_labels)
     with contextlib.ExitStack() as stack:
         results = None

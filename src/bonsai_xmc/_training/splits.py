@@ -28,6 +28,7 @@ MOST_HELD_OUT = 20_000
 LABEL_SHARE = 1 / 16
 FEWEST_LABELS = 128
 TREE_SHARE = 1 / 5
+ROW_TREES = 10  # enough to measure scores
 # Labels of a row whose scores are compared: no sensible threshold takes more.
 DEPTH = 32
 

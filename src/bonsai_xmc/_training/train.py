@@ -15,8 +15,9 @@ from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import Rows, label_vectors
 from bonsai_xmc._data.user_trees import tree_arrays, tree_list
 from bonsai_xmc._model.linear import core_model
+from bonsai_xmc._model.row_trees import relabelled
 from bonsai_xmc._model.strategy import Facts, Strategy
-from bonsai_xmc._training import recipes
+from bonsai_xmc._training import recipes, trees_over_rows
 from bonsai_xmc._training.recipes import Dataset, DatasetArrays, Recipe
 from bonsai_xmc._training.samples import LabelSample
 from bonsai_xmc._training.work import Work
@@ -137,7 +138,17 @@ def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[
     index = None
     if strategy.search == "index":
         index = work.run("index", _core.build_label_index, of_labels, work.threads_for("index"))
-    return core_model(forest, of_labels, index, strategy, counts), report
+    more_trees = row_trees(problem, strategy, seed, work)
+    return core_model(forest, of_labels, index, strategy, counts, more_trees), report
+
+
+def row_trees(problem: Problem, strategy: Strategy, seed: int, work: Work) -> _core.RowTrees | None:
+    """The trees over rows that rank labels beside one-vs-rest classifiers, if the strategy has some."""
+    return (
+        trees_over_rows.beside(problem, strategy.n_row_trees, seed, work).core
+        if strategy.n_row_trees
+        else None
+    )
 
 
 def train_sample(
@@ -147,8 +158,12 @@ def train_sample(
     counts: Array,
     seed: int,
     work: Work,
+    more_trees: _core.RowTrees | None = None,
 ) -> _core.Model:
-    """Train some labels alone, as they would be trained among all labels, which have these counts."""
+    """Train some labels alone, as they would be trained among all labels, which have these counts.
+
+    `more_trees` are those over rows that know all labels.
+    """
     dataset, costs = _dataset(problem, strategy, counts)
     forest = of_labels = None
     if sample.tree is not None:
@@ -161,7 +176,12 @@ def train_sample(
         of_labels, _ = one_vs_rest(dataset, strategy, present, costs, seed, work)
     counts_here = np.ones(problem.labels.n_labels, np.int64)
     counts_here[:n_sampled] = counts[sample.original]
-    return core_model(forest, of_labels, None, strategy, counts_here)
+    if more_trees is not None:
+        number = np.full(more_trees.n_labels, -1, np.int32)
+        number[sample.original] = np.arange(n_sampled, dtype=np.int32)
+        sizes = more_trees.n_features, problem.labels.n_labels
+        more_trees = _core.RowTrees(relabelled(more_trees.arrays(), number), *sizes, more_trees.normalize)
+    return core_model(forest, of_labels, None, strategy, counts_here, more_trees)
 
 
 def train_labels(

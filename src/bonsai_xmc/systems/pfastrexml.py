@@ -13,10 +13,12 @@ from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._model.ranker import Evidence
+from bonsai_xmc._model.row_trees import TreeRanker, array_of
 from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.trees_over_rows import grow
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._propensity import from_counts
-from bonsai_xmc.systems.fastxml import OWN, TreeRanker, array_of, grow
+from bonsai_xmc.systems.fastxml import OWN
 
 Array = npt.NDArray[Any]
 

@@ -8,6 +8,8 @@
 namespace bonsai {
 
 void Batch::read(const RowsView& x, size_t begin, size_t end, bool normalize, Pool& pool) {
+    source_ = x;
+    begin_ = begin;
     rows_.clear();
     size_t n_entries = 0;
     for (size_t i = begin; i < end; ++i) {

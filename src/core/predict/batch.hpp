@@ -28,6 +28,9 @@ class Batch {
     void read(const RowsView& x, size_t begin, size_t end, bool normalize, Pool& pool);
 
     size_t size() const { return rows_.size(); }
+    // The rows as they were read: those from `begin` on.
+    const RowsView& source() const { return source_; }
+    size_t begin() const { return begin_; }
     const Row& row(size_t i) const { return rows_[i]; }
     // Rounded up.
     size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
@@ -54,6 +57,8 @@ class Batch {
     void divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> parts) const;
     void number(std::span<const uint32_t> features, std::vector<uint32_t>& numbered);
 
+    RowsView source_;
+    size_t begin_ = 0;
     std::vector<Row> rows_;
     UninitialisedVector<uint32_t> feature_;  // of each entry
     UninitialisedVector<int16_t> value_;

@@ -8,14 +8,16 @@
 namespace bonsai {
 
 Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
-             bool normalize, Blend blend, std::shared_ptr<const LabelIndex> index, bool strict_beam)
+             bool normalize, Blend blend, std::shared_ptr<const LabelIndex> index, bool strict_beam,
+             std::shared_ptr<const RowTrees> row_trees)
     : trees_(std::move(trees)),
       one_vs_rest_(std::move(one_vs_rest)),
       loss_(loss),
       normalize_(normalize),
       blend_(std::move(blend)),
       index_(std::move(index)),
-      strict_beam_(strict_beam) {
+      strict_beam_(strict_beam),
+      row_trees_(std::move(row_trees)) {
     const auto require = [](bool holds, const char* what) {
         if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
     };
@@ -23,6 +25,12 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
     require(blend_.weight >= 0 && blend_.weight < 1, "its blend weight is not between 0 and 1");
     require((blend_.weight > 0) == (trees_ && one_vs_rest_),
             "a blend weight needs trees and one-vs-rest classifiers, and they need one");
+    require(
+        blend_.row_trees >= 0 && blend_.row_trees < 1 && (blend_.row_trees > 0) == (row_trees_ != nullptr),
+        "trees over rows need a weight between 0 and 1, and nothing else has one");
+    require(!row_trees_ || (one_vs_rest_ && row_trees_->n_labels() == one_vs_rest_->n_labels() &&
+                            row_trees_->n_features() == one_vs_rest_->n_features()),
+            "trees over rows need one-vs-rest classifiers of the same labels and features");
     require(blend_.label_offsets.empty() ||
                 (one_vs_rest_ && blend_.label_offsets.size() == one_vs_rest_->n_labels()),
             "there is not one offset for each label of its one-vs-rest classifiers");
@@ -56,6 +64,7 @@ Model::Model(const Model& whole, std::span<const uint8_t> allowed)
       normalize_(whole.normalize_),
       blend_(whole.blend_),
       index_(whole.index_),
-      strict_beam_(whole.strict_beam_) {}
+      strict_beam_(whole.strict_beam_),
+      row_trees_(whole.row_trees_) {}
 
 }  // namespace bonsai

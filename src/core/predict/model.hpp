@@ -9,19 +9,22 @@
 
 #include "linear/loss.hpp"
 #include "model/forest.hpp"
+#include "predict/row_trees.hpp"
 #include "search/label_index.hpp"
 
 namespace bonsai {
 
 // How the scores of trees and one-vs-rest classifiers are combined.
 struct Blend {
-    float weight = 0;                       // of the trees, from 0 to below 1; 0: they only find candidates
+    float weight = 0;     // of the trees beside one-vs-rest, from 0 to below 1; 0: they only find candidates
+    float row_trees = 0;  // of trees over rows beside all others, likewise
     std::vector<float> label_offsets = {};  // added to the log score of each label, at most 0; empty: none
 };
 
 // Immutable. Trees alone rank labels by the classifiers of their leaves. One-vs-rest classifiers, a forest of
 // one leaf that holds all labels, rank all labels, or those that the trees' beam search or an index over the
-// classifiers finds. With a blend weight, labels are ranked by the weighted mean of both scores.
+// classifiers finds. With a blend weight, labels are ranked by the weighted mean of both scores; trees over
+// rows may have a part in it, too.
 //
 // A beam search keeps the best inner nodes of each level; leaves that it has reached stay, with all of their
 // labels. With a strict beam, leaves compete with inner nodes, and each leaf counts for no more labels than
@@ -32,7 +35,7 @@ class Model {
     // fit each other.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
           bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr,
-          bool strict_beam = false);
+          bool strict_beam = false, std::shared_ptr<const RowTrees> row_trees = nullptr);
 
     // The same model for some of its labels: others are never found, and cost no place in a beam. It shares
     // the weights. `allowed` has a byte for each label, 0 or not.
@@ -42,14 +45,18 @@ class Model {
     const Forest* one_vs_rest() const { return one_vs_rest_.get(); }
     // Of the one-vs-rest classifiers; may be null.
     const LabelIndex* index() const { return index_.get(); }
+    // Beside one-vs-rest classifiers; may be null.
+    const RowTrees* row_trees() const { return row_trees_.get(); }
     const std::shared_ptr<const Forest>& shared_trees() const { return trees_; }
     const std::shared_ptr<const Forest>& shared_one_vs_rest() const { return one_vs_rest_; }
     const std::shared_ptr<const LabelIndex>& shared_index() const { return index_; }
+    const std::shared_ptr<const RowTrees>& shared_row_trees() const { return row_trees_; }
     Loss loss() const { return loss_; }
     // Whether rows are divided by their norm first.
     bool normalize() const { return normalize_; }
     bool strict_beam() const { return strict_beam_; }
     float blend_weight() const { return blend_.weight; }
+    float row_tree_weight() const { return blend_.row_trees; }
     std::span<const float> label_offsets() const { return blend_.label_offsets; }
     size_t n_features() const { return any().n_features(); }
     size_t n_labels() const { return any().n_labels(); }
@@ -63,6 +70,7 @@ class Model {
     Blend blend_;
     std::shared_ptr<const LabelIndex> index_;
     bool strict_beam_;
+    std::shared_ptr<const RowTrees> row_trees_;
 };
 
 }  // namespace bonsai

@@ -5,36 +5,59 @@
 #include <utility>
 
 namespace bonsai {
+namespace {
+
+// log(exp(a) + exp(b))
+double log_sum(double a, double b) {
+    return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+}
+
+// A byte for each label; empty if none is excluded.
+std::vector<uint8_t> allowed_labels(const Forest& one_vs_rest) {
+    if (!one_vs_rest.is_restricted()) return {};
+    std::vector<uint8_t> allowed(one_vs_rest.n_labels());
+    for (uint32_t label = 0; label < allowed.size(); ++label)
+        if (const uint32_t position = one_vs_rest.position(label); position != kAbsent)
+            allowed[label] = one_vs_rest.allowed()[position];
+    return allowed;
+}
+
+}  // namespace
 
 BlendedRanking::BlendedRanking(const Model& model, const Batch& batch, const Scores& scores,
-                               std::unique_ptr<Ranking> trees, size_t n_from_trees,
+                               std::unique_ptr<Ranking> trees, size_t n_from_trees, size_t n_from_row_trees,
                                std::unique_ptr<ProbedBlocks> probed, size_t k, const Kernels& kernels,
                                Pool& pool)
     : model_(model),
       one_vs_rest_(*model.one_vs_rest()),
       batch_(batch),
       scores_(scores),
-      log_own_(std::log1p(-model.blend_weight())),
-      log_trees_(std::log(model.blend_weight())),
+      log_own_(std::log1p(-model.blend_weight()) + std::log1p(-model.row_tree_weight())),
+      log_trees_(std::log(model.blend_weight()) + std::log1p(-model.row_tree_weight())),
+      log_row_trees_(std::log(model.row_tree_weight())),
       pool_(pool),
       trees_(std::move(trees)),
       n_from_trees_(trees_ ? n_from_trees : 0),
+      n_from_row_trees_(model.row_trees() ? n_from_row_trees : 0),
       probed_(std::move(probed)),
+      allowed_(model.row_trees() ? allowed_labels(one_vs_rest_) : std::vector<uint8_t>()),
       loop_(batch, kernels, pool),
       best_(scores, k, pool.threads()),
       ranked_(pool.threads()) {}
 
 size_t BlendedRanking::max_rows() const {
+    const size_t n_from_trees = n_from_trees_ + n_from_row_trees_;
     size_t rows = best_.max_rows(one_vs_rest_.n_labels());
-    if (probed_) rows = std::min(rows, probed_->max_rows(n_from_trees_));
-    if (!trees_) return rows;
-    const size_t bytes = n_from_trees_ * (sizeof(int32_t) + sizeof(float) + sizeof(FromTrees));
-    return std::min({rows, trees_->max_rows(), std::max<size_t>(1, kMarginBytes / bytes)});
+    if (probed_) rows = std::min(rows, probed_->max_rows(n_from_trees));
+    if (trees_) rows = std::min(rows, trees_->max_rows());
+    if (n_from_trees == 0) return rows;
+    const size_t bytes = n_from_trees * (sizeof(int32_t) + sizeof(float) + sizeof(FromTrees));
+    return std::min(rows, std::max<size_t>(1, kMarginBytes / bytes));
 }
 
 void BlendedRanking::run(const TopKOutput& out) {
     best_.reset(batch_.size());
-    if (trees_) score_by_trees();
+    if (trees_ || model_.row_trees()) score_by_trees();
     score_by_one_vs_rest();
     for_each_row(pool_, 0, batch_.size(), [&](size_t row, unsigned worker) {
         const auto best = best_.labels(row);
@@ -44,21 +67,49 @@ void BlendedRanking::run(const TopKOutput& out) {
 }
 
 void BlendedRanking::score_by_trees() {
-    const size_t n = n_from_trees_;
-    ids_.resize(batch_.size() * n);
-    tree_scores_.resize(batch_.size() * n);
-    from_trees_.resize(batch_.size() * n);
-    from_trees_end_.resize(batch_.size());
-    trees_->run({n, ids_.data(), tree_scores_.data()});
-    for_each_row(pool_, 0, batch_.size(), [&](size_t row, unsigned) {
-        FromTrees *const begin = from_trees_.data() + row * n, *end = begin;
-        for (size_t at = row * n; at < (row + 1) * n && ids_[at] >= 0; ++at)
-            if (const uint32_t position = one_vs_rest_.position(static_cast<uint32_t>(ids_[at]));
-                position != kAbsent)
-                *end++ = {position, tree_scores_[at]};
-        std::sort(begin, end, [](const FromTrees& a, const FromTrees& b) { return a.position < b.position; });
-        from_trees_end_[row] = static_cast<uint32_t>(end - begin);
+    const size_t n_rows = batch_.size(), n = n_from_trees_ + n_from_row_trees_;
+    from_trees_.resize(n_rows * n);
+    from_trees_end_.assign(n_rows, 0);
+    const auto add = [&](size_t k, float log_weight, auto&& rank) {
+        if (k == 0) return;
+        ids_.resize(n_rows * k);
+        tree_scores_.resize(n_rows * k);
+        rank(TopKOutput{k, ids_.data(), tree_scores_.data()});
+        for_each_row(pool_, 0, n_rows, [&](size_t row, unsigned) {
+            add_ranked(row, {ids_.data() + row * k, k}, {tree_scores_.data() + row * k, k}, log_weight);
+        });
+    };
+    add(n_from_trees_, log_trees_, [&](const TopKOutput& out) { trees_->run(out); });
+    add(n_from_row_trees_, log_row_trees_, [&](const TopKOutput& out) {
+        const size_t begin = batch_.begin();
+        model_.row_trees()->rank(batch_.source(), begin, begin + n_rows, out, allowed_, pool_);
     });
+}
+
+// Adds what trees of one kind say about a row: labels that those of the other kind have named, too, get a
+// sum.
+void BlendedRanking::add_ranked(size_t row, std::span<const int32_t> ids, std::span<const float> scores,
+                                float log_weight) {
+    FromTrees* const begin = from_trees_.data() + row * (n_from_trees_ + n_from_row_trees_);
+    FromTrees *const known = begin + from_trees_end_[row], *end = known;
+    for (size_t i = 0; i < ids.size() && ids[i] >= 0; ++i)
+        if (const uint32_t position = one_vs_rest_.position(static_cast<uint32_t>(ids[i]));
+            position != kAbsent)
+            *end++ = {position, double{log_weight} + scores[i]};
+    const auto before = [](const FromTrees& a, const FromTrees& b) { return a.position < b.position; };
+    std::sort(known, end, before);
+    if (known != begin) {
+        std::inplace_merge(begin, known, end, before);
+        FromTrees* last = begin;
+        for (const FromTrees* next = begin + 1; next < end; ++next) {
+            if (next->position == last->position)
+                last->log_part = log_sum(last->log_part, next->log_part);
+            else
+                *++last = *next;
+        }
+        end = last + 1;
+    }
+    from_trees_end_[row] = static_cast<uint32_t>(end - begin);
 }
 
 void BlendedRanking::score_by_one_vs_rest() {
@@ -71,9 +122,8 @@ void BlendedRanking::score_by_one_vs_rest() {
 std::vector<BlockRows>& BlendedRanking::blocks() {
     if (probed_)
         return probed_->find([&](size_t row, auto&& add) {
-            const size_t n = trees_ ? from_trees_end_[row] : 0;
-            for (size_t i = row * n_from_trees_; i < row * n_from_trees_ + n; ++i)
-                add(from_trees_[i].position / static_cast<uint32_t>(kBlockChildren));
+            for (const FromTrees& label : of_block(row, 0, one_vs_rest_.children(0).size()))
+                add(label.position / static_cast<uint32_t>(kBlockChildren));
         });
     rows_.clear();
     for (size_t row = 0; row < batch_.size(); ++row)
@@ -104,7 +154,8 @@ void BlendedRanking::add_block(BlockScorer& scorer, size_t row, size_t from) {
         for (const FromTrees& label : in_block) {
             const size_t c = label.position - from;
             done[c] = true;
-            best.add(item(c, blended(scores_.of(0, margin[c]), label.score)));
+            const double own = double{log_own_} + scores_.of(0, margin[c]);
+            best.add(item(c, log_sum(own, label.log_part)));
         }
         if (!near) return;
         const float threshold = best.threshold();
@@ -118,16 +169,12 @@ void BlendedRanking::add_block(BlockScorer& scorer, size_t row, size_t from) {
 // What the trees say about a row's labels at positions [begin, end).
 std::span<const BlendedRanking::FromTrees> BlendedRanking::of_block(size_t row, size_t begin,
                                                                     size_t end) const {
-    if (!trees_) return {};
-    const std::span all(from_trees_.data() + row * n_from_trees_, from_trees_end_[row]);
+    if (from_trees_end_.empty()) return {};
+    const size_t room = n_from_trees_ + n_from_row_trees_;
+    const std::span all(from_trees_.data() + row * room, from_trees_end_[row]);
     const auto before = [](const FromTrees& label, size_t position) { return label.position < position; };
     const auto first = std::lower_bound(all.begin(), all.end(), begin, before);
     return {first, std::lower_bound(first, all.end(), end, before)};
-}
-
-double BlendedRanking::blended(float one_vs_rest, float trees) const {
-    const double own = double{log_own_} + one_vs_rest, other = double{log_trees_} + trees;
-    return std::max(own, other) + std::log1p(std::exp(-std::abs(own - other)));
 }
 
 }  // namespace bonsai

@@ -50,7 +50,7 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
     const size_t beam_size = params.exact ? 0 : params.beam_size;
     if (!one_vs_rest)
         return rank_leaves(*trees, batch, scores, beam_size, params.k, kernels, pool, model.strict_beam());
-    const bool plain = model.blend_weight() == 0 && model.label_offsets().empty();
+    const bool plain = model.blend_weight() == 0 && model.label_offsets().empty() && !model.row_trees();
     const bool indexed = model.index() && !params.exact && params.n_probe > 0 &&
                          params.n_probe < n_allowed_blocks(*one_vs_rest);
     if (plain && indexed)
@@ -65,8 +65,10 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
     std::unique_ptr<ProbedBlocks> probed;
     if (indexed)
         probed = std::make_unique<ProbedBlocks>(*one_vs_rest, *model.index(), batch, params.n_probe, pool);
+    const size_t n_from_row_trees =
+        params.exact ? n_labels : std::min(n_labels, BlendedRanking::kFromRowTrees);
     return std::make_unique<BlendedRanking>(model, batch, scores, std::move(leaves), n_from_trees,
-                                            std::move(probed), params.k, kernels, pool);
+                                            n_from_row_trees, std::move(probed), params.k, kernels, pool);
 }
 
 // Where a batch that begins at this row ends. The more rows there are, the more share a block.

@@ -1,16 +1,13 @@
-// FastXML (Prabhu, Varma, KDD 2014) and PfastreXML (Jain, Prabhu, Varma, KDD 2016): trees over rows whose
-// leaves hold labels.
+// The training of FastXML (Prabhu, Varma, KDD 2014) and PfastreXML (Jain, Prabhu, Varma, KDD 2016): trees
+// over rows whose leaves hold labels.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "base/parallel.hpp"
 #include "data/dataset.hpp"
-#include "data/rows.hpp"
+#include "predict/row_trees.hpp"
 #include "systems/l1_logistic.hpp"
 
 namespace bonsai {
@@ -24,96 +21,8 @@ struct FastXmlParams {
     uint64_t seed;
 };
 
-// The nodes of a tree stand in order of levels: of the node that is the k-th, from 0, to have children, these
-// are the nodes 1 + 2k and 2 + 2k of its tree, for rows with a margin <= 0 and > 0. Inner nodes, and leaves,
-// are numbered through all trees.
-template <template <class> class Array>
-struct FastXmlArraysOf {
-    Array<int64_t> tree_ptr;    // n_trees + 1: the nodes of each tree
-    Array<uint8_t> is_leaf;     // of each node
-    Array<int64_t> weight_ptr;  // of each inner node: its weights
-    Array<int32_t> features;    // ascending in each inner node
-    Array<float> weights;
-    Array<float> biases;         // of each inner node
-    Array<int64_t> leaf_ptr;     // of each leaf: its labels
-    Array<int32_t> leaf_labels;  // ascending in each leaf
-    Array<float> leaf_shares;    // of the leaf's rows that have the label, in (0, 1]
-    Array<int32_t> leaf_rows;    // of each leaf: training rows
-};
-template <class T>
-using OwnedArray = std::vector<T>;
-template <class T>
-using ArrayView = std::span<const T>;
-using FastXmlArrays = FastXmlArraysOf<ArrayView>;
-using OwnedFastXml = FastXmlArraysOf<OwnedArray>;
-
-// Calls fn(name, arrays.member...) for each array.
-template <class Fn, class... Arrays>
-void for_each_fastxml_array(Fn&& fn, Arrays&&... arrays) {
-    fn("tree_ptr", arrays.tree_ptr...);
-    fn("is_leaf", arrays.is_leaf...);
-    fn("weight_ptr", arrays.weight_ptr...);
-    fn("features", arrays.features...);
-    fn("weights", arrays.weights...);
-    fn("biases", arrays.biases...);
-    fn("leaf_ptr", arrays.leaf_ptr...);
-    fn("leaf_labels", arrays.leaf_labels...);
-    fn("leaf_shares", arrays.leaf_shares...);
-    fn("leaf_rows", arrays.leaf_rows...);
-}
-
 // label_weights: none (FastXML), or one for each label in (0, 1], which its occurrences count by (PfastXML).
-OwnedFastXml train_fastxml(const Dataset& data, std::span<const float> label_weights,
-                           const FastXmlParams& params, Pool& pool);
-
-// The tail classifier of PfastreXML: score = alpha · log P + (1 − alpha) · log P_tail, where P_tail(l | x) =
-// 1 / (1 + exp(gamma / 2 · ‖x / ‖x‖ − m‖²)) for the label's mean m.
-struct FastXmlTail {
-    RowsView means = {};  // one row for each label; no rows: no tail classifier
-    float alpha = 1;
-    float gamma = 0;
-};
-
-class FastXmlModel {
-  public:
-    // Views, which `owner` keeps alive. Throws std::invalid_argument unless every pointer and id is in range
-    // and every number is as it must be. The indices of `tail.means` are checked already.
-    FastXmlModel(const FastXmlArrays& arrays, size_t n_features, size_t n_labels, bool normalize,
-                 const FastXmlTail& tail, std::shared_ptr<const void> owner);
-
-    size_t n_features() const { return n_features_; }
-    size_t n_labels() const { return n_labels_; }
-    size_t n_trees() const { return arrays_.tree_ptr.size() - 1; }
-    const FastXmlArrays& arrays() const { return arrays_; }
-
-    // The k best labels of each row: ids (n x k, -1 where there are fewer) and log scores (n x k, -infinity
-    // there), best first, ties to the smaller label. `allowed`: empty, or a byte for each label, 0 for those
-    // that must not be found.
-    void top_k(const RowsView& x, size_t k, std::span<const uint8_t> allowed, Pool& pool, int32_t* ids,
-               float* scores) const;
-    // The leaf that each row reaches in each tree (n x n_trees), numbered through all trees.
-    void leaves(const RowsView& x, Pool& pool, int32_t* leaves) const;
-
-  private:
-    class Row;
-    struct Node {
-        uint32_t number;  // among inner nodes, or among leaves
-        uint32_t child;   // the first of two; 0: a leaf
-    };
-    void check_nodes();
-    // fn(row, i) for each row of x.
-    template <class Fn>
-    void for_each(const RowsView& x, Pool& pool, Fn&& fn) const;
-    size_t leaf_of(const Row& row, size_t tree) const;
-    float log_tail(const Row& row, int32_t label) const;
-
-    FastXmlArrays arrays_;
-    size_t n_features_, n_labels_;
-    bool normalize_;
-    FastXmlTail tail_;
-    std::vector<double> squared_means_;
-    std::vector<Node> nodes_;
-    std::shared_ptr<const void> owner_;
-};
+OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
+                            const FastXmlParams& params, Pool& pool);
 
 }  // namespace bonsai

@@ -128,7 +128,7 @@ void append(std::vector<T>& to, const std::vector<T>& values) {
     to.insert(to.end(), values.begin(), values.end());
 }
 
-void append(OwnedFastXml& tree, const Range& range, const Grown& grown) {
+void append(OwnedRowTrees& tree, const Range& range, const Grown& grown) {
     tree.is_leaf.push_back(grown.is_leaf);
     auto& ids = grown.is_leaf ? tree.leaf_labels : tree.features;
     append(ids, grown.ids);
@@ -141,11 +141,11 @@ void append(OwnedFastXml& tree, const Range& range, const Grown& grown) {
 }
 
 // Level by level. The pointers begin after the 0.
-OwnedFastXml grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>>& growers,
-                       const FastXmlParams& params, uint64_t key, ProgressShare& progress, Pool& pool) {
+OwnedRowTrees grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>>& growers,
+                        const FastXmlParams& params, uint64_t key, ProgressShare& progress, Pool& pool) {
     const double levels = 2 + std::max(0.0, std::log2(static_cast<double>(data.n_rows()) /
                                                       static_cast<double>(params.max_leaf_rows)));
-    OwnedFastXml tree;
+    OwnedRowTrees tree;
     std::vector<uint32_t> rows(data.n_rows());
     std::iota(rows.begin(), rows.end(), 0u);
     std::vector<Range> level{{0, rows.size(), key}};
@@ -182,21 +182,21 @@ void append_pointers(std::vector<int64_t>& to, const std::vector<int64_t>& ptr) 
 
 }  // namespace
 
-OwnedFastXml train_fastxml(const Dataset& data, std::span<const float> label_weights,
-                           const FastXmlParams& params, Pool& pool) {
+OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
+                            const FastXmlParams& params, Pool& pool) {
     std::vector<std::unique_ptr<Grower>> growers;
     for (unsigned worker = 0; worker < pool.threads(); ++worker)
         growers.push_back(std::make_unique<Grower>(data, label_weights, params));
-    std::vector<OwnedFastXml> trees(params.n_trees);
+    std::vector<OwnedRowTrees> trees(params.n_trees);
     pool.control().total = params.n_trees * (data.n_rows() + 1);
     pool.run(params.n_trees, [&](size_t t, unsigned) {
         ProgressShare progress(pool.control(), data.n_rows() + 1);
         trees[t] = grow_tree(data, growers, params, derive(params.seed, t), progress, pool);
     });
     growers.clear();
-    OwnedFastXml all;
+    OwnedRowTrees all;
     all.tree_ptr = all.weight_ptr = all.leaf_ptr = {0};
-    for (OwnedFastXml& tree : trees) {
+    for (OwnedRowTrees& tree : trees) {
         all.tree_ptr.push_back(all.tree_ptr.back() + static_cast<int64_t>(tree.is_leaf.size()));
         append_pointers(all.weight_ptr, tree.weight_ptr);
         append_pointers(all.leaf_ptr, tree.leaf_ptr);

@@ -29,6 +29,8 @@ _SAMPLED_LEAF = 64  # labels of a group, at most
 _SAMPLED_ROWS = 20_000  # rows of a group, at most
 _ONE_VS_REST = 128  # labels that are trained against all rows
 _PACKED_WEIGHT = 2.2  # bytes
+_ROW_OF_TREE = 40.0  # bytes of a tree over rows for each row
+_ENTRY_OF_NODE = 16.0  # bytes of a node that is divided, for each entry of its rows
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,11 @@ class Sizes:
     tree_bytes: float = 0.0  # of all trees
     one_vs_rest_bytes: float = 0.0
     index_bytes: float = 0.0
+    row_tree_bytes: float = 0.0
 
     @property
     def model_bytes(self) -> float:
-        return self.tree_bytes + self.one_vs_rest_bytes + self.index_bytes
+        return self.tree_bytes + self.one_vs_rest_bytes + self.index_bytes + self.row_tree_bytes
 
     @property
     def rows_and_labels(self) -> float:
@@ -59,8 +62,13 @@ class Sizes:
         part.n_rows, part.n_present, part.n_pairs = rows, max(1, labels), pairs
         part.input_entries *= of_vectors
         part.output_entries *= of_vectors
-        of_model = self.tree_bytes, self.one_vs_rest_bytes, self.index_bytes
-        return Sizes(part, *(of_vectors * size for size in of_model))
+        return Sizes(
+            part,
+            of_vectors * self.tree_bytes,
+            of_vectors * self.one_vs_rest_bytes,
+            of_vectors * self.index_bytes,
+            rows / max(1, whole.n_rows) * self.row_tree_bytes,
+        )
 
 
 def count(problem: Problem, strategy: Strategy) -> Sizes:
@@ -68,7 +76,8 @@ def count(problem: Problem, strategy: Strategy) -> Sizes:
     counts = core_dataset(problem, strategy).sizes()
     most = 4 * _PACKED_WEIGHT * counts.input_entries
     by_labels, by_index = strategy.classifiers != "leaf", strategy.search == "index"
-    return Sizes(counts, most * strategy.n_trees, most * by_labels, most * by_index)
+    of_model = most * strategy.n_trees, most * by_labels, most * by_index
+    return Sizes(counts, *of_model, _row_tree_bytes(counts, strategy))
 
 
 def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
@@ -87,7 +96,11 @@ def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
     if strategy.search == "index":
         # Three quarters of the squared norm are in about four of ten weights; a posting has four bytes.
         index = 0.4 * 4 * one_vs_rest / _PACKED_WEIGHT + 8 * counts.n_features
-    return Sizes(counts, trees, one_vs_rest, index)
+    return Sizes(counts, trees, one_vs_rest, index, _row_tree_bytes(counts, strategy))
+
+
+def _row_tree_bytes(counts: _core.Sizes, strategy: Strategy) -> float:
+    return _ROW_OF_TREE * counts.n_rows * strategy.n_row_trees
 
 
 def _spread(problem: Problem, n: int) -> Array:
@@ -180,6 +193,9 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
         )
     if strategy.search == "index":
         phases["index"] = sizes.model_bytes + 8 * counts.n_features + counts.n_present
+    if strategy.n_row_trees > 0:  # on rows as they come: a second data set
+        of_nodes = threads * _ENTRY_OF_NODE * counts.n_entries
+        phases["row trees"] = sizes.model_bytes + counts.dataset_bytes + of_nodes
     return {name: counts.dataset_bytes + more for name, more in phases.items()}
 
 

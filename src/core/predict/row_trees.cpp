@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "predict/batch.hpp"
-#include "systems/fastxml.hpp"
+#include "predict/row_trees.hpp"
 
 namespace bonsai {
 namespace {
@@ -19,18 +18,10 @@ bool all_finite(std::span<const float> values) {
     return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
 }
 
-struct Scored {
-    float score;
-    int32_t label;
-    bool operator<(const Scored& other) const {
-        return score != other.score ? score > other.score : label < other.label;
-    }
-};
-
 }  // namespace
 
 // One row at a time, spread over all features.
-class FastXmlModel::Row {
+class RowTrees::Row {
   public:
     Row(size_t n_features, size_t n_labels) : x(n_features), sums(n_labels) {}
 
@@ -51,11 +42,11 @@ class FastXmlModel::Row {
     double norm = 0;
     ZeroedArray<double> sums;  // of each label, all zero between rows
     std::vector<int32_t> labels;
-    std::vector<Scored> scored;
+    std::vector<RankedLabel> scored;
 };
 
-FastXmlModel::FastXmlModel(const FastXmlArrays& arrays, size_t n_features, size_t n_labels, bool normalize,
-                           const FastXmlTail& tail, std::shared_ptr<const void> owner)
+RowTrees::RowTrees(const RowTreeArrays& arrays, size_t n_features, size_t n_labels, bool normalize,
+                   const RowTreeTail& tail, std::shared_ptr<const void> owner)
     : arrays_(arrays),
       n_features_(n_features),
       n_labels_(n_labels),
@@ -76,7 +67,7 @@ FastXmlModel::FastXmlModel(const FastXmlArrays& arrays, size_t n_features, size_
     }
 }
 
-void FastXmlModel::check_nodes() {
+void RowTrees::check_nodes() {
     const auto& a = arrays_;
     require(a.tree_ptr.size() >= 2 && a.tree_ptr.front() == 0 &&
                 a.tree_ptr.back() == static_cast<int64_t>(a.is_leaf.size()),
@@ -111,7 +102,7 @@ void FastXmlModel::check_nodes() {
             "shares of labels are above 0 and at most 1");
 }
 
-float FastXmlModel::log_tail(const Row& row, int32_t label) const {
+float RowTrees::log_tail(const Row& row, int32_t label) const {
     const double unit = row.norm >= kSmallestNorm ? 1 / row.norm : 0;
     double product = 0;
     for_each_entry(tail_.means, static_cast<size_t>(label),
@@ -121,7 +112,7 @@ float FastXmlModel::log_tail(const Row& row, int32_t label) const {
     return static_cast<float>(-(z + std::log1p(std::exp(-z))));
 }
 
-size_t FastXmlModel::leaf_of(const Row& row, size_t tree) const {
+size_t RowTrees::leaf_of(const Row& row, size_t tree) const {
     auto at = static_cast<size_t>(arrays_.tree_ptr[tree]);
     while (nodes_[at].child != 0) {
         const size_t number = nodes_[at].number;
@@ -134,34 +125,37 @@ size_t FastXmlModel::leaf_of(const Row& row, size_t tree) const {
 }
 
 template <class Fn>
-void FastXmlModel::for_each(const RowsView& x, Pool& pool, Fn&& fn) const {
+void RowTrees::for_each(const RowsView& x, size_t begin, size_t end, Pool& pool, Fn&& fn) const {
     if (x.n_features != n_features_)
         throw std::invalid_argument("X has " + std::to_string(x.n_features) +
                                     " features, but the model has " + std::to_string(n_features_));
     std::vector<std::unique_ptr<Row>> rows(pool.threads());
-    pool.control().total = x.n_rows;
-    for_each_row(pool, 0, x.n_rows, [&](size_t i, unsigned worker) {
+    for_each_row(pool, begin, end, [&](size_t i, unsigned worker) {
         pool.control().check();
         if (!rows[worker]) rows[worker] = std::make_unique<Row>(n_features_, n_labels_);
         rows[worker]->read(x, i, normalize_);
         fn(*rows[worker], i);
-        ++pool.control().done;
     });
 }
 
-void FastXmlModel::leaves(const RowsView& x, Pool& pool, int32_t* leaves) const {
-    for_each(x, pool, [&](const Row& row, size_t i) {
+void RowTrees::leaves(const RowsView& x, Pool& pool, int32_t* leaves) const {
+    for_each(x, 0, x.n_rows, pool, [&](const Row& row, size_t i) {
         for (size_t t = 0; t < n_trees(); ++t)
             leaves[i * n_trees() + t] = static_cast<int32_t>(leaf_of(row, t));
     });
 }
 
-void FastXmlModel::top_k(const RowsView& x, size_t k, std::span<const uint8_t> allowed, Pool& pool,
-                         int32_t* ids, float* scores) const {
+void RowTrees::top_k(const RowsView& x, size_t k, std::span<const uint8_t> allowed, Pool& pool, int32_t* ids,
+                     float* scores) const {
+    pool.control().total = x.n_rows;
+    rank(x, 0, x.n_rows, {k, ids, scores, &pool.control()}, allowed, pool);
+}
+
+void RowTrees::rank(const RowsView& x, size_t begin, size_t end, const TopKOutput& out,
+                    std::span<const uint8_t> allowed, Pool& pool) const {
     if (!allowed.empty() && allowed.size() != n_labels_)
         throw std::invalid_argument("`allowed` needs one byte for each label");
-    const bool has_tail = tail_.means.n_rows > 0;
-    for_each(x, pool, [&](Row& row, size_t i) {
+    for_each(x, begin, end, pool, [&](Row& row, size_t i) {
         row.labels.clear();
         row.scored.clear();
         for (size_t t = 0; t < n_trees(); ++t) {
@@ -177,16 +171,10 @@ void FastXmlModel::top_k(const RowsView& x, size_t k, std::span<const uint8_t> a
             row.sums[l] = 0;
             if (!allowed.empty() && !allowed[l]) continue;
             auto score = static_cast<float>(std::min(0.0, std::log(share)));
-            if (has_tail) score = tail_.alpha * score + (1 - tail_.alpha) * log_tail(row, l);
-            row.scored.push_back({score, l});
+            if (has_tail()) score = tail_.alpha * score + (1 - tail_.alpha) * log_tail(row, l);
+            row.scored.push_back({score, 0, static_cast<uint32_t>(l)});
         }
-        const size_t n = std::min(k, row.scored.size());
-        std::partial_sort(row.scored.begin(), row.scored.begin() + static_cast<ptrdiff_t>(n),
-                          row.scored.end());
-        for (size_t r = 0; r < k; ++r) {
-            ids[i * k + r] = r < n ? row.scored[r].label : -1;
-            scores[i * k + r] = r < n ? row.scored[r].score : -std::numeric_limits<float>::infinity();
-        }
+        out.write(i - begin, row.scored);
     });
 }
 

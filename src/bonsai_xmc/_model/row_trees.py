@@ -1,0 +1,187 @@
+"""Trees over rows, whose leaves hold labels: of FastXML, of PfastreXML, and beside linear classifiers.
+
+Imports the core, which searches the trees.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._data.rows import Rows, select
+from bonsai_xmc._model.ranker import Evidence, Watch
+
+Array = npt.NDArray[Any]
+
+_MOST_FEATURES = 20  # of an explanation
+
+# The tensors of a model file. The nodes of a tree stand in order of levels: of the node that is the k-th of
+# its tree, from 0, to have children, these are the nodes 1 + 2k and 2 + 2k, for margins ≤ 0 and > 0. Inner
+# nodes, and leaves, are numbered through all trees.
+TENSORS = {
+    "tree_ptr": np.int64,  # where the nodes of each tree begin, and the number of nodes
+    "is_leaf": np.uint8,  # of each node
+    "weight_ptr": np.int64,  # where the weights of each inner node begin, and their number
+    "features": np.int32,  # of each weight, ascending in a node
+    "weights": np.float32,
+    "biases": np.float32,  # of each inner node
+    "leaf_ptr": np.int64,  # where the labels of each leaf begin, and their number
+    "leaf_labels": np.int32,  # ascending in a leaf
+    "leaf_shares": np.float32,  # of the leaf's rows that have the label, times its weight; in (0, 1]
+    "leaf_rows": np.int32,  # training rows of each leaf
+}
+
+
+def array_of(arrays: Mapping[str, Array], name: str, dtype: Any) -> Array:
+    """Return an array of a model file; ValueError if it is missing, or of another type or shape."""
+    array = arrays.get(name)
+    if array is None or array.dtype != dtype or array.ndim != 1:
+        raise ValueError(f"the model needs {name}, a one-dimensional array of {np.dtype(dtype).name}")
+    # Ids and pointers are copied: a mapped file may change after they were checked.
+    return np.array(array) if array.dtype.kind == "i" else np.ascontiguousarray(array)
+
+
+def relabelled(trees: Mapping[str, Array], number: Array) -> dict[str, Array]:
+    """Return trees whose labels have these numbers; leaves lose labels whose number is −1."""
+    ptr, new = trees["leaf_ptr"], number[trees["leaf_labels"]]
+    owner = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    kept = np.flatnonzero(new >= 0)
+    kept = kept[np.lexsort((new[kept], owner[kept]))]
+    sizes = np.bincount(owner[kept], minlength=len(ptr) - 1)
+    return {
+        **trees,
+        "leaf_ptr": np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        "leaf_labels": new[kept].astype(np.int32),
+        "leaf_shares": trees["leaf_shares"][kept],
+    }
+
+
+class TreeRanker:
+    """Trees over rows, with labels in their leaves."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, trees: Mapping[str, Array], n_features: int, n_labels: int, *, normalize: bool, **tail: Any
+    ) -> None:
+        """Check all arrays; `tail` are further arguments of the core's model."""
+        self.trees = dict(trees)
+        self.n_features, self.n_labels, self.normalize = n_features, n_labels, normalize
+        self.core = _core.RowTrees(self.trees, n_features, n_labels, normalize, **tail)
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.trees["tree_ptr"]) - 1
+
+    def top_k(
+        self,
+        rows: Rows,
+        k: int,
+        *,
+        allowed: Array | None = None,
+        exact: bool = False,
+        threads: int = 1,
+        progress: Watch | None = None,
+        **search: Any,
+    ) -> tuple[Array, Array]:
+        """See `Ranker`. Labels that no leaf of a row holds are not found."""
+        mask = None if allowed is None else np.ascontiguousarray(allowed, np.uint8)
+        return self.core.top_k(rows.to_core(), k, allowed=mask, threads=threads, progress=progress)
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """See `Ranker`."""
+        return {"normalize": self.normalize}, dict(self.trees)
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Self:
+        """See `Ranker`."""
+        if not isinstance(facts.get("normalize"), bool):
+            raise ValueError("the model does not say whether rows are normalized")
+        trees = {name: array_of(arrays, name, dtype) for name, dtype in TENSORS.items()}
+        tail = cls._tail_of(facts, arrays, n_features, n_labels)
+        return cls(trees, n_features, n_labels, normalize=facts["normalize"], **tail)
+
+    @classmethod
+    def _tail_of(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> dict[str, Any]:
+        """Return the further arguments of the constructor."""
+        return {}
+
+    def take(self, labels: Array) -> Self:
+        """See `Ranker`."""
+        number = np.full(self.n_labels, -1, np.int32)
+        number[labels] = np.arange(len(labels), dtype=np.int32)
+        trees, tail = relabelled(self.trees, number), self._tail_for(labels)
+        return type(self)(trees, self.n_features, len(labels), normalize=self.normalize, **tail)
+
+    def _tail_for(self, labels: Array) -> dict[str, Any]:
+        """Return the further arguments of the constructor, for these labels."""
+        return {}
+
+    def leaf_shares(self, row: Rows, label: int) -> tuple[Array, Array]:
+        """Return the leaf that a row reaches in each tree, and the share of the label there."""
+        leaves = self.core.leaves(row.to_core())[0]
+        ptr, entries = select(self.trees["leaf_ptr"], leaves)
+        shares = np.zeros(len(leaves), np.float32)
+        here = np.flatnonzero(self.trees["leaf_labels"][entries] == label)
+        shares[np.searchsorted(ptr, here, side="right") - 1] = self.trees["leaf_shares"][entries[here]]
+        return leaves, shares
+
+    def explain(self, row: Rows, label: int) -> Sequence[Evidence]:
+        """See `Ranker`. Leaves and their shares of the label, and what features led to those that hold it."""
+        leaves, shares = self.leaf_shares(row, label)
+        order = np.argsort(-shares, kind="stable")
+        sizes = self.trees["leaf_rows"][leaves]
+        reached = tuple((int(t) + 1, int(sizes[t]), float(shares[t])) for t in order)
+        pulls = self._pulls(row, leaves, np.flatnonzero(shares))
+        strongest = sorted(pulls.items(), key=lambda item: (-item[1][1], item[0]))[:_MOST_FEATURES]
+        return (
+            Evidence(
+                f"leaves of {self.n_trees} trees; the mean share is {float(shares.mean()):.4g}",
+                ("tree", "training rows", "share of the label"),
+                reached,
+            ),
+            Evidence(
+                "features that led to leaves with the label: nodes where they count, and the sum of "
+                "|weight × value| there",
+                ("feature", "nodes", "sum"),
+                tuple((feature, nodes, total) for feature, (nodes, total) in strongest),
+            ),
+        )
+
+    def _pulls(self, row: Rows, leaves: Array, trees: Array) -> dict[int, tuple[int, float]]:
+        """Return, for each feature of a row, the nodes on its paths in these trees that weigh it, and how."""
+        dense = row.to_dense().values[0].astype(np.float64)
+        norm = np.linalg.norm(dense)
+        x = dense / norm if self.normalize and norm > 0 else dense
+        is_leaf = self.trees["is_leaf"].astype(bool)
+        inner = np.cumsum(~is_leaf) - 1
+        found: dict[int, tuple[int, float]] = {}
+        for tree in trees:
+            first = int(self.trees["tree_ptr"][tree])
+            before = int(inner[first]) + int(is_leaf[first])  # inner nodes of the trees before
+            node = first
+            while not is_leaf[node]:
+                number = int(inner[node])
+                part = slice(*self.trees["weight_ptr"][number : number + 2])
+                features = self.trees["features"][part]
+                products = self.trees["weights"][part] * x[features]
+                for at in np.flatnonzero(products):
+                    nodes, total = found.get(int(features[at]), (0, 0.0))
+                    found[int(features[at])] = (nodes + 1, total + abs(float(products[at])))
+                # The core sums in this order.
+                margin = np.cumsum(np.concatenate([self.trees["biases"][[number]], products]))[-1]
+                node = first + 1 + 2 * (number - before) + int(margin > 0)
+        return found
+
+    def __reduce__(self) -> Any:
+        facts, arrays = self.to_arrays()
+        return self.from_arrays, (facts, arrays, self.n_features, self.n_labels)
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self

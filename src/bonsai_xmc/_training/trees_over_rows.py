@@ -1,0 +1,56 @@
+"""Trees over rows, grown as FastXML grows them.
+
+Imports the core, which grows them.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bonsai_xmc import _core
+from bonsai_xmc._model.row_trees import TreeRanker
+from bonsai_xmc._training.work import Work
+
+if TYPE_CHECKING:
+    from bonsai_xmc._training.train import Problem
+
+Array = npt.NDArray[Any]
+
+# Beside linear classifiers: the settings of FastXML's authors, on rows as they come, whose length says
+# something, too. Their C suits rows of about this length; longer ones need a smaller C.
+_BESIDE: Mapping[str, Any] = {
+    "max_leaf_rows": 10,
+    "max_leaf_labels": 20,
+    "tol": 0.1,
+    "max_iter": 20,
+    "normalize": False,
+}
+_USUAL_LENGTH = 5.0
+
+
+def grow(
+    problem: "Problem", params: Mapping[str, Any], label_weights: Array | None, seed: int, work: Work
+) -> dict[str, Array]:
+    """Return the arrays of the trees."""
+    labels = problem.labels
+    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
+    rows = problem.rows.to_core()
+    data = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, weights, params["normalize"])
+    names = ("n_trees", "max_leaf_rows", "max_leaf_labels", "C", "tol", "max_iter")
+    options = {name: params[name] for name in names}
+    threads = work.threads_for("row trees")
+    grown: dict[str, Array] = work.run(
+        "row trees", _core.train_fastxml, data, label_weights, **options, seed=seed, threads=threads
+    )
+    return grown
+
+
+def beside(problem: "Problem", n_trees: int, seed: int, work: Work) -> TreeRanker:
+    """Return so many trees that rank labels beside linear classifiers."""
+    rows = problem.rows
+    length = np.sqrt(np.sum(rows.values * rows.values, dtype=np.float64) / max(1, rows.n_rows))
+    C = float(np.clip(_USUAL_LENGTH / max(length, 1e-9), 1e-9, 1e9))
+    arrays = grow(problem, {**_BESIDE, "n_trees": n_trees, "C": C}, None, seed, work)
+    return TreeRanker(arrays, rows.n_features, problem.labels.n_labels, normalize=_BESIDE["normalize"])
