@@ -2,7 +2,7 @@
 
 Models trained on a part of the rows score held-out rows. Every combination of blend weight and logit
 adjustment is then evaluated without further training; so is what trees over rows add to the best one. The
-objective, and why, is in docs/default.md.
+objective, and why, is in docs/internals/algorithm.md.
 
 Imports the core, whose models it compares.
 """

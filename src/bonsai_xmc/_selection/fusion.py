@@ -1,7 +1,7 @@
 """The weights and links of a fusion, chosen on rows that its members were not trained on.
 
 The best labels of each member are ranked once; every combination of weights and links is then evaluated
-without asking the members again. The objective is that of the default model (docs/default.md).
+without asking the members again. The objective is that of the default model (docs/internals/algorithm.md).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

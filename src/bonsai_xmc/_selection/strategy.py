@@ -13,10 +13,10 @@ from bonsai_xmc._base.params import PARAMETERS, TREES
 from bonsai_xmc._model.strategy import Facts, Strategy, beam_size, is_auto, n_probe
 
 # One-vs-rest: labels × entries of X up to which it takes minutes at most if all rows are scanned for each
-# label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own
-# (docs/default.md). The labels from which on an index finds the rows instead, and the rows that it can hold;
-# pairs of a row and a label up to which that takes an hour or two. Labels up to which scoring all of
-# them is fast enough, and those that an index over classifiers can hold (docs/performance.md).
+# label. Dense rows take 0.8 to 1.7 seconds of a core for each 10⁹ of these, and have a limit of their own.
+# The labels from which on an index finds the rows instead, and the rows that it can hold; pairs of a row and
+# a label up to which that takes an hour or two. Labels up to which scoring all of them is fast enough, and
+# those that an index over classifiers can hold (docs/performance.md).
 MAX_PAIRS = 1e12
 MAX_DENSE_PAIRS = 1e11
 MIN_SEARCHED_LABELS = _core.MIN_SEARCHED_LABELS
@@ -34,7 +34,7 @@ _C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better where there are several blocks: on all rows the
 # best one is smaller than on the part of them that the choice is made on.
 _CLEAR_GAIN = 0.05
-# Share of the trees in a blend where there is no evidence: what most data sets come to (docs/default.md).
+# Share of the trees in a blend where there is no evidence: what most data sets come to.
 USUAL_BLEND_WEIGHT = 0.3
 
 # What is tried on held-out rows: smaller C after the usual one, as long as they get better, and combinations
