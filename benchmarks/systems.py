@@ -137,7 +137,7 @@ def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
         depth = min(100, Y.shape[1])
-        own = scores_of(Bonsai(threshold=0.5).fit(X, Y), X_test, depth)
+        own = scores_of(Bonsai(row_tree_weight=0, threshold=0.5).fit(X, Y), X_test, depth)
         votes = {
             "50 nearest rows, cosine⁴": plain_vote(X, Y, X_test, 50),
             "SLEEC": scores_of(make("sleec", name).fit(X, Y), X_test, depth),
@@ -160,7 +160,7 @@ def forests(systems: list[str], data: list[str], seeds: int) -> None:
         for n_trees in (10, 20, 50):
             fast = make("fastxml", name, n_trees=n_trees).fit(X, Y)
             show(f"  FastXML, {n_trees} trees", figures(fast.top_k(X_test, 5)[0], matrices))
-        own = scores_of(Bonsai(threshold=0.5).fit(X, Y), X_test, depth)
+        own = scores_of(Bonsai(row_tree_weight=0, threshold=0.5).fit(X, Y), X_test, depth)
         votes = scores_of(fast, X_test, depth)
         show("  Bonsai", figures(own, matrices))
         for weight in (0.1, 0.3, 0.5, 0.7, 0.9):
