@@ -1,6 +1,7 @@
 """Every kind of fitted model: one list, on which the contract runs, and from which other modules choose."""
 
 import tempfile
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,6 +147,33 @@ def _fused() -> Case:
     return case._replace(model=model, unfitted=None)
 
 
+def vectors_of(texts: list[str]) -> Any:
+    """Return vectors that depend on the texts alone: counts of their short words, by hash."""
+    vectors = np.zeros((len(texts), 24), np.float32)
+    for vector, text in zip(vectors, texts, strict=True):
+        for word in text.split():
+            vector[zlib.crc32(word.encode()) % 24] += len(word) < 5
+    return vectors
+
+
+def _encoded() -> Case:
+    """Either member finds labels that the other does not: words are long, vectors know short ones."""
+    rng = np.random.default_rng(7)
+    names = [f"label {i}" for i in range(9)]
+    texts, labels = [], []
+    for _ in range(N_ROWS + 40):
+        own = rng.permutation(9)[: rng.integers(1, 4)]
+        words = [f"number{i}" if rng.random() < 0.5 else f"no{i}" for i in own]
+        texts.append(" ".join([*words, f"noise{rng.integers(9)}", f"x{rng.integers(9)}"]))
+        labels.append([names[i] for i in own])
+    classifier = Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1)
+    params = {"word_ngrams": 1, "min_word_length": 5, "encoder": vectors_of, "classifier": classifier}
+    train, test = (texts[:N_ROWS], labels[:N_ROWS]), (texts[N_ROWS:], labels[N_ROWS:])
+    model = TextBonsai(**params).fit(*train)
+    assert set(model.classifier_.weights_) == {"words", "vectors"}
+    return Case(model, TextBonsai(**params), *train, *test)
+
+
 MADE = ("merged", "calibrated", "imported", "fused files")  # not the result of a `fit`
 KINDS = {
     **{
@@ -163,6 +191,7 @@ KINDS = {
     "fusion, scores": lambda: _of_rows(fusion_of(link="score", weights=[2, 1])),
     "fusion, ranks": lambda: _of_rows(fusion_of(link="rank", weights=[2, 1])),
     "fusion of texts": _fusion_of_texts,
+    "texts, encoder": _encoded,
     "fused files": _fused,
 }
 if systems.SYSTEMS:

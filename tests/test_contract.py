@@ -15,7 +15,7 @@ import bonsai_xmc
 from bonsai_xmc import TextBonsai, metrics
 from bonsai_xmc._model.linear import LinearRanker
 from helpers import says
-from kinds import KINDS, MADE, case_of, nothing_in
+from kinds import KINDS, MADE, case_of, nothing_in, vectors_of
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -181,14 +181,15 @@ def test_copies_predict_the_same(case, way):
 def test_a_file_gives_the_model_back(case, tmp_path, mmap):
     path = tmp_path / "model.bonsai"
     case.model.save(path)
-    again = bonsai_xmc.load(path, mmap=mmap, verify=True)
+    given = {"encoder": vectors_of} if case.model.fitted_.encoded is not None else {}
+    again = bonsai_xmc.load(path, mmap=mmap, verify=True, **given)
     assert type(again) is type(case.model)
     assert again.classes_.tolist() == case.model.classes_.tolist()
     assert again.threshold_ == case.model.threshold_
     assert same(again.top_k(case.X, 5), case.model.top_k(case.X, 5))
     again.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
-    assert same(type(case.model).load(path).top_k(case.X, 3), case.model.top_k(case.X, 3))
+    assert same(type(case.model).load(path, **given).top_k(case.X, 3), case.model.top_k(case.X, 3))
 
 
 def test_the_wrong_class_refuses_the_file(case, tmp_path):

@@ -343,6 +343,10 @@ def test_the_model_file_is_documented(named, tmp_path):
     found |= keys_of(tmp_path / "m")
     LEML(threshold=0.5).fit(X, names).name_labels({names[0][0]: "A title"}).save(tmp_path / "m")
     found |= {key for key in keys_of(tmp_path / "m") if not key.startswith(("ranker.", "crc32.ranker."))}
+    short, long = ["word"] * 20, ["word word word word"] * 20
+    of_vectors = TextBonsai(word_ngrams=1, encoder=lambda texts: np.array([[len(text), 5] for text in texts]))
+    of_vectors.fit(short + long, [["a"]] * 20 + [["b"]] * 20).save(tmp_path / "m")
+    found |= keys_of(tmp_path / "m")
     missing = {name for name in found if f"`{name}`" not in text}
     assert not missing
     tables = text[text.index("## Metadata") : text.index("## What loading checks")]
@@ -361,7 +365,7 @@ def keys_of(path):
     for letter, before in (("T", "fields"), ("N", "ngrams"), ("B", "blocks"), ("I", "df")):
         keys = {re.sub(rf"\b{before}\.\d+", f"{before}.{letter}", key) for key in keys}
     keys |= file.metadata.keys()
-    for name in {"model", "provenance", "text", "calibration"} & file.metadata.keys():
+    for name in {"model", "provenance", "text", "encoder", "calibration"} & file.metadata.keys():
         keys |= json.loads(file.metadata[name]).keys()
     return keys | json.loads(file.metadata["params"]).keys()
 

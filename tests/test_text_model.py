@@ -96,7 +96,7 @@ def test_parameters_are_those_of_the_parts():
         for cls in (TextBonsai, TextVectorizer)
     )
     text.pop("n_jobs")
-    assert mine == text | {"max_ngrams": "auto", "label_texts": None, "classifier": None}
+    assert mine == text | {"max_ngrams": "auto", "label_texts": None, "encoder": None, "classifier": None}
     assert set(TEXT_PARAMS) == set(text) | {"max_ngrams"}
     given = TextBonsai({"title": 0.5}, word_ngrams={1: 1.0, 2: 0.3}, classifier=Bonsai(C=2.0))
     assert params_of(clone(given)) == params_of(given)

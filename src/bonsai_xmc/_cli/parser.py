@@ -24,8 +24,8 @@ MATRICES = "matrices"
 LABELS = "LABEL|@FILE"  # what several options take
 #: Options that have an effect on documents, matrices, files and models alone, by the names of their values.
 OF_DOCUMENTS = (
-    "text", "label_field", "label_separator", "strict", "max_line", "encoding", "label_texts", "tune",
-    "by", "all_labels", *TEXT_PARAMETERS,
+    "text", "label_field", "label_separator", "strict", "max_line", "encoding", "label_texts", "encoder",
+    "tune", "by", "all_labels", *TEXT_PARAMETERS,
 )  # fmt: skip
 OF_MATRICES = ("labels", "n_features", "n_labels", "base", "label_base", "split", "train")
 OF_FILES = ("format", "text", "strict", "max_line", "encoding")

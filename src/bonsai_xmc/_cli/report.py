@@ -59,7 +59,7 @@ def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str,
             {"nodes": tree.n_nodes, "leaves": tree.n_leaves, "depth": tree.depth, "labels": tree.n_labels}
             for tree in fitted.trees
         ],
-        "texts": _texts(fitted.text, labels.names) if isinstance(fitted.text, FittedText) else None,
+        "texts": _texts(fitted) if fitted.encoded or isinstance(fitted.text, FittedText) else None,
         "calibration": None if calibration is None else calibration.to_arrays()[0],
         "threshold": fitted.threshold if chosen else float(given),
         "threshold_chosen": chosen,
@@ -94,18 +94,21 @@ def _members(fitted: FittedModel) -> list[dict[str, Any]]:
     ]
 
 
-def _texts(text: FittedText, names: tuple[str, ...]) -> dict[str, Any]:
+def _texts(fitted: FittedModel) -> dict[str, Any]:
     """Return how texts become features, and labels names."""
-    blocks = zip(text.plan.blocks, text.core.block_sizes, strict=True)
+    text, words, encoded = fitted.text, fitted.words, fitted.encoded
+    assert text is not None
+    blocks = () if words is None else zip(words.plan.blocks, words.core.block_sizes, strict=True)
     return {
         "fields": list(text.fields),
         "blocks": [{"name": block.name, "features": n, "weight": block.weight} for block, n in blocks],
-        "label_names": sum(map(bool, names)),
+        "encoder": None if encoded is None else encoded.encoder.identity.to_json(),
+        "label_names": sum(map(bool, fitted.labels.names)),
         "source": dict(text.source),
-        "lengths": dict(text.lengths),
-        "tuning": dict(text.tuning),
-        "prior": dict(text.prior),
-        "unicode_version": text.unicode_version,
+        "lengths": {} if words is None else dict(words.lengths),
+        "tuning": {} if words is None else dict(words.tuning),
+        "prior": {} if words is None else dict(words.prior),
+        "unicode_version": None if words is None else words.unicode_version,
     }
 
 
@@ -135,6 +138,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("rows", "unknown" if report["rows"] is None else f"{report['rows']:,}"),
         ("features", f"{report['features']:,}"),
         *_blocks(texts),
+        *_encoder(texts),
         ("labels", labels),
         *_label_texts(texts),
         ("ranked by", _RANKED_BY.get((report["classifiers"], report["search"]), report["system"])),
@@ -156,6 +160,15 @@ def _probes(found: dict[str, Any] | None) -> list[tuple[str, str]]:
         for k in (5, 10)
     ]
     return [("n_probe", f"{', '.join(said)} labels ({found['n_rows']:,} rows)")]
+
+
+def _encoder(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Describe the encoder; nothing if there is none."""
+    found = None if texts is None else texts["encoder"]
+    if found is None:
+        return []
+    tokens = "" if found["max_tokens"] is None else f", the first {count(found['max_tokens'], 'token')}"
+    return [("encoder", f"{found['name']} ({found['kind']}), {found['dimension']:,} dimensions{tokens}")]
 
 
 def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:

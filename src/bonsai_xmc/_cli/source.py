@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from bonsai_xmc._base.sniff import DOCUMENTS, KNOWN_EXTENSIONS
+from bonsai_xmc._model.fusion import with_readers
 from bonsai_xmc.datasets import Document, Documents
 from bonsai_xmc.datasets._documents import FORMATS
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
@@ -144,11 +145,11 @@ class Texts:
 
     def remembered(self, model: Any) -> Any:
         """The model, which from now on knows the field and the separator of the labels."""
-        documents, text = self.documents, model.fitted_.text
+        documents = self.documents
         assert documents is not None
         source = {"labels": documents.label_field, "separator": documents.separator}
-        text = replace(text, source=source if documents.fields else {})
-        return model._with(replace(model.fitted_, text=text))
+        known: Any = lambda text: replace(text, source=source if documents.fields else {})
+        return model._with(with_readers(model.fitted_, known))
 
 
 Source = Texts | Matrices

@@ -80,6 +80,11 @@ def add_options(parser: Any) -> None:
         "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
     )
     add(
+        "--encoder NAME",
+        "vectors of texts beside words: the name or folder of a model for sentence-transformers, a folder in "
+        "the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]",
+    )
+    add(
         "--tune",
         "search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
         "on samples of at most 16,000 rows",
@@ -277,7 +282,7 @@ def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, 
     of_texts = ("fields", *TEXT_PARAMETERS, "label_texts")
     texts = {name: given[name] for name in of_texts if name in given}
     rest = {name: value for name, value in given.items() if name not in of_texts}
-    return TextBonsai(**texts, classifier=estimator(args, rest, inputs))
+    return TextBonsai(**texts, encoder=args.encoder, classifier=estimator(args, rest, inputs))
 
 
 def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,15 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import _BaseComposition
 
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter, check_params
-from bonsai_xmc._base.progress import Progress, phases_of
+from bonsai_xmc._base.progress import LOG, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.rules import Rule, integer, one_of
 from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._data import labels as label_sets
-from bonsai_xmc._data.rows import FusedRows, is_sparse, prediction_rows
+from bonsai_xmc._data.rows import DenseRows, FusedRows, Rows, is_sparse, prediction_rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
-from bonsai_xmc._estimators.matrix import MatrixClassifier
+from bonsai_xmc._estimators.matrix import Job, MatrixClassifier
 from bonsai_xmc._estimators.text import TextBonsai, load, restored
 from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
 from bonsai_xmc._model.fusion import DEPTH, LINKS, MOST_MEMBERS, FusionRanker, Member, union_of
@@ -173,6 +173,39 @@ class Fusion(_BaseComposition, MatrixClassifier):
         held_out = ([_taken(own, split.held_out) for own in inputs], _taken(y, split.held_out))
         self.fitted_ = self._fused(whole, part, held_out, params, seed)
         return self
+
+    def _fit_jobs(self, jobs: Mapping[str, tuple[MatrixClassifier, Job]]) -> FittedModel:
+        """Train each member by its job, and choose weights and links as `fit` does.
+
+        The jobs have the same rows and labels in other forms, in the order of the members.
+        """
+        params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
+        seed, job = seed_of(self.random_state), next(iter(jobs.values()))[1]
+        for i, (name, (model, own)) in enumerate(jobs.items()):
+            model.fitted_ = model._fit(_in_folder(own, name, asks=i == 0))
+        models = {name: model for name, (model, _) in jobs.items()}
+        whole, half = _assembled(models, {}, self.depth), None
+        labels, split = job.problem.labels, splits.halves(job.problem.rows.n_rows, seed)
+        some = labels.take(split.held_out)
+        Y = [labels.classes[row].tolist() for row in np.split(some.indices, some.indptr[1:-1])]
+        enough = labels.n_rows >= splits.FEWEST_ROWS and len(labels.take(split.training).indices)
+        if enough and len(some.indices):
+            with job.phases.together("weights"):
+                half = [_of_rows(name, *pair, split.training) for name, pair in jobs.items()]
+        inputs = [_matrix_of(own.problem.rows.take(split.held_out)) for _, own in jobs.values()]
+        fused = self._fused(whole, half, (inputs, Y), params, seed)
+        return replace(fused, timings=job.phases.seconds)
+
+    def _alone(self) -> MatrixClassifier | None:
+        """Return the only member with what was chosen for the fusion; None if there are several."""
+        if len(self._members) > 1:
+            return None
+        fused, own = self._require_fitted(), self._members[0].model
+        LOG.info("the member %r alone is best on held-out rows", self._members[0].name)
+        labels = replace(own.labels, thresholds=fused.labels.thresholds)
+        chosen = replace(own, labels=labels, threshold=fused.threshold, timings=fused.timings)
+        model = dict(self.members)[self._members[0].name]._with(chosen)
+        return cast(MatrixClassifier, model.set_params(threshold=self.threshold))
 
     def _needs_held_out(self, params: Mapping[str, Any]) -> bool:
         open_link = params["link"] in (_AUTO, "calibrated")
@@ -343,7 +376,10 @@ class Fusion(_BaseComposition, MatrixClassifier):
     @classmethod
     def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
         """Read a model from a file that `save` wrote; see `Bonsai.load`."""
-        return cls._restored(*model_file.load(path, mmap, verify), path)
+        fitted, prediction = model_file.load(path, mmap, verify)
+        if fitted.encoded is not None:
+            raise ValueError(f"{os.fspath(path)} is a TextBonsai with an encoder; use bonsai_xmc.load")
+        return cls._restored(fitted, prediction, path)
 
     @classmethod
     def _restored(
@@ -474,6 +510,27 @@ def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
     found = {id(X[name]): X[name] for name in names}
     found = {key: list(one) if isinstance(one, Iterator) else one for key, one in found.items()}
     return [found[id(X[name])] for name in names]
+
+
+def _in_folder(job: Job, name: str, asks: bool) -> Job:
+    """The job of a member, with a folder of its own in the checkpoint; one of them gives an estimate."""
+    options = job.options
+    if options.checkpoint is not None:
+        options = options._replace(checkpoint=os.path.join(options.checkpoint, name))
+    return replace(job, options=options if asks else options._replace(on_estimate=None))
+
+
+def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> MatrixClassifier:
+    """A model of some rows, with the settings of one of all rows."""
+    other = _same_settings(model)
+    params = check_params(other.get_params(deep=False), other.parameters)
+    part = Job(job.problem.take(rows), params, job.phases, job.given, job.options)
+    other.fitted_ = other._fit(_in_folder(part, f"{name}, half", asks=False))
+    return cast(MatrixClassifier, other)
+
+
+def _matrix_of(rows: Rows) -> Any:
+    return rows.values if isinstance(rows, DenseRows) else rows.to_scipy()
 
 
 def _n_rows(X: Any) -> int:

@@ -19,7 +19,7 @@ from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._modelfile.container import FormatError
 from bonsai_xmc._selection.threshold import Thresholds
-from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc._text.reader import TextReader
 from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
 from bonsai_xmc._training.work import Runner, Work
 
@@ -46,7 +46,7 @@ class Job:
     phases: Phases
     given: tuple[Any, Any]  # X and y as the caller has them
     options: FitOptions = field(default_factory=FitOptions)
-    text: FittedText | None = None  # what has made rows of texts
+    text: TextReader | None = None  # what has made rows of texts
     finish: Finish = lambda fitted, work: fitted  # makes the result of what was trained
 
 

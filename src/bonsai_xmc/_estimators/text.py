@@ -1,39 +1,52 @@
 """`TextBonsai`: a reader of texts in front of a classifier, and one file for both."""
 
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
 from bonsai_xmc._base.progress import Phases, Progress, phases_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
-from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._data.rows import DenseRows, Rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, Job, MatrixClassifier
 from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._estimators.vectorizer import TextParameters
 from bonsai_xmc._model.fitted import FittedModel
+from bonsai_xmc._model.fusion import with_readers
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.ranker import FUSION, SYSTEMS
+from bonsai_xmc._model.thresholds import FALLBACK
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
+from bonsai_xmc._text.encoded import EncodedText, joined
+from bonsai_xmc._text.encoders import Encoder
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
+from bonsai_xmc._text.reader import TextReader
+from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._text.title import planned
 from bonsai_xmc._training.train import Problem, TextFacts
+from bonsai_xmc._training.vectors import encoded
 from bonsai_xmc._training.work import Runner
 
 # What a model file holds of the parameters beside those of the classifier.
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
+# The members of a model with an encoder.
+WORDS, VECTORS = "words", "vectors"
+# Classifiers of vectors have many small weights: what is left out for the sake of sparse ones counts there.
+PRUNE = 0.01
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -76,6 +89,12 @@ class TextBonsai(TextParameters, LabelRanker):
         it has; how much is chosen on held-out rows (`label_prior_`). Labels that no row has can be suggested,
         too: `classes_` has them after the others. Needs one-vs-rest classifiers. The first text of a label
         becomes its name. Not kept by `save`.
+    encoder : str, path or callable, optional
+        What turns a text into a vector: the name or the folder of a model for sentence-transformers, a
+        folder in model2vec's format, "wordllama", or a function of a list of texts that returns an array with
+        a row for each. A second classifier learns from the vectors, and the sum of both scores decides, with
+        weights that are chosen on held-out rows (see `Fusion`). If the vectors gain nothing there, they are
+        left out. The model file keeps the encoder's identity, not its weights (docs/encoders.md).
     classifier : Bonsai, optional
         What learns from the features; default: ``Bonsai()``. Its ``C="auto"`` is 1.5 instead of 1 where
         features are those of several texts (a title's, beside those of all fields). `fit` trains a copy,
@@ -86,7 +105,10 @@ class TextBonsai(TextParameters, LabelRanker):
     Attributes
     ----------
     classifier_ : Bonsai
-        The trained classifier, which takes matrices of features.
+        The trained classifier, which takes matrices of features. With an encoder, a `Fusion` of "words" and
+        "vectors"; what was measured on held-out rows is in its `chosen_`.
+    encoder_ : dict or None
+        The identity of the encoder: kind, name, dimension, …; None without one, or if it was left out.
     blocks_ : list of (name, number of features, weight)
     label_names_ : list of str
         Names of the labels, in the order of `classes_`; the label itself where it has no name.
@@ -108,6 +130,7 @@ class TextBonsai(TextParameters, LabelRanker):
 
     max_ngrams: int | str | None = "auto"
     label_texts: Any = None
+    encoder: Any = None
     classifier: Any = None
 
     def fit(
@@ -126,10 +149,15 @@ class TextBonsai(TextParameters, LabelRanker):
     ) -> Self:
         """Learn from texts X and their label sets y; see `Bonsai.fit`.
 
-        X may be a generator: it is read before y. With ``fields="auto"`` it is kept in memory.
+        X may be a generator: it is read before y. With ``fields="auto"`` or an encoder it is kept in memory.
         """
         options = FitOptions(checkpoint, runner, max_memory, on_estimate, keep_rows)
         classifier, params = self._new_classifier(), self._checked_params()
+        encoder = None if self.encoder is None else Encoder.of(self.encoder)
+        if encoder is not None:
+            if keep_rows:
+                raise ValueError("keep_rows: a model with an encoder cannot learn from further rows")
+            X, y = (list(one) if isinstance(one, Iterator) else one for one in (X, y))
         phases = phases_of(progress)
         chosen: dict[str, Any] = {}
         tuned: dict[str, Any] = {}
@@ -141,9 +169,40 @@ class TextBonsai(TextParameters, LabelRanker):
         rows, text = self._read(X, y, params | chosen, phases, tuned)
         problem = classifier._problem((rows, None), y, sample_weight, self._facts(text), tree)
         finish = self._finishing(classifier, problem, text, params)
-        classifier.fitted_ = classifier._fit(Job(problem, params, phases, (X, y), options, text, finish))
+        job = Job(problem, params, phases, (X, y), options, text, finish)
+        if encoder is None:
+            classifier.fitted_ = classifier._fit(job)
+        else:
+            classifier = self._with_vectors(encoder, classifier, job, sample_weight)
         self.classifier_ = classifier
         return self
+
+    def _with_vectors(
+        self, encoder: Encoder, words: MatrixClassifier, job: Job, sample_weight: Any
+    ) -> MatrixClassifier:
+        """Train a member over words and one over the encoder's vectors; the better of both, or a fusion."""
+        from bonsai_xmc._estimators.fusion import Fusion
+
+        (X, y), text, phases, folder = job.given, job.text, job.phases, job.options.checkpoint
+        assert text is not None
+        texts = [one for columns in columns_of(X, text.fields, complete=False) for one in joined(columns)]
+        kept = None if folder is None else os.path.join(folder, "encoder")
+        found = encoded(encoder, texts, threads_of(words.n_jobs), phases, kept)
+        reader = EncodedText(encoder, text.fields, found.mean(axis=0, dtype=np.float64).astype(np.float32))
+        shared = {name: getattr(words, name) for name in ("random_state", "n_jobs")}
+        vectors = Bonsai(prune=PRUNE, threshold=FALLBACK, **shared)
+        problem = vectors._problem((DenseRows(reader.rows(found)), None), y, sample_weight)
+        threshold, words.threshold = words.threshold, FALLBACK
+        params = check_params(vectors.get_params())
+        jobs = {
+            WORDS: (words, replace(job, params=job.params | {"threshold": FALLBACK})),
+            VECTORS: (vectors, Job(problem, params, phases, job.given, job.options, reader)),
+        }
+        fusion = Fusion(
+            [(name, _copy(one)) for name, (one, _) in jobs.items()], threshold=threshold, **shared
+        )
+        fusion.fitted_ = fusion._fit_jobs(jobs)
+        return fusion._alone() or fusion
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """What `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
@@ -175,7 +234,7 @@ class TextBonsai(TextParameters, LabelRanker):
             raise TypeError(
                 f"classifier is a {type(given).__name__}, but must be a Bonsai or one of bonsai_xmc.systems"
             )
-        return type(given)(**given.get_params(deep=False))
+        return _copy(given)
 
     def _checked_params(self) -> dict[str, Any]:
         """The parameters of the classifier and of the texts; ValueError if one of them makes no sense."""
@@ -242,9 +301,15 @@ class TextBonsai(TextParameters, LabelRanker):
         return other
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Self:
-        """A model from a file that `save` wrote; see `Bonsai.load`."""
-        fitted, prediction = model_file.load(path, mmap, verify)
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        mmap: bool | str = True,
+        verify: bool = False,
+        encoder: Any = None,
+    ) -> Self:
+        """A model from a file that `save` wrote; see `Bonsai.load`, and `bonsai_xmc.load` for `encoder`."""
+        fitted, prediction = _read(path, mmap, verify, encoder)
         if not _is_of_texts(fitted):
             what = "a model of matrices" if fitted.text is None else "a Fusion"
             raise ValueError(f"{os.fspath(path)} is {what}; use bonsai_xmc.load")
@@ -253,10 +318,18 @@ class TextBonsai(TextParameters, LabelRanker):
     @classmethod
     def _restored(cls, classifier: MatrixClassifier) -> Self:
         """Return the estimator around a classifier of texts."""
-        text = classifier._require_fitted().words
-        assert text is not None
-        given = {name: text.given[name] for name in TEXT_PARAMS if name in text.given}
-        model = cls(**given, classifier=type(classifier)(**classifier.get_params(deep=False)))
+        fitted = classifier._require_fitted()
+        text, encoded, members = fitted.words, fitted.encoded, dict(getattr(classifier, "members", ()))
+        given: dict[str, Any] = {}
+        if text is not None:
+            given = {name: text.given[name] for name in TEXT_PARAMS if name in text.given}
+        elif encoded is not None and encoded.fields:
+            given = {"fields": list(encoded.fields)}
+        if encoded is not None:
+            given["encoder"] = encoded.encoder.given
+        of_words = members.get(WORDS, classifier)
+        of_words = of_words.classifier if isinstance(of_words, TextBonsai) else _copy(of_words)
+        model = cls(**given, classifier=of_words)
         model.classifier_ = classifier
         return model
 
@@ -294,21 +367,31 @@ class TextBonsai(TextParameters, LabelRanker):
         return found[0] if one else found
 
     @property
+    def encoder_(self) -> dict[str, Any] | None:
+        """The identity of the encoder; None if the model has none."""
+        reader = self._require_fitted().encoded
+        return None if reader is None else reader.encoder.identity.to_json()
+
+    @property
     def blocks_(self) -> list[tuple[str, int, float]]:
-        """The blocks of features: name, number of features, weight."""
-        text = self._text()
+        """The blocks of features: name, number of features, weight; none if the model reads vectors alone."""
+        text = self._require_fitted().words
+        if text is None:
+            return []
         sizes = text.core.block_sizes
         return [(block.name, n, block.weight) for block, n in zip(text.plan.blocks, sizes, strict=True)]
 
     @property
     def tuning_(self) -> dict[str, Any]:
         """What ``fields="auto"`` has tried, with nDCG@5 on held-out rows; empty if it was not given."""
-        return dict(self._text().tuning)
+        text = self._require_fitted().words
+        return {} if text is None else dict(text.tuning)
 
     @property
     def label_prior_(self) -> dict[str, Any]:
         """Weights and offsets of the label-text prior, by number of rows; empty without texts."""
-        return dict(self._text().prior)
+        text = self._require_fitted().words
+        return {} if text is None else dict(text.prior)
 
     def add_labels(self, texts: Any) -> Self:
         """A model with further labels that are known by their texts alone; nothing is trained again.
@@ -334,11 +417,6 @@ class TextBonsai(TextParameters, LabelRanker):
         threads = threads_of(self.classifier_.n_jobs)
         return self._with(add_labels(self._require_fitted(), texts, threads))
 
-    def _text(self) -> FittedText:
-        text = self._require_fitted().words
-        assert text is not None
-        return text
-
 
 def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
     """Return the class of estimators of a model's kind."""
@@ -352,11 +430,15 @@ def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
     return kind
 
 
-def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False) -> Any:
+def load(
+    path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = False, encoder: Any = None
+) -> Any:
     """Read a model of any kind from a file that `save` wrote.
 
     Returns the fitted estimator: a `TextBonsai`, a `Bonsai`, a `Fusion`, or one of `bonsai_xmc.systems`. The
-    options are those of `Bonsai.load`.
+    options are those of `Bonsai.load`, and `encoder`: that of a model that was trained with a function, or
+    whose encoder lies elsewhere. It must be the same; a ValueError says in which way it is not. Without it,
+    the model looks for its encoder, and compares it, when it reads the first text.
 
     Examples
     --------
@@ -366,7 +448,28 @@ def load(path: str | os.PathLike[str], mmap: bool | str = True, verify: bool = F
     >>> bonsai_xmc.load(path).top_k_labels([[1, 0]], k=1)[0][0][0]
     'red'
     """
-    return restored(*model_file.load(path, mmap, verify), path)
+    return restored(*_read(path, mmap, verify, encoder), path)
+
+
+def _read(
+    path: str | os.PathLike[str], mmap: bool | str, verify: bool, encoder: Any
+) -> tuple[FittedModel, dict[str, Any]]:
+    """A file's model and its parameters of prediction, with the encoder that is given."""
+    fitted, prediction = model_file.load(path, mmap, verify)
+    if encoder is None:
+        return fitted, prediction
+    found = []
+
+    def placed(text: TextReader) -> TextReader:
+        if not isinstance(text, EncodedText):
+            return text
+        found.append(text)
+        return replace(text, encoder=text.encoder.at(encoder))
+
+    fitted = with_readers(fitted, placed)
+    if not found:
+        warnings.warn(f"{os.fspath(path)} has no encoder: the one that is given is not used", stacklevel=3)
+    return fitted, prediction
 
 
 def restored(
@@ -378,5 +481,9 @@ def restored(
 
 
 def _is_of_texts(fitted: FittedModel) -> bool:
-    """Whether the model is that of a `TextBonsai`."""
-    return isinstance(fitted.text, FittedText)
+    """Whether the model is that of a `TextBonsai`: of words, of vectors, or of both."""
+    return fitted.encoded is not None or isinstance(fitted.text, FittedText)
+
+
+def _copy(estimator: MatrixClassifier) -> MatrixClassifier:
+    return type(estimator)(**estimator.get_params(deep=False))

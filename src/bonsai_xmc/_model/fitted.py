@@ -15,6 +15,7 @@ from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.similar import Similar
+from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._text.reader import FusedText, TextReader
 
@@ -142,8 +143,16 @@ class FittedModel:
     @property
     def words(self) -> FittedText | None:
         """The vocabulary of a model of texts, or of a member of it; None if it has none."""
-        readers = self.text.readers if isinstance(self.text, FusedText) else (self.text,)
-        return next((reader for reader in readers if isinstance(reader, FittedText)), None)
+        return next((reader for reader in self._readers if isinstance(reader, FittedText)), None)
+
+    @property
+    def encoded(self) -> EncodedText | None:
+        """What makes vectors of texts, for the model or for a member of it; None if nothing does."""
+        return next((reader for reader in self._readers if isinstance(reader, EncodedText)), None)
+
+    @property
+    def _readers(self) -> tuple[TextReader | None, ...]:
+        return self.text.readers if isinstance(self.text, FusedText) else (self.text,)
 
     def scores(self, ids: Array, log_scores: Array, *, apart: bool = True) -> Array:
         """Return the scores that users see, of labels as a ranker has ranked them; 0 for the id −1."""

@@ -4,7 +4,7 @@ A member is a whole fitted model with rows of its own. Only labels among the bes
 so that time and memory depend on these, not on the number of labels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,6 +15,7 @@ from bonsai_xmc._data.rows import FusedRows
 from bonsai_xmc._model.edit import keep_labels
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch
+from bonsai_xmc._text.reader import FusedText, TextReader
 
 Array = npt.NDArray[Any]
 
@@ -290,3 +291,13 @@ def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | Non
         for i, name in zip(where.tolist() if table.names else (), table.names, strict=False):
             names[i] = names[i] or name
     return LabelTable(classes, counts, tuple(names) if any(names) else ()), maps
+
+
+def with_readers(fitted: FittedModel, changed: Callable[[TextReader], TextReader]) -> FittedModel:
+    """Return a model whose readers of texts, and those of its members, are changed by a function."""
+    ranker = fitted.ranker
+    if isinstance(fitted.text, FusedText) and isinstance(ranker, FusionRanker):
+        members = tuple(replace(one, model=with_readers(one.model, changed)) for one in ranker.members)
+        text = FusedText.of([one.model.text for one in members])
+        return replace(fitted, ranker=replace(ranker, members=members), text=text)
+    return fitted if fitted.text is None else replace(fitted, text=changed(fitted.text))

@@ -29,6 +29,7 @@ from bonsai_xmc._model.linear import LinearRanker, NewerFormatError, section_of,
 from bonsai_xmc._model.ranker import BONSAI, FUSION, Ranker, ranker_class
 from bonsai_xmc._modelfile import container, schema
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
+from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._text.reader import FusedText, TextReader
 
@@ -142,6 +143,9 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     if isinstance(fitted.text, FittedText):
         metadata["text"], terms = fitted.text.to_arrays()
         arrays |= {f"text.{name}": array for name, array in terms.items()}
+    if isinstance(fitted.text, EncodedText):
+        metadata["encoder"], numbers = fitted.text.to_arrays()
+        arrays |= {f"encoder.{name}": array for name, array in numbers.items()}
     if labels.names:
         arrays |= pack_names(_NAMES[0] if of_words else _NAMES[1], labels.names)
     if fitted.calibration is not None:
@@ -266,6 +270,8 @@ def _prediction(ranker: Ranker, stored: dict[str, Any]) -> dict[str, Any]:
 def _text(file: ModelFile, n_features: int, ranker: Ranker) -> TextReader | None:
     if isinstance(ranker, FusionRanker):
         return None if ranker.shared else FusedText.of([member.model.text for member in ranker.members])
+    if numbers := section_of(file.arrays, "encoder"):
+        return EncodedText.from_arrays(_object(file, "encoder"), numbers)
     terms = {
         name.removeprefix("text."): np.array(array)  # a copy: the vocabulary is not mapped
         for name, array in file.arrays.items()

@@ -18,6 +18,7 @@ from bonsai_xmc._model.calibration import METHODS, TAIL_ROWS
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._model.linear import RESIDUAL
 from bonsai_xmc._text.blocks import ANALYZERS
+from bonsai_xmc._text.encoders import KINDS
 
 Array = npt.NDArray[Any]
 
@@ -127,6 +128,7 @@ TENSORS: Mapping[str, Mapping[str, Tensor]] = {
         "label_names": Tensor("u1", "bytes", needed=False),
         "label_names_ptr": Tensor("i8", "L + 1", needed=False, ends_at="bytes"),
     },
+    "encoder": {"centre": Tensor("f4", "D", finite=True)},
 }
 # Rows that are not sparse.
 _DENSE_ROWS = {
@@ -295,6 +297,19 @@ KEYS: Mapping[str, Any] = {
         "tuning?": {"tried?": Each({"settings": str, "nDCG@5": (0.0, 100.0), "kept": FLAG})},
         "lengths?": _LENGTHS,
         "prior?": {"weights": _OF_CLASSES, "offsets": _OF_CLASSES, "evidence": str},
+    },
+    "encoder": {
+        "identity": {
+            "kind": OneOf(*KINDS),
+            "name": str,
+            "dimension": range(1, INT32_MAX + 1),
+            "max_tokens": OneOf(None, range(1, INT32_MAX + 1)),
+            "normalized": FLAG,
+            "checksum": str,
+            "probe": Each((-1e38, 1e38)),
+        },
+        "fields": Each(str),
+        "source": {"labels?": OneOf(None, str), "separator?": OneOf(None, str)},
     },
     "calibration": {
         "method": OneOf(*METHODS),
