@@ -20,8 +20,7 @@ from bonsai_xmc.datasets import Documents
 from bonsai_xmc.datasets._documents import Options as DocumentOptions
 from bonsai_xmc.datasets._documents import open_documents, open_file
 from bonsai_xmc.datasets._folders import LONG_NAMES, find_part
-from bonsai_xmc.datasets._mapped import is_mapped
-from bonsai_xmc.datasets._reading import Expected, Options, Rows, mapped_rows, read_matrix, read_rows
+from bonsai_xmc.datasets._reading import Expected, Options, Rows, open_rows, read_matrix
 
 STANDARD = "-"  # standard input or output
 _STANDARD_INPUT = "standard input"
@@ -116,7 +115,7 @@ class Inputs:
         """Features of the argument DATA; labels are ignored."""
         if self._is_matrix(args.data):
             source, options = self.source(args.data), _options(args)
-            return read_matrix(source, "feature", options.base, expected.n_features, expected)[0]
+            return read_matrix(source, "feature", options.base, expected)[0]
         split = args.split or args.usual_split
         return self._rows(args, args.data, None, split, expected._replace(n_labels=None)).X
 
@@ -124,7 +123,7 @@ class Inputs:
         """Labels from a file of their own, or from one with features, which are ignored."""
         if self._is_matrix(path):
             source, base = self.source(path), _options(args).label_base
-            return read_matrix(source, "label", base, expected.n_labels, expected)[0]
+            return read_matrix(source, "label", base, expected)[0]
         # features are not used, so the base of their ids may be anything
         expected = expected._replace(n_features=None, id_base=0)
         return self._rows(args, path, None, split, expected).Y
@@ -132,16 +131,7 @@ class Inputs:
     def _rows(
         self, args: argparse.Namespace, path: str, labels: str | None, split: str, expected: Expected
     ) -> Rows:
-        if os.path.isdir(path):
-            if labels is not None:
-                raise ValueError(f"{path} is a folder, so LABELS must not be given; it holds them itself")
-            if is_mapped(path):
-                return mapped_rows(path, expected)
-            first, second = find_part(Path(path), split)
-            path, labels = str(first), None if second is None else str(second)
-        options = _options(args).checked(labels is not None)
-        sources = self.source(path), None if labels is None else self.source(labels)
-        return read_rows(*sources, options, expected)
+        return open_rows(path, labels, split, _options(args), expected, self.source)
 
     def _is_matrix(self, path: str) -> bool:
         """Whether an input holds features, labels or scores alone."""

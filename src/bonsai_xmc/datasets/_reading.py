@@ -6,7 +6,7 @@ Imports the core for its parsers.
 import contextlib
 import operator
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -64,6 +64,20 @@ class Expected(NamedTuple):
     n_labels: int | None = None
     id_base: int | None = None  # of the training file's ids, where that was an svmlight file
     owner: str | None = None  # the model or file that all this is known from
+
+    def check(self, found: int, what: str, size: int | None = None) -> None:
+        """Raise ValueError for another number of columns, or one that a file of this size cannot have."""
+        wanted = self.n_labels if what == "label" else self.n_features
+        if wanted is not None and found != wanted:
+            known = f" instead of {wanted:,}" if self.owner is None else f", but {self.owner} has {wanted:,}"
+            raise ValueError(f"there are {found:,} {what}s{known}")
+        if found > _MAX_COLUMNS:
+            raise ValueError(f"{found:,} {what}s by the header; at most {_MAX_COLUMNS:,} are possible")
+        if wanted is None and size is not None and found > max(_PLAUSIBLE_COLUMNS, size):
+            raise ValueError(
+                f"{found:,} {what}s by the header or the largest id, but the whole file has {size:,} bytes; "
+                f"if this is meant, pass n_{what}s={found} (on the command line --n-{what}s {found})"
+            )
 
 
 NOTHING_KNOWN = Expected()
@@ -150,16 +164,8 @@ def load_xc(
     """
     check_columns("n_features", n_features)
     check_columns("n_labels", n_labels)
-    if Path(path).is_dir():
-        if labels is not None:
-            raise ValueError(f"{path} is a folder, so labels must not be given; it holds them itself")
-        if is_mapped(path):
-            rows = mapped_rows(path, Expected(n_features, n_labels))
-            return rows.X, rows.Y
-        path, labels = find_part(Path(path), split)
-    options = Options(format, base, label_base).checked(labels is not None)
-    files = source(path), None if labels is None else source(labels)
-    rows = read_rows(*files, options, Expected(n_features, n_labels))
+    expected = Expected(n_features, n_labels)
+    rows = open_rows(path, labels, split, Options(format, base, label_base), expected)
     return rows.X, rows.Y
 
 
@@ -188,7 +194,7 @@ def load_sparse(path: PathLike, *, n_columns: int | None = None) -> csr_array:
     [[0.5, 0.0, 0.75], [0.0, 0.0, 0.0]]
     """
     check_columns("n_columns", n_columns)
-    return read_matrix(source(path), "column", n_columns=n_columns)[0]
+    return read_matrix(source(path), "column", expected=Expected(n_columns))[0]
 
 
 def source(path: PathLike) -> Source:
@@ -197,17 +203,32 @@ def source(path: PathLike) -> Source:
         return Source(os.fspath(path), file.read())
 
 
-def read_rows(
-    features: Source,
-    labels: Source | None,
+def open_rows(
+    path: PathLike,
+    labels: PathLike | None,
+    split: str,
     options: Options,
-    expected: Expected = NOTHING_KNOWN,
+    expected: Expected,
+    read: Callable[[str], Source] = source,
 ) -> Rows:
-    """Features and labels from one file or two."""
+    """Read features and labels from a folder, from one file or from two."""
+    if Path(path).is_dir():
+        if labels is not None:
+            raise ValueError(f"{path} is a folder, so labels must not be given; it holds them itself")
+        if is_mapped(path):
+            return _mapped_rows(path, expected)
+        path, labels = find_part(Path(path), split)
+    options.checked(labels is not None)
+    features = read(os.fspath(path))
+    return read_rows(features, None if labels is None else read(os.fspath(labels)), options, expected)
+
+
+def read_rows(features: Source, labels: Source | None, options: Options, expected: Expected) -> Rows:
+    """Read features and labels from the content of one file or two."""
     format, base, label_base = options.checked(labels is not None)
     if labels is not None:
-        X, id_base = read_matrix(features, "feature", base, expected.n_features, expected)
-        Y, _ = read_matrix(labels, "label", label_base, expected.n_labels, expected)
+        X, id_base = read_matrix(features, "feature", base, expected)
+        Y, _ = read_matrix(labels, "label", label_base, expected)
         if X.shape[0] != Y.shape[0]:
             raise ValueError(f"{features.name} has {X.shape[0]} rows, but {labels.name} has {Y.shape[0]}")
         return Rows(X, Y, id_base)
@@ -220,35 +241,31 @@ def read_rows(
         return _read_xc(features, base, label_base, expected)
 
 
-def mapped_rows(folder: PathLike, expected: Expected = NOTHING_KNOWN) -> Rows:
-    """Features and labels from a folder of `save_mapped`."""
+def _mapped_rows(folder: PathLike, expected: Expected) -> Rows:
     X, Y, id_base = read_mapped(folder)
     with _naming(os.fspath(folder)):
-        _check_width(X.shape[1], expected.n_features, "feature", expected.owner)
-        _check_width(Y.shape[1], expected.n_labels, "label", expected.owner)
+        expected.check(X.shape[1], "feature")
+        expected.check(Y.shape[1], "label")
     return Rows(X, Y, id_base)
 
 
 def read_matrix(
-    source: Source,
-    what: str,
-    base: Base = "auto",
-    n_columns: int | None = None,
-    expected: Expected = NOTHING_KNOWN,
+    source: Source, what: str, base: Base = "auto", expected: Expected = NOTHING_KNOWN
 ) -> tuple[csr_array, int | None]:
-    """One matrix, text or npz, and the base of its ids if it is not 0; `what` is "label" for an indicator."""
+    """Read one matrix, text or npz, and the base of its ids if it is not 0.
+
+    `what` the columns are: "feature", "label" (of an indicator) or "column".
+    """
     with _naming(source.name):
         if source.kind == "empty":
             raise ValueError("the file is empty")
         if source.kind == "npz":
             loaded = read_npz(source.data)
-            _check_announced(loaded.shape[1], n_columns, what, source, expected.owner)
+            expected.check(loaded.shape[1], what, len(source.data))
             if what == "label":
                 return indicator(loaded).astype(np.float32), None
             return float_rows(loaded, "the matrix"), None
-        header = source.header
-        if header is not None and len(header) == 2:
-            _check_announced(header[1], n_columns, what, source, expected.owner)
+        _check_header(source, expected, what)
         first = 1 if base == 1 else 0
         parts = _core.parse_sparse(_bytes_of(source), first, _FROM_FILE, what == "label", what)
         indptr, indices, values, width = parts
@@ -257,11 +274,16 @@ def read_matrix(
         return to_csr(indptr, indices, None if what == "label" else values, width), first or None
 
 
+def _check_header(source: Source, expected: Expected, *columns: str) -> None:
+    """Check the numbers of columns that a header announces; if it is malformed, its parser says so."""
+    header = source.header or ()
+    if len(header) == 1 + len(columns):
+        for found, what in zip(header[1:], columns, strict=True):
+            expected.check(found, what, len(source.data))
+
+
 def _read_xc(source: Source, base: Base, label_base: int, expected: Expected) -> Rows:
-    header = source.header
-    if header is not None and len(header) == 3:
-        _check_announced(header[1], expected.n_features, "feature", source, expected.owner)
-        _check_announced(header[2], expected.n_labels, "label", source, expected.owner)
+    _check_header(source, expected, "feature", "label")
     first = 1 if base == 1 else 0
     parts = _core.parse_xc(_bytes_of(source), first, label_base, _FROM_FILE, _FROM_FILE)
     if base == "auto":
@@ -282,10 +304,8 @@ def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expect
         if n_features != _FROM_FILE and parts[3] > n_features:  # once more, for a message with the place
             _core.parse_svmlight(text, first, label_base, n_features, n_labels)
         parts[3] = max(parts[3], n_features)
-    if expected.n_features is None:
-        _check_announced(parts[3], None, "feature", source, None)
-    if expected.n_labels is None:
-        _check_announced(parts[6], None, "label", source, None)
+    expected.check(parts[3], "feature", len(source.data))
+    expected.check(parts[6], "label", len(source.data))
     return _rows(tuple(parts), first)
 
 
@@ -315,27 +335,6 @@ def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
         raise ValueError(
             f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "
             f"{expected.owner}, and the id 0 does not occur; say which is right with --base 0 or --base 1"
-        )
-
-
-def _check_announced(found: int, wanted: int | None, what: str, source: Source, owner: str | None) -> None:
-    _check_width(found, wanted, what, owner)
-    if found > _MAX_COLUMNS:
-        raise ValueError(f"{found:,} {what}s by the header; at most {_MAX_COLUMNS:,} are possible")
-    if wanted is None and found > max(_PLAUSIBLE_COLUMNS, len(source.data)):
-        raise ValueError(
-            f"{found:,} {what}s by the header or the largest id, but the whole file has "
-            f"{len(source.data):,} bytes; if this is meant, pass n_{what}s={found} (on the command line "
-            f"--n-{what}s {found})"
-        )
-
-
-def _check_width(found: int, wanted: int | None, what: str, owner: str | None) -> None:
-    if wanted is not None and found != wanted:
-        raise ValueError(
-            f"there are {found:,} {what}s, but {owner} has {wanted:,}"
-            if owner is not None
-            else f"there are {found:,} {what}s instead of {wanted:,}"
         )
 
 
