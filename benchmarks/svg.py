@@ -18,11 +18,8 @@ def standalone(diagrams: Sequence[str], columns: int = 1) -> str:
         chart.replace("<svg ", f'<svg x="{i % columns * width}" y="{i // columns * height}" ', 1)
         for i, chart in enumerate(diagrams)
     )
-    style = (
-        f":root{{{charts.LIGHT}}}@media (prefers-color-scheme: dark){{:root{{{charts.DARK}}}}}{charts.STYLE}"
-    )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{columns * width}" height="{rows * height}" '
-        f'viewBox="0 0 {columns * width} {rows * height}"><style>{style}</style>'
+        f'viewBox="0 0 {columns * width} {rows * height}"><style>{charts.STYLE}</style>'
         f'<rect width="100%" height="100%" fill="var(--back)"/>{inner}</svg>\n'
     )

@@ -34,14 +34,14 @@ _TEMPORARY = re.compile(r"\.bonsai-[0-9a-f]{16}\.tmp")
 
 @contextlib.contextmanager
 def opened(path: PathLike) -> Iterator[BinaryIO]:
-    """A file to read, decompressed if its content is gzip, bzip2 or xz; damage to that is a ValueError."""
+    """Open a file to read, decompressed if its content is gzip, bzip2 or xz; ValueError if it is damaged."""
     with open(path, "rb") as raw, decompressed(raw, os.fspath(path)) as file:
         yield file
 
 
 @contextlib.contextmanager
 def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
-    """The content of a file that is open already; `name` is what messages call it."""
+    """Read the content of a file that is open already; `name` is what messages call it."""
     start = raw.peek(8)
     kind = next((kind for kind, (magic, _) in _READERS.items() if start.startswith(magic)), None)
     if kind is None:
@@ -60,7 +60,7 @@ def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Iterator[BinaryIO]:
-    """A file to write that appears at `path` when it is complete and on the disk, or not at all.
+    """Open a file to write that appears at `path` when it is complete and on the disk, or not at all.
 
     It is written beside `path` under a temporary name, synced, looked at by `check` (which gets that name and
     may raise) and renamed. After any failure, an interrupt too, the temporary file is gone and an older file
@@ -89,7 +89,7 @@ def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Ite
 
 @contextlib.contextmanager
 def replacing_text(path: PathLike) -> Iterator[BinaryIO]:
-    """`replacing`, compressed where the name ends in .gz, .bz2 or .xz; equal content gives equal bytes."""
+    """Do as `replacing`, compressed where the name ends in .gz, .bz2 or .xz; equal content, equal bytes."""
     compress = _WRITERS.get(os.path.splitext(os.fspath(path))[1], contextlib.nullcontext)
     with replacing(path) as file, compress(file) as packed:
         yield cast(BinaryIO, packed)
@@ -143,7 +143,7 @@ def remove_abandoned(folder: str) -> None:
 
 
 def _create(target: str) -> tuple[int, str]:
-    """A new, locked temporary file, which nobody else can read if the target is not for everybody."""
+    """Create a locked temporary file, which nobody else can read if the target is not for everybody."""
     mode = 0o600 if os.path.exists(target) else 0o666
     while True:
         temporary = _temporary_name(target)

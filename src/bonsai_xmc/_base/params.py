@@ -171,7 +171,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 
 
 def _ngram_orders(text: str) -> Any:
-    """``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
+    """Read ``2`` as an integer, ``1=1,2=0.5,3-5=0.2`` as orders and their weights."""
     if text.isdigit():
         return int(text)
     orders: dict[Any, float] = {}
@@ -285,7 +285,7 @@ def check(name: str, value: Any, table: Mapping[str, Parameter] = PARAMETERS) ->
 
 
 def plain(value: Any) -> Any:
-    """A number or a word of any type as Python's own, which files can hold; anything else as it is."""
+    """Return a number or word as Python's own type, which files can hold; anything else as it is."""
     if is_flag(value):
         return bool(value)
     if isinstance(value, Integral):

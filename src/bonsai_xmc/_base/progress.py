@@ -45,11 +45,11 @@ class Phases:
         self.seconds: dict[str, float] = {}
 
     def name_of(self, phase: str) -> str:
-        """The phase that this one is a part of, or its own name."""
+        """Return the phase that this one is a part of, or its own name."""
         return phase if self._together is None else self._together
 
     def run(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """``call(*args, progress=…, **kwargs)``, which reports (done, total): a phase."""
+        """Call ``call(*args, progress=…, **kwargs)``, which reports (done, total), as a phase."""
         result = self.run_part(phase, 0.0, 1.0, call, *args, **kwargs)
         self.end(phase)
         return result
@@ -57,7 +57,7 @@ class Phases:
     def run_part(
         self, phase: str, begin: float, end: float, call: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """As `run`, for a part of a phase: its share of the progress goes from `begin` to `end`."""
+        """Do as `run`, for a part of a phase: its share of the progress goes from `begin` to `end`."""
         report, together = self.progress, self._together
         ended = False
 
@@ -83,7 +83,7 @@ class Phases:
         return result
 
     def end(self, phase: str) -> None:
-        """The phase is over."""
+        """End the phase."""
         if self._together is not None:
             return
         LOG.info("%s: %.2f s", phase, self.seconds.setdefault(phase, 0.0))
@@ -92,7 +92,7 @@ class Phases:
 
     @contextlib.contextmanager
     def together(self, phase: str) -> Iterator[None]:
-        """Everything that is run inside is one phase."""
+        """Make everything that is run inside one phase."""
         begin = time.perf_counter()
         self._together = phase
         try:
@@ -139,7 +139,7 @@ class ProgressBar:
             self._write(f"\r{self._line(done, total, now - self._start)}\x1b[K")
 
     def note(self, text: str) -> None:
-        """What else there is to say about the phase; it stands in place of the time left."""
+        """Show a text about the phase in place of the time left."""
         self._note = text
 
     def finish(self) -> None:
@@ -170,7 +170,7 @@ class ProgressBar:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as minutes and seconds, with hours if there are any."""
+    """Format seconds as minutes and seconds, with hours if there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

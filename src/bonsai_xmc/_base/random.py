@@ -9,12 +9,12 @@ from bonsai_xmc._base.arrays import Array
 
 
 def shuffled(n: int, seed: int) -> Array:
-    """The numbers below n in random order."""
+    """Return the numbers below n in random order."""
     return np.argsort(_mixed(np.arange(n, dtype=np.uint64), seed), kind="stable")
 
 
 def uniform(seed: int) -> float:
-    """A number in [0, 1)."""
+    """Return a number in [0, 1)."""
     return float(_mixed(np.array([2**63], np.uint64), seed)[0] >> np.uint64(11)) / 2**53
 
 
@@ -29,7 +29,7 @@ def normals(n: int, seed: int) -> Array:
 
 
 def _mixed(numbers: Array, seed: int) -> Array:
-    """SplitMix64 of (seed, number)."""
+    """Compute SplitMix64 of (seed, number)."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + numbers * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -38,7 +38,7 @@ def _mixed(numbers: Array, seed: int) -> Array:
 
 
 def seed_of(random_state: Any) -> int:
-    """One integer that all randomness follows from."""
+    """Return one integer that all randomness follows from."""
     if random_state is None:
         return secrets.randbits(32)
     if isinstance(random_state, int | np.integer):

@@ -98,7 +98,7 @@ def one_of(*names: str) -> Rule:
 
 
 def is_flag(value: Any) -> bool:
-    """Whether a value is a bool of Python or of NumPy, which need not be imported for that."""
+    """Return whether a value is a bool of Python or of NumPy, which need not be imported for that."""
     kind = type(value)
     return kind is bool or (kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"))
 

@@ -72,7 +72,7 @@ class Source(NamedTuple):
 
 
 def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
-    """The kind of a file; see the table above. `columns`: those that a table would have."""
+    """Return the kind of a file; see the table above. `columns`: those that a table would have."""
     if not beginning:
         return "empty"
     if beginning.startswith((b"PK\x03\x04", b"PK\x05\x06")):  # the latter: an archive without files
@@ -87,7 +87,7 @@ def sniff(beginning: bytes, name: str = "", columns: Sequence[str] = ()) -> str:
 
 
 def extension(name: str) -> str:
-    """The end of a name in lower case, without that of a compression."""
+    """Return the end of a name in lower case, without that of a compression."""
     stem, end = os.path.splitext(name.lower())
     return os.path.splitext(stem)[1] if end in PACKED else end
 

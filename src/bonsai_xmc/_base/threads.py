@@ -5,7 +5,7 @@ from bonsai_xmc._base.params import check
 
 
 def threads_of(n_jobs: int | None) -> int:
-    """Threads that `n_jobs` stands for."""
+    """Return the threads that `n_jobs` stands for."""
     if type(n_jobs) is int and n_jobs == 1:  # single rows: the rules take a microsecond
         return 1
     check("n_jobs", n_jobs)

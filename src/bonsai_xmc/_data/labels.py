@@ -40,13 +40,13 @@ class Labels:
         return counts
 
     def take(self, rows: Array) -> "Labels":
-        """The label sets of these rows, in this order."""
+        """Return the label sets of these rows, in this order."""
         indptr, entries = select(self.indptr, rows)
         return replace(self, indptr=indptr, indices=self.indices[entries])
 
 
 def labels_of(Y: Any) -> Labels:
-    """Label sets from an indicator matrix or a data frame of one, or from lists of names or integers.
+    """Read label sets from an indicator matrix or a data frame of one, or from lists of names or integers.
 
     Columns of a matrix are the integers 0, 1, …; names and integers in lists are keys: the classes are those
     that occur, in sorted order.
@@ -71,7 +71,7 @@ def _labels(matrix: sp.csr_array, classes: Array) -> Labels:
 
 
 def column_names(Y: Any) -> Array | None:
-    """The names of a data frame's columns, if all of them are strings."""
+    """Return the names of a data frame's columns, if all of them are strings."""
     if not hasattr(Y, "columns") or not all(isinstance(name, str) for name in Y.columns):
         return None
     names = [str(name) for name in Y.columns]
@@ -80,7 +80,7 @@ def column_names(Y: Any) -> Array | None:
 
 
 def over_classes(Y: Any, classes: Array) -> sp.csr_array:
-    """Y of any kind that `fit` takes as an indicator matrix over `classes`, without other labels.
+    """Return Y, of any kind that `fit` takes, as an indicator matrix over `classes`, without other labels.
 
     A matrix has a column for each class. Lists hold names or integers as `classes` does.
     """
@@ -108,13 +108,13 @@ def over_classes(Y: Any, classes: Array) -> sp.csr_array:
 
 
 def check_rows(n_rows: int, n_labelled: int) -> None:
-    """X and Y of an evaluation belong together."""
+    """Raise ValueError unless X and Y have equally many rows."""
     if n_rows != n_labelled:
         raise ValueError(f"X has {n_rows:,} rows, but Y has {n_labelled:,}; they must be equally many")
 
 
 def is_true(truth: Any, ids: Array) -> Array:
-    """Whether each of the ranked labels of each row is a true one; False for the id −1.
+    """Return whether each of the ranked labels of each row is a true one; False for the id −1.
 
     `truth` has the true labels of row i in ``indices[indptr[i]:indptr[i + 1]]``, as `Labels` and sparse
     matrices do.
@@ -128,7 +128,7 @@ def is_true(truth: Any, ids: Array) -> Array:
 
 
 def row_weights(sample_weight: Any, n_rows: int) -> Array | None:
-    """Weights of the rows as float32, if there are any."""
+    """Return the weights of the rows as float32, if there are any."""
     if sample_weight is None:
         return None
     if is_sparse(sample_weight):
@@ -152,7 +152,7 @@ def row_weights(sample_weight: Any, n_rows: int) -> Array | None:
 
 
 def is_matrix(Y: Any) -> bool:
-    """Whether `Y` has columns, as an indicator matrix has; otherwise it should be lists of labels."""
+    """Return whether `Y` has columns, as an indicator matrix has; otherwise it should be lists of labels."""
     if sp.issparse(Y) or hasattr(Y, "columns"):
         return True
     if not hasattr(Y, "__array__"):
@@ -162,7 +162,7 @@ def is_matrix(Y: Any) -> bool:
 
 
 def indicator(Y: Any, name: str = "Y") -> sp.csr_array:
-    """A 0/1 matrix in canonical CSR form without explicit zeros; the caller's matrix is not changed.
+    """Return a 0/1 matrix in canonical CSR form without explicit zeros; the caller's is not changed.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def indicator(Y: Any, name: str = "Y") -> sp.csr_array:
 
 
 def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
-    """Lists of labels, one for each row: names (strings) or integers, not both, as Python's own types."""
+    """Return the labels of each row, names (strings) or integers, not both, as Python's own types."""
     if not _is_list(Y):
         raise ValueError(
             f"{name} is of type {type(Y).__name__}; pass an indicator matrix, or one list of labels for each "
@@ -241,7 +241,7 @@ def label_rows(Y: Any, name: str = "Y") -> list[list[Any]]:
 
 
 def _is_list(value: Any) -> bool:
-    """Whether a value holds others; a string does not, nor an array without dimensions."""
+    """Return whether a value holds others; a string does not, nor an array without dimensions."""
     text = isinstance(value, str | bytes)
     return isinstance(value, Iterable) and not text and getattr(value, "ndim", 1) != 0
 
@@ -269,7 +269,7 @@ def _label(label: Any, row: int, name: str) -> str | int:
 
 
 def _check_unambiguous(rows: list[list[int]], name: str) -> None:
-    """Rows of 0 and 1 of equal length may be an indicator matrix or lists of the labels 0 and 1."""
+    """Refuse rows of 0 and 1 of equal length: an indicator matrix, or lists of the labels 0 and 1."""
     width = len(rows[0]) if rows else 0
     if width >= 2 and all(len(row) == width and all(label in (0, 1) for label in row) for row in rows):
         raise ValueError(

@@ -13,7 +13,7 @@ Flat = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]
 
 
 def flatten(tree: Any, names: Names | None) -> Flat:
-    """child_ptr, children, is_leaf and names of a `LabelTree`, whose nodes are numbered breadth-first."""
+    """Return child_ptr, children, is_leaf and names of a `LabelTree`, nodes numbered breadth-first."""
     nodes: list[Any] = [tree]  # grows while it is walked
     origins = [(-1, 0)]  # parent of each node, and its place among the children
     counts: list[int] = []
@@ -41,7 +41,7 @@ def flatten(tree: Any, names: Names | None) -> Flat:
 
 
 def _read_node(node: Any) -> tuple[bool, list[Any], list[str]]:
-    """Whether a node is a leaf, its children or labels, and the labels' names.
+    """Return whether a node is a leaf, its children or labels, and the labels' names.
 
     The message of a `ValueError` continues a sentence that begins with the node's place.
     """
@@ -85,7 +85,7 @@ def _place(origins: list[tuple[int, int]], node: int) -> str:
 
 
 def _label_ids(labels: list[Any], names: Names | None) -> tuple[list[int], Names | None]:
-    """Labels as ids, and the list of names that they refer to."""
+    """Return labels as ids, and the list of names that they refer to."""
     words = [label for label in labels if isinstance(label, str)]
     if not words:
         return labels, names
@@ -113,7 +113,7 @@ def parse_json(text: str) -> Any:
 
 
 def _parse_deep_json(text: str) -> Any:
-    """What `json.loads` gives for nested lists and ``{"children": […]}``, without recursion into them."""
+    """Parse nested lists and ``{"children": […]}`` as `json.loads` does, without recursion into them."""
     decoder = json.JSONDecoder()
     stack: list[tuple[list[Any], bool]] = [([], False)]  # open lists, and whether each is a node's "children"
     place = 0

@@ -53,13 +53,13 @@ class SparseRows(NamedTuple):
 
     @classmethod
     def from_scipy(cls, csr: sp.csr_array) -> "SparseRows":
-        """The rows of a matrix in canonical form; borrows its arrays where the types are right."""
+        """Return the rows of a matrix in canonical form; borrows its arrays where the types are right."""
         indptr, indices = csr.indptr.astype(np.int64, copy=False), csr.indices.astype(np.int32, copy=False)
         return cls(indptr, indices, csr.data.astype(np.float32, copy=False), csr.shape[1])
 
     @classmethod
     def joined(cls, parts: Sequence["SparseRows"], n_features: int) -> "SparseRows":
-        """All rows of the parts, in their order."""
+        """Return all rows of the parts, in their order."""
         if len(parts) == 1:
             return parts[0]
         sizes = np.concatenate([[0], *(np.diff(part.indptr) for part in parts)])
@@ -71,7 +71,7 @@ class SparseRows(NamedTuple):
         return self
 
     def to_scipy(self) -> sp.csr_array:
-        """The rows as a matrix that borrows indices and values."""
+        """Return the rows as a matrix that borrows indices and values."""
         # Of two types of indices scipy would choose the wider one and copy.
         indptr = self.indptr.astype(np.int32, copy=False) if self.n_entries < 2**31 else self.indptr
         matrix = sp.csr_array((self.values, self.indices, indptr), shape=(self.n_rows, self.n_features))
@@ -85,7 +85,7 @@ class SparseRows(NamedTuple):
         return self
 
     def take(self, rows: Array) -> "SparseRows":
-        """Some of the rows, in this order."""
+        """Return some of the rows, in this order."""
         sizes = self.indptr[rows + 1] - self.indptr[rows]
         ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         indices, values = np.empty(ptr[-1], np.int32), np.empty(ptr[-1], np.float32)
@@ -97,14 +97,14 @@ class SparseRows(NamedTuple):
         return SparseRows(ptr, indices, values, self.n_features)
 
     def batches(self, size: int) -> Iterator["SparseRows"]:
-        """The rows in parts of this size; one without rows if there are none."""
+        """Yield the rows in parts of this size; one without rows if there are none."""
         for begin in range(0, max(1, self.n_rows), size):
             ptr = self.indptr[begin : begin + size + 1]
             entries = slice(ptr[0], ptr[-1])
             yield SparseRows(ptr - ptr[0], self.indices[entries], self.values[entries], self.n_features)
 
     def by_density(self) -> "Rows":
-        """The same rows, dense if half of the entries or more are not 0."""
+        """Return the same rows, dense if half of the entries or more are not 0."""
         return self if self.n_entries < DENSE_FROM * self.n_rows * self.n_features else self.to_dense()
 
 
@@ -140,7 +140,7 @@ class DenseRows:
         return self.values
 
     def to_scipy(self) -> sp.csr_array:
-        """The rows as a matrix."""
+        """Return the rows as a matrix."""
         return sp.csr_array(self.values)
 
     def to_dense(self) -> "DenseRows":
@@ -150,16 +150,16 @@ class DenseRows:
         return _canonical(self.to_scipy())
 
     def take(self, rows: Array) -> "DenseRows":
-        """Some of the rows, in this order."""
+        """Return some of the rows, in this order."""
         return DenseRows(self.values[rows])
 
     def batches(self, size: int) -> Iterator["DenseRows"]:
-        """The rows in parts of this size; one without rows if there are none."""
+        """Yield the rows in parts of this size; one without rows if there are none."""
         for begin in range(0, max(1, self.n_rows), size):
             yield DenseRows(self.values[begin : begin + size])
 
     def by_density(self) -> "Rows":
-        """The same rows, sparse if less than half of the entries are not 0."""
+        """Return the same rows, sparse if less than half of the entries are not 0."""
         sparse = self.n_entries < DENSE_FROM * self.n_rows * self.n_features
         return self.to_sparse() if sparse else self
 
@@ -186,12 +186,12 @@ class FusedRows:
         return {id(part): part for part in self.parts}
 
     def take(self, rows: Array) -> "FusedRows":
-        """Some of the rows, in this order."""
+        """Return some of the rows, in this order."""
         found = {key: part.take(rows) for key, part in self._distinct.items()}
         return FusedRows(tuple(found[id(part)] for part in self.parts))
 
     def batches(self, size: int) -> Iterator["FusedRows"]:
-        """The rows in parts of this size; one without rows if there are none."""
+        """Yield the rows in parts of this size; one without rows if there are none."""
         for batch in zip(*(part.batches(size) for part in self._distinct.values()), strict=True):
             found = dict(zip(self._distinct, batch, strict=True))
             yield FusedRows(tuple(found[id(part)] for part in self.parts))
@@ -228,7 +228,7 @@ def check_encodable(text: str, place: str) -> None:
 
 
 def prediction_rows(X: Any, estimator: Any, n_features: int, named: bool) -> Rows:
-    """X of a fitted estimator, whose number and names of features it must have."""
+    """Return X of a fitted estimator, whose number and names of features it must have."""
     ready = None if named else _ready_csr(X, n_features)  # names are compared with those of X
     if ready is not None:
         return ready
@@ -248,7 +248,7 @@ def _as_rows(X: Any) -> Rows:
 
 
 def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
-    """The arrays of a CSR matrix that needs no conversion, or None.
+    """Return the arrays of a CSR matrix that needs no conversion, or None.
 
     scikit-learn's checks of a single row take longer than its prediction, and those below a fifth of it.
     """
@@ -274,7 +274,7 @@ def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
 
 
 def bytes_beside(X: Any, rows: Rows | None = None) -> int:
-    """Bytes of the caller's arrays, as far as they are not the same as those of `rows`."""
+    """Return the bytes of the caller's arrays, as far as they are not the same as those of `rows`."""
     parts = [getattr(X, name, None) for name in ("indptr", "indices", "data")] if is_sparse(X) else [X]
     used = [] if rows is None else [rows.values] if isinstance(rows, DenseRows) else list(rows[:3])
     return sum(
@@ -288,12 +288,12 @@ def bytes_beside(X: Any, rows: Rows | None = None) -> int:
 
 
 def is_sparse(X: Any) -> bool:
-    """`scipy.sparse.issparse`, for type checkers that would narrow to a base class without attributes."""
+    """Do as `scipy.sparse.issparse`; for type checkers, which would narrow to a base class."""
     return bool(sp.issparse(X))
 
 
 def proven_csr(X: Any, name: str) -> sp.csr_array:
-    """A sparse matrix in CSR form whose arrays are proven to describe one; it may share the caller's memory.
+    """Return a matrix in CSR form whose arrays are proven to describe one; it may share the caller's memory.
 
     scipy's own operations trust the arrays, which may have been changed or made by hand since they were
     checked, if ever: they read and write out of bounds if the arrays lie.
@@ -326,7 +326,7 @@ def proven_csr(X: Any, name: str) -> sp.csr_array:
 
 
 def _array_flaw(array: Any, called: str, kinds: str, ndim: int = 1) -> str | None:
-    """Whether it is no array of so many dimensions whose type is one of these kinds; None: it is one."""
+    """Say why it is no array of so many dimensions and one of these kinds of types; None: it is one."""
     if isinstance(array, np.ndarray) and array.ndim == ndim and array.dtype.kind in kinds:
         return None
     what = {_INTEGERS: "integers", _NUMBERS: "numbers"}.get(kinds, "lists")
@@ -334,7 +334,7 @@ def _array_flaw(array: Any, called: str, kinds: str, ndim: int = 1) -> str | Non
 
 
 def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int, ndim: int = 1) -> str | None:
-    """What keeps the arrays from being a compressed matrix; None: nothing does. Blocks have 3 dimensions."""
+    """Say what keeps the arrays from being a compressed matrix; None: nothing. Blocks have 3 dimensions."""
     flaw = _array_flaw(indptr, "indptr", _INTEGERS) or _array_flaw(indices, "indices", _INTEGERS)
     if flaw := flaw or _array_flaw(data, "data", _NUMBERS, ndim):
         return flaw
@@ -402,7 +402,7 @@ def _range_flaw(indices: Array, size: int) -> str | None:
 
 
 def _is_canonical(indptr: Array, indices: Array) -> bool:
-    """Whether the indices of each row ascend; of arrays without a flaw, with nothing beyond the last row."""
+    """Return whether the indices of each row ascend; for arrays without a flaw, none beyond the last row."""
     if len(indices) != indptr[-1]:
         return False
     ascends = indices[1:] > indices[:-1]
@@ -414,7 +414,7 @@ def _is_canonical(indptr: Array, indices: Array) -> bool:
 
 
 def _canonical(csr: sp.csr_array) -> SparseRows:
-    """Sorted, distinct, non-zero entries of proven arrays; borrows these where they are so already."""
+    """Return sorted, distinct, non-zero entries of proven arrays; borrow these where they are so already."""
     if csr.shape[1] > _INT32_MAX:
         raise ValueError(f"X has {csr.shape[1]:,} features; the most that are possible is 2³¹ − 1")
     if not csr.has_canonical_format:
@@ -431,7 +431,7 @@ def _canonical(csr: sp.csr_array) -> SparseRows:
 
 
 def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
-    """Row pointers of these rows, and the places of their entries."""
+    """Return the row pointers of these rows, and the places of their entries."""
     sizes = indptr[rows + 1] - indptr[rows]
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return ptr, np.arange(ptr[-1]) + np.repeat(indptr[rows] - ptr[:-1], sizes)
@@ -441,7 +441,7 @@ def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
 
 
 def as_float32(values: Array) -> Array:
-    """C-contiguous float32; values that it cannot hold are an error instead of an infinity."""
+    """Convert to C-contiguous float32; ValueError for values that it cannot hold."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {values.dtype}, but must hold numbers")
     wide = values.dtype.kind == "f" and values.dtype.itemsize > 4
@@ -453,7 +453,7 @@ def as_float32(values: Array) -> Array:
 
 
 def label_vectors(matrix: Any, n_labels: int) -> Rows:
-    """A user's own label vectors, one row for each label, made unit-norm."""
+    """Return a user's own label vectors, one row for each label, made unit-norm."""
     vectors: Any = proven_csr(matrix, "representation") if is_sparse(matrix) else np.asarray(matrix)
     if vectors.ndim != 2 or vectors.dtype.kind not in "biuf":
         raise ValueError(

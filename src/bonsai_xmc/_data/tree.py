@@ -86,7 +86,7 @@ class LabelTree:
             raise ValueError("node 0 is no leaf, but there are no other nodes")
 
     def _check_edges(self) -> npt.NDArray[np.int32]:
-        """Parents of all nodes."""
+        """Return the parents of all nodes."""
         n = self.n_nodes
         nodes, parents = self._children[~self._is_label], self._owner[~self._is_label]
         wrong = (nodes < 1) | (nodes >= n)
@@ -105,7 +105,7 @@ class LabelTree:
         return result
 
     def _check_reached(self) -> npt.NDArray[np.int32]:
-        """Levels of all nodes. Each pass doubles the distance looked back: log2(depth) passes are enough."""
+        """Return the levels of all nodes. Each pass doubles the distance: log2(depth) passes are enough."""
         ancestor = np.maximum(self._parents, 0)
         steps = np.ones(self.n_nodes, np.int32)
         steps[0] = 0
@@ -218,16 +218,16 @@ class LabelTree:
         return [Node(self, v) for v in range(self.n_nodes)]
 
     def is_leaf(self, node: int) -> bool:
-        """Whether a node holds labels rather than nodes."""
+        """Return whether a node holds labels rather than nodes."""
         return bool(self._leaf[self._check_node(node)])
 
     def children(self, node: int) -> npt.NDArray[np.int32]:
-        """Indices of the child nodes of a node; empty for a leaf."""
+        """Return the indices of the child nodes of a node; empty for a leaf."""
         node = self._check_node(node)
         return self._children[self._ptr[node] : self._ptr[node] if self._leaf[node] else self._ptr[node + 1]]
 
     def labels(self, node: int = 0) -> npt.NDArray[np.int32]:
-        """Ids of all labels below a node, ascending."""
+        """Return the ids of all labels below a node, ascending."""
         node = self._check_node(node)
         first, labels = self._depth_first
         return np.sort(labels[first[node] : first[node] + self.sizes[node]])
@@ -246,7 +246,7 @@ class LabelTree:
         return {"labels": labels.tolist(), **names}
 
     def to_dict(self) -> dict[str, Any]:
-        """The tree as nested dictionaries that JSON can hold.
+        """Return the tree as nested dictionaries that JSON can hold.
 
         An inner node is ``{"children": [node, …]}``, a leaf ``{"labels": [id, …]}`` with the labels' names
         under ``"names"`` if they are known.
@@ -257,7 +257,7 @@ class LabelTree:
         return nodes[0]
 
     def to_json(self, path: PathLike | None = None, indent: int | None = None) -> str:
-        """The tree of `to_dict` as JSON text, also written to the file `path` if one is given.
+        """Return the tree of `to_dict` as JSON text, also written to the file `path` if one is given.
 
         With `indent` each node has a line of its own, indented by this many spaces for each level.
 
@@ -292,7 +292,7 @@ class LabelTree:
         return text
 
     def to_networkx(self) -> Any:
-        """The tree as a ``networkx.DiGraph`` with edges from parents to children.
+        """Return the tree as a ``networkx.DiGraph`` with edges from parents to children.
 
         Nodes have the attributes ``level``, ``size`` and ``is_leaf``, leaves also ``labels`` and, if they are
         known, ``names``.
@@ -356,7 +356,7 @@ class LabelTree:
         return f"LabelTree({sizes})"
 
     def summary(self) -> str:
-        """A table of the levels: nodes, leaves, children of the inner nodes, labels below a node.
+        """Return a table of the levels: nodes, leaves, children of the inner nodes, labels below a node.
 
         Examples
         --------
@@ -380,7 +380,7 @@ class LabelTree:
 
 
 def trees_of(arrays: Mapping[str, Array], names: Names | None = None) -> list[LabelTree]:
-    """The trees of a forest, which its arrays hold one after the other (docs/format.md)."""
+    """Return the trees of a forest, which its arrays hold one after the other (docs/format.md)."""
     trees = []
     for first, end in pairwise(arrays["tree_ptr"]):
         ptr = arrays["child_ptr"][first : end + 1]
@@ -438,7 +438,7 @@ class Node:
 
 
 def _integers(name: str, values: npt.ArrayLike, dtype: type[np.integer[Any]] | type[np.bool_]) -> Array:
-    """A read-only view on `values`, copied only if the type differs."""
+    """Return a read-only view on `values`, copied only if the type differs."""
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iub"):
         raise ValueError(

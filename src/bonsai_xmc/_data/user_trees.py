@@ -10,13 +10,13 @@ from bonsai_xmc._data.tree import LabelTree
 
 
 def tree_list(tree: Any) -> list[Any]:
-    """The user's trees, one or several: a list of trees is several, nested lists of labels are one."""
+    """Return the user's trees: a list of trees is several, nested lists of labels are one."""
     several = isinstance(tree, list | tuple) and tree and all(isinstance(t, LabelTree | dict) for t in tree)
     return list(tree) if several else [tree]
 
 
 def tree_arrays(tree: Any, classes: Array, has_rows: Array) -> list[tuple[Array, Array, Array]]:
-    """(child_ptr, children, is_leaf) of each tree, without the labels that have no training row."""
+    """Return (child_ptr, children, is_leaf) of each tree, without the labels that have no training row."""
     return [_arrays(given, classes, has_rows) for given in tree_list(tree)]
 
 
@@ -55,7 +55,7 @@ def _as_tree(given: Any) -> LabelTree:
 
 
 def _with_places(tree: LabelTree, key: Any, classes: Any, has_rows: Array) -> tuple[LabelTree, Array]:
-    """The tree with the places that its labels have in `classes`; others follow, without rows."""
+    """Give the labels of a tree the places that they have in `classes`; others follow, without rows."""
     place = {label: i for i, label in enumerate(classes)}
     n_classes = len(place)
     arrays = tree.arrays
@@ -67,7 +67,7 @@ def _with_places(tree: LabelTree, key: Any, classes: Any, has_rows: Array) -> tu
 
 
 def _breadth_first(tree: LabelTree, has_rows: Array) -> tuple[Array, Array, Array]:
-    """The arrays of the tree without the labels that have no rows and the nodes that hold no others."""
+    """Return the arrays of the tree without labels that have no rows and nodes that hold no others."""
     below = np.zeros(tree.n_nodes, np.int64)
     below[[v for v in range(tree.n_nodes) if tree.is_leaf(v) and has_rows[tree.labels(v)].any()]] = 1
     for v in np.argsort(-tree.levels, kind="stable"):

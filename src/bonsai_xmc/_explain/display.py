@@ -22,7 +22,7 @@ class Line(NamedTuple):
 
 
 def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
-    """The largest first; of differences by their size."""
+    """Return lines, the largest first; those of differences by their size."""
     if not effects:
         return []
     groups: dict[Any, list[Effect | Difference]] = {}
@@ -43,7 +43,7 @@ SHOWN: dict[type, dict[str, Any]] = {
 
 
 def shown(value: Any, n: int) -> Any:
-    """An explanation as JSON has it, with lines instead of effects, and the n largest of each part.
+    """Return an explanation as JSON has it, with lines instead of effects, and the n largest of each part.
 
     `others` is the sum of the products that are left out: all add up to the integer margin.
     """
@@ -83,12 +83,12 @@ def _line(group: Sequence[Effect | Difference]) -> Line:
 
 
 def strongest(texts: Sequence[TextOf]) -> float:
-    """The largest effect on a part of the texts, which others are compared with."""
+    """Return the largest effect on a part of the texts, which others are compared with."""
     return max((abs(segment.effect) for text in texts for segment in text.segments), default=0.0) or 1.0
 
 
 def number(x: float) -> str:
-    """With its sign."""
+    """Format a number with its sign."""
     return f"{'−' if x < 0 else '+'}{abs(x):.3f}"
 
 

@@ -1,12 +1,11 @@
 """Explanations as fragments of HTML: their own style, no script, everything escaped."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import singledispatch
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 
+from bonsai_xmc._base import html as base
 from bonsai_xmc._explain.display import NO_DIFFERENCE, cell, lines_of, number, strongest, value
 from bonsai_xmc._explain.objects import (
     Answer,
@@ -27,17 +26,9 @@ _FAINT = 0.05  # effects below this part of the largest are not highlighted
 
 
 def page(title: str, fragments: Sequence[str], about: Mapping[str, str]) -> str:
-    """A whole document, which says when it was made, by what and of what."""
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in {**about, "Made": made}.items()
-    )
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><style>\n{_PAGE}</style></head><body>\n'
-        f"<h1>{escape(title)}</h1>\n" + "\n<hr>\n".join(fragments) + f"\n<hr><dl>{facts}</dl></body></html>\n"
-    )
+    """Return a whole page, which says when it was made, by what and of what."""
+    body = "\n<hr>\n".join([*fragments, base.facts({**about, "Made": base.made()})])
+    return base.page(title, f"\n{_PAGE}", f"\n<h1>{escape(title)}</h1>\n{body}")
 
 
 @singledispatch

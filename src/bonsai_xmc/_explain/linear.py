@@ -77,7 +77,7 @@ class LinearRow(Row):
         return occurrences(self.texts)
 
     def explain(self, label: int) -> Explanation:
-        """Raises NoClassifier for a label that the model never predicts."""
+        """Explain the score of a label; NoClassifier for one that the model never predicts."""
         slots = np.flatnonzero(self.fitted.linear.label_of_slot == label).tolist()
         answers = [answer for slot in slots if (answer := self._explain(label, slot)) is not None]
         if not answers:
@@ -92,7 +92,7 @@ class LinearRow(Row):
         return replace(best, notes=(merged, *best.notes))
 
     def _explain(self, label: int, slot: int) -> Explanation | None:
-        """One classifier of a label: a merged label has several. None: it has none."""
+        """Explain one classifier of a label: a merged label has several. None: it has none."""
         own, paths = self._own(slot), tuple(self._paths(slot))
         if own is None and not paths:
             return None
@@ -190,7 +190,7 @@ class LinearRow(Row):
         )
 
     def _effects(self, own: Decision | None, paths: Sequence[TreePath]) -> tuple[Effect, ...]:
-        """A summary over the classifiers that play a part."""
+        """Sum up the effects over the classifiers that play a part."""
         sums: dict[int, float] = {}
         first: dict[int, Contribution] = {}
 
@@ -215,7 +215,7 @@ class LinearRow(Row):
         return tuple(effects)
 
     def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool | None:
-        """Whether the model's own search scores the classifier; None: only its ranking tells."""
+        """Return whether the model's own search scores the classifier; None: only its ranking tells."""
         if not len(self.reasons.features):
             return False
         strategy = self.fitted.linear.strategy

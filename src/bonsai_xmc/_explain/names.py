@@ -15,7 +15,7 @@ class FeatureName(NamedTuple):
 
 
 def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
-    """Of these columns; of a model of texts, by block."""
+    """Return the names of these columns; of a model of texts, by block."""
     if fitted.words is None:
         names = fitted.feature_names
         return [
@@ -35,7 +35,7 @@ def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
 
 
 def label_id(fitted: FittedModel, label: Any) -> int:
-    """Where a label is in `classes_`: by the label itself, or by its name; ValueError if there is none."""
+    """Find a label in `classes_` by the label itself or by its name; ValueError if there is none."""
     key = label if fitted.labels.named else _integer(label)
     if isinstance(key, str if fitted.labels.named else int) and key in fitted.labels.place:
         return fitted.labels.place[key]

@@ -59,7 +59,7 @@ class Forest:
         return edges[::-1]
 
     def slots(self, node: int) -> list[int]:
-        """All labels below a node, as the core has them."""
+        """Return all labels below a node, as the core has them."""
         tree = int(np.searchsorted(self.tree_ptr, node, side="right")) - 1
         root, found, nodes = int(self.tree_ptr[tree]), [], [node]
         while nodes:
@@ -97,7 +97,7 @@ class Kept:
             self._levels[level][node] = score
 
     def dropped(self, forest: Forest, tree: int, nodes: list[tuple[int, float]]) -> Dropped | None:
-        """Where the search leaves a path of (node, log score of the path to it) below the root."""
+        """Return where the search leaves a path of (node, log score of the path to it) below the root."""
         root, end = int(forest.tree_ptr[tree]), int(forest.tree_ptr[tree + 1])
         leaf = nodes[-1:] * (len(self._levels) - 1 - len(nodes))  # which stays, unless the beam is strict
         for level, (node, score) in enumerate([*nodes, *leaf], 1):

@@ -14,7 +14,7 @@ from bonsai_xmc._model.fitted import FittedModel
 
 
 def mean_path(paths: Sequence[TreePath], n_trees: int) -> float:
-    """Of all trees; paths that do not count are 0."""
+    """Return the mean score of all trees; paths that do not count are 0."""
     return sum(path.score for path in paths if path.counts) / n_trees
 
 
@@ -36,7 +36,7 @@ def weights_of(fitted: FittedModel) -> Weights:
 def steps_of(
     fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], row_share: float = 0.0
 ) -> tuple[ScoreStep, ...]:
-    """All steps; the last value is the score. What a model adds after its own score comes at the end.
+    """Return all steps; the last value is the score. What a model adds after its score comes at the end.
 
     `row_share`: the score that trees over rows give to the label.
     """
@@ -88,7 +88,7 @@ def signed(number: float) -> str:
 
 
 def _trees(paths: Sequence[TreePath], n_trees: int) -> list[ScoreStep]:
-    """A tree whose path was left counts 0."""
+    """Return the steps of the trees; one whose path was left counts 0."""
     steps = []
     for path in paths:
         factors = " × ".join(f"{decision.score:.3g}" for decision in path.decisions)

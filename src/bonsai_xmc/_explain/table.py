@@ -32,7 +32,7 @@ def text(answer: Answer, color: bool, n: int) -> str:
 
 @text.register
 def _explanation(e: Explanation, color: bool, n: int) -> str:
-    """The label, its features, its paths, and how its margins become its score."""
+    """Show the label, its features, its paths, and how its margins become its score."""
     ink = _Ink(color)
     lines = [ink(BOLD, visible(e.name)) + f"  {e.standing}"]
     lines += [line for one in e.texts for line in _text(one, strongest(e.texts), ink)]
@@ -88,14 +88,14 @@ class _Ink:
 
 
 def visible(text: str) -> str:
-    """Control characters, which could move the cursor of a terminal, as a space or a replacement."""
+    """Replace control characters, which could move the cursor of a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "�" for c in text)
 
 
 def width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Count the columns that a text takes on a terminal."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
     )
@@ -157,7 +157,7 @@ def _differences(found: Sequence[Difference], n: int, ink: _Ink, name: str) -> I
 
 
 def _text(text: TextOf, largest: float, ink: _Ink) -> Iterable[str]:
-    """The text with its parts in colour; without colours there is nothing to see in it."""
+    """Show the text with its parts in colour; without colours there is nothing to see in it."""
     if not ink.color or not text.text:
         return
     parts, at = [], 0

@@ -19,7 +19,7 @@ class TextPlaces(NamedTuple):
 
 
 def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
-    """Of one document: a column for each field. What is joined is told apart again."""
+    """Find features in one document, a column for each field. What is joined is told apart again."""
     texts = [column[0] or "" for column in columns]
     found: list[list[tuple[int, int, int]]] = [[] for _ in texts]
     begins = [_begins(texts, source) for source in text.plan.sources()]
@@ -36,7 +36,7 @@ def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
 
 
 def _begins(texts: Sequence[str], source: Sequence[int]) -> list[tuple[int, int]]:
-    """(column, where it begins in the joined text) of columns that are not empty, a space between them."""
+    """Return (column, begin in the joined text) of columns that are not empty, a space between them."""
     begins, at = [], 0
     for column in source:
         if texts[column]:
@@ -51,7 +51,7 @@ class Occurrence(NamedTuple):
 
 
 def occurrences(texts: Sequence[TextPlaces]) -> dict[int, Occurrence]:
-    """Where each feature occurs, as people would say it."""
+    """Say where each feature occurs, as people would."""
     found: dict[int, Occurrence] = {}
     for text in texts:
         for feature, begin, _ in text.places:
@@ -64,7 +64,7 @@ def occurrences(texts: Sequence[TextPlaces]) -> dict[int, Occurrence]:
 
 
 def _word_at(text: str, at: int) -> str:
-    """The span between spaces, without what is around its letters."""
+    """Return the span between spaces, without what is around its letters."""
     begin, end = at, at
     while begin > 0 and not text[begin - 1].isspace():
         begin -= 1
@@ -76,7 +76,7 @@ def _word_at(text: str, at: int) -> str:
 
 
 def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple[TextOf, ...]:
-    """The parts of each text with the sum of the effects there.
+    """Return the parts of each text with the sum of the effects there.
 
     A feature's effect is divided among its occurrences: what is repeated is not counted twice.
     """
@@ -94,7 +94,7 @@ def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple
 
 
 def _segments(pieces: Sequence[tuple[int, int, float, str]]) -> list[Segment]:
-    """Pieces that may overlap as segments that do not."""
+    """Turn pieces that may overlap into segments that do not."""
     borders = sorted({border for piece in pieces for border in piece[:2]})
     starting: dict[int, list[tuple[int, int, float, str]]] = {}
     for piece in pieces:

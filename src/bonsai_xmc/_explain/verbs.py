@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explained_row(model: "LabelRanker", x: Any) -> Any:
-    """x is one row: of a matrix as a vector or a matrix of one row, of texts as a string or a record."""
+    """Read one row: of a matrix a vector or a matrix of one row, of texts a string or a record."""
     fitted = model._require_fitted()
     if isinstance(fitted.ranker, LinearRanker):
         return LinearRow(model, _one_row(x, fitted.text is not None))

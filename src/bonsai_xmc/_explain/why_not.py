@@ -12,7 +12,7 @@ from bonsai_xmc._model.thresholds import resolve
 
 
 def why_not(row: LinearRow, label: int, n_ahead: int) -> WhyNot:
-    """For a label by its place in `classes_`, and the n best labels that are ahead of it.
+    """Say why not a label, by its place in `classes_`, with the n best labels that are ahead of it.
 
     Raises ValueError for other kinds of models than that of `Bonsai`, which have no weights to compare.
     """
@@ -57,7 +57,7 @@ def _differences(explanation: Explanation, ahead: Explanation) -> tuple[Differen
 
 
 def threshold_of(row: LinearRow, label: Any) -> float:
-    """The threshold of `predict` for a label."""
+    """Return the threshold of `predict` for a label."""
     threshold = resolve("auto", row.model)
     return threshold if isinstance(threshold, float) else float(threshold[row.fitted.labels.place[label]])
 

@@ -47,7 +47,7 @@ class Plan:
         return list(dict.fromkeys(block.text for block in self.blocks))
 
     def sources(self) -> list[list[int]]:
-        """For each text the numbers of the fields that it joins."""
+        """Return for each text the numbers of the fields that it joins."""
         return [[self.fields.index(f) for f in text] if self.fields else [0] for text in self.texts]
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Plan":
-        """Raises ValueError if no parameters could have made it."""
+        """Read a plan; ValueError if no parameters could have made it."""
         names = ("analyzer", "min_n", "max_n", "weight")
         blocks = [Block(tuple(b["text"]), *(b[name] for name in names)) for b in value["blocks"]]
         plan = cls(tuple(value["fields"]), tuple(blocks))
@@ -78,7 +78,7 @@ def _weight(value: Any, name: str) -> float:
 
 
 def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
-    """`{1: 1.0, 2: 0.5, (3, 5): 0.3}` as (min_n, max_n, weight); weights of 0 are left out."""
+    """Read `{1: 1.0, 2: 0.5, (3, 5): 0.3}` as (min_n, max_n, weight); weights of 0 are left out."""
     if value is None:
         return []
     if isinstance(value, Integral) and not isinstance(value, bool):
@@ -112,12 +112,12 @@ _USUAL: Mapping[str, Mapping[Any, float]] = {"word_ngrams": {1: 1.0}, "char_ngra
 
 
 def field_names(fields: Any) -> tuple[str, ...]:
-    """The fields that the parameter of this name stands for; none where rows are plain strings."""
+    """Return the fields that the parameter of this name stands for; none where rows are plain strings."""
     return () if fields is None else tuple(_named_fields(fields))
 
 
 def chooses_title(fields: Any, word_ngrams: Any, char_ngrams: Any) -> bool:
-    """Whether the data say which text has the blocks of a title.
+    """Return whether the data say which text has the blocks of a title.
 
     They do so unless weights of fields are given, or n-grams of the only text, which are its own, then.
     """
@@ -131,7 +131,7 @@ def _is_auto(value: Any) -> bool:
 
 
 def _named_fields(fields: Any) -> dict[str, Any]:
-    """Field names with what was said of each; None in a list, which says nothing."""
+    """Return field names with what was said of each; None in a list, which says nothing."""
     if isinstance(fields, str):
         raise ValueError(f"fields is {fields!r}, but must be a list of names, or map names to weights")
     if isinstance(fields, Mapping):
@@ -150,7 +150,7 @@ def _named_fields(fields: Any) -> dict[str, Any]:
 
 
 def _own_settings(value: Any, name: str) -> dict[str, Any]:
-    """The n-grams of a field's own blocks: standard ones times a weight, or as a dict says."""
+    """Return the n-grams of a field's own blocks: standard ones times a weight, or as a dict says."""
     if not isinstance(value, Mapping):
         weight = _weight(value, name)
         words, chars = ({n: weight * w for n, w in own.items()} for own in (OWN_WORDS, OWN_CHARS))
@@ -166,7 +166,7 @@ def _own_settings(value: Any, name: str) -> dict[str, Any]:
 def make_plan(
     fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: Any, title: int | None = None
 ) -> Plan:
-    """The blocks that the parameters of a vectorizer stand for; ValueError if they make no sense.
+    """Make the blocks that the parameters of a vectorizer stand for; ValueError if they make no sense.
 
     `title`: the number of the field that has the blocks of a title, where the data say so (`chooses_title`).
     """
@@ -199,7 +199,7 @@ def make_plan(
 
 
 def _merged(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """Equal blocks (the only field, joint and by itself) become one: their weights add up."""
+    """Merge equal blocks (the only field, joint and by itself): their weights add up."""
     weights: dict[tuple[tuple[str, ...], str, int, int], float] = {}
     for b in blocks:
         key = (b.text, b.analyzer, b.min_n, b.max_n)
@@ -250,7 +250,7 @@ def params_from_json(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _orders_to_json(value: Any) -> Any:
-    """`{1: 1.0, (2, 3): 0.5}` → `{"1": 1.0, "2-3": 0.5}`; anything but a mapping stays."""
+    """Write `{1: 1.0, (2, 3): 0.5}` as `{"1": 1.0, "2-3": 0.5}`; anything but a mapping stays."""
     if not isinstance(value, Mapping):
         return plain(value)
     text = lambda key: "-".join(map(str, key)) if isinstance(key, tuple) else str(key)

@@ -103,7 +103,7 @@ class FittedText:
         return SparseRows.joined(parts, self.core.n_features)
 
     def block_slices(self) -> list[slice]:
-        """The columns of each block."""
+        """Return the columns of each block."""
         ends = np.cumsum([0, *self.core.block_sizes])
         return [slice(int(begin), int(end)) for begin, end in pairwise(ends)]
 
@@ -113,7 +113,7 @@ class FittedText:
         return [text[b:e].decode() for b, e in pairwise(begins)]
 
     def feature_name(self, block: int, feature: int) -> str:
-        """Of one feature, counted from the first of its block."""
+        """Return the name of a feature, counted from the first of its block."""
         text, ends = self._packed_names[block]
         begin = int(ends[feature - 1]) if feature > 0 else 0
         return bytes(text[begin : int(ends[feature])]).decode()
@@ -127,7 +127,7 @@ class FittedText:
         return FittedText.from_arrays, self.to_arrays()
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """(description for JSON, arrays)."""
+        """Return (description for JSON, arrays)."""
         description = {
             "unicode_version": self.unicode_version,
             "n_documents": self.core.n_documents,
@@ -143,7 +143,7 @@ class FittedText:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
-        """From what `_store.schema` describes; raises ValueError if the two do not fit together."""
+        """Make it from what `_modelfile.schema` describes; ValueError if the two do not fit together."""
         version = description["unicode_version"]
         if version != _core.unicode_version():
             raise ValueError(
@@ -163,7 +163,7 @@ class FittedText:
 
 
 def check_terms(fitted: FittedText) -> None:
-    """ValueError if no term is left."""
+    """Raise ValueError if no term is left."""
     if fitted.core.n_features == 0:
         raise ValueError(
             f"no term is left of {fitted.core.n_documents:,} documents: the texts are empty, or min_df, "

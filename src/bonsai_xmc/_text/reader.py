@@ -66,7 +66,7 @@ class FusedText:
 
 
 def _joined(parts: list[Any], reader: TextReader, threads: int) -> Any:
-    """All rows of the parts, in their order."""
+    """Return all rows of the parts, in their order."""
     if not parts:
         return reader.transform([], threads)
     if len(parts) == 1:

@@ -12,7 +12,7 @@ Columns = list[list[str | None]]
 
 
 def columns_of(X: Any, fields: tuple[str, ...], *, complete: bool) -> Iterator[Columns]:
-    """Chunks of rows as one list of texts for each field (one list where `fields` is empty).
+    """Yield chunks of rows as one list of texts for each field (one list where `fields` is empty).
 
     A plain string stands for the first field. A missing text is None. `complete`: every field must occur in
     some row.
@@ -79,7 +79,7 @@ def _record(row: Any, number: int, fields: tuple[str, ...]) -> Mapping[str, Any]
 
 
 def _checked(texts: list[Any], begin: int, field: str | None) -> list[str | None]:
-    """The same list, if all of it is strings; np.str_ is one. A missing value (None, NaN) is None."""
+    """Return the same list, if all of it is strings (np.str_ too) or missing: None for None and NaN."""
     for i, text in enumerate(texts):
         if isinstance(text, str) or text is None:
             continue

@@ -39,7 +39,7 @@ def most_ngrams(given: Any, n_rows: int) -> int | None:
 def select_ngrams(
     text: FittedText, rows: SparseRows, labels: Labels, most: int | None, threads: int = 1
 ) -> tuple[FittedText, SparseRows]:
-    """At most so many features in each block of n-grams: those with the best scores."""
+    """Keep at most so many features in each block of n-grams: those with the best scores."""
     if most is None or labels.n_rows != rows.n_rows:  # the latter is an error, which `fit` will tell
         return text, rows
     X, keep = rows.to_scipy(), np.ones(rows.n_features, np.uint8)
@@ -54,19 +54,19 @@ def select_ngrams(
 
 
 def is_selected(block: Block) -> bool:
-    """Words are all kept, and blocks of several orders of words, of which words may be one, too."""
+    """Return whether n-grams of a block are selected: all words are kept, also beside n-grams."""
     return block.analyzer != "word" or (block.min_n == block.max_n and block.min_n > 1)
 
 
 def best_columns(X: sp.csr_array, labels: Labels, most: int) -> Array:
-    """The columns to be kept, ascending: those with the best scores that are not in many rows."""
+    """Return the columns to be kept, ascending: those with the best scores that are not in many rows."""
     scores = label_scores(X, labels)
     frequent = np.bincount(X.indices, minlength=X.shape[1]) > _MOST_ROWS * X.shape[0]
     return np.sort(np.lexsort((-scores, frequent))[:most])
 
 
 def label_scores(X: sp.csr_array, labels: Labels) -> Array:
-    """The score of each column, as above; 0 where there is no label that it speaks for."""
+    """Score each column, as above; 0 where there is no label that it speaks for."""
     n_rows, n_columns = X.shape
     Y = sp.csr_array(
         (np.ones(len(labels.indices), np.float32), labels.indices, labels.indptr),

@@ -45,7 +45,7 @@ class Measured:
 
 
 def planned(X: Any, params: dict[str, Any]) -> tuple[Plan, dict[str, Any], Iterator[Columns]]:
-    """The blocks for X, why they were chosen (empty if they were given), and X as `columns_of` reads it."""
+    """Return the blocks for X, why they were chosen (empty if given), and X as `columns_of` reads it."""
     fields = params["fields"]
     settings = (fields, params["word_ngrams"], params["char_ngrams"], params["char_boundaries"])
     plan = make_plan(*settings)  # what is wrong with the parameters is told before X is read
@@ -58,7 +58,7 @@ def planned(X: Any, params: dict[str, Any]) -> tuple[Plan, dict[str, Any], Itera
 
 
 def measure(names: Sequence[str], columns: Columns) -> Measured:
-    """The title is the first short field, of those with a title's name, otherwise of all.
+    """Measure the fields. The title is the first short one, of those with a title's name, else of all.
 
     It has texts in at least half as many rows as the field that most rows have.
     """
@@ -76,7 +76,7 @@ def _lengths(field: str, texts: Iterable[str | None]) -> Lengths:
 
 
 def _first_rows(chunks: Iterator[Columns]) -> tuple[Columns, Iterator[Columns]]:
-    """The columns of the first `ROWS` rows, and all chunks, these among them."""
+    """Return the columns of the first `ROWS` rows, and all chunks, these among them."""
     taken: list[Columns] = []
     while sum(len(columns[0]) for columns in taken) < ROWS:
         columns = next(chunks, None)

@@ -17,7 +17,7 @@ LONG_NAMES = {"trn": "train", "tst": "test"}
 
 
 def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) -> tuple[Path, Path | None]:
-    """The feature and label files of a part of a data set in a folder."""
+    """Return the feature and label files of a part of a data set in a folder."""
     tried = []
     for names in layouts:
         wanted = [name.format(part=part, long=LONG_NAMES.get(part, part)) for name in names if name]
@@ -32,6 +32,6 @@ def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) ->
 
 
 def versions(path: Path) -> list[Path]:
-    """The file and its compressed versions, as far as they are there."""
+    """Return the file and its compressed versions, as far as they are there."""
     names = (path.with_name(path.name + ending) for ending in ("", *PACKED))
     return [name for name in names if name.is_file()]

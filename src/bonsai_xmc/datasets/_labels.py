@@ -13,7 +13,7 @@ _COVERED = 0.25  # of the labels of all rows at most are given to labels that no
 
 
 def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: float) -> np.ndarray:
-    """Probability of each label: 1 / (rank + shift) with the ranks in random order.
+    """Return the probability of each label: 1 / (rank + shift) with the ranks in random order.
 
     The shift keeps the most frequent label from being everywhere, a floor the rarest ones from being nowhere.
     """
@@ -31,8 +31,7 @@ def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: flo
 
 
 def lognormal_weights(rng: Generator, n_labels: int, labels_per_row: float) -> np.ndarray:
-    """Probability of each label: the logarithm is normal, cut off where the most frequent labels would be
-    everywhere."""
+    """Return the probability of each label: lognormal, cut off where a label would be everywhere."""
     weights = np.sort(rng.lognormal(0.0, _SPREAD, n_labels))
     head = max(_HEAD_SHARE / labels_per_row, 2 / n_labels)
     for _ in range(20):  # what is cut off raises the others
@@ -41,7 +40,7 @@ def lognormal_weights(rng: Generator, n_labels: int, labels_per_row: float) -> n
 
 
 def uneven_parts(rng: Generator, count: int, size: float, spread: float) -> np.ndarray:
-    """First item of each part of `count` items: about `size` in each, with that spread on the log scale."""
+    """Return the first item of each part of `count` items: about `size` each, `spread` on the log scale."""
     n_parts = max(1, round(count / size))
     ends = np.cumsum(rng.lognormal(0.0, spread, n_parts))
     starts = np.rint(np.concatenate(([0.0], ends[:-1])) * count / ends[-1]).astype(np.int64)
@@ -82,7 +81,7 @@ class LabelSets:
             self._extra *= (labels_per_row - 1) / max(indptr[-1] / 4000 - 1, 0.1)
 
     def draw(self, rng: Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Label sets as (indptr, labels); the main label of a row is its first one."""
+        """Draw label sets, as (indptr, labels); the main label of a row is its first one."""
         size = 1 + rng.poisson(self._extra, n_rows)
         row = np.repeat(np.arange(n_rows), size)
         first = np.cumsum(size) - size
@@ -103,14 +102,14 @@ class LabelSets:
         return indptr, labels[kept]
 
     def n_missing(self, n_rows: int, labels_per_row: float) -> float:
-        """How many labels may be expected to be drawn by no row, as far as there is room for them."""
+        """Return how many labels no row may be expected to draw, as far as there is room for them."""
         undrawn = np.exp(-np.diff(self._cumulative) * n_rows * labels_per_row).sum()
         return float(min(undrawn, _COVERED * n_rows * labels_per_row))
 
     def join(
         self, rng: Generator, indptr: np.ndarray, labels: np.ndarray, more: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same label sets with `more` labels, which none of them holds: each joins a row of its group,
+        """Return the label sets with `more` labels, which none of them holds: each joins a row of its group,
         else of its theme, …, as its last label."""
         n_rows = len(indptr) - 1
         by_main = np.argsort(labels[indptr[:-1]], kind="stable")
@@ -129,19 +128,19 @@ class LabelSets:
         return indptr + added, np.concatenate((labels, more))[order]
 
     def missing(self, rng: Generator, labels: np.ndarray) -> np.ndarray:
-        """Labels that are not among these, in random order, as many as there is room for."""
+        """Return labels that are not among these, in random order, as many as there is room for."""
         unused = np.flatnonzero(np.bincount(labels, minlength=len(self._cumulative) - 1) == 0)
         return rng.permutation(unused)[: int(_COVERED / (1 - _COVERED) * len(labels))]
 
     def n_units(self) -> list[int]:
-        """How many labels, groups, themes, … there are."""
+        """Return how many labels, groups, themes, … there are."""
         return [len(self._cumulative) - 1, *(len(starts) - 1 for starts in self._starts)]
 
     def ancestors(self, labels: np.ndarray) -> list[np.ndarray]:
-        """Group, theme, … of each label."""
+        """Return the group, theme, … of each label."""
         return [np.searchsorted(starts, labels, side="right") - 1 for starts in self._starts]
 
     def _pick(self, uniform: np.ndarray, low: Any, high: Any) -> np.ndarray:
-        """By weight among the labels whose part of the unit interval lies in [low, high)."""
+        """Draw by weight among the labels whose part of the unit interval lies in [low, high)."""
         place = np.searchsorted(self._cumulative, low + uniform * (high - low), side="right") - 1
         return np.minimum(place, len(self._cumulative) - 2)

@@ -83,12 +83,12 @@ def _arrays(X: csr_array, Y: csr_array) -> dict[str, np.ndarray]:
 
 
 def is_mapped(folder: PathLike) -> bool:
-    """Whether a folder was written by `save_mapped`."""
+    """Return whether a folder was written by `save_mapped`."""
     return (Path(folder) / _META).is_file()
 
 
 def read_mapped(folder: PathLike) -> tuple[csr_array, csr_array, int | None]:
-    """X and Y over mapped arrays, and the base of the ids of X; a ValueError that names what is damaged."""
+    """Return X and Y over mapped arrays, and the base of the ids of X; ValueError names what is damaged."""
     folder = Path(folder)
     n_rows, n_features, n_labels, id_base = _read_meta(folder / _META)
     indptr, indices = _ids(folder, "indptr", "indices", n_rows, n_features)

@@ -127,7 +127,7 @@ def make_xmc(
 
 
 def _size(name: str | None, scale: float, given: tuple[float | None, ...]) -> Shape:
-    """The shape by name, scaled, with what the caller gave in its place; checked."""
+    """Return the shape by name, scaled, with what the caller gave in its place; checked."""
     known = SHAPES.get(name or "small")
     if known is None:
         raise ValueError(f"shape {name!r} is unknown; there are {', '.join(SHAPES)}")
@@ -148,7 +148,7 @@ def _size(name: str | None, scale: float, given: tuple[float | None, ...]) -> Sh
 
 
 def _label_sources(rng: Generator, n_rows: int) -> np.ndarray:
-    """The row that each row takes its labels from: itself, but another one where there is label noise."""
+    """Return the row that each row takes its labels from: itself, or another one by label noise."""
     source = np.arange(n_rows)
     noisy = np.flatnonzero(rng.random(n_rows) < _LABEL_NOISE)
     source[noisy] = np.roll(noisy, 1)
@@ -156,7 +156,7 @@ def _label_sources(rng: Generator, n_rows: int) -> np.ndarray:
 
 
 def _hierarchy(rng: Generator, size: Shape) -> list[np.ndarray]:
-    """First label of each group, theme and area."""
+    """Return the first label of each group, theme and area."""
     groups = uneven_parts(rng, size.n_labels, max(_GROUP, 3 * size.labels_per_row), _UNEVEN)
     themes = groups[uneven_parts(rng, len(groups), _THEME, _UNEVEN)]
     areas = themes[uneven_parts(rng, len(themes), max(3, len(themes) / _AREAS), _UNEVEN)]
@@ -178,7 +178,7 @@ class _Words:
         self._calibrate(rng, size.features_per_row)
 
     def counts(self, rng: Generator, indptr: np.ndarray, labels: np.ndarray) -> csr_array:
-        """How often each row uses each word."""
+        """Count how often each row uses each word."""
         n_rows = len(indptr) - 1
         columns = len(self._feature_ids)
         step = max(1, int(_BLOCK_WORDS / self._draws))
@@ -202,7 +202,7 @@ class _Words:
             self._draws *= features_per_row / (self.counts(rng, indptr, labels).nnz / (len(indptr) - 1))
 
     def _draw(self, rng: Generator, indptr: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Row and word (by descending frequency) of each draw; `indptr` is a slice, rows count from 0."""
+        """Draw row and word (by descending frequency); `indptr` is a slice, rows count from 0."""
         spread = 0.5  # of the lengths, on the log scale
         length = self._draws * rng.lognormal(-(spread**2) / 2, spread, len(indptr) - 1)
         row = np.repeat(np.arange(len(length)), np.maximum(1, np.rint(length)).astype(np.int64))
@@ -230,7 +230,7 @@ class _Words:
         return row, np.minimum(word, n_words - 1)
 
     def _hash(self, values: np.ndarray, kind: int) -> np.ndarray:
-        """Pseudo-random numbers in [0, 1) that depend only on the arguments and the seed."""
+        """Return pseudo-random numbers in [0, 1) that depend only on the arguments and the seed."""
         z = values * np.uint64(4) + np.uint64(kind) + self._key
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
@@ -238,7 +238,7 @@ class _Words:
 
 
 def _weigh(X: csr_array, idf: np.ndarray) -> None:
-    """Turns counts into sublinear TF-IDF weights with unit rows, in place."""
+    """Turn counts into sublinear TF-IDF weights with unit rows, in place."""
     step = max(1, _BLOCK_WORDS * X.shape[0] // max(1, X.nnz))
     for start in range(0, X.shape[0], step):
         indptr = X.indptr[start : start + step + 1]

@@ -16,7 +16,7 @@ _EXPANSION = 1032
 
 
 def read_npz(data: bytes) -> Any:
-    """The sparse matrix in an ``.npz`` file; any flaw is a ValueError."""
+    """Read the sparse matrix in an ``.npz`` file; any flaw is a ValueError."""
     with _made_by("scipy.sparse.save_npz"):
         _check_sizes(data)
         matrix: Any = sparse.load_npz(io.BytesIO(data))
@@ -29,7 +29,7 @@ def read_npz(data: bytes) -> Any:
 
 
 def read_npy(data: bytes) -> Any:
-    """The array in a ``.npy`` file; any flaw is a ValueError."""
+    """Read the array in a ``.npy`` file; any flaw is a ValueError."""
     with _made_by("numpy.save"):
         _check_header(io.BytesIO(data), len(data))
         array = np.load(io.BytesIO(data), allow_pickle=False)
@@ -38,7 +38,7 @@ def read_npy(data: bytes) -> Any:
 
 @contextlib.contextmanager
 def _made_by(function: str) -> Iterator[None]:
-    """Damaged files make zipfile, numpy and scipy raise nearly anything: all of it is a ValueError."""
+    """Turn nearly anything that zipfile, numpy and scipy raise for damaged files into a ValueError."""
     try:
         yield
     except MemoryError:
@@ -49,7 +49,7 @@ def _made_by(function: str) -> Iterator[None]:
 
 
 def _check_sizes(data: bytes) -> None:
-    """numpy allocates what the header of an array announces before it reads the array."""
+    """Check sizes that headers announce: numpy allocates an array before it reads the content."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             if member.file_size > _EXPANSION * len(data):

@@ -198,7 +198,7 @@ def load_sparse(path: PathLike, *, n_columns: int | None = None) -> csr_array:
 
 
 def source(path: PathLike) -> Source:
-    """The content of a file."""
+    """Read the content of a file."""
     with opened(path) as file:
         return Source(os.fspath(path), file.read())
 
@@ -310,7 +310,7 @@ def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expect
 
 
 def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
-    """The base of ids that were read as if they began at 0."""
+    """Return the base of ids that were read as if they began at 0."""
     smallest, largest = indices.min(initial=_MAX_COLUMNS), indices.max(initial=-1)
     if smallest == 0:
         if expected.id_base == 1:
@@ -330,7 +330,7 @@ def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
 
 
 def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
-    """A file with a header counts from 0; a doubt is left where the training file counted from 1."""
+    """Refuse a doubt: a file with a header counts from 0, but the training file counted from 1."""
     if expected.id_base == 1 and len(indices) and indices.min() > 0:
         raise ValueError(
             f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "
@@ -355,7 +355,7 @@ def _bytes_of(source: Source) -> np.ndarray:
 
 @contextlib.contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Puts the file's name before the message of a ValueError."""
+    """Put the file's name before the message of a ValueError."""
     try:
         yield
     except ValueError as error:

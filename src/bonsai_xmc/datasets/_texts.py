@@ -90,7 +90,7 @@ def make_texts(
 
 
 def _choose_labels(rng: Generator, n_labels: int | None) -> list[tuple[str, str, str]]:
-    """(theme, subject, aspect or nothing) of each label, themes and subjects together."""
+    """Return (theme, subject, aspect or nothing) of each label, themes and subjects together."""
     subjects = [(theme, subject) for theme, (about, _) in _THEMES.items() for subject in about]
     every = [(*pair, aspect) for pair in subjects for aspect in ("", *_THEMES[pair[0]][1])]
     if n_labels is None:
@@ -103,12 +103,12 @@ def _choose_labels(rng: Generator, n_labels: int | None) -> list[tuple[str, str,
 
 
 def _starts(keys: list[tuple[str, ...]]) -> np.ndarray:
-    """Where each run of equal keys begins."""
+    """Return where each run of equal keys begins."""
     return np.array([i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]])
 
 
 def _vocabulary(theme: str, subject: str, aspect: str) -> tuple[list[str], list[str], list[str]]:
-    """Words of the subject, of the aspect (of the subject again if there is none) and of the whole theme."""
+    """Return words of the subject, of the aspect (or the subject again) and of the whole theme."""
     subjects, aspects = _THEMES[theme]
     own = [subject, *subjects[subject].split()]
     about = [aspect, *aspects[aspect].split()] if aspect else own
@@ -116,7 +116,7 @@ def _vocabulary(theme: str, subject: str, aspect: str) -> tuple[list[str], list[
 
 
 def _write(rng: Generator, topics: list[tuple[list[str], list[str], list[str]]]) -> str:
-    """A title and three to five sentences about the topics, the first of which is the main one."""
+    """Write a title and three to five sentences about the topics, the first of which is the main one."""
     words = _words(rng, topics)
     patterns = [_TITLES[rng.integers(len(_TITLES))] + "."]
     patterns += [_SENTENCES[i] for i in rng.permutation(len(_SENTENCES))[: rng.integers(3, 6)]]
@@ -129,7 +129,7 @@ def _write(rng: Generator, topics: list[tuple[list[str], list[str], list[str]]])
 
 
 def _words(rng: Generator, topics: list[tuple[list[str], list[str], list[str]]]) -> Iterator[str]:
-    """Endless words for the slots of a text, those of the main topic first; none follows itself."""
+    """Yield endless words for the slots of a text, those of the main topic first; none follows itself."""
     own, about, _ = topics[0]
     last = own[rng.integers(len(own))]
     yield last

@@ -112,7 +112,7 @@ def save_sparse(path: PathLike, matrix: Any) -> None:
 
 
 def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> Iterator[bytes]:
-    """Lines of text for all rows, some at a time."""
+    """Yield lines of text for all rows, some at a time."""
     for start in range(0, X.shape[0], _BLOCK_ROWS):
         indptr, indices, values = _block(X, start)
         label_indptr, label_indices = (None, None) if Y is None else _block(Y, start)[:2]
@@ -120,7 +120,7 @@ def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> It
 
 
 def _block(matrix: csr_array, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """indptr, indices, values of some rows, in the types of the core."""
+    """Return indptr, indices, values of some rows, in the types of the core."""
     indptr = matrix.indptr[start : start + _BLOCK_ROWS + 1]
     entries = slice(indptr[0], indptr[-1])
     indices = matrix.indices[entries].astype(np.int32, copy=False)

@@ -20,7 +20,7 @@ class Quotient(NamedTuple):
     whole: Floats
 
     def over(self, weights: Floats | None = None, rows: Any = slice(None)) -> float:
-        """The metric of all or some rows, as a fraction; 0 where nothing can be reached."""
+        """Return the metric of all or some rows, as a fraction; 0 where nothing can be reached."""
         part, whole = self.part[rows], self.whole[rows]
         if weights is not None:
             part, whole = part * weights[rows], whole * weights[rows]
@@ -34,7 +34,7 @@ def _mean(values: Floats) -> Quotient:
 
 
 def _hits(ranking: Ranking, k: int) -> Ints:
-    """True labels among the k best of each row."""
+    """Count the true labels among the k best of each row."""
     return np.count_nonzero(ranking.is_true[:, :k], axis=1)
 
 
@@ -56,7 +56,7 @@ def _f1(ranking: Ranking, k: int) -> Quotient:
 
 
 def _dcg(gains: NDArray[Any], ranking: Ranking, k: int) -> Floats:
-    """Σ gain / log2(rank + 1) over the top k of each row, divided by the row's largest with gains of 1."""
+    """Sum gain / log2(rank + 1) over the top k of each row, divided by the row's largest with gains of 1."""
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)[np.clip(ranking.truth.n_true, 1, k) - 1]
     top = gains[:, :k]
@@ -92,7 +92,7 @@ NEED_PROPENSITY = {"PSP", "PSnDCG", "C"}
 
 
 def value_of(metric: str, ranking: Ranking, k: int) -> float:
-    """A metric as a fraction."""
+    """Return a metric as a fraction."""
     truth = ranking.truth
     if metric in OF_ROWS:
         return OF_ROWS[metric](ranking, k).over(truth.weights)
@@ -121,7 +121,7 @@ def _distinct(ids: NDArray[Any]) -> int:
 
 
 def frequency_groups(counts: Ints) -> NDArray[np.int8]:
-    """0 for head, 1 for torso, 2 for tail labels; see `evaluate` for the definition."""
+    """Return 0 for head, 1 for torso, 2 for tail labels; see `evaluate` for the definition."""
     by_count = np.argsort(-counts, kind="stable")  # ties: smaller id first
     before = np.cumsum(counts[by_count]) - counts[by_count]
     group = np.ones(counts.size, dtype=np.int8)
@@ -131,7 +131,7 @@ def frequency_groups(counts: Ints) -> NDArray[np.int8]:
 
 
 def split_by_frequency(ranking: Ranking, counts: Ints, cutoffs: list[int]) -> dict[str, float]:
-    """P and R of each group in percent."""
+    """Return P and R of each group in percent."""
     group, weights = frequency_groups(counts), ranking.truth.weights
     precision: dict[str, float] = {}
     recall: dict[str, float] = {}

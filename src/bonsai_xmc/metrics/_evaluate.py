@@ -27,7 +27,7 @@ def evaluate(
     classes: Any = None,
     sample_weight: Any = None,
 ) -> dict[str, float]:
-    """All metrics of the module, in percent.
+    """Compute all metrics of the module, in percent.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class PredictionFile(NamedTuple):
 
 
 def read_predictions(path: PathLike, k: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Label ids and scores from a prediction file, each (n, width), best first, padded with -1 and 0.
+    """Read label ids and scores from a prediction file, each (n, width), best first, padded with -1 and 0.
 
     The format is that of `write_predictions`. Rows are ranked by descending score, ties in the order of the
     file: files whose rows are sorted by label id are read correctly, too. The width is that of the
@@ -60,7 +60,7 @@ def parse(path: PathLike) -> PredictionFile:
 
 
 def parse_lines(file: BinaryIO, name: str) -> PredictionFile:
-    """`name` is the file's name in error messages."""
+    """Parse an open prediction file; `name` is the file's name in error messages."""
     header = _HEADER.fullmatch(file.readline().strip())
     if header is None or int(header[2]) > np.iinfo(np.int32).max:
         raise ValueError(f"{name}, line 1: the header must be 'N L', the numbers of rows and of labels")
@@ -118,7 +118,7 @@ def write_predictions(path: PathLike, ids: Any, scores: Any, n_labels: int) -> N
 
 
 def format_lines(ids: Any, scores: Any, n_labels: int) -> Iterator[bytes]:
-    """The lines of a prediction file; the arguments are checked before the first one."""
+    """Return the lines of a prediction file; the arguments are checked before the first one."""
     ids, scores, n_labels = np.asarray(ids), np.asarray(scores, dtype=np.float64), index(n_labels)
     check_ids(ids, n_labels)
     if scores.shape != ids.shape:

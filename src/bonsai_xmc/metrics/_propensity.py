@@ -29,7 +29,7 @@ PROPENSITY: dict[str, tuple[float, float]] = {
 
 
 def inverse_propensity(Y_train: Any, A: float = 0.55, B: float = 1.5, *, classes: Any = None) -> Floats:
-    """Inverse propensity of each label: q_l = 1 + C·(n_l + B)^(−A), C = (ln N − 1)·(B + 1)^A.
+    """Compute the inverse propensity of each label: q_l = 1 + C·(n_l + B)^(−A), C = (ln N − 1)·(B + 1)^A.
 
     n_l is the number of training rows with label l, N the number of training rows. With N < 3, ln N − 1 is
     negative and q_l would fall below 1 or even 0; C is then taken as 0, that is, every q_l is 1.
@@ -62,7 +62,7 @@ def from_counts(counts: NDArray[Any], n_rows: int, A: float, B: float) -> Floats
 
 
 def parameters(dataset: str | None, A: float, B: float) -> tuple[float, float]:
-    """A and B, from the name of a data set if one is given."""
+    """Return A and B, from the name of a data set if one is given."""
     if dataset is None:
         return A, B
     if dataset.lower() not in PROPENSITY:

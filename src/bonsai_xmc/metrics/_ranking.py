@@ -95,7 +95,7 @@ def in_row(row: int) -> str:
 
 
 def check_labels(row: Ints, label: Ints, n_labels: int, where: Where = in_row) -> None:
-    """Every id is a label, and no row has one twice (it would count double)."""
+    """Raise ValueError unless every id is a label and no row has one twice (it would count double)."""
     outside = np.flatnonzero((label < 0) | (label >= n_labels))
     if outside.size:
         i = outside[0]
@@ -130,7 +130,7 @@ def best_first(
 
 
 def check_ids(ids: Any, n_labels: int, k: int | None = None) -> Ints:
-    """The first k of label ids of shape (rows, width), best first; −1 fills the end of a row."""
+    """Check label ids of shape (rows, width), best first, −1 at the end of a row; return the first k."""
     if ids.ndim != 2 or ids.dtype.kind not in "iu":
         raise ValueError(
             f"predictions must be integer label ids of shape (rows, k), got {ids.dtype} of shape "

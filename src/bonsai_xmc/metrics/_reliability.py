@@ -39,7 +39,7 @@ class Reliability:
 def reliability(
     Y_true: Any, ids: Any, scores: Any, k: int = 5, *, n_bins: int = N_BINS, classes: Any = None
 ) -> Reliability:
-    """How often the k best labels of each row are right, by their score: what a reliability diagram shows.
+    """Measure how often the k best labels of each row are right, by score, as a reliability diagram shows.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def reliability(
 
 
 def in_bins(scores: NDArray[Any], right: NDArray[np.bool_], n_bins: int = N_BINS) -> Reliability:
-    """The same for predictions in any order."""
+    """Do the same for predictions in any order."""
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins}")
     values = np.asarray(scores, np.float64)

@@ -30,7 +30,7 @@ class Scorer:
         return AT_K[self.metric](Y, ids, self.k, q, classes=classes, sample_weight=sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> "Scorer":
-        """Whether the scorer is to get `sample_weight` where scikit-learn routes metadata.
+        """Say whether the scorer is to get `sample_weight` where scikit-learn routes metadata.
 
         As everywhere in scikit-learn: True asks for it, False ignores it, None makes it an error to pass it,
         and a string is the name under which the caller passes it.
@@ -39,7 +39,7 @@ class Scorer:
         return self
 
     def get_metadata_routing(self) -> Any:
-        """What scikit-learn's routing of metadata asks every scorer for."""
+        """Return what scikit-learn's routing of metadata asks every scorer for."""
         from sklearn.utils.metadata_routing import MetadataRequest  # takes a second to import
 
         request = MetadataRequest(owner=repr(self))
@@ -47,7 +47,7 @@ class Scorer:
         return request
 
     def _propensity(self, ranker: Any, classes: Any, Y: Any) -> Any:
-        """Inverse propensities by the frequencies that the estimator was fitted on."""
+        """Return inverse propensities by the frequencies that the estimator was fitted on."""
         if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
             raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
         counts = ranker.label_counts_
@@ -61,7 +61,7 @@ class Scorer:
 
 
 def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """The estimator with `top_k` inside pipelines and searches, and X as it sees it."""
+    """Find the estimator with `top_k` inside pipelines and searches, and X as it sees it."""
     from sklearn.pipeline import Pipeline
 
     while not hasattr(estimator, "top_k"):

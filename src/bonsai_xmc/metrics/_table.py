@@ -8,7 +8,7 @@ from typing import Any
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """An aligned text table of one result of `evaluate`, or of several given by name; None is unknown.
+    """Format one result of `evaluate`, or several given by name, as an aligned table; None is unknown.
 
     >>> print(format_table({"P@1": 92.1, "P@3": 80.0, "R@1": 9.876}))
           @1     @3
@@ -38,7 +38,7 @@ def format_table(results: Mapping[str, Any]) -> str:
 
 
 def format_cells(lines: Sequence[Sequence[str]], style: str) -> str:
-    """A table, its first line the header, as "markdown", "csv" or "latex".
+    """Format a table, its first line the header, as "markdown", "csv" or "latex".
 
     >>> print(format_cells([["", "a"], ["P@1", "92.10"]], "markdown"))
     |  | a |

@@ -61,7 +61,7 @@ class Columns:
         return [[column.setdefault(label, len(column)) for label in row] for row in rows]
 
     def of_matrix(self, n_columns: int, name: str) -> None:
-        """A matrix without names: its columns are the known labels."""
+        """Take the columns of a matrix without names for the known labels."""
         if self.n_known is None:
             self.n_known, self._source = n_columns, name
         elif n_columns != self.n_known:
@@ -85,7 +85,7 @@ class Aligned(NamedTuple):
 
 
 def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes: Any) -> Aligned:
-    """The k best predictions and the true labels."""
+    """Return the k best predictions and the true labels over the same columns."""
     check_order(Y_true, predictions)
     columns = Columns(column_names(Y_true) if classes is None else classes)
     listed = {
@@ -125,7 +125,7 @@ def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes
 
 
 def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
-    """Rows of each label, and the number of rows."""
+    """Count the rows of each label, and all rows."""
     columns = Columns(classes)
     rows = None if is_matrix(Y) else label_rows(Y, "Y_train")
     if rows is not None and classes is None:
@@ -156,7 +156,7 @@ def _is_top_k(value: Any) -> bool:
 
 
 def _has_scores(value: Any) -> bool:
-    """Whether this is what `top_k_labels` returns: lists of (label, score)."""
+    """Return whether this is what `top_k_labels` returns: lists of (label, score)."""
     if not isinstance(value, list):
         return False
     return isinstance(next((row[0] for row in value if isinstance(row, list) and row), None), tuple)
@@ -187,14 +187,14 @@ def _sets(Y: Any, rows: list[list[Any]] | None, columns: Columns, name: str) -> 
 
 
 def _flat(ids: list[list[int]]) -> tuple[Ints, Ints]:
-    """Row and label of each entry."""
+    """Return the row and label of each entry."""
     sizes = np.fromiter(map(len, ids), np.int64, len(ids))
     labels = np.fromiter((label for row in ids for label in row), np.int64, int(sizes.sum()))
     return np.repeat(np.arange(len(ids)), sizes), labels
 
 
 def _label_lists(predictions: Any) -> list[list[Any]] | None:
-    """Rows of labels, with or without scores; None if the predictions are of another form."""
+    """Return rows of labels, with or without scores; None if the predictions are of another form."""
     if hasattr(predictions, "__array__") and np.asarray(predictions).dtype.kind in "OUT":
         predictions = np.asarray(predictions).tolist()
     if not isinstance(predictions, list):
@@ -214,7 +214,7 @@ def _ranked_lists(rows: list[list[int]]) -> Ints:
 
 
 def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ints, str]:
-    """The k best labels out of ids, scores or a file, and what to call them."""
+    """Return the k best labels out of ids, scores or a file, and what to call them."""
     if isinstance(predictions, str | os.PathLike):
         predictions = parse(predictions)
     name, entries = "predictions", None
@@ -244,7 +244,7 @@ def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ints, str]:
 
 
 def _stored_scores(scores: Any) -> tuple[Ints, Ints, NDArray[Any]]:
-    """Row, label and score of each entry, ordered by row, then label."""
+    """Return the row, label and score of each entry, ordered by row, then label."""
     if scores.ndim != 2:
         raise ValueError(f"predictions must have two dimensions, got shape {scores.shape}")
     coo = scores.tocoo()  # leaves duplicate entries apart, so that they can be refused
@@ -269,7 +269,7 @@ def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str)
 
 
 def _compact(truth: Truth, train: Truth | None, ids: Ints, n_labels: int) -> Aligned:
-    """Leaves out the columns that nothing uses where they are so many that they would cost memory."""
+    """Leave out the columns that nothing uses where they are so many that they would cost memory."""
     if n_labels <= _WIDE:
         return Aligned(truth, ids, train, n_labels, n_labels, None)
     parts = [truth.indices, ids[ids >= 0]] + ([] if train is None else [train.indices])

@@ -135,7 +135,7 @@ class Documents:
                 self.problems.add(*fault)
 
     def closing(self, stack: contextlib.ExitStack) -> None:
-        """What is to be closed after the last document."""
+        """Close these after the last document."""
         self._close = stack
 
     def __enter__(self) -> "Documents":
@@ -145,7 +145,7 @@ class Documents:
         self._close.close()
 
     def _document(self, line: int, record: dict[str, Any] | None) -> Document | None:
-        """None where the row is left out; without `complete`, all rows are there, if need be without text."""
+        """Return a document, or None where the row is left out; without `complete`, none is."""
         if record is None:
             return None if self._complete else Document(line, None, "", [])
         given = None if self._id is None else record.get(self._id)
@@ -185,7 +185,7 @@ class Documents:
 
 
 def _no_header(kind: str, sample: _fields.Sample) -> str:
-    """The end of a message about a table whose first line seems to be a row already."""
+    """End a message about a table whose first line seems to be a row already."""
     prose = next((name for name in (sample[0] if sample else ()) if len(name.split()) > _WORDS), None)
     if kind not in ("csv", "tsv", "xlsx") or prose is None:
         return ""
@@ -204,7 +204,7 @@ def read_documents(
     max_line: int = MAX_LINE,
     encoding: str | None = None,
 ) -> Documents:
-    """Documents with their labels, as a stream.
+    """Read documents with their labels, as a stream.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def read_documents(
 
 
 def open_file(path: str | os.PathLike[str], format: str, options: Options) -> Documents:
-    """The documents of a file; "-" is standard input."""
+    """Open the documents of a file; "-" is standard input."""
     name = "standard input" if path == "-" else os.fspath(path)
     with contextlib.ExitStack() as stack:
         if path == "-":
@@ -267,7 +267,7 @@ def open_file(path: str | os.PathLike[str], format: str, options: Options) -> Do
 
 
 def _first(records: Iterator[Record]) -> Iterator[Record]:
-    """The records that decide which fields hold what: fewer where they have very many fields."""
+    """Yield the records that decide which fields hold what: fewer where they have very many fields."""
     values = 0
     for record in islice(records, _SAMPLE):
         yield record
@@ -283,7 +283,7 @@ def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> Documents:
-    """The documents of an open file, decompressed already."""
+    """Read the documents of an open file, decompressed already."""
     if options.max_line < 1:
         raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
@@ -320,7 +320,7 @@ def _document_kind(beginning: bytes, name: str, options: Options) -> str:
 
 
 def _is_numeric(kind: str, beginning: bytes) -> bool:
-    """Whether a file of another kind is a matrix, a model or the like, and not text."""
+    """Return whether a file of another kind is a matrix, a model or the like, and not text."""
     if kind not in ("xc", "matrix", "svmlight"):
         return True
     first = beginning.partition(b"\n")[0]
@@ -328,7 +328,7 @@ def _is_numeric(kind: str, beginning: bytes) -> bool:
 
 
 def _gathered(parts: Iterator[bytes]) -> bytes:
-    """The first parts, enough of them to tell what a file is; a pipe may give little at a time."""
+    """Read enough parts to tell what a file is; a pipe may give little at a time."""
     beginning = b""
     while len(beginning) < BEGINNING and (part := next(parts, None)) is not None:
         beginning += part
@@ -336,7 +336,7 @@ def _gathered(parts: Iterator[bytes]) -> bytes:
 
 
 def _in_utf8(parts: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
-    """The same text, recoded."""
+    """Recode a text."""
     try:
         codecs.getincrementaldecoder(encoding)
     except LookupError:

@@ -29,7 +29,7 @@ Sample = Sequence[Mapping[str, Any]]
 
 
 def guess_text_fields(sample: Sample, labels: str | None, name: str) -> list[str]:
-    """The fields of a sample of records that hold texts, the title first."""
+    """Find the fields of a sample of records that hold texts, the title first."""
     found = [field for field in _all_fields(sample) if field != labels and _is_text(field, sample)]
     if not found:
         raise ValueError(
@@ -39,7 +39,7 @@ def guess_text_fields(sample: Sample, labels: str | None, name: str) -> list[str
 
 
 def guess_label_field(sample: Sample, name: str) -> str:
-    """The field of a sample of records that holds the labels."""
+    """Find the field of a sample of records that holds the labels."""
     fields = _all_fields(sample)
     known = [field for field in _LABELS if field in fields]
     lists = [field for field in fields if _is_list(field, sample)]
@@ -58,7 +58,7 @@ def _name_them(sample: Sample) -> str:
 
 
 def check_fields(fields: Sequence[str], sample: Sample, name: str) -> None:
-    """ValueError if no record of a sample has one of the fields."""
+    """Raise ValueError if no record of a sample has one of the fields."""
     present = _all_fields(sample)
     for field in fields:
         if sample and field not in present:
@@ -85,7 +85,7 @@ def _is_list(field: str, sample: Sample) -> bool:
 
 
 def guess_separator(cells: Sequence[Any]) -> str:
-    """How strings that hold labels are split: a separator, or one of the words above."""
+    """Guess how strings that hold labels are split: a separator, or one of the words above."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
     if not texts:
         return LIST
@@ -97,7 +97,7 @@ def guess_separator(cells: Sequence[Any]) -> str:
 
 
 def split_labels(value: Any, separator: str) -> list[str]:
-    """The labels of a row: items of a list, or the parts of a string; ValueError for anything else.
+    """Return the labels of a row: items of a list, or parts of a string; ValueError for anything else.
 
     `separator` "list": a string is a list in JSON or Python notation; "uris": ``<uri> <uri>``; "none": it is
     one label; "space": it is split at blanks; "annif": as Annif does, at blanks, but a label that ends with
@@ -159,7 +159,7 @@ def _listed(text: str) -> list[Any]:
 
 
 def label_of(item: Any) -> str:
-    """A label as a string; ValueError for what no model can store."""
+    """Return a label as a string; ValueError for what no model can store."""
     if isinstance(item, str):
         label = " ".join(item.split())
         check_encodable(label, "a label is")
@@ -170,7 +170,7 @@ def label_of(item: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """The text of a field: a string, a number, or a list of these; ValueError for anything else."""
+    """Return the text of a field: a string, a number, or a list of these; ValueError for anything else."""
     if isinstance(value, list):
         return " ".join(map(_part_of_text, value))
     return _part_of_text(value)

@@ -20,7 +20,7 @@ _BATCH = 1024  # rows of a Parquet file at a time
 
 
 def lines_of(file: BinaryIO, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their ends; bytes that are not UTF-8 become U+FFFD."""
+    """Yield numbered lines without their ends; bytes that are not UTF-8 become U+FFFD."""
     most = problems.max_line
     for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
         if len(line) > most:
@@ -48,7 +48,7 @@ def read_jsonl(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_json(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """A JSON array. It is read as a whole; JSONL is the format for streams."""
+    """Read a JSON array as a whole; JSONL is the format for streams."""
     try:
         values = json.loads(file.read().decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -100,7 +100,7 @@ def read_csv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_tsv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """No cell holds a tab or a line end; quotes around a whole cell are removed."""
+    """Read cells that hold no tab or line end; quotes around a whole cell are removed."""
     rows = ((number, [_unquoted(c) for c in line.split("\t")]) for number, line in lines_of(file, problems))
     return _table(rows, problems)
 
@@ -145,7 +145,7 @@ def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """Ids may be left out: the first line tells."""
+    """Read labels and texts; ids may be left out, which the first line tells."""
     names: tuple[str, ...] = ()
     for number, line in lines_of(file, problems):
         if not line.strip():
@@ -171,7 +171,7 @@ def read_fasttext(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_lines(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """Texts alone, one on each line."""
+    """Read texts alone, one on each line."""
     for number, line in lines_of(file, problems):
         yield number, {"text": line}
 
@@ -194,7 +194,7 @@ def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_xlsx(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    """The first sheet of a workbook, whose first row names the columns."""
+    """Read the first sheet of a workbook, whose first row names the columns."""
     try:
         import openpyxl
     except ImportError as error:

@@ -23,7 +23,7 @@ Rows = Iterator[tuple[str, list[str]]]
 
 
 def read_label_names(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Names of labels: lines ``id<TAB>name``, where further cells are ignored, or JSON objects.
+    """Read names of labels: lines ``id<TAB>name``, where further cells are ignored, or JSON objects.
 
     Objects hold the label as "id", "label", "uri", "notation" or "code", and its name as "name", "prefLabel",
     "label", "text" or "title". A file without tabs has a name on each line; the labels are then 0, 1, 2, ….
@@ -44,7 +44,7 @@ def read_label_names(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def read_label_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Names, synonyms and descriptions of labels, the name first.
+    """Read names, synonyms and descriptions of labels, the name first.
 
     A file as for `read_label_names`: lines ``id<TAB>name<TAB>text|text…``, with any number of cells; cells
     that hold nothing but labels of the file, such as their parents, are left out. JSON objects may have
@@ -72,7 +72,7 @@ def read_label_texts(path: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 
 def _rows(path: str | os.PathLike[str]) -> Rows:
-    """(label, name and further cells) of each line."""
+    """Yield (label, name and further cells) of each line."""
     problems = Problems(os.fspath(path), strict=True)
     with opened(path) as file:
         beginning = file.read(BEGINNING)

@@ -26,16 +26,16 @@ class Problems:
         self._held: list[tuple[int, str, str]] | None = None
 
     def hold(self) -> None:
-        """Faults wait until `release`: rows are read ahead, but faults come in the order of the rows."""
+        """Make faults wait until `release`: rows are read ahead, but faults come in the order of the rows."""
         self._held = []
 
     def release(self) -> list[tuple[int, str, str]]:
-        """The faults that wait, to be added later. From now on faults wait no more."""
+        """Return the faults that wait, to be added later. From now on faults wait no more."""
         held, self._held = self._held or [], None
         return held
 
     def add(self, line: int, what: str, detail: str = "") -> None:
-        """`what` names the kind of the fault and what became of the row."""
+        """Add a fault; `what` names its kind and what became of the row."""
         if self._held is not None:
             self._held.append((line, what, detail))
             return
@@ -47,7 +47,7 @@ class Problems:
             fault.lines.append(line)
 
     def too_long(self, line: int, what: str) -> ValueError:
-        """The error for a line without end: the whole of it would have to be in memory."""
+        """Return the error for a line without end: the whole of it would have to be in memory."""
         more = "; if this is meant, allow more by --max-line (max_line=)" if self._adjustable else ""
         return ValueError(f"{self.name}, line {line}: {what} is longer than {self.max_line:,} bytes{more}")
 
@@ -59,7 +59,7 @@ class Problems:
         return {what: fault.count for what, fault in self._faults.items()}
 
     def report(self) -> list[str]:
-        """A sentence for each kind of fault."""
+        """Return a sentence for each kind of fault."""
         return [self._sentence(what, fault) for what, fault in self._faults.items()]
 
     def _sentence(self, what: str, fault: _Fault) -> str:

@@ -1,6 +1,6 @@
 """Charts as SVG: a frame with axes, and lines, bars, diagrams and intervals in it. No scripts, no fonts.
 
-Colours are CSS variables, which a page sets, for light and dark. Series differ by the form of
+Colours are CSS variables of `chart.css`, for light and dark. Series differ by the form of
 their marks, too. A chart has a title and a description, which screen readers read.
 """
 
@@ -12,8 +12,6 @@ from typing import Any
 
 from bonsai_xmc.metrics._reliability import Reliability
 
-LIGHT = "--back:#fff;--fore:#1b1b1b;--soft:#5a5a5a;--line:#c9c9c9;--one:#2f7d4f;--two:#b3541e;"
-DARK = "--back:#16181a;--fore:#ececec;--soft:#a9adb1;--line:#4a4e52;--one:#6cc08b;--two:#f0a070;"
 STYLE = Path(__file__).with_name("chart.css").read_text(encoding="utf-8")
 SERIES = ("one", "two")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 38
@@ -64,7 +62,7 @@ class Frame:
             self.mark(x, y, series)
 
     def mark(self, x: float, y: float, series: str) -> None:
-        """A circle for the first series, a square for the second."""
+        """Draw a circle for the first series, a square for the second."""
         if series == SERIES[0]:
             self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" class="{series}"/>')
         else:
@@ -94,7 +92,7 @@ def round_ticks(high: float, n: int = 4) -> list[float]:
 
 
 def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], label: str) -> str:
-    """A value for each x, which are equally far apart; up to two series."""
+    """Draw a value for each x, which are equally far apart; up to two series."""
     ticks = round_ticks(max(value for of in series.values() for value in of))
     last = max(1, len(x) - 1)
     frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (0, ticks[-1]))  # room for labels
@@ -107,7 +105,7 @@ def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], l
 
 
 def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], label: str) -> str:
-    """Bars for each group, in percent; nothing where there is no value."""
+    """Draw bars for each group, in percent; nothing where there is no value."""
     frame = Frame(max(320, 72 * len(groups)), 230, (0, len(groups)), (0, 100))
     frame.y_ticks([0, 25, 50, 75, 100])
     width = 0.7 / len(series)
@@ -124,7 +122,7 @@ def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float 
 
 
 def reliability_diagram(title: str, found: Mapping[str, Reliability]) -> str:
-    """The share of right predictions by score; dots lie on the diagonal if scores are calibrated."""
+    """Draw the share of right predictions by score: dots lie on the diagonal if scores are calibrated."""
     frame = Frame(300, 300, (0, 1), (0, 1))
     ticks = [0, 0.25, 0.5, 0.75, 1]
     frame.y_ticks(ticks)
@@ -148,7 +146,7 @@ def reliability_diagram(title: str, found: Mapping[str, Reliability]) -> str:
 
 
 def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], label: str) -> str:
-    """Differences with their intervals, and a line at 0."""
+    """Draw differences with their intervals, and a line at 0."""
     reach = max(1e-9, *(max(abs(low), abs(high)) for _, _, low, high in rows))
     limit = round_ticks(reach, 2)[-1]
     frame = Frame(380, 60 + 20 * len(rows), (-limit * 1.05, limit * 1.05), (0, len(rows)), 76)
@@ -168,7 +166,7 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], label
 
 
 def _told(x: Sequence[Any], series: Mapping[str, Sequence[float | None]]) -> str:
-    """The numbers of a chart in words."""
+    """Tell the numbers of a chart in words."""
     return "; ".join(
         (f"{name}: " if name else "")
         + ", ".join(f"{v:.1f} at {at}" for at, v in zip(x, values, strict=True) if v is not None)

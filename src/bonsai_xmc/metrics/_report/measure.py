@@ -37,7 +37,7 @@ class Difference:
 def differences(
     first: Mapping[str, Quotient], second: Mapping[str, Quotient], rows: Ints, seed: int
 ) -> dict[str, Difference]:
-    """Paired bootstrap: the same rows are drawn for both models, and for all metrics."""
+    """Compute a paired bootstrap: the same rows are drawn for both models, and for all metrics."""
     names = list(first)
     changes = np.column_stack([second[name].part[rows] - first[name].part[rows] for name in names])
     wholes = np.column_stack([first[name].whole[rows] for name in names])
@@ -53,7 +53,7 @@ def differences(
 
 
 def parts_of(values: Sequence[str]) -> dict[str, Ints]:
-    """The rows of each value of a field, most frequent first; those of rare values are put together."""
+    """Return the rows of each value of a field, most frequent first; rare values are put together."""
     column = np.array(values, dtype=object)
     kinds, place, counts = np.unique(column, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -105,7 +105,7 @@ class LabelCost:
 
 
 def missed_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
-    """The labels that cost most of R@5: true ones that are not among the five best."""
+    """Find the labels that cost most of R@5: true ones that are not among the five best."""
     truth = next(iter(rankings.values())).truth
     pairs = truth.rows * n_labels + truth.indices
     missed = {name: ~np.isin(pairs, _pairs(found, n_labels, true=True)) for name, found in rankings.items()}
@@ -113,7 +113,7 @@ def missed_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelC
 
 
 def wrong_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
-    """The labels that cost most of P@5: wrong ones among the five best."""
+    """Find the labels that cost most of P@5: wrong ones among the five best."""
     parts = [_pairs(found, n_labels, true) for found in rankings.values() for true in (True, False)]
     pairs = np.unique(np.concatenate(parts))
     n_rows = next(iter(rankings.values())).truth.n_rows
@@ -122,7 +122,7 @@ def wrong_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCo
 
 
 def _pairs(ranking: Ranking, n_labels: int, true: bool) -> Ints:
-    """row · n_labels + label of the true or the wrong ones among the five best labels."""
+    """Return row · n_labels + label of the true or the wrong ones among the five best labels."""
     row, place = np.nonzero((ranking.ids >= 0)[:, :DEPTH] & (ranking.is_true[:, :DEPTH] == true))
     return row * n_labels + ranking.ids[row, place]
 

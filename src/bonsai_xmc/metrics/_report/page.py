@@ -5,6 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bonsai_xmc._base import html
+
 from . import charts
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ _COVERAGE = {
 _LONGEST = 400  # characters of a text that are shown
 
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-_LIGHT, _DARK = "--focus:#0b57d0;", "--focus:#8ab4f8;"
 
 
 class Example(NamedTuple):
@@ -38,7 +39,7 @@ class Example(NamedTuple):
 
 
 def render(report: "Report") -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [
         ("metrics", "Metrics by k", _metrics(report)),
         ("difference", "Difference of the models", _differences(report)),
@@ -51,7 +52,7 @@ def render(report: "Report") -> str:
         ("missed", "Labels that cost most of R@5", _costs(report, report.missed, missed=True)),
         ("wrong", "Labels that cost most of P@5", _costs(report, report.wrong, missed=False)),
         ("reading", "How to read this", _reading(report)),
-        ("about", "About this report", _facts(report.about)),
+        ("about", "About this report", html.facts(report.about)),
     ]
     sections = [(anchor, name, body) for anchor, name, body in sections if body]
     links = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for anchor, name, _ in sections)
@@ -59,20 +60,10 @@ def render(report: "Report") -> str:
         f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{escape(name)}</h2>{body}</section>'
         for anchor, name, body in sections
     )
-    style = (
-        f":root{{{charts.LIGHT}{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{charts.DARK}{_DARK}}}}}"
-        f"{_STYLE}{charts.STYLE}"
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(report.title)}</title><style>{style}</style></head><body>"
-        f"<header><h1>{escape(report.title)}</h1>{_summary(report)}{_notes(report.notes)}"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav></header><main>{bodies}</main></body></html>\n'
-    )
+    header = f"<h1>{escape(report.title)}</h1>{_summary(report)}{_notes(report.notes)}"
+    header += f'<nav aria-label="Sections"><ul>{links}</ul></nav>'
+    body = f"<header>{header}</header><main>{bodies}</main>"
+    return html.page(report.title, _STYLE + charts.STYLE, body)
 
 
 def _summary(report: "Report") -> str:
@@ -95,7 +86,7 @@ def _summary(report: "Report") -> str:
 
 
 def _of_each(text: str, models: Sequence[str]) -> list[str]:
-    """A heading for each model."""
+    """Return a heading for each model."""
     return [text] if len(models) == 1 else [f"{text} ({model})" for model in models]
 
 
@@ -106,7 +97,7 @@ def _table(
     text: Sequence[int] = (),
     below: Sequence[str] = (),
 ) -> str:
-    """Cells of strings are escaped; a cell that is `Html` is not. Columns in `text` are left-aligned.
+    """Return a table. Cells are escaped, unless they are `Html`; columns in `text` are left-aligned.
 
     `below` has HTML to show below each row, over all columns.
     """
@@ -139,13 +130,8 @@ def _notes(notes: Sequence[str]) -> str:
     return f'<ul class="notes" aria-label="Warnings">{items}</ul>' if notes else ""
 
 
-def _facts(about: Mapping[str, str]) -> str:
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in about.items())
-    return f"<dl>{items}</dl>"
-
-
 def _shown(report: "Report", known: Mapping[str, str]) -> list[str]:
-    """The metrics of these that the report has."""
+    """Return those of these metrics that the report has."""
     return [metric for metric in known if f"{metric}@1" in next(iter(report.curves.values()))]
 
 

@@ -1,14 +1,13 @@
 """`Report`: an evaluation as numbers, and as a page of its own."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.files import PathLike, replacing
+from bonsai_xmc._base.html import made
 from bonsai_xmc._data.labels import indicator, is_matrix, labels_of, over_classes
 from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._definitions import METRICS, OF_ROWS, figures
@@ -109,8 +108,7 @@ class Report:
         if not 1 <= len(predictions) <= 2:
             raise ValueError(f"a report is about one model or two, got predictions of {len(predictions)}")
         self.title, self.notes = title, tuple(notes)
-        made = {"Made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"}
-        self.about = made | dict(about or {})
+        self.about = {"Made": made(), **(about or {})}
         truth = _matrix(Y_true, classes, "Y_true")
         if truth.shape[0] == 0:
             raise ValueError("Y_true must have at least one row")
@@ -186,7 +184,7 @@ class Report:
     def _describe(
         self, truth: Any, ranked: Any, classes: Any, label_names: Sequence[str] | None, texts: Any
     ) -> None:
-        """What the page shows of labels and rows."""
+        """Keep what the page shows of labels and rows."""
         labels = range(self.n_labels) if classes is None else np.asarray(classes, dtype=object).tolist()
         if label_names is not None and len(label_names) != self.n_labels:
             raise ValueError(f"there are {len(label_names):,} label_names, but {self.n_labels:,} labels")
@@ -205,13 +203,13 @@ class Report:
         }
 
     def _name_of(self, label: int) -> tuple[str, str]:
-        """A label and its name, "" if it has none, for a column."""
+        """Return a label and its name, "" if it has none, for a column."""
         key = str(self._labels[label])
         name = "" if self._names is None else str(self._names[label])
         return key, "" if name == key else name
 
     def to_html(self) -> str:
-        """The page: one file that loads nothing from elsewhere."""
+        """Return the page: one file that loads nothing from elsewhere."""
         return page.render(self)
 
     def save(self, path: PathLike) -> None:
