@@ -104,7 +104,7 @@ def test_html_is_one_page_without_scripts_and_never_overwrites_the_input(bonsai,
     assert bonsai("explain", "m.bonsai", TEXT, "--html", tmp_path / "why.html") == ""
     page = (tmp_path / "why.html").read_text()
     assert page.startswith("<!doctype html>") and page.count("<section") == 3 and "<mark" in page
-    assert "http" not in page and "<script" not in page
+    assert "://" not in page and "<script" not in page
     assert bonsai("explain", "m.bonsai", TEXT, "--html", "-") == page
     refused = error_of(bonsai, "explain", "m.bonsai", "docs.jsonl", "--html", "docs.jsonl")
     assert "it would be overwritten" in refused
