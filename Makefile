@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest lint format sanitize bench paper wheels test-all test-annif docs clean
+.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest faults soak lint format sanitize bench paper wheels test-all test-annif docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -34,9 +34,8 @@ cpptest: $(VENV)/.tools
 #   make fuzz                          a minute of each target
 #   make fuzz SECONDS=600              longer
 #   make fuzz RUNS=10000000 TARGETS=xc so many executions
-fuzz: SECONDS ?= 60
 fuzz: fuzzbuild $(VENV)/.installed
-	$(BIN)/python tests/fuzz/run.py --seconds $(SECONDS) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),60) $(if $(RUNS),--runs $(RUNS)) $(TARGETS)
 
 fuzzbuild: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Debug \
@@ -49,6 +48,14 @@ fuzztest: $(VENV)/.tools
 	@if echo 'int main() {}' | clang++ -x c++ - -fsanitize=address,fuzzer-no-link -o /dev/null 2>/dev/null; \
 	  then $(MAKE) fuzz SECONDS=4 TARGETS=core; \
 	  else echo "SKIPPED: make fuzz needs Clang with libFuzzer (apt-get install clang libclang-rt-dev)"; fi
+
+# Every allocation, write, sync, rename and new thread of training, saving, loading and predicting fails once (many minutes).
+faults: $(VENV)/.installed
+	BONSAI_FAULTS=1000000 $(BIN)/python -m pytest -s tests/test_faults.py
+
+# Training, files, edits, interrupts and a server under load for an hour, or SECONDS=; nothing may grow or differ.
+soak: $(VENV)/.installed
+	$(BIN)/python tests/soak.py --seconds $(or $(SECONDS),3600)
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
