@@ -8,6 +8,7 @@
     python -m benchmarks.systems forests --data delicious
     python -m benchmarks.systems nodes --data eurlex57k
     python -m benchmarks.systems sparse-labels --data eurlex57k
+    python -m benchmarks.systems fusion --data delicious
 
 `accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
 all rows, as many as there are seeds; both with published settings where there are any. `cost` is CPU time of
@@ -15,7 +16,8 @@ training and peak memory, each system in a process of its own. `tail` compares L
 ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`.
 `forests` varies the number of FastXML's trees, and blends FastXML into `Bonsai`. `nodes` compares the L1
 logistic regression of FastXML's nodes with scikit-learn's LIBLINEAR, `sparse-labels` the L1 squared hinge of
-ProXML's labels. Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
+ProXML's labels. `fusion` compares a blend with a `Fusion` of the same two models, and ranks by a fusion of
+two models of 456,599 labels. Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
 """
 
 import argparse
@@ -23,6 +25,7 @@ import resource
 import subprocess
 import sys
 import time
+import tracemalloc
 from functools import partial
 from typing import Any
 
@@ -34,7 +37,7 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 from benchmarks._sets import Matrices, load
-from bonsai_xmc import Bonsai, _core, _core_testing, metrics
+from bonsai_xmc import Bonsai, Fusion, _core, _core_testing, metrics
 from bonsai_xmc.systems import SYSTEMS, system
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -166,6 +169,40 @@ def forests(systems: list[str], data: list[str], seeds: int) -> None:
         for weight in (0.1, 0.3, 0.5, 0.7, 0.9):
             blend = sp.csr_array((1 - weight) * own + weight * votes)
             show(f"  Bonsai + {weight} FastXML", figures(blend, matrices))
+
+
+def fusion(systems: list[str], data: list[str], seeds: int) -> None:
+    """Print accuracy and CPU time of a blend and of the same models as a fusion; then one of many labels."""
+    fixed: Any = {"C": 1.0, "logit_adjustment": 0.0, "row_tree_weight": 0.0, "threshold": 0.5, "n_jobs": 1}
+    for name in data:
+        matrices = X, Y, X_test, _ = load(name)
+        blend = Bonsai(classifiers="blend", blend_weight=0.3, **fixed).fit(X, Y)
+        own = Bonsai(classifiers="one_vs_rest", **fixed).fit(X, Y)
+        trees = Bonsai(classifiers="leaf", **fixed).fit(X, Y)
+        options: Any = {"link": "score", "weights": [0.7, 0.3], "threshold": 0.5, "n_jobs": 1}
+        fused = Fusion.of({"own": own, "trees": trees}, X_test, matrices[3], **options)
+        for kind, model in (("blend", blend), ("fusion", fused)):
+            show(f"{name}, {kind}", figures(model.top_k(X_test, 5)[0], matrices))
+            batch, _ = least_seconds(partial(model.top_k, X_test, 5))
+            rows = [X_test[[i]] for i in range(200)]
+            single, _ = least_seconds(lambda model=model, rows=rows: [model.top_k(row, 5) for row in rows])
+            each = 1e6 * batch / X_test.shape[0]
+            print(f"  {each:.0f} µs a row in a batch, {1e6 * single / len(rows):.0f} µs alone")
+    rng = np.random.default_rng(0)
+    n_rows, n_labels = 10_000, 456_599
+    X = sp.random_array((n_rows, 20_000), density=0.002, format="csr", dtype=np.float32, rng=rng)
+    columns = np.sort(rng.integers(0, n_labels // 3, (n_rows, 3)) * 3 + np.arange(3), axis=1)
+    indptr = np.arange(0, 3 * n_rows + 1, 3)
+    Y = sp.csr_array((np.ones(3 * n_rows, np.float32), columns.ravel(), indptr), (n_rows, n_labels))
+    trees = system("fastxml")(n_trees=5, threshold=0.5).fit(X, Y)
+    leaves = Bonsai(classifiers="leaf", n_trees=1, threshold=0.5, C=1.0).fit(X, Y)
+    rank = Fusion.of(
+        {"a": trees, "b": leaves}, X[:50], Y[:50], link="rank", weights=[1, 1], threshold=0.5
+    ).top_k
+    tracemalloc.start()
+    seconds, _ = least_seconds(lambda: rank(X[:2000], 5))
+    peak = tracemalloc.get_traced_memory()[1]
+    print(f"{n_labels:,} labels, 2,000 rows: {seconds:.1f} CPU s, {peak / 1e6:.0f} MB of arrays at most")
 
 
 def nodes(systems: list[str], data: list[str], seeds: int) -> None:
@@ -303,6 +340,7 @@ COMPARISONS = {
     "tail": tail,
     "neighbors": neighbors,
     "forests": forests,
+    "fusion": fusion,
     "nodes": nodes,
     "sparse-labels": sparse_labels,
 }

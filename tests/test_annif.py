@@ -25,8 +25,9 @@ from annif.exception import (
     OperationFailedException,
 )
 
-from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc import Bonsai, Fusion, TextBonsai, datasets
 from bonsai_xmc.annif import register
+from bonsai_xmc.systems import FastXML
 
 AnnifClient = pytest.importorskip("annif_client").AnnifClient
 
@@ -369,6 +370,23 @@ def test_a_project_uses_the_calibrated_scores_of_its_model(backend, tmp_path):
     for row, best, values in zip(after.array.toarray(), ids, scores, strict=True):
         for label, value in zip(best, values, strict=True):
             assert label == 4 or row[label] == value  # 4 is deprecated
+
+
+def test_a_fusion_may_be_the_model_of_a_project(backend, tmp_path):
+    backend.train(CORPUS)
+    path = tmp_path / "bonsai-model"
+    model, (X, Y) = Bonsai.load(path, mmap=False), backend.load_train_data()
+    trees = FastXML(n_trees=5, max_leaf_rows=2, threshold=0.5).fit(X, Y)
+    fused = Fusion.of({"linear": model, "trees": trees}, X, Y, link="score", weights=[1, 1])
+    fused.save(path)
+    after = another(backend, limit=3).suggest([Document(text=text) for text in TEXTS])
+    ids, scores = fused.top_k(X, 3)
+    for row, best, values in zip(after.array.toarray(), ids, scores, strict=True):
+        for label, value in zip(best, values, strict=True):
+            assert label in (-1, 4) or row[label] == value  # 4 is deprecated
+    TextBonsai(min_df=1).fit(TEXTS, [[str(i)] for i in range(len(TEXTS))]).save(path)
+    with pytest.raises(OperationFailedException, match="is a model of texts"):
+        another(backend, limit=3).suggest([Document(text="owl")])
 
 
 def test_train_over_what_is_there(backend, tmp_path):

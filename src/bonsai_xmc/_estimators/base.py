@@ -29,6 +29,7 @@ from bonsai_xmc._training.work import Runner
 from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 if TYPE_CHECKING:
+    from bonsai_xmc._estimators.rerank import Reranked, Score
     from bonsai_xmc._explain.objects import Explanation, WhyNot
 
 Array = npt.NDArray[Any]
@@ -40,6 +41,15 @@ def _read(name: str) -> Any:
     """Return an attribute of estimators that is one of their fitted model."""
     read = attrgetter(name)
     return property(lambda self: read(self._require_fitted()))
+
+
+def with_scores(classes: Array, ids: Array, scores: Array) -> list[list[tuple[Any, float]]]:
+    """Return the labels of each row with their scores."""
+    labels = classes[ids].tolist()  # of these alone: there may be a million others
+    return [
+        [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
+        for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
+    ]
 
 
 class LabelRanker(ClassifierMixin, BaseEstimator):
@@ -116,12 +126,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         `restrict` and `exclude` as in `top_k`.
         """
-        ids, scores = self.top_k(X, k, restrict=restrict, exclude=exclude)
-        labels = self.classes_[ids].tolist()  # of these alone: there may be a million others
-        return [
-            [(label, score) for label, score, i in zip(*of_row, strict=True) if i >= 0]
-            for of_row in zip(labels, scores.tolist(), ids.tolist(), strict=True)
-        ]
+        return with_scores(self.classes_, *self.top_k(X, k, restrict=restrict, exclude=exclude))
 
     def decision_function(self, X: Any, *, restrict: Any = None, exclude: Any = None) -> sp.csr_array | Array:
         """Return ranking scores of the `max_labels` best labels of each row; others are absent, that is, 0.
@@ -268,6 +273,54 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         result = sp.csr_array((values[found], ids[found], indptr), shape=(len(ids), len(self.classes_)))
         result.sort_indices()
         return result
+
+    def rerank(
+        self,
+        score: "Score",
+        X: Any = None,
+        Y: Any = None,
+        *,
+        depth: int = 20,
+        weight: float | None = None,
+        batch_size: int = 32,
+    ) -> "Reranked":
+        """Return a second stage: the best labels of this model, scored once more by a function.
+
+        Its score and that of this model are added with the weights and links that are best on rows X, Y, as
+        in a `Fusion`. If the function gains nothing there, it has the weight 0.
+
+        Parameters
+        ----------
+        score : callable
+            A cross-encoder, or a language model: ``score(rows, candidates)`` returns a list of numbers for
+            each row, one for each of its candidates, on any scale; larger is better. `rows` are texts or
+            records as in X (of a matrix: matrices of one row), `candidates` the names of labels of each row.
+        X, Y : as in `fit`, optional
+            Rows that neither this model nor the function was trained on; some hundred may do.
+        depth : int ≥ 1, default=20
+            Candidates of each row.
+        weight : float in [0, 1], optional
+            That of the function, instead of X and Y.
+        batch_size : int ≥ 1, default=32
+            Rows of each call of the function.
+
+        Returns
+        -------
+        Reranked
+            With `top_k`, `top_k_labels`, `weights_`, `links_` and `chosen_`.
+
+        Examples
+        --------
+        >>> from bonsai_xmc import TextBonsai
+        >>> texts = ["old brick walls", "river fish", "brick kilns", "fish of the sea"]
+        >>> model = TextBonsai().fit(texts, [["brick"], ["fish"], ["brick"], ["fish", "sea"]])
+        >>> in_text = lambda texts, names: [[n in t for n in of] for t, of in zip(texts, names)]
+        >>> model.rerank(in_text, weight=0.5).top_k_labels(["a brick in the sea"], 2)[0][1][0]
+        'sea'
+        """
+        from bonsai_xmc._estimators.rerank import rerank
+
+        return rerank(self, score, X, Y, depth=depth, weight=weight, batch_size=batch_size)
 
     def explain(self, x: Any, label: Any) -> "Explanation":
         """Explain the score of a label for a row: the features that push it up or down, by name.

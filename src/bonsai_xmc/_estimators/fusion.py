@@ -27,12 +27,11 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
 from bonsai_xmc._modelfile import format as model_file
-from bonsai_xmc._selection.fusion import Chosen, choose
+from bonsai_xmc._selection.fusion import Chosen, choose, truth_of
 from bonsai_xmc._selection.threshold import Thresholds, chosen_threshold
 from bonsai_xmc._text.reader import FusedText
 from bonsai_xmc._training import splits
-from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._ranking import Ranking, Truth
+from bonsai_xmc.metrics._ranking import Ranking
 
 Array = npt.NDArray[Any]
 
@@ -596,16 +595,7 @@ def _weighted(
 
 def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y: Any) -> list[Ranking]:
     """The best labels of held-out rows by each member, beside the true ones; labels are the fusion's."""
-    labels = whole.labels
-    Y = list(Y) if isinstance(Y, Iterator) else Y
-    truth = label_sets.over_classes(Y, labels.classes)
-    q = None
-    if whole.n_rows is not None:
-        q = _propensity.from_counts(labels.counts, whole.n_rows, *_propensity.OTHERS)
-    sizes = np.diff(label_sets.labels_of(Y).indptr)
-    true = Truth(truth.indptr, truth.indices, q=q, sizes=sizes)
-    if not len(true.indices):
-        raise ValueError("none of the held-out rows has a label that the models know")
+    labels, true = whole.labels, truth_of(whole, Y)
     place = None
     rankings = []
     for model, own in zip(part, inputs, strict=True):

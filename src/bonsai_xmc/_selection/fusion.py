@@ -4,19 +4,22 @@ The best labels of each member are ranked once; every combination of weights and
 without asking the members again. The objective is that of the default model (docs/internals/algorithm.md).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._data import labels as label_sets
 from bonsai_xmc._model import calibration
 from bonsai_xmc._model.calibration import Calibration
+from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import CALIBRATED, LINKS, SCORE, Member
 from bonsai_xmc._selection.default import MEASURES, soft_minimum
 from bonsai_xmc._selection.held_out import Pool, climb, is_better, measured
-from bonsai_xmc.metrics._ranking import Ranking
+from bonsai_xmc.metrics import _propensity
+from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 PRICE = 0.1  # points that each member beyond the first must gain, for the time and the space that it takes
 # Weights that a member may have, relative to the sum of those of the others.
@@ -53,6 +56,20 @@ class Chosen:
 
 
 FUSED = "fusion"  # the name of its figures
+
+
+def truth_of(fitted: FittedModel, Y: Any) -> Truth:
+    """Return the true labels of held-out rows, as a model numbers its labels."""
+    labels = fitted.labels
+    Y = list(Y) if isinstance(Y, Iterator) else Y
+    truth = label_sets.over_classes(Y, labels.classes)
+    if not len(truth.indices):
+        raise ValueError("none of the held-out rows has a label that the models know")
+    q = None
+    if fitted.n_rows is not None:
+        q = _propensity.from_counts(labels.counts, fitted.n_rows, *_propensity.OTHERS)
+    sizes = np.diff(label_sets.labels_of(Y).indptr)
+    return Truth(truth.indptr, truth.indices, q=q, sizes=sizes)
 
 
 def choose(

@@ -17,7 +17,7 @@ from annif.exception import (
 from annif.suggestion import SuggestionBatch
 from scipy.sparse import csr_array, load_npz, save_npz
 
-from bonsai_xmc import Bonsai, FormatError
+from bonsai_xmc import Bonsai, FormatError, load
 from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, is_like_omikuji, vectorizer_params
 from bonsai_xmc.compat._omikuji_trees import collapsed, search_as_omikuji
 
@@ -33,7 +33,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
     DEFAULT_PARAMETERS = {"min_df": 1, "ngram": 1}  # noqa: RUF012
 
     # of objects that are not initialised
-    _model: Bonsai | None = None
+    _model: Any = None  # of any kind
     _allowed: tuple[Any, Any] | None = None
 
     def initialize(self, parallel: bool = False) -> None:
@@ -44,7 +44,11 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
             if not os.path.exists(path):
                 raise NotInitializedException(f"model {path} not found", backend_id=self.backend_id)
             try:
-                model = Bonsai.load(path)  # mapped: processes share it
+                model = load(path)  # mapped: processes share it
+                if model.fitted_.text is not None:
+                    raise FormatError(
+                        f"{path} is a model of texts, but must be one of rows, as Annif makes them"
+                    )
             except (FormatError, OSError) as error:
                 raise OperationFailedException(str(error), backend_id=self.backend_id) from error
             model.n_jobs = 1 if parallel else None
