@@ -7,10 +7,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import check
 from bonsai_xmc._base.progress import Progress, phases_of
 from bonsai_xmc._base.threads import threads_of
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from bonsai_xmc._estimators.rerank import Reranked, Score
     from bonsai_xmc._explain.objects import Explanation, WhyNot
 
-Array = npt.NDArray[Any]
 
 MAX_LABELS = 100  # of a row in `predict_proba`, `decision_function` and `predict`
 

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.utils.metaestimators import _BaseComposition
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter, check_params
 from bonsai_xmc._base.progress import LOG, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
@@ -33,8 +33,6 @@ from bonsai_xmc._text.reader import FusedText
 from bonsai_xmc._training import splits
 from bonsai_xmc.metrics._ranking import Ranking
 
-Array = npt.NDArray[Any]
-
 _AUTO = "auto"
 
 
@@ -46,6 +44,7 @@ def _are_weights(value: Any) -> bool:
 _WEIGHTS = Rule(_are_weights, "a list of numbers above 0, one for each member", str, words=(_AUTO,))
 
 
+@dataclass(eq=False, repr=False)
 class Fusion(_BaseComposition, MatrixClassifier):
     """Several models that rank labels together: the weighted sum of their scores decides.
 
@@ -103,24 +102,14 @@ class Fusion(_BaseComposition, MatrixClassifier):
     }
     ranker = FusionRanker
 
-    def __init__(
-        self,
-        members: Any,
-        *,
-        link: str = _AUTO,
-        weights: Any = _AUTO,
-        depth: int = DEPTH,
-        threshold: float | str = _AUTO,
-        random_state: Any = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.members = members
-        self.link = link
-        self.weights = weights
-        self.depth = depth
-        self.threshold = threshold
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    members: Any
+    _: KW_ONLY
+    link: str = _AUTO
+    weights: Any = _AUTO
+    depth: int = DEPTH
+    threshold: float | str = _AUTO
+    random_state: Any = 0
+    n_jobs: int | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters; with `deep`, also those of the members, as ``words__C``."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
-import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import PREDICTION, Parameter, check
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._base.threads import instruction_set
@@ -23,7 +23,6 @@ from bonsai_xmc._text.reader import TextReader
 from bonsai_xmc._training.train import NO_TEXTS, Problem, TextFacts, make_problem
 from bonsai_xmc._training.work import Runner, Work
 
-Array = npt.NDArray[Any]
 Finish = Callable[[FittedModel, Work], FittedModel]
 
 

@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from bonsai_xmc._model.fusion import with_readers
 from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
 from bonsai_xmc._model.label_texts import Texts, texts_of
 from bonsai_xmc._model.predict import text_rows
-from bonsai_xmc._model.ranker import FUSION, SYSTEMS
+from bonsai_xmc._model.ranker import estimator_class
 from bonsai_xmc._model.thresholds import FALLBACK
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
@@ -313,7 +312,7 @@ class TextBonsai(TextParameters, LabelRanker):
         if not _is_of_texts(fitted):
             what = "a model of matrices" if fitted.text is None else "a Fusion"
             raise ValueError(f"{os.fspath(path)} is {what}; use bonsai_xmc.load")
-        return cls._restored(estimator_of(fitted)._restored(fitted, prediction))
+        return cls._restored(estimator_class(fitted.ranker.kind)._restored(fitted, prediction))
 
     @classmethod
     def _restored(cls, classifier: MatrixClassifier) -> Self:
@@ -414,20 +413,7 @@ class TextBonsai(TextParameters, LabelRanker):
         >>> model.suggest("On chimneys", k=1)[0][0]
         'chimneys'
         """
-        threads = threads_of(self.classifier_.n_jobs)
-        return self._with(add_labels(self._require_fitted(), texts, threads))
-
-
-def estimator_of(fitted: FittedModel) -> type[MatrixClassifier]:
-    """Return the class of estimators of a model's kind."""
-    if isinstance(fitted.ranker, Bonsai.ranker):
-        return Bonsai
-    if fitted.ranker.kind == FUSION:
-        from bonsai_xmc._estimators.fusion import Fusion
-
-        return Fusion
-    kind: type[MatrixClassifier] = import_module(SYSTEMS).system(fitted.ranker.kind)
-    return kind
+        return self._edited(add_labels, texts)
 
 
 def load(
@@ -476,7 +462,7 @@ def restored(
     fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
 ) -> Any:
     """Return the estimator of a fitted model, with its parameters of prediction."""
-    classifier = estimator_of(fitted)._restored(fitted, prediction, path)
+    classifier = estimator_class(fitted.ranker.kind)._restored(fitted, prediction, path)
     return TextBonsai._restored(classifier) if _is_of_texts(fitted) else classifier
 
 

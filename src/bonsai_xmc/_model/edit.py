@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, core_model
 from bonsai_xmc._model.row_trees import relabelled
-
-Array = npt.NDArray[Any]
 
 _DROPPED = -1
 

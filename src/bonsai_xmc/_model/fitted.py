@@ -7,8 +7,8 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.kept_rows import KeptRows
@@ -18,8 +18,6 @@ from bonsai_xmc._model.similar import Similar
 from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._text.reader import FusedText, TextReader
-
-Array = npt.NDArray[Any]
 
 VERSION = version("bonsai-xmc")
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import FusedRows
 from bonsai_xmc._model.edit import keep_labels
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch
 from bonsai_xmc._text.reader import FusedText, TextReader
-
-Array = npt.NDArray[Any]
 
 SCORE, CALIBRATED, RANK = LINKS = ("score", "calibrated", "rank")
 DEPTH = 100  # the best labels of each member that are scored

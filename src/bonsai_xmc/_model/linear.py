@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import DEFAULTS, PARAMETERS, check
 from bonsai_xmc._base.rules import number_between
 from bonsai_xmc._data.rows import Rows
@@ -23,8 +23,6 @@ from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.ranker import BONSAI, Evidence, Search, Searching
 from bonsai_xmc._model.row_trees import TENSORS, TreeRanker, array_of
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
-
-Array = npt.NDArray[Any]
 
 _KEPT = 8  # restricted models
 # What prediction depends on: model files have it twice, and the two must agree.

@@ -12,9 +12,11 @@ Watch = Callable[[int, int], None]
 
 BONSAI = "bonsai"
 FUSION = "fusion"
-# Where further kinds come from: a module with a function `system(kind)` that returns the estimator of a kind,
-# whose attribute `ranker` is the class of its rankers.
-SYSTEMS = "bonsai_xmc.systems"
+# The estimators of these kinds; `bonsai_xmc.systems` has those of all others.
+_ESTIMATORS = {
+    BONSAI: ("bonsai_xmc._estimators.bonsai", "Bonsai"),
+    FUSION: ("bonsai_xmc._estimators.fusion", "Fusion"),
+}
 
 
 class Evidence(NamedTuple):
@@ -100,14 +102,9 @@ class Ranker(Protocol):
         """Return a ranker of these labels, which are numbered in this order."""
 
 
-def ranker_class(kind: str) -> Any:
-    """Return the class of a kind of rankers; ValueError if there is none."""
-    if kind == BONSAI:
-        from bonsai_xmc._model.linear import LinearRanker
-
-        return LinearRanker
-    if kind == FUSION:
-        from bonsai_xmc._model.fusion import FusionRanker
-
-        return FusionRanker
-    return import_module(SYSTEMS).system(kind).ranker
+def estimator_class(kind: str) -> Any:
+    """Return the estimators of a kind, whose `ranker` is the class of their rankers; KeyError if none is."""
+    if kind not in _ESTIMATORS:
+        return import_module("bonsai_xmc.systems").system(kind)
+    module, name = _ESTIMATORS[kind]
+    return getattr(import_module(module), name)

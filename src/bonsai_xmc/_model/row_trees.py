@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import Rows, select
-from bonsai_xmc._model.ranker import Evidence, Watch
-
-Array = npt.NDArray[Any]
+from bonsai_xmc._model.ranker import Evidence, Search, Searching
 
 _MOST_FEATURES = 20  # of an explanation
 
@@ -58,7 +56,7 @@ def relabelled(trees: Mapping[str, Array], number: Array) -> dict[str, Array]:
     }
 
 
-class TreeRanker:
+class TreeRanker(Searching):
     """Trees over rows, with labels in their leaves."""
 
     kind: ClassVar[str]
@@ -75,20 +73,11 @@ class TreeRanker:
     def n_trees(self) -> int:
         return len(self.trees["tree_ptr"]) - 1
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Watch | None = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def _top_k(self, rows: Rows, k: int, search: Search) -> tuple[Array, Array]:
         """See `Ranker`. Labels that no leaf of a row holds are not found."""
-        mask = None if allowed is None else np.ascontiguousarray(allowed, np.uint8)
-        return self.core.top_k(rows.to_core(), k, allowed=mask, threads=threads, progress=progress)
+        options: Any = {"threads": search.threads, "progress": search.progress}
+        mask = None if search.allowed is None else np.ascontiguousarray(search.allowed, np.uint8)
+        return self.core.top_k(rows.to_core(), k, allowed=mask, **options)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """See `Ranker`."""

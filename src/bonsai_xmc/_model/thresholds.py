@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import check
 from bonsai_xmc.metrics._ranking import Ranking
-
-Array = npt.NDArray[Any]
 
 FALLBACK = 0.5  # the threshold where nothing can be measured
 PER_LABEL = "per_label"

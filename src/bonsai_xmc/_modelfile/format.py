@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike
 from bonsai_xmc._base.params import (
     OF_PREDICTION,
@@ -26,14 +26,12 @@ from bonsai_xmc._model.fitted import FittedModel, LabelTable, Provenance, class_
 from bonsai_xmc._model.fusion import FusionRanker
 from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker, NewerFormatError, section_of, typed
-from bonsai_xmc._model.ranker import BONSAI, FUSION, Ranker, ranker_class
+from bonsai_xmc._model.ranker import BONSAI, FUSION, Ranker, estimator_class
 from bonsai_xmc._modelfile import container, schema
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
 from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._text.reader import FusedText, TextReader
-
-Array = npt.NDArray[Any]
 
 # Sections without which a model cannot be used, and what else a reader must know.
 _NEEDED = {*schema.TENSORS, "ranker"} - {"rows", "features"}
@@ -217,13 +215,14 @@ def _ranker(file: ModelFile, model: dict[str, Any], params: dict[str, Any], dept
     if _RANKER in file.metadata:
         described = _object(file, _RANKER)
         try:
-            kind = ranker_class(described["kind"])
+            fusion = described["kind"] == FUSION
+            kind = FusionRanker if fusion else estimator_class(described["kind"]).ranker
         except KeyError as error:
             raise NewerFormatError(
                 f"it is of the kind {described['kind']!r}, which this version does not know"
             ) from error
         facts, arrays = described["facts"], section_of(file.arrays, _RANKER)
-        more = [_members(file, facts, arrays, depth)] if described["kind"] == FUSION else []
+        more = [_members(file, facts, arrays, depth)] if fusion else []
         found: Ranker = kind.from_arrays(facts, arrays, *shape, *more)
         return found
     schema.check_key("bonsai", model)

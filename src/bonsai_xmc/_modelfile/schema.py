@@ -11,16 +11,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._model.calibration import METHODS, TAIL_ROWS
 from bonsai_xmc._model.label_prior import FEWEST_ROWS
 from bonsai_xmc._model.linear import RESIDUAL
 from bonsai_xmc._text.blocks import ANALYZERS
 from bonsai_xmc._text.encoders import KINDS
-
-Array = npt.NDArray[Any]
 
 INT32_MAX = 2**31 - 1
 EXACT_INTEGERS = 2**53  # what every reader of JSON can hold

@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._model.strategy import beam_size
 from bonsai_xmc._selection.held_out import Evidence, HeldOut, Pool, is_better, measured
@@ -24,8 +24,6 @@ from bonsai_xmc._training import splits, trees_over_rows
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
-
-Array = npt.NDArray[Any]
 
 MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.label_prior import (
@@ -38,8 +38,6 @@ from bonsai_xmc._training import splits
 from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking, Truth
-
-Array = npt.NDArray[Any]
 
 _FEWEST = 1000  # rows; fewer say too little
 _TRAINING_SHARE, _MOST_TRAINING = 0.25, 50_000

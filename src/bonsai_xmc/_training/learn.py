@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG, Phases
 from bonsai_xmc._data.labels import Labels, is_matrix, labels_of
 from bonsai_xmc._data.rows import Rows
@@ -25,8 +25,6 @@ from bonsai_xmc._training.identity import learning_facts
 from bonsai_xmc._training.recipes import Dataset, DatasetArrays
 from bonsai_xmc._training.train import Problem, label_costs, make_problem, one_vs_rest
 from bonsai_xmc._training.work import Runner, Work
-
-Array = npt.NDArray[Any]
 
 
 def check_can_learn(fitted: FittedModel) -> KeptRows:

@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._model.row_trees import TreeRanker
 from bonsai_xmc._training.work import Work
 
 if TYPE_CHECKING:
     from bonsai_xmc._training.train import Problem
 
-Array = npt.NDArray[Any]
 
 # Beside linear classifiers: the settings of FastXML's authors, on rows as they come, whose length says
 # something, too. Their C suits rows of about this length; longer ones need a smaller C.

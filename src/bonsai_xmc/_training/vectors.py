@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import Phases
 from bonsai_xmc._text.encoders import Encoder
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.work import Save, Watch
-
-Array = npt.NDArray[Any]
 
 PHASE = "vectors"
 _PART = 1024  # texts

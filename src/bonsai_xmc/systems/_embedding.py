@@ -13,15 +13,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import normals
 from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, is_sparse
 from bonsai_xmc._model.ranker import Search
 
-Array = npt.NDArray[Any]
 Matrix = Any  # csr_array or a dense array
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

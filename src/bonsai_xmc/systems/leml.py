@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
@@ -33,7 +33,6 @@ from bonsai_xmc.systems._embedding import (
     with_bias,
 )
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None] | None
 
 _STEPS = 5  # of conjugate gradients in a round, which goes on where the last one ended

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import flag, number_between
 from bonsai_xmc._data.labels import Labels
@@ -19,8 +19,6 @@ from bonsai_xmc._training.trees_over_rows import grow
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._propensity import from_counts
 from bonsai_xmc.systems.fastxml import OWN
-
-Array = npt.NDArray[Any]
 
 
 class PfastreXMLRanker(TreeRanker):

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import integer, number_between
 from bonsai_xmc._data.rows import is_sparse
@@ -33,8 +33,6 @@ from bonsai_xmc.systems.leml import (
     matrices,
     n_components_of,
 )
-
-Array = npt.NDArray[Any]
 
 _STEPS, _TOL = 100, 1e-3  # of proximal gradients, for a label in a round
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number_between
@@ -38,7 +38,6 @@ from bonsai_xmc.systems._embedding import (
     with_bias,
 )
 
-Array = npt.NDArray[Any]
 Progress = Callable[[int, int], None] | None
 
 _KMEANS_ROUNDS = 20
