@@ -71,6 +71,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Return an estimator with the same parameters and another model."""
         raise NotImplementedError
 
+    def _unfitted(self) -> Self:
+        """Return an estimator with the same parameters and no model."""
+        return type(self)(**self.get_params(deep=False))
+
     def _edited(self, edit: Callable[..., FittedModel], *given: Any) -> Self:
         """Return an estimator with the model that `edit` makes of this one's."""
         return self._with(edit(self._require_fitted(), *given, threads_of(self.classifier_.n_jobs)))

@@ -22,7 +22,16 @@ from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Job, MatrixClassifier
 from bonsai_xmc._estimators.text import TextBonsai, load, restored
 from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
-from bonsai_xmc._model.fusion import DEPTH, LINKS, MOST_MEMBERS, FusionRanker, Member, union_of
+from bonsai_xmc._model.fusion import (
+    DEPTH,
+    LINKS,
+    MOST_MEMBERS,
+    FusionRanker,
+    Member,
+    best_sums,
+    fusion_of,
+    union_of,
+)
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
@@ -256,9 +265,8 @@ class Fusion(_BaseComposition, MatrixClassifier):
         """
         named = _named(models)
         options: dict[str, Any] = {"link": link, "weights": weights, "depth": depth, "threshold": threshold}
-        fusion = cls([(name, _unfitted(model)) for name, model in named.items()], **options, n_jobs=n_jobs)
+        fusion = cls([(name, one._unfitted()) for name, one in named.items()], **options, n_jobs=n_jobs)
         params = check_params({name: getattr(fusion, name) for name in cls.parameters}, cls.parameters)
-        _check_names(list(named))
         X, Y = (list(one) if isinstance(one, Iterator) else one for one in (X, Y))
         whole = _assembled(named, X, depth)
         held_out = (_inputs(X, list(named)), Y)
@@ -270,7 +278,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     @classmethod
     def beside(cls, models: Mapping[str, Any]) -> Self:
         """Fitted models side by side, with equal weights and nothing chosen."""
-        fusion = cls([(name, _unfitted(model)) for name, model in models.items()])
+        fusion = cls([(name, one._unfitted()) for name, one in models.items()])
         fusion.fitted_ = replace(_assembled(models, None, DEPTH), given={"random_state": 0})
         return fusion
 
@@ -284,8 +292,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     ) -> FittedModel:
         """The fusion with the best weights and links for `part`, the members that rank held-out rows."""
         given = None if isinstance(params["weights"], str) else [float(one) for one in params["weights"]]
-        ranker = whole.ranker
-        assert isinstance(ranker, FusionRanker)
+        ranker = fusion_of(whole)
         if given is not None and len(given) != len(ranker.members):
             raise ValueError(f"there are {len(given)} weights, but {len(ranker.members)} members")
         stored = {"link": params["link"], "weights": given or _AUTO, "depth": params["depth"]}
@@ -334,8 +341,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
     # --- predictions ---
 
     def _rows(self, X: Any, fitted: FittedModel) -> Any:
-        ranker = fitted.ranker
-        assert isinstance(ranker, FusionRanker)
+        ranker = fusion_of(fitted)
         names = [member.name for member in ranker.members]
         if isinstance(X, Mapping):
             inputs = _inputs(X, names)
@@ -370,28 +376,15 @@ class Fusion(_BaseComposition, MatrixClassifier):
         return cls._restored(fitted, prediction, path)
 
     @classmethod
-    def _restored(
-        cls, fitted: FittedModel, prediction: Mapping[str, Any], path: str | os.PathLike[str] = "this"
-    ) -> Self:
-        if not isinstance(fitted.ranker, FusionRanker):
-            raise ValueError(
-                f"{os.fspath(path)} is a model of the kind {fitted.ranker.kind!r}, not of a Fusion; "
-                "use bonsai_xmc.load"
-            )
-        members = [
-            (one.name, _unfitted(restored(one.model, one.prediction))) for one in fitted.ranker.members
-        ]
-        model = cls(members, **cls._given(fitted), **cls._stored(prediction, path))
-        model.fitted_ = fitted
-        return model
+    def _given(cls, fitted: FittedModel) -> dict[str, Any]:
+        members = [(m.name, restored(m.model, m.prediction)._unfitted()) for m in fusion_of(fitted).members]
+        return {"members": members} | super()._given(fitted)
 
     # --- attributes ---
 
     @property
     def _members(self) -> tuple[Member, ...]:
-        ranker = self._require_fitted().ranker
-        assert isinstance(ranker, FusionRanker)
-        return ranker.members
+        return fusion_of(self._require_fitted()).members
 
     @property
     def members_(self) -> dict[str, Any]:
@@ -410,9 +403,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
 
     @property
     def chosen_(self) -> dict[str, Any]:
-        ranker = self._require_fitted().ranker
-        assert isinstance(ranker, FusionRanker)
-        return dict(ranker.facts or {})
+        return dict(fusion_of(self._require_fitted()).facts or {})
 
 
 # --- members ---
@@ -445,10 +436,6 @@ def _named(models: Any) -> dict[str, Any]:
         pairs.append((str(name or i), model))
     _check_names([name for name, _ in pairs])
     return dict(pairs)
-
-
-def _unfitted(model: Any) -> Any:
-    return type(model)(**model.get_params(deep=False))
 
 
 def _set_jobs(estimator: Any, n_jobs: int | None) -> None:
@@ -568,8 +555,7 @@ def _weighted(
     whole: FittedModel, weights: Sequence[float], links: Sequence[str], found: Chosen | None = None
 ) -> FittedModel:
     """The fusion with these weights and links, without members of weight 0."""
-    ranker, total = whole.ranker, sum(weights)
-    assert isinstance(ranker, FusionRanker)
+    ranker, total = fusion_of(whole), sum(weights)
     members = []
     for i, (member, weight, link) in enumerate(zip(ranker.members, weights, links, strict=True)):
         if weight == 0:
@@ -600,8 +586,6 @@ def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y:
 
 def _threshold(fused: FittedModel, rankings: Sequence[Ranking], found: Chosen, per_label: bool) -> Thresholds:
     """By the scores of the fusion on held-out rows."""
-    from bonsai_xmc._model.fusion import best_sums
-
     ids, values = [], []
     total = sum(found.setting.weights)
     for weight, link, own, ranking in zip(*found.setting, found.calibrations, rankings, strict=True):

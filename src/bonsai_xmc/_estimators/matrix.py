@@ -159,7 +159,7 @@ class MatrixClassifier(LabelRanker):
 
     @classmethod
     def _given(cls, fitted: FittedModel) -> dict[str, Any]:
-        """Return the training parameters that a model was made with."""
+        """Return the parameters that a model was made with, but for those of prediction."""
         return {name: value for name, value in fitted.given.items() if name in cls.parameters}
 
     def _prediction(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class MatrixClassifier(LabelRanker):
         return names
 
     def _with(self, fitted: FittedModel) -> Self:
-        other = type(self)(**self.get_params(deep=False))
+        other = self._unfitted()
         other.fitted_ = fitted
         return other
 

@@ -198,7 +198,7 @@ class TextBonsai(TextParameters, LabelRanker):
             VECTORS: (vectors, Job(problem, params, phases, job.given, job.options, reader)),
         }
         fusion = Fusion(
-            [(name, _copy(one)) for name, (one, _) in jobs.items()], threshold=threshold, **shared
+            [(name, one._unfitted()) for name, (one, _) in jobs.items()], threshold=threshold, **shared
         )
         fusion.fitted_ = fusion._fit_jobs(jobs)
         return fusion._alone() or fusion
@@ -233,7 +233,7 @@ class TextBonsai(TextParameters, LabelRanker):
             raise TypeError(
                 f"classifier is a {type(given).__name__}, but must be a Bonsai or one of bonsai_xmc.systems"
             )
-        return _copy(given)
+        return given._unfitted()
 
     def _checked_params(self) -> dict[str, Any]:
         """The parameters of the classifier and of the texts; ValueError if one of them makes no sense."""
@@ -295,7 +295,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return "classifier_" in self.__dict__
 
     def _with(self, fitted: FittedModel) -> Self:
-        other = type(self)(**self.get_params(deep=False))
+        other = self._unfitted()
         other.classifier_ = self.classifier_._with(fitted)
         return other
 
@@ -327,7 +327,7 @@ class TextBonsai(TextParameters, LabelRanker):
         if encoded is not None:
             given["encoder"] = encoded.encoder.given
         of_words = members.get(WORDS, classifier)
-        of_words = of_words.classifier if isinstance(of_words, TextBonsai) else _copy(of_words)
+        of_words = of_words.classifier if isinstance(of_words, TextBonsai) else of_words._unfitted()
         model = cls(**given, classifier=of_words)
         model.classifier_ = classifier
         return model
@@ -352,7 +352,7 @@ class TextBonsai(TextParameters, LabelRanker):
         """
         fitted, texts = model_of(pipeline)
         bonsai = pipeline.steps[-1][1]
-        model = cls(**texts, classifier=Bonsai(**bonsai.get_params(deep=False)))
+        model = cls(**texts, classifier=bonsai._unfitted())
         model.classifier_ = bonsai._with(fitted)
         return model
 
@@ -469,7 +469,3 @@ def restored(
 def _is_of_texts(fitted: FittedModel) -> bool:
     """Whether the model is that of a `TextBonsai`: of words, of vectors, or of both."""
     return fitted.encoded is not None or isinstance(fitted.text, FittedText)
-
-
-def _copy(estimator: MatrixClassifier) -> MatrixClassifier:
-    return type(estimator)(**estimator.get_params(deep=False))

@@ -262,6 +262,12 @@ def best_sums(ids: Array, values: Array, k: int, n_labels: int) -> tuple[Array, 
     return found, of_found
 
 
+def fusion_of(fitted: FittedModel) -> FusionRanker:
+    """Return the ranker of a fusion's model."""
+    assert isinstance(fitted.ranker, FusionRanker)
+    return fitted.ranker
+
+
 def union_of(tables: Sequence[LabelTable]) -> tuple[LabelTable, list[Array | None]]:
     """Return the labels of several models as one table, and the map of those of each to it.
 

@@ -355,8 +355,9 @@ def _problem(value: Any, described: Any, name: str) -> str | None:
                 if needed and key not in value:
                     return f"{name} has no key {key!r}"
                 missing = known not in value or (isinstance(inner, dict) and value[known] == {})
-                if needed or not missing:
-                    parts.append((value[known], inner, f"{name}.{known}"))
+                problem = _problem(value[known], inner, f"{name}.{known}") if needed or not missing else None
+                if problem is not None:
+                    return problem
         case _:
             holds, text = type(value) is type(described) and value == described, repr(described)
     if not holds:
