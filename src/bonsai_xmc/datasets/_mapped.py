@@ -61,8 +61,10 @@ def save_mapped(folder: PathLike, X: Any, Y: Any, *, id_base: int | None = None)
     meta = dict(zip(_COUNTS, (*rows.shape, labels.shape[1]), strict=True))
     temporary = Path(tempfile.mkdtemp(prefix=".bonsai-", dir=target.parent))
     try:
-        for name, array in _arrays(rows, labels).items():
-            np.save(temporary / f"{name}.npy", array)
+        for prefix, matrix in (("", rows), ("label_", labels)):
+            np.save(temporary / f"{prefix}indptr.npy", matrix.indptr.astype(np.int32, copy=False))
+            np.save(temporary / f"{prefix}indices.npy", matrix.indices.astype(np.int32, copy=False))
+        np.save(temporary / "values.npy", rows.data)
         text = json.dumps({"format": _FORMAT, **meta, "id_base": id_base})
         (temporary / _META).write_text(text, encoding="utf-8")
         temporary.chmod(0o755)
@@ -70,16 +72,6 @@ def save_mapped(folder: PathLike, X: Any, Y: Any, *, id_base: int | None = None)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _arrays(X: csr_array, Y: csr_array) -> dict[str, np.ndarray]:
-    return {
-        "indptr": X.indptr.astype(np.int32, copy=False),
-        "indices": X.indices.astype(np.int32, copy=False),
-        "values": X.data,
-        "label_indptr": Y.indptr.astype(np.int32, copy=False),
-        "label_indices": Y.indices.astype(np.int32, copy=False),
-    }
 
 
 def is_mapped(folder: PathLike) -> bool:
@@ -91,12 +83,8 @@ def read_mapped(folder: PathLike) -> tuple[csr_array, csr_array, int | None]:
     """Return X and Y over mapped arrays, and the base of the ids of X; ValueError names what is damaged."""
     folder = Path(folder)
     n_rows, n_features, n_labels, id_base = _read_meta(folder / _META)
-    indptr, indices = _ids(folder, "indptr", "indices", n_rows, n_features)
-    values = _array(folder, "values", np.float32)
-    if len(values) != len(indices):
-        raise ValueError(f"{folder / 'values.npy'} has {len(values):,} values for {len(indices):,} indices")
-    label_ptr, label_ids = _ids(folder, "label_indptr", "label_indices", n_rows, n_labels)
-    return to_csr(indptr, indices, values, n_features), to_csr(label_ptr, label_ids, None, n_labels), id_base
+    X = _matrix(folder, "", n_rows, n_features, _array(folder, "values", np.float32))
+    return X, _matrix(folder, "label_", n_rows, n_labels, None), id_base
 
 
 def _read_meta(path: Path) -> tuple[int, int, int, int | None]:
@@ -114,14 +102,18 @@ def _read_meta(path: Path) -> tuple[int, int, int, int | None]:
     return (*counts, meta.get("id_base"))  # type: ignore[return-value]
 
 
-def _ids(folder: Path, ptr: str, ids: str, n_rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
-    indptr, indices = _array(folder, ptr, np.int32), _array(folder, ids, np.int32)
+def _matrix(folder: Path, prefix: str, n_rows: int, columns: int, values: np.ndarray | None) -> csr_array:
+    indptr, indices = (_array(folder, f"{prefix}{name}", np.int32) for name in ("indptr", "indices"))
     ends = (0, len(indices)) if len(indptr) == n_rows + 1 else None
     if ends is None or (int(indptr[0]), int(indptr[-1])) != ends or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{folder / ptr}.npy does not divide {len(indices):,} entries into {n_rows:,} rows")
+        file = folder / f"{prefix}indptr.npy"
+        raise ValueError(f"{file} does not divide {len(indices):,} entries into {n_rows:,} rows")
     if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
-        raise ValueError(f"{folder / ids}.npy has numbers that are not from 0 to {columns - 1:,}")
-    return indptr, indices
+        file = folder / f"{prefix}indices.npy"
+        raise ValueError(f"{file} has numbers that are not from 0 to {columns - 1:,}")
+    if values is not None and len(values) != len(indices):
+        raise ValueError(f"{folder / 'values.npy'} has {len(values):,} values for {len(indices):,} indices")
+    return to_csr(indptr, indices, values, columns)
 
 
 def _array(folder: Path, name: str, dtype: type) -> np.ndarray:
