@@ -49,23 +49,22 @@ def shown(value: Any, n: int) -> Any:
     """
     if isinstance(value, Evidence):
         return value._asdict() | {"rows": value.rows[:n]}
+    if isinstance(value, Line):
+        return value._asdict()
     if isinstance(value, tuple):
         return [shown(item, n) for item in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    added: dict[str, Any] = {}
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Decision):
-        added["contributions"] = shown(value.contributions[:n], n)
-        added["others"] = sum(contribution.product for contribution in value.contributions[n:])
-    elif isinstance(value, Explanation | Ahead):
-        effects = value.effects if isinstance(value, Explanation) else value.differences
-        lines = [line._asdict() for line in lines_of(effects)]
-        added["lines"] = lines[:n]
-        if isinstance(value, Explanation):
-            added["more"] = max(0, len(lines) - n)
-    left_out = SHOWN.get(type(value), {})
-    names = [field.name for field in fields(value) if field.name not in left_out | added]
-    return {name: shown(getattr(value, name), n) for name in names} | added
+        others = sum(contribution.product for contribution in value.contributions[n:])
+        values |= {"contributions": value.contributions[:n], "others": others}
+    elif isinstance(value, Explanation):
+        lines = lines_of(values.pop("effects"))
+        values |= {"lines": tuple(lines[:n]), "more": max(0, len(lines) - n)}
+    elif isinstance(value, Ahead):
+        values["lines"] = tuple(lines_of(values.pop("differences"))[:n])
+    return {name: shown(part, n) for name, part in values.items()}
 
 
 def _line(group: Sequence[Effect | Difference]) -> Line:

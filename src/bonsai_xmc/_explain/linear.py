@@ -3,6 +3,7 @@
 Imports the core for the integers that margins are made of.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -191,20 +192,16 @@ class LinearRow(Row):
 
     def _effects(self, own: Decision | None, paths: Sequence[TreePath]) -> tuple[Effect, ...]:
         """Sum up the effects over the classifiers that play a part."""
-        sums: dict[int, float] = {}
+        parts = [] if own is None else [(own, self.weights.own)]
+        if self.weights.trees > 0:
+            weight = self.weights.trees / self.fitted.linear.strategy.n_trees
+            parts += [(decision, weight) for path in paths if path.counts for decision in path.decisions]
+        sums: dict[int, float] = defaultdict(float)
         first: dict[int, Contribution] = {}
-
-        def add(contributions: Iterable[Contribution], factor: float) -> None:
-            for c in contributions:
+        for decision, weight in parts:
+            for c in decision.contributions:
                 first.setdefault(c.feature, c)
-                sums[c.feature] = sums.get(c.feature, 0.0) + factor * c.effect
-
-        if own is not None:
-            add(own.contributions, self.weights.own)
-        for path in paths:
-            if self.weights.trees > 0 and path.counts:
-                for decision in path.decisions:
-                    add(decision.contributions, self.weights.trees / self.fitted.linear.strategy.n_trees)
+                sums[c.feature] += weight * c.effect
         whole = sum(map(abs, sums.values())) or 1.0
         order = sorted(sums, key=lambda feature: (-abs(sums[feature]), feature))
         effects = []
@@ -235,16 +232,4 @@ class LinearRow(Row):
             yield f"the label {how}; its score is that of an exhaustive search"
         if own is not None and not own.contributions and len(self.reasons.features):
             yield "the label's classifier has a weight for none of the row's features: the bias alone counts"
-        for path in paths:
-            if path.dropped is not None:
-                yield dropped_sentence(path)
-
-
-def dropped_sentence(path: TreePath) -> str:
-    d = path.dropped
-    assert d is not None
-    about = path.decisions[d.level - 1].about
-    return (
-        f"tree {path.tree + 1}: beam search left the path at level {d.level}, node {d.node} ({about}): its "
-        f"score {d.score:.3g} is below {d.lowest_kept:.3g}, the lowest of {d.kept} nodes kept"
-    )
+        yield from (path.left for path in paths if path.left)

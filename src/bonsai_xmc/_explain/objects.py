@@ -124,6 +124,17 @@ class TreePath:
     counts: bool  # whether it plays a part in the score: the search has reached its leaf
     dropped: Dropped | None  # where the search left it, if it did
 
+    @property
+    def left(self) -> str:
+        """Where the search left it, in words; "" if it did not."""
+        if (d := self.dropped) is None:
+            return ""
+        where = f"level {d.level}, node {d.node} ({self.decisions[d.level - 1].about})"
+        return (
+            f"tree {self.tree + 1}: beam search left the path at {where}: its score {d.score:.3g} is below "
+            f"{d.lowest_kept:.3g}, the lowest of {d.kept} nodes kept"
+        )
+
 
 @dataclass(frozen=True)
 class ScoreStep:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bonsai_xmc._explain.linear import LinearRow, dropped_sentence
+from bonsai_xmc._explain.linear import LinearRow
 from bonsai_xmc._explain.objects import Ahead, Difference, Explanation, WhyNot
 from bonsai_xmc._explain.row import NoClassifier
 from bonsai_xmc._model.thresholds import resolve
@@ -91,4 +91,4 @@ def _sentences(
         if rank is not None and rank <= most:
             yield "the index has not proposed its classifier: with a larger n_probe it would be found"
     elif reason == "beam":
-        yield from (dropped_sentence(path) for path in explanation.paths if path.dropped is not None)
+        yield from (path.left for path in explanation.paths if path.left)

@@ -1,16 +1,10 @@
 """Faults of a file of documents: counted, and reported with their lines."""
 
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 
 #: Bytes of the longest line, unless another number is given: documents in full are shorter.
 MAX_LINE = 64 << 20
 _SHOWN = 5  # lines that are named for each kind of fault
-
-
-@dataclass
-class _Fault:
-    count: int = 0
-    lines: list[int] = field(default_factory=list)
 
 
 class Problems:
@@ -22,7 +16,8 @@ class Problems:
         self.name, self.strict, self._unit = name, strict, unit
         self.max_line = max_line or MAX_LINE
         self._adjustable = max_line is not None
-        self._faults: dict[str, _Fault] = {}
+        self.counts: Counter[str] = Counter()
+        self._lines: dict[str, list[int]] = defaultdict(list)
         self._held: list[tuple[int, str, str]] | None = None
 
     def hold(self) -> None:
@@ -41,10 +36,9 @@ class Problems:
             return
         if self.strict:
             raise ValueError(f"{self.name}, {self._unit} {line}: {detail or what.partition(':')[0]}")
-        fault = self._faults.setdefault(what, _Fault())
-        fault.count += 1
-        if len(fault.lines) < _SHOWN:
-            fault.lines.append(line)
+        self.counts[what] += 1
+        if len(self._lines[what]) < _SHOWN:
+            self._lines[what].append(line)
 
     def too_long(self, line: int, what: str) -> ValueError:
         """Return the error for a line without end: the whole of it would have to be in memory."""
@@ -52,17 +46,13 @@ class Problems:
         return ValueError(f"{self.name}, line {line}: {what} is longer than {self.max_line:,} bytes{more}")
 
     def __len__(self) -> int:
-        return sum(fault.count for fault in self._faults.values())
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return {what: fault.count for what, fault in self._faults.items()}
+        return self.counts.total()
 
     def report(self) -> list[str]:
         """Return a sentence for each kind of fault."""
-        return [self._sentence(what, fault) for what, fault in self._faults.items()]
-
-    def _sentence(self, what: str, fault: _Fault) -> str:
-        rows = "1 row" if fault.count == 1 else f"{fault.count:,} rows"
-        lines = ", ".join(f"{line:,}" for line in fault.lines) + (", …" if fault.count > _SHOWN else "")
-        return f"{self.name}: {rows} {what} ({self._unit}{'s' if fault.count > 1 else ''} {lines})"
+        found = []
+        for what, count in self.counts.items():
+            rows, several = ("1 row", "") if count == 1 else (f"{count:,} rows", "s")
+            lines = ", ".join(f"{line:,}" for line in self._lines[what]) + (", …" if count > _SHOWN else "")
+            found.append(f"{self.name}: {rows} {what} ({self._unit}{several} {lines})")
+        return found
