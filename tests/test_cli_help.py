@@ -275,6 +275,12 @@ def test_misspelt_fields_and_parameters_get_a_hint(models, bonsai):
     assert "has no field 'titel'; did you mean 'title'?" in error_of(bonsai, *line, "--text", "titel")
     Path("p.json").write_text('{"los": "logistic"}')
     assert "unknown parameter 'los'; did you mean 'loss'?" in error_of(bonsai, *line, "--params", "p.json")
+    assert "there is no file 'test.cvs'; did you mean 'test.csv'?" in error_of(
+        bonsai, "predict", "model.bonsai", "test.cvs"
+    )
+    assert "modle.bonsai: No such file or directory; did you mean 'model.bonsai'" in error_of(
+        bonsai, "predict", "modle.bonsai", "brick"
+    )
     assert "no label 'brick'; did you mean 'bricks'?" in error_of(
         bonsai, "explain", "model.bonsai", "x", "--label", "brick"
     )

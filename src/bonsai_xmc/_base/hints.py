@@ -1,10 +1,18 @@
 """The end of a message about a word that does not exist: those that are almost the same."""
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return "; did you mean 'x'?", or nothing where no word is close."""
-    close = difflib.get_close_matches(word, list(known), n=2)
+    close = difflib.get_close_matches(word, list(known), n=2, cutoff=cutoff)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def similar_file(path: str) -> str:
+    """Return the same about the files of a folder, for one that is not there."""
+    folder, name = os.path.split(path)
+    there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    return did_you_mean(name, there, cutoff=0.8)  # the ends of names are often the same

@@ -102,5 +102,8 @@ def _say(args: Any, line: str) -> None:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        from bonsai_xmc._base.hints import similar_file
+
+        missing = isinstance(error, FileNotFoundError) and isinstance(error.filename, str)
+        return f"{error.filename}: {error.strerror}" + (similar_file(error.filename) if missing else "")
     return " ".join(str(error).split()) or type(error).__name__

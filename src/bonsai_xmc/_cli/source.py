@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+from bonsai_xmc._base.hints import similar_file
 from bonsai_xmc._base.sniff import DOCUMENTS, KNOWN_EXTENSIONS
 from bonsai_xmc._model.fusion import with_readers
 from bonsai_xmc.datasets import Document, Documents
@@ -260,10 +261,12 @@ def is_file(argument: str) -> bool:
     """Whether an argument names a file; otherwise it is a text."""
     if argument == STANDARD or os.path.exists(argument):
         return True
-    path = argument.startswith(("/", "./", "../")) and len(argument.split()) == 1
-    if path or argument.lower().endswith(KNOWN_EXTENSIONS):
+    word = len(argument.split()) == 1
+    path = word and argument.startswith(("/", "./", "../"))
+    similar = similar_file(argument) if word and "." in argument else ""
+    if path or similar or argument.lower().endswith(KNOWN_EXTENSIONS):
         raise FileNotFoundError(
-            f"there is no file {argument!r}; if it is a text, pass it on standard input: "
-            "echo TEXT | bonsai predict MODEL -"
+            f"there is no file {argument!r}{similar}; if it is a text, pass it on standard input: echo "
+            "TEXT | bonsai predict MODEL -"
         )
     return False
