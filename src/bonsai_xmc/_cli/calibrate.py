@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from .parser import add_data, add_model, add_output, add_prediction_parameters, adder
+from .parser import add_data, add_model, add_output, add_prediction_parameters, add_table
 
 SUMMARY = "calibrate the scores of a model, and choose its threshold"
 EXAMPLES = (
@@ -20,27 +20,21 @@ def _objective(text: str) -> Any:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
     add_model(parser)
     add_data(parser, "DEV", "dev")
     add_output(parser, "OUT")
-    add(
-        "--method",
-        "isotonic regression, or logistic regression of the log score; none: choose the threshold alone "
-        "(default: isotonic)",
-        choices=("isotonic", "platt", "none"),
-        default="isotonic",
-    )
-    add(
-        "--groups",
-        "one map for all labels, or one for each of head, torso and tail labels (default: none)",
-        choices=("none", "frequency"),
-        default="none",
-    )
-    add(
-        "--threshold micro_f1|f1_at_5|precision=X",
-        "what the threshold of the model is chosen for (default: micro_f1)",
-        type=_objective,
+    add_table(
+        parser,
+        """
+--method isotonic|platt|none  isotonic regression, or logistic regression of the log score; none: choose the
+    threshold alone (default: isotonic)
+--groups none|frequency  one map for all labels, or one for each of head, torso and tail labels (default:
+    none)
+--threshold micro_f1|f1_at_5|precision=X  what the threshold of the model is chosen for (default: micro_f1)
+""",
+        method={"default": "isotonic"},
+        groups={"default": "none"},
+        threshold=_objective,
     )
     add_prediction_parameters(parser)
 

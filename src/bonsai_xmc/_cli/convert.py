@@ -2,7 +2,7 @@
 
 import argparse
 
-from .parser import add_data, adder
+from .parser import add_data, add_table
 
 SUMMARY = "convert a matrix into a folder of arrays, which is mapped into memory"
 EXAMPLES = (
@@ -13,7 +13,7 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_data(parser, "DATA", "trn", sizes=True)
-    adder(parser)("-o --output DIR", "folder to make", required=True)
+    add_table(parser, "-o --output DIR  folder to make", output={"required": True})
 
 
 def run(args: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 
 from bonsai_xmc._base.params import PARAMETERS
 
-from .parser import add_data, add_model, add_prediction_parameters, adder, refuse
+from .parser import add_data, add_model, add_prediction_parameters, add_table, refuse
 
 SUMMARY = "measure the accuracy of a model, or of predictions, on rows whose labels are known"
 EXAMPLES = (
@@ -17,49 +17,34 @@ COMMON = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
     add_model(parser, "MODEL|PREDICTIONS", "model, or output of `bonsai predict`")
     add_data(parser, "TEST", "tst")
-    add("-k", "cutoffs of the metrics (default: 1 3 5, up to the number of labels)", type=int, nargs="+")
-    add("--by-frequency", "add metrics of head, torso and tail labels", action="store_true")
-    add("--coverage", "add C@k and CC@k: how many distinct labels are predicted", action="store_true")
-    add(
-        "--all-labels",
-        "count true labels of documents that the model does not have as missed (default: left out)",
-        action="store_true",
+    add_table(
+        parser,
+        """
+-k K  cutoffs of the metrics (default: 1 3 5, up to the number of labels)
+--by-frequency  add metrics of head, torso and tail labels
+--coverage  add C@k and CC@k: how many distinct labels are predicted
+--all-labels  count true labels of documents that the model does not have as missed (default: left out)
+--exact  score all labels; found@k is the share of the exact top k that the model's own search finds
+--report FILE  write a page (HTML): metrics, calibration, costly labels, examples
+--against MODEL|PREDICTIONS  further models, or predictions of any system, beside it: with differences to it,
+    and their 95 % intervals by a paired bootstrap over rows
+--threshold  add precision, recall and F1 of the labels of at least this score; auto: the threshold of the
+    model; per_label: the one of each label
+--table markdown|csv|latex  print the figures as such a table
+--by FIELD,…  with --report: split the metrics by the values of fields of the documents, as a language
+--classes MODEL|FILE  what numbers of labels in PREDICTIONS mean: a model, or the output of `bonsai labels`
+--train TRAIN  training labels for propensities (default: those of the model)
+--dataset NAME  take the propensity parameters of this data set
+--propensity  propensity parameters (default: 0.55 1.5)
+""",
+        k={"type": int, "nargs": "+"},
+        against={"nargs": "+", "default": []},
+        threshold=PARAMETERS["threshold"].rule.options,
+        by=lambda text: list(filter(None, map(str.strip, text.split(",")))),
+        propensity={"type": float, "nargs": 2, "metavar": ("A", "B")},
     )
-    add(
-        "--exact",
-        "score all labels; found@k is the share of the exact top k that the model's own search finds",
-        action="store_true",
-    )
-    add("--report FILE", "write a page (HTML): metrics, calibration, costly labels, examples")
-    add(
-        "--against MODEL|PREDICTIONS",
-        "further models, or predictions of any system, beside it: with differences to it, and their "
-        "95 %% intervals by a paired bootstrap over rows",
-        nargs="+",
-        default=[],
-    )
-    add(
-        "--threshold",
-        "add precision, recall and F1 of the labels of at least this score; auto: the threshold of the "
-        "model; per_label: the one of each label",
-        **PARAMETERS["threshold"].rule.options,
-    )
-    add("--table", "print the figures as such a table", choices=("markdown", "csv", "latex"))
-    add(
-        "--by FIELD,…",
-        "with --report: split the metrics by the values of fields of the documents, as a language",
-        type=lambda text: list(filter(None, map(str.strip, text.split(",")))),
-    )
-    add(
-        "--classes MODEL|FILE",
-        "what numbers of labels in PREDICTIONS mean: a model, or the output of `bonsai labels`",
-    )
-    add("--train TRAIN", "training labels for propensities (default: those of the model)")
-    add("--dataset NAME", "take the propensity parameters of this data set")
-    add("--propensity", "propensity parameters (default: 0.55 1.5)", type=float, nargs=2, metavar=("A", "B"))
     add_prediction_parameters(parser)
 
 

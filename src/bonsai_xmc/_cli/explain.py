@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from .parser import add_data, add_model, add_prediction_parameters, adder, refuse
+from .parser import add_data, add_model, add_prediction_parameters, add_table, refuse
 
 SUMMARY = "explain why a row gets its labels, and why not others"
 EXAMPLES = (
@@ -17,29 +17,24 @@ COMMON = ("row", "label", "why_not", "k", "features", "html", "json", "quiet")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
     add_model(parser)
     add_data(parser, "INPUT", "tst", labels=False)
-    add(
-        "--row N",
-        "row of a file, as predict counts them: the line of a document, from 1 (default: the first)",
-        type=int,
+    add_table(
+        parser,
+        """
+--row N  row of a file, as predict counts them: the line of a document, from 1 (default: the first)
+--label NAME  explain this label; may be given more than once (default: the -k best)
+--why-not NAME  explain why this label is not further ahead, beside the -k best; may be given more than once
+-k K  number of labels to explain or to compare with (default: 3)
+--features N  features in each table (default: 10)
+--html FILE  write a page instead of a table; -: standard output
+""",
+        row=int,
+        label={"action": "append", "default": []},
+        why_not={"action": "append", "default": []},
+        k={"type": int, "default": 3},
+        features={"type": int, "default": 10},
     )
-    add(
-        "--label NAME",
-        "explain this label; may be given more than once (default: the -k best)",
-        action="append",
-        default=[],
-    )
-    add(
-        "--why-not NAME",
-        "explain why this label is not further ahead, beside the -k best; may be given more than once",
-        action="append",
-        default=[],
-    )
-    add("-k", "number of labels to explain or to compare with (default: 3)", type=int, default=3)
-    add("--features N", "features in each table (default: 10)", type=int, default=10)
-    add("--html FILE", "write a page instead of a table; -: standard output")
     add_prediction_parameters(parser)
 
 

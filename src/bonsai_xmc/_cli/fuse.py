@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from .parser import add_data, add_output, add_parameter, adder
+from .parser import add_data, add_output, add_parameter, add_table
 
 SUMMARY = "make one model of several, weighted by what is best on held-out rows"
 EXAMPLES = (
@@ -14,29 +14,29 @@ COMMON = ("on", "output", "link", "json", "quiet")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
-    add("models MODEL", "model files, two or more", nargs="+")
+    add_table(parser, "models MODEL  model files, two or more", models={"nargs": "+"})
     _add_rows(parser)
     add_output(parser, "OUT")
-    add(
-        "--link",
-        "what of a model is added up: its score, its score after calibration, or its reciprocal rank "
-        "(default: auto, the best one for each model)",
-        choices=("auto", "score", "calibrated", "rank"),
-        default="auto",
+    add_table(
+        parser,
+        """
+--link auto|score|calibrated|rank  what of a model is added up: its score, its score after calibration, or its
+    reciprocal rank (default: auto, the best one for each model)
+""",
+        link={"default": "auto"},
     )
     add_parameter(parser, "n_jobs")
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
-    """The rows of the option --on, read as other verbs read DATA."""
+    """Add the rows of the option --on, read as other verbs read DATA."""
     own = argparse.ArgumentParser(add_help=False)
     add_data(own, "DEV", "dev")
-    adder(parser)("--on DEV", "rows that no model was trained on, with labels", dest="data", required=True)
+    on = {"dest": "data", "required": True}
+    add_table(parser, "--on DEV  rows that no model was trained on, with labels", on=on)
     for group in own._action_groups:
-        target: Any = (
-            parser.add_argument_group(group.title) if group.title in ("documents", "matrices") else parser
-        )
+        named = group.title in ("documents", "matrices")
+        target: Any = parser.add_argument_group(group.title) if named else parser
         for action in group._group_actions:
             if action.option_strings:
                 target._add_action(action)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .parser import add_output, adder, refuse
+from .parser import add_output, add_table, refuse
 
 SUMMARY = "convert a model of omikuji 0.5"
 EXAMPLES = (
@@ -12,16 +12,17 @@ EXAMPLES = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
-    add("model FOLDER", "folder that omikuji wrote, with settings.json and tree0.cbor")
+    add_table(parser, "model FOLDER  folder that omikuji wrote, with settings.json and tree0.cbor")
     add_output(parser)
-    add(
-        "--n-labels N",
-        "number of labels (default: the largest label + 1, if the trees have enough of them)",
-        type=int,
+    add_table(
+        parser,
+        """
+--n-labels N  number of labels (default: the largest label + 1, if the trees have enough of them)
+--label-names FILE  names of the labels, one on each line
+--quantise  weights of 8 bits instead of 16: half the size
+""",
+        n_labels=int,
     )
-    add("--label-names FILE", "names of the labels, one on each line")
-    add("--quantise", "weights of 8 bits instead of 16: half the size", action="store_true")
 
 
 def run(args: argparse.Namespace) -> None:

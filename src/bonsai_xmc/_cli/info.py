@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 
-from .parser import add_model, adder
+from .parser import add_model, add_table
 
 SUMMARY = "describe a model"
 EXAMPLES = ("bonsai info model.bonsai", "bonsai info model.bonsai --verify --json")
@@ -12,8 +12,8 @@ EXAMPLES = ("bonsai info model.bonsai", "bonsai info model.bonsai --verify --jso
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    adder(parser)("--verify", "check all checksums and the contents", action="store_true")
-    adder(parser)("--tree", "show the levels of the trees; with --json all nodes", action="store_true")
+    add_table(parser, "--verify  check all checksums and the contents")
+    add_table(parser, "--tree  show the levels of the trees; with --json all nodes")
 
 
 def run(args: argparse.Namespace) -> None:

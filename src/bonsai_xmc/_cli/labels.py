@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .parser import LABELS, add_model, add_parameter, adder, refuse
+from .parser import LABELS, add_model, add_parameter, add_table, refuse
 
 SUMMARY = "list the labels of a model, or write a model with other labels"
 EXAMPLES = (
@@ -17,30 +17,25 @@ _EDITS = ("restrict", "drop", "rename", "merge", "add")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
     add_model(parser)
-    add("-o --output NEW", "model file to write; -: standard output")
-    add("--list", "print label, name and training rows of each label (default)", action="store_true")
-    add("--restrict", "keep only these labels; @FILE: one on each line", nargs="+", metavar=LABELS)
-    add("--drop", "drop these labels", nargs="+", metavar=LABELS)
-    add(
-        "--rename OLD NEW|@FILE",
-        "rename a label; may be repeated; @FILE: lines OLD<TAB>NEW",
-        nargs="+",
-        action="append",
-    )
-    add(
-        "--merge INTO LABEL|@FILE",
-        "make one label of several, whose classifiers stay: the highest score counts; may be repeated; "
-        "@FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: restrict, drop, rename, merge, "
-        "add",
-        nargs="+",
-        action="append",
-    )
-    add(
-        "--add FILE",
-        "add labels that are known by their texts alone (models of texts): lines "
-        "id<TAB>name<TAB>text|text, or JSON objects; labels that the model has stay as they are",
+    several = {"nargs": "+", "action": "append"}
+    add_table(
+        parser,
+        f"""
+-o --output NEW  model file to write; -: standard output
+--list  print label, name and training rows of each label (default)
+--restrict {LABELS}  keep only these labels; @FILE: one on each line
+--drop {LABELS}  drop these labels
+--rename OLD NEW|@FILE  rename a label; may be repeated; @FILE: lines OLD<TAB>NEW
+--merge INTO LABEL|@FILE  make one label of several, whose classifiers stay: the highest score counts; may be
+    repeated; @FILE: lines INTO<TAB>LABEL<TAB>LABEL… Edits are made in this order: {", ".join(_EDITS)}
+--add FILE  add labels that are known by their texts alone (models of texts): lines id<TAB>name<TAB>text|text,
+    or JSON objects; labels that the model has stay as they are
+""",
+        restrict={"nargs": "+"},
+        drop={"nargs": "+"},
+        rename=several,
+        merge=several,
     )
     add_parameter(parser, "n_jobs")
 

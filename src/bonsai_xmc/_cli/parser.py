@@ -5,7 +5,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bonsai_xmc._base.hints import did_you_mean
@@ -147,7 +147,8 @@ def make_parser(system: str = BONSAI) -> Parser:
     parser = Parser(
         prog="bonsai", description="Extreme multi-label classification: labels for texts.", epilog=_WAY
     )
-    adder(parser)("--version", "print the version, and exit", action=_Version, nargs=0, dest="help")
+    ending = {"nargs": 0, "dest": "help"}
+    add_table(parser, "--version  print the version, and exit", version={"action": _Version, **ending})
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=Parser, title="commands", prog="bonsai"
     )
@@ -165,10 +166,10 @@ def make_parser(system: str = BONSAI) -> Parser:
         command.set_defaults(verb=verb, parser=command)
         command.common, command.system = getattr(verb, "COMMON", None), system
         verb.add_options(command)
-        adder(command)("--json", "print JSON", action="store_true")
-        adder(command)("-q --quiet", "print no progress and no summary", action="store_true")
+        add_table(command, "--json  print JSON\n-q --quiet  print no progress and no summary")
         if command.common is not None:
-            adder(command)("--help-all", "show all options, and exit", action=_HelpAll, nargs=0, dest="help")
+            help_all = {"action": _HelpAll, **ending}
+            add_table(command, "--help-all  show all options, and exit", help_all=help_all)
         command.usage = command.short_usage()
         parser.verbs[name] = command
     return parser
@@ -177,60 +178,92 @@ def make_parser(system: str = BONSAI) -> Parser:
 # Options that several verbs have
 
 
-def adder(parser: Any) -> Callable[..., None]:
-    """Return ``add("--option VALUE", help, …)``: a shorter `add_argument` of a parser or a group."""
+def add_table(parser: Any, table: str, **more: Any) -> None:
+    """Add options and arguments from a table: on each line names and metavar, two blanks, and the help.
 
-    def add(words: str, help: str, **options: Any) -> None:
-        names = [word for word in words.split() if word.startswith("-")] or words.split()[:1]
+    A line that begins with blanks continues the help above it. An option without a metavar is a switch; a
+    metavar such as ``csv|tsv`` lists all values. `more` has a type, or keyword arguments of `add_argument`,
+    by the names of options.
+    """
+    for entry in re.split(r"\n(?=\S)", table.strip()):
+        words, _, help = entry.partition("  ")
+        names = re.findall(r"(?<!\S)-\S+", words) or words.split()[:1]
         metavar = " ".join(words.split()[len(names) :])
-        parser.add_argument(*names, help=help, **options | ({"metavar": metavar} if metavar else {}))
-
-    return add
+        given = more.get(names[-1].lstrip("-").replace("-", "_"), {})
+        options = dict(given) if isinstance(given, dict) else {"type": given}
+        if re.fullmatch(r"[a-z-]+(\|[a-z-]+)+", metavar) and "type" not in options:
+            options["choices"] = tuple(metavar.split("|"))
+        elif metavar:
+            options["metavar"] = metavar
+        elif names[0].startswith("-") and not options:
+            options["action"] = "store_true"
+        parser.add_argument(*names, help=" ".join(help.split()).replace("%", "%%"), **options)
 
 
 def add_model(parser: Any, metavar: str = "MODEL", help: str = "model file") -> None:
-    adder(parser)("model", f"{help}; -: standard input", metavar=metavar)
+    add_table(parser, f"model {metavar}  {help}; -: standard input")
 
 
-def add_output(parser: Any, metavar: str = "MODEL", help: str = "model file to write") -> None:
-    adder(parser)("-o --output", f"{help}; -: standard output", metavar=metavar, required=True)
+def add_output(parser: Any, metavar: str = "MODEL") -> None:
+    table = f"-o --output {metavar}  model file to write; -: standard output"
+    add_table(parser, table, output={"required": True})
 
 
 def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False) -> None:
-    """The rows that a verb reads, and how: documents or matrices."""
-    add = adder(parser)
-    what = "file or folder: " if labels else "a text (with a model of texts), or a file or folder: "
-    add(
-        "data",
-        what + "documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS, LibMultiLabel, "
-        "fastText), or features in a format of the Extreme Classification Repository, svmlight or .npz; may "
-        "be compressed by gzip, bzip2 or xz; -: standard input",
-        metavar=name,
-    )
-    if labels:
-        add("labels LABELS", f"matrices: file with the labels, if {name} has none", nargs="?")
-    add(
-        "--format",
-        "format of the file (default: auto, by its content and its name)",
-        choices=FORMATS,
-        default="auto",
-    )
-    _add_documents(parser.add_argument_group(TEXTS), labels)
-    add = adder(parser.add_argument_group(MATRICES))
+    """Add the rows that a verb reads, and how: documents or matrices."""
+    what = "" if labels else "a text (with a model of texts), or a "
     # a model knows the base of the svmlight file that it was trained on
     fallback = "an error" if sizes else "as in the training file"
-    add(
-        "--base",
-        "id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise "
-        f"{fallback})",
-        **integer(0, "auto").options | {"metavar": "0|1|auto"},
+    data = f"""
+data {name}  {what}file or folder: documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS,
+    LibMultiLabel, fastText), or features in a format of the Extreme Classification Repository, svmlight or
+    .npz; may be compressed by gzip, bzip2 or xz; -: standard input
+"""
+    own_labels = f"""
+labels LABELS  matrices: file with the labels, if {name} has none
+"""
+    format = """
+--format  format of the file (default: auto, by its content and its name)
+"""
+    documents = """
+--text FIELD,…  fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected,
+    or those of the model)
+--encoding NAME  encoding of the text, such as windows-1252 (default: UTF-8, or UTF-16 with a byte order mark)
+--strict  stop with an error at the first faulty row
+--max-line BYTES  maximum length of a line, or of a row of a CSV file; a longer one is an error (default:
+    67108864)
+"""
+    fields = """
+--labels FIELD  field that holds the labels (default: detected)
+--label-separator TEXT  separator of labels in a string, or one of the words space, none (default: detected)
+"""
+    matrices = f"""
+--base 0|1|auto  id of the first feature (default: auto: 0 if there is a header or the id 0 occurs, otherwise
+    {fallback})
+--label-base 0|1  id of the first label (default: 0)
+--split NAME  part of a folder: trn, tst, … (default: {split})
+"""
+    counts = f"""
+--n-features N  number of features, if {name} does not say it
+--n-labels N  number of labels, if {name} does not say it
+"""
+    choices = {"choices": FORMATS, "default": "auto"}
+    add_table(parser, data + own_labels * labels + format, labels={"nargs": "?"}, format=choices)
+    add_table(
+        parser.add_argument_group(TEXTS),
+        documents + fields * labels,
+        text=_fields,
+        labels={"dest": "label_field"},
+        max_line=int,
     )
-    add("--label-base 0|1", "id of the first label (default: 0)", type=int)
-    add("--split NAME", f"part of a folder: trn, tst, … (default: {split})")
+    base = {"type": integer(0, "auto").options["type"]}
+    add_table(
+        parser.add_argument_group(MATRICES),
+        matrices + counts * sizes,
+        base=base,
+        **dict.fromkeys(("label_base", "n_features", "n_labels"), int),
+    )
     parser.set_defaults(usual_split=split)
-    if sizes:
-        add("--n-features N", f"number of features, if {name} does not say it", type=int)
-        add("--n-labels N", f"number of labels, if {name} does not say it", type=int)
 
 
 #: As `datasets.read_documents` and `datasets.load_xc` take them.
@@ -238,33 +271,6 @@ FORMATS = (
     "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx",
     "lines", "xc", "split", "svmlight",
 )  # fmt: skip
-
-
-def _add_documents(group: Any, labels: bool) -> None:
-    """How documents are read; a model knows how its training file was."""
-    add = adder(group)
-    add(
-        "--text FIELD,…",
-        "fields that hold texts, optionally with weights as in title=0.7,abstract (default: detected, "
-        "or those of the model)",
-        type=_fields,
-    )
-    if labels:
-        add("--labels FIELD", "field that holds the labels (default: detected)", dest="label_field")
-        add(
-            "--label-separator TEXT",
-            "separator of labels in a string, or one of the words space, none (default: detected)",
-        )
-    add(
-        "--encoding NAME",
-        "encoding of the text, such as windows-1252 (default: UTF-8, or UTF-16 with a byte order mark)",
-    )
-    add("--strict", "stop with an error at the first faulty row", action="store_true")
-    add(
-        "--max-line BYTES",
-        "maximum length of a line, or of a row of a CSV file; a longer one is an error (default: 67108864)",
-        type=int,
-    )
 
 
 def _fields(text: str) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ import argparse
 
 from bonsai_xmc._base.params import PARAMETERS
 
-from .parser import LABELS, add_data, add_model, add_prediction_parameters, adder
+from .parser import LABELS, add_data, add_model, add_prediction_parameters, add_table
 
 SUMMARY = "find the best labels of a text, or of each row of a file"
 EXAMPLES = (
@@ -20,37 +20,30 @@ OUTPUT_FORMATS = ("table", "jsonl", "csv", "tsv", "sheet", "xlsx", "xc")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
     add_model(parser)
     add_data(parser, "INPUT", "tst", labels=False)
-    add("-k", "labels for each row, if the model has as many (default: 5)", type=int, default=5)
-    add("-o --output OUT", "file to write (default: -, standard output)")
-    add(
-        "--output-format",
-        "what to write: csv and tsv have a line for each label, sheet (CSV) and xlsx a line for each "
-        "row with all of its labels (default: by the name of OUT: .jsonl, .csv, .tsv, .xlsx, or .txt for xc, "
-        "numbers of labels as in the Extreme Classification Repository; otherwise a table for a text and on "
-        "a terminal, JSON lines for documents, xc for matrices)",
-        choices=OUTPUT_FORMATS,
-    )
-    add(
-        "--threshold",
-        "only labels of at least this score; auto: the threshold of the model; per_label: the one of each "
-        "label (default: the -k best)",
-        **PARAMETERS["threshold"].rule.options,
-    )
-    # one value each: with several, the text that follows would be one of them
-    add(
-        "--restrict",
-        "find only this label; may be repeated; @FILE: one on each line (default: all)",
-        action="append",
-        metavar=LABELS,
-    )
-    add("--exclude", "do not find this label; likewise", action="append", metavar=LABELS)
-    add(
-        "--label-names FILE",
-        "names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those of "
-        "the model)",
+    # --restrict has one value: with several, the text that follows would be one of them
+    add_table(
+        parser,
+        f"""
+-k K  labels for each row, if the model has as many (default: 5)
+-o --output OUT  file to write (default: -, standard output)
+--output-format  what to write: csv and tsv have a line for each label, sheet (CSV) and xlsx a line for each
+    row with all of its labels (default: by the name of OUT: .jsonl, .csv, .tsv, .xlsx, or .txt for xc,
+    numbers of labels as in the Extreme Classification Repository; otherwise a table for a text and on a
+    terminal, JSON lines for documents, xc for matrices)
+--threshold  only labels of at least this score; auto: the threshold of the model; per_label: the one of each
+    label (default: the -k best)
+--restrict {LABELS}  find only this label; may be repeated; @FILE: one on each line (default: all)
+--exclude {LABELS}  do not find this label; likewise
+--label-names FILE  names of the labels: lines id<TAB>name, JSON objects, or one on each line (default: those
+    of the model)
+""",
+        k={"type": int, "default": 5},
+        output_format={"choices": OUTPUT_FORMATS},
+        threshold=PARAMETERS["threshold"].rule.options,
+        restrict={"action": "append"},
+        exclude={"action": "append"},
     )
     add_prediction_parameters(parser)
 

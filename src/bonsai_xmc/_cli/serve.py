@@ -5,7 +5,7 @@ import json
 import os
 import sys
 
-from .parser import add_parameter, adder
+from .parser import add_parameter, add_table
 
 SUMMARY = "serve models of texts over HTTP, with a page to try them"
 EXAMPLES = (
@@ -38,17 +38,26 @@ _port.__name__ = "port"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add = adder(parser)
-    add("models MODEL", "model files of texts; each is served under its file name", nargs="+")
-    add("--host", "address to listen on (default: 127.0.0.1, this machine alone)", default="127.0.0.1")
-    add("--port N", "port; 0: any free one (default: 8000)", type=_port, default=8000)
-    add("--workers N", "processes, which share the models (default: 1)", type=int, default=1)
-    add("--api-key-file FILE", f"file with a key that clients must send (default: {_KEY})")
-    add("--max-body N", "maximum size of a request in bytes (default: 10000000)", type=int)
-    add("--max-texts N", "maximum number of texts in a request (default: 1000)", type=int)
-    add("--max-requests N", "requests in progress in a process (default: 512)", type=int)
-    add("--timeout X", "time limit of a request in seconds (default: 30)", type=float)
-    add("--rate X", "requests a second of each client (default: no limit)", type=float)
+    add_table(
+        parser,
+        f"""
+models MODEL  model files of texts; each is served under its file name
+--host HOST  address to listen on (default: 127.0.0.1, this machine alone)
+--port N  port; 0: any free one (default: 8000)
+--workers N  processes, which share the models (default: 1)
+--api-key-file FILE  file with a key that clients must send (default: {_KEY})
+--max-body N  maximum size of a request in bytes (default: 10000000)
+--max-texts N  maximum number of texts in a request (default: 1000)
+--max-requests N  requests in progress in a process (default: 512)
+--timeout X  time limit of a request in seconds (default: 30)
+--rate X  requests a second of each client (default: no limit)
+""",
+        models={"nargs": "+"},
+        port=_port,
+        timeout=float,
+        rate=float,
+        **dict.fromkeys(("workers", "max_body", "max_texts", "max_requests"), int),
+    )
     add_parameter(parser, "n_jobs", "all, shared by the processes")
 
 

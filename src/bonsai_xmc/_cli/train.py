@@ -26,7 +26,7 @@ from bonsai_xmc._base.params import (
 from bonsai_xmc.systems import SYSTEMS
 from bonsai_xmc.systems import system as find_system
 
-from .parser import BONSAI, OWN, add_data, add_output, add_parameter, adder
+from .parser import BONSAI, OWN, add_data, add_output, add_parameter, add_table
 
 SUMMARY = "train a model on documents or matrices, and write it to a file"
 EXAMPLES = (
@@ -39,60 +39,58 @@ COMMON = (
 )  # fmt: skip
 
 
+_OF_BONSAI = """
+--preset  parameters of a method of the paper (default: the best model)
+--checkpoint DIR  folder for finished units of work: after a crash or an interrupt, the same command continues
+--max-memory SIZE  bytes that training may take, such as 4GB: fewer threads where all would need more, or an
+    error at the start (default: the limit of the container or of ulimit -v, if there is one)
+--ray auto|ADDRESS|local  train on a Ray cluster: the one that runs here, at host:port, or a new one on this
+    machine
+--keep-rows  keep the training rows in the model, for bonsai learn
+--tree FILE  JSON file with a label tree to use instead of clustering, or output of
+    `bonsai info --tree --json`
+"""
+_OF_EVERY_SYSTEM = """
+--verbose N  1: a line for each phase of training, even without a terminal (default: 0)
+--params FILE  JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden
+    by options
+"""
+_OF_TEXTS = """
+--label-names FILE  names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects
+--label-texts FILE  names, synonyms and descriptions of labels, a prior for their classifiers, so that labels
+    without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects
+--encoder NAME  vectors of texts beside words: the name or folder of a model for sentence-transformers, a folder
+    in the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]
+--tune  search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings on samples
+    of at most 16,000 rows
+"""
+
+
 def add_options(parser: Any) -> None:
-    add = adder(parser)
     add_data(parser, "TRAIN", "trn", sizes=True)
     add_output(parser)
-    add(
-        "--system",
-        "what to train: bonsai, or a system that the paper compares it with, whose options "
-        "`bonsai train --system NAME --help` shows (default: bonsai)",
-        choices=(BONSAI, *SYSTEMS),
-        default=BONSAI,
+    own = parser.system == BONSAI
+    add_table(
+        parser,
+        """
+--system  what to train: bonsai, or a system that the paper compares it with, whose options
+    `bonsai train --system NAME --help` shows (default: bonsai)
+"""
+        + _OF_BONSAI * own
+        + _OF_EVERY_SYSTEM,
+        system={"choices": (BONSAI, *SYSTEMS), "default": BONSAI},
+        preset={"choices": PRESETS},
+        max_memory={"default": "auto"},
+        verbose={"type": int, "default": 0},
     )
-    if parser.system == BONSAI:
-        _add_bonsai(add)
-    else:
-        parser.set_defaults(
-            preset=None, checkpoint=None, ray=None, max_memory="auto", keep_rows=False, tree=None
-        )
-        parser.common = (*COMMON, *map(_option, parameters_of(parser.system)))
-    add(
-        "--verbose N",
-        "1: a line for each phase of training, even without a terminal (default: 0)",
-        type=int,
-        default=0,
-    )
-    add(
-        "--params FILE",
-        "JSON object of parameters, as `bonsai info --json` prints them; overrides --preset, overridden "
-        "by options",
-    )
+    table = parameters_of(parser.system)
+    if not own:
+        parser.set_defaults(**dict.fromkeys(("preset", "checkpoint", "ray", "tree")), keep_rows=False)
+        parser.common = (*COMMON, *map(_option, table))
     groups = {group.title: group for group in parser._action_groups}
-    add = adder(groups[TEXTS])
-    add(
-        "--label-names FILE",
-        "names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects",
-    )
-    add(
-        "--label-texts FILE",
-        "names, synonyms and descriptions of labels, a prior for their classifiers, so that labels "
-        "without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects",
-    )
-    add(
-        "--encoder NAME",
-        "vectors of texts beside words: the name or folder of a model for sentence-transformers, a folder in "
-        "the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]",
-    )
-    add(
-        "--tune",
-        "search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings "
-        "on samples of at most 16,000 rows",
-        action="store_true",
-    )
+    add_table(groups[TEXTS], _OF_TEXTS)
     for name in TEXT_PARAMETERS:
         add_parameter(groups[TEXTS], name)
-    table = parameters_of(parser.system)
     order = [CLASSIFIERS, TREES, PREDICTION, RUN]
     first = {"classifiers": 0, "search": 1}  # the choice of the method
     for name in sorted(table, key=lambda name: (order.index(table[name].group), first.get(name, 2))):
@@ -100,29 +98,6 @@ def add_options(parser: Any) -> None:
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
         add_parameter(groups[group], _option(name), parameter=table[name])
-
-
-def _add_bonsai(add: Any) -> None:
-    add("--preset", "parameters of a method of the paper (default: the best model)", choices=PRESETS)
-    add(
-        "--checkpoint DIR",
-        "folder for finished units of work: after a crash or an interrupt, the same command continues",
-    )
-    add(
-        "--max-memory SIZE",
-        "bytes that training may take, such as 4GB: fewer threads where all would need more, or an "
-        "error at the start (default: the limit of the container or of ulimit -v, if there is one)",
-        default="auto",
-    )
-    add(
-        "--ray auto|ADDRESS|local",
-        "train on a Ray cluster: the one that runs here, at host:port, or a new one on this machine",
-    )
-    add("--keep-rows", "keep the training rows in the model, for bonsai learn", action="store_true")
-    add(
-        "--tree FILE",
-        "JSON file with a label tree to use instead of clustering, or output of `bonsai info --tree --json`",
-    )
 
 
 def parameters_of(system: str) -> Mapping[str, Parameter]:
