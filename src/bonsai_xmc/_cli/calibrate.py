@@ -43,11 +43,10 @@ def run(args: argparse.Namespace) -> None:
     from bonsai_xmc._model.thresholds import resolve
 
     from . import models, source
-    from .io import Inputs, check_output, save_model
+    from .io import Inputs, save_model
     from .report import calibration_of, in_bytes, show, table
 
-    inputs = Inputs(args.model, args.data, args.labels)
-    check_output(args.output, inputs.files(args.split))
+    inputs = Inputs(args.model, args.data, args.labels, output=args.output, split=args.split)
     inputs.hold(args.data)  # it is read twice
     model = models.load(args, inputs)
     if args.method == "none" and args.groups != "none":

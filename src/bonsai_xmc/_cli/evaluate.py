@@ -50,9 +50,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from . import evaluation
-    from .io import Inputs, check_output
+    from .io import Inputs
 
-    inputs = Inputs(args.model, args.data, args.labels, args.train, args.classes, *args.against)
+    inputs = Inputs(
+        args.model,
+        args.data,
+        args.labels,
+        args.train,
+        args.classes,
+        *args.against,
+        output=args.report,
+        split=args.split,
+    )
     if args.report is None and args.by:
         raise ValueError("--by needs --report FILE")
     if args.report is not None and len(args.against) > 1:
@@ -63,7 +72,6 @@ def run(args: argparse.Namespace) -> None:
         refuse(args, ("threshold", "table", "all_labels"), "has no effect on a --report")
     if args.json:
         refuse(args, ["table"], "is another form than --json: leave one of them out")
-    check_output(args.report, inputs.files(args.split))
     inputs.hold(args.data)  # it may be read more than once
     with evaluation.noting() as notes:
-        evaluation.run(args, inputs, notes)
+        evaluation.Evaluation(args, inputs).run(notes)

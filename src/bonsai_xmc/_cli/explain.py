@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     from bonsai_xmc._explain.why_not import why_not
 
     from . import models, source
-    from .io import Inputs, check_output, writing
+    from .io import Inputs, writing
 
     if args.json or args.html is not None:
         refuse(args, ["features"], "is for tables: a page and JSON have all features")
@@ -53,8 +53,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"-k is {args.k}, but must be at least 1")
     if args.row is not None and args.row < 1:
         raise ValueError(f"--row is {args.row}, but rows are counted from 1")
-    inputs = Inputs(args.model, args.data)
-    check_output(args.html, inputs.files(args.split))
+    inputs = Inputs(args.model, args.data, output=args.html, split=args.split)
     model = models.load(args, inputs)
     row = explained_row(model, source.for_model(args, model, inputs, labels=False).row(args.row))
     labels = [label_id(row.fitted, label) for label in args.label]

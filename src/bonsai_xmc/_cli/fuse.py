@@ -47,19 +47,15 @@ def run(args: argparse.Namespace) -> None:
     from bonsai_xmc import Fusion
 
     from . import source
-    from .io import Inputs, check_output, save_model
+    from .io import Inputs, save_model
     from .report import in_bytes, show
 
     if len(args.models) < 2:
         raise ValueError("fuse takes two models or more")
-    inputs = Inputs(*args.models, args.data)
-    check_output(args.output, inputs.files(args.split))
+    inputs = Inputs(*args.models, args.data, output=args.output, split=args.split)
     models = {_name(path, args.models): inputs.model(path) for path in args.models}
     args.model = args.models[0]
-    rows = source.for_model(args, Fusion.beside(models), inputs)
-    X, Y = rows.labelled()
-    if isinstance(rows, source.Texts):
-        X = list(X)  # labels are complete when all texts are read
+    X, Y = source.for_model(args, Fusion.beside(models), inputs).whole()
     fused = Fusion.of(models, X, Y, link=args.link, n_jobs=getattr(args, "n_jobs", None))
     size = save_model(fused, args.output)
     facts = {"model": args.output, "bytes": size, "weights": fused.weights_, "links": fused.links_}

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> None:
 
     from bonsai_xmc.compat._omikuji_files import is_omikuji, load_omikuji
 
-    from .io import check_output, save_model
+    from .io import Inputs, save_model
     from .report import in_bytes, show
 
     if args.label_names is not None:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.model} is not a folder; a model of omikuji is one")
     if not is_omikuji(args.model):
         raise ValueError(f"{args.model} is not a model of omikuji: it has no settings.json")
-    check_output(args.output, [])
+    Inputs(output=args.output)
     names = None
     if args.label_names is not None:
         with open(args.label_names, encoding="utf-8") as file:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,15 +29,22 @@ _STANDARD_INPUT = "standard input"
 class Inputs:
     """The inputs of one command. What cannot be read twice, a pipe for one, is kept once it has been read."""
 
-    def __init__(self, *paths: str | None) -> None:
-        self._paths = [path for path in paths if path is not None]
-        if self._paths.count(STANDARD) > 1:
+    def __init__(self, *paths: str | None, output: str | None = None, split: str | None = None) -> None:
+        """Refuse, before anything is read, an `output` that cannot be written or is one of the inputs."""
+        given = [path for path in paths if path is not None]
+        if given.count(STANDARD) > 1:
             raise ValueError("standard input (-) can be one of the inputs only")
         self._read: dict[str, Source] = {}
+        if output is not None and output != STANDARD and not _is_stream(output):
+            target = check_writable(output)
+            for name in self._files(given, split):
+                if name != STANDARD and _same_file(target, name):
+                    raise ValueError(f"the output {output} is the input {name}; it would be overwritten")
 
-    def files(self, split: str | None = None) -> Iterator[str]:
-        """All files among the inputs; in a folder those of its parts."""
-        for path in self._paths:
+    @staticmethod
+    def _files(paths: list[str], split: str | None) -> Iterator[str]:
+        """Yield all files among the inputs; in a folder those of its parts."""
+        for path in paths:
             if not os.path.isdir(path):
                 yield path
                 continue
@@ -164,16 +171,6 @@ def _read_stream(path: str) -> Source:
 
 
 # Output
-
-
-def check_output(path: str | None, inputs: Iterable[str]) -> None:
-    """Refuse, before anything is read, an output that cannot be written or that is one of the inputs."""
-    if path is None or path == STANDARD or _is_stream(path):
-        return
-    target = check_writable(path)
-    for name in inputs:
-        if name != STANDARD and _same_file(target, name):
-            raise ValueError(f"the output {path} is the input {name}; it would be overwritten")
 
 
 def _same_file(target: str, path: str) -> bool:

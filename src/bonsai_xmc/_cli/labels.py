@@ -42,10 +42,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from . import models
-    from .io import Inputs, check_output, save_model, writing
+    from .io import Inputs, save_model, writing
     from .report import count, in_bytes, show
 
-    inputs = Inputs(args.model, args.add)
+    inputs = Inputs(args.model, args.add, output=args.output)
     edits = [name for name in _EDITS if getattr(args, name)]
     if edits and args.output is None:
         raise ValueError(f"--{edits[0]} needs a file for the new model: -o NEW")
@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> None:
             f"-o {args.output}: there is nothing to change; see --drop, --rename, --merge, --add"
         )
     refuse(args, ["list"] if edits else ["n_jobs"], f"has no effect on {'edits' if edits else 'a list'}")
-    check_output(args.output, inputs.files())
     model = models.load(args, inputs)
     if not edits:
         with writing(None) as file:

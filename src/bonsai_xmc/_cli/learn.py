@@ -24,17 +24,13 @@ def run(args: argparse.Namespace) -> None:
     from bonsai_xmc._training.learn import check_can_learn
 
     from . import models, source
-    from .io import Inputs, check_output, save_model
+    from .io import Inputs, save_model
     from .report import count, in_bytes, show
 
-    inputs = Inputs(args.model, args.data, args.labels)
-    check_output(args.output, inputs.files(args.split))
+    inputs = Inputs(args.model, args.data, args.labels, output=args.output, split=args.split)
     model = models.load(args, inputs)
     check_can_learn(model.fitted_)  # before anything is read
-    rows = source.for_model(args, model, inputs, new_labels=True)
-    X, Y = rows.labelled()
-    if isinstance(rows, source.Texts):
-        X = list(X)  # labels are complete when all texts are read
+    X, Y = source.for_model(args, model, inputs, new_labels=True).whole()
     learnt = model.learn(X, Y, progress=args.progress)
     size = save_model(learnt, args.output)
     kept = learnt.fitted_.rows

@@ -18,7 +18,7 @@ from bonsai_xmc.datasets import Document, read_label_names
 from bonsai_xmc.datasets._documents.formats import READERS
 from bonsai_xmc.datasets._documents.problems import Problems
 from bonsai_xmc.datasets._reading import read_matrix
-from bonsai_xmc.metrics._files import format_lines, parse_lines
+from bonsai_xmc.metrics._files import PredictionFile, format_lines, parse_lines
 
 from . import UsageError
 from .io import Inputs
@@ -235,12 +235,15 @@ def _sniffed(inputs: Inputs, path: str) -> str:
     return next((kind for kind in kinds if kind in _READ), kinds[0])
 
 
-def read_columns(inputs: Inputs, path: str) -> Any:
+def read_columns(inputs: Inputs, path: str) -> PredictionFile:
     """Predictions as `metrics.evaluate` takes them."""
     source = inputs.source(path)
-    if source.kind == "npz":
-        return read_matrix(source, "column")[0]
-    return parse_lines(io.BytesIO(source.data), source.name)
+    if source.kind != "npz":
+        return parse_lines(io.BytesIO(source.data), source.name)
+    matrix = read_matrix(source, "column")[0].tocoo()
+    return PredictionFile(
+        source.name, matrix.row.astype(np.int64), matrix.col.astype(np.int64), matrix.data, matrix.shape
+    )
 
 
 def _entries(record: Any) -> list[Any]:

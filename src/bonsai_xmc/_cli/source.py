@@ -53,6 +53,8 @@ class Matrices:
         """All rows and labels."""
         return self._X, self._Y
 
+    whole = labelled
+
     def row(self, number: int | None) -> Any:
         """One row, by default the first."""
         number, n_rows = number or 1, self._X.shape[0]
@@ -119,6 +121,11 @@ class Texts:
                 raise ValueError(f"{self.name} holds no document with text and labels")
 
         return texts(), labels
+
+    def whole(self) -> tuple[list[Any], list[list[str]]]:
+        """All texts and labels."""
+        texts, labels = self.labelled()
+        return list(texts), labels
 
     def read(self, document: Document) -> Any:
         """The text of a document as the model takes it: a record, or a string if it has no fields."""

@@ -119,14 +119,13 @@ def class_of(system: str) -> Any:
 
 def run(args: argparse.Namespace) -> None:
     from . import source
-    from .io import STANDARD, Inputs, check_output, save_model
+    from .io import STANDARD, Inputs, save_model
     from .report import describe, rows_of, show, table, tuning_of
 
     begin = time.perf_counter()
     given = given_parameters(args)
     files = args.params, args.label_names, args.label_texts, args.tree, _vector_file(given)
-    inputs = Inputs(args.data, args.labels, *files)
-    check_output(args.output, inputs.files(args.split))
+    inputs = Inputs(args.data, args.labels, *files, output=args.output, split=args.split)
     out = sys.stderr if args.output == STANDARD else sys.stdout
     names, texts = _label_files(args, inputs)
     rows = source.for_training(args, inputs)
