@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, load_npz, save_npz
 
 from bonsai_xmc import Bonsai, FormatError, load
 from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, is_like_omikuji, vectorizer_params
-from bonsai_xmc.compat._omikuji_trees import collapsed, search_as_omikuji
+from bonsai_xmc.compat import _omikuji_trees
 
 TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")
 
@@ -67,8 +67,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
             X, Y = self._create_train_data(corpus, params)
         self.info("training")
         try:
-            layers = collapsed_layers(params)
-            model = self.fit_model(model, X, Y, params, collapsed(model, X, Y, layers) if layers else None)
+            model = self.fit_model(model, X, Y, params, collapsed_layers(params))
         except ValueError as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
         self.info(f"{model.classifiers_} classifiers: {model.strategy_.reason}")
@@ -78,12 +77,10 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
 
     @staticmethod
     def fit_model(
-        model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any], trees: Any = None
+        model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any], n_layers: int = 0
     ) -> Bonsai:
         """Train a model; trees like those of omikuji are searched as omikuji does."""
-        model.fit(X, Y, tree=trees)
-        like_omikuji = is_like_omikuji(params) and model.classifiers_ == "leaf"
-        return search_as_omikuji(model) if like_omikuji else model
+        return _omikuji_trees.fit(model, X, Y, n_layers) if is_like_omikuji(params) else model.fit(X, Y)
 
     def _estimator(self, params: Mapping[str, Any], jobs: int) -> Bonsai:
         try:

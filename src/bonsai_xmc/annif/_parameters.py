@@ -5,6 +5,7 @@ from typing import Any
 
 from bonsai_xmc._base.params import PARAMETERS, check
 from bonsai_xmc._base.rules import Rule
+from bonsai_xmc.compat._omikuji_trees import parameters
 
 # What `annif.backend.omikuji` has besides min_df and ngram, with its defaults. Any of these in a project asks
 # for trees as omikuji builds them.
@@ -52,13 +53,7 @@ def _like_omikuji(params: Mapping[str, Any]) -> dict[str, Any]:
     k = int(given["cluster_k"])
     if k < 1:
         raise ValueError(f"cluster_k is {k}, but must be at least 1")
-    trees = {
-        "classifiers": "leaf",
-        "branching_factor": max(2, k),
-        "max_leaf_size": 99,
-        "max_depth": 1 if k == 1 else int(given["max_depth"]),
-        "balance": "equal" if _boolean(given["cluster_balanced"]) else "none",
-    }
+    trees = parameters(k, _boolean(given["cluster_balanced"]), int(given["max_depth"]))
     return trees | _own({name: value for name, value in params.items() if name not in OMIKUJI})
 
 

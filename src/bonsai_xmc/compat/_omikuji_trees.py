@@ -19,6 +19,24 @@ from bonsai_xmc._training.work import Work
 _OF_CLUSTERING = ("n_trees", "branching_factor", "max_leaf_size", "max_depth", "balance")
 
 
+def parameters(k: int, balanced: bool, max_depth: int, min_branch_size: int = 100) -> dict[str, Any]:
+    """Return the parameters of `Bonsai` for trees as omikuji builds them."""
+    most = 2**31 - 1
+    return {
+        "classifiers": "leaf",
+        "branching_factor": min(max(2, k), most),
+        "max_leaf_size": min(max(1, min_branch_size - 1), most),
+        "max_depth": 1 if k == 1 else min(max_depth, most),
+        "balance": "equal" if balanced else "none",
+    }
+
+
+def fit(model: Bonsai, X: Any, Y: Any, n_layers: int) -> Bonsai:
+    """Train a model, and return it with trees that are searched as omikuji does; see `collapsed`."""
+    model.fit(X, Y, tree=collapsed(model, X, Y, n_layers) if n_layers else None)
+    return search_as_omikuji(model) if model.classifiers_ == "leaf" else model
+
+
 def search_as_omikuji(model: Bonsai) -> Bonsai:
     """Return the model with trees that are searched by a strict beam (docs/format.md)."""
     ranker = model.fitted_.linear

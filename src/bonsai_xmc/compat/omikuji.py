@@ -30,7 +30,6 @@ import enum
 import glob
 import os
 import struct
-import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -46,6 +45,25 @@ __version__ = "0.5.2"  # the version whose interface this is
 __all__ = ["LossType", "Model"]
 
 _PART = "trees{}.bonsai"
+_FIELDS: dict[str, tuple[str, Any]] = {  # type in C, default
+    "n_trees": ("size", 3),
+    "min_branch_size": ("size", 100),
+    "max_depth": ("size", 20),
+    "centroid_threshold": ("float", 0.0),
+    "collapse_every_n_layers": ("size", 0),
+    "tree_structure_only": ("bool", False),
+    "train_trees_1_by_1": ("bool", False),
+    "linear_loss_type": ("int8", 0),
+    "linear_eps": ("float", 0.1),
+    "linear_c": ("float", 1.0),
+    "linear_weight_threshold": ("float", 0.1),
+    "linear_max_iter": ("uint32", 20),
+    "cluster_k": ("size", 2),
+    "cluster_balanced": ("bool", True),
+    "cluster_eps": ("float", 1e-4),
+    "cluster_min_size": ("size", 2),
+}
+_LARGEST = {"size": 2**64 - 1, "uint32": 2**32 - 1, "int8": 127, "bool": 1}
 
 
 class LossType(enum.Enum):
@@ -81,70 +99,48 @@ class HyperParam:
     =========================  =======================================================================
     """
 
-    _FIELDS: dict[str, tuple[str, Any]] = {  # noqa: RUF012
-        "n_trees": ("size", 3),
-        "min_branch_size": ("size", 100),
-        "max_depth": ("size", 20),
-        "centroid_threshold": ("float", 0.0),
-        "collapse_every_n_layers": ("size", 0),
-        "tree_structure_only": ("bool", False),
-        "train_trees_1_by_1": ("bool", False),
-        "linear_loss_type": ("int8", 0),
-        "linear_eps": ("float", 0.1),
-        "linear_c": ("float", 1.0),
-        "linear_weight_threshold": ("float", 0.1),
-        "linear_max_iter": ("uint32", 20),
-        "cluster_k": ("size", 2),
-        "cluster_balanced": ("bool", True),
-        "cluster_eps": ("float", 1e-4),
-        "cluster_min_size": ("size", 2),
-    }
-    _LARGEST = {"size": 2**64 - 1, "uint32": 2**32 - 1, "int8": 127}  # noqa: RUF012
-    __slots__ = ("_values",)
+    __slots__ = tuple(_FIELDS)
 
     def __init__(self, **values: Any) -> None:
-        object.__setattr__(self, "_values", {})
-        for name, (_, default) in self._FIELDS.items():
-            setattr(self, name, values.pop(name, default))
         for name in values:
-            raise TypeError(f"HyperParam has no parameter {name!r}")
+            if name not in _FIELDS:
+                raise TypeError(f"HyperParam has no parameter {name!r}")
+        for name, (_, default) in _FIELDS.items():
+            setattr(self, name, values.get(name, default))
 
     def __getattr__(self, name: str) -> Any:
-        if name not in HyperParam._FIELDS:
-            raise AttributeError(f"HyperParam has no field {name!r}")
-        return self._values[name]
+        raise AttributeError(f"HyperParam has no field {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self._FIELDS:
+        if name not in _FIELDS:
             raise AttributeError(f"HyperParam has no field {name!r}")
-        kind = self._FIELDS[name][0]
+        kind, _ = _FIELDS[name]
+        if kind == "float" and not isinstance(value, int | float | np.number):
+            raise TypeError(f"{name}: must be real number, not {type(value).__name__}")
+        if kind != "float" and not isinstance(value, int | np.integer | np.bool_):
+            raise TypeError(f"{name}: an integer is required")
+        if kind != "float" and not 0 <= int(value) <= _LARGEST[kind]:
+            raise OverflowError(f"{name}: {int(value)} is out of range")
         if kind == "float":
-            if not isinstance(value, int | float | np.number):
-                raise TypeError(f"{name}: must be real number, not {type(value).__name__}")
             value = struct.unpack("f", struct.pack("f", value))[0]  # as a float of C holds it
-        else:
-            if not isinstance(value, int | np.integer | np.bool_):
-                raise TypeError(f"{name}: an integer is required")
-            value = int(value)
-            if not 0 <= value <= self._LARGEST.get(kind, 1):
-                raise OverflowError(f"{name}: {value} is out of range")
-            value = bool(value) if kind == "bool" else value
-        self._values[name] = value
+        super().__setattr__(name, bool(value) if kind == "bool" else value if kind == "float" else int(value))
 
     def __dir__(self) -> list[str]:
-        return list(self._FIELDS)
+        return list(_FIELDS)
 
     def __repr__(self) -> str:
-        def join(prefix: str) -> str:
-            chosen = {n: v for n, v in self._values.items() if n.startswith(prefix)}
-            return ", ".join(f"{n.removeprefix(prefix)}: {_shown(v)}" for n, v in chosen.items())
-
-        own = {n: v for n, v in self._values.items() if not n.startswith(("linear_", "cluster_"))}
-        first = ", ".join(f"{name}: {_shown(value)}" for name, value in own.items())
-        return f"HyperParam {{ {first}, linear: {{ {join('linear_')} }}, cluster: {{ {join('cluster_')} }} }}"
+        """Return the fields as omikuji prints them: those of solvers and of clustering in groups."""
+        groups: dict[str, list[str]] = {"": [], "linear": [], "cluster": []}
+        for name in _FIELDS:
+            value, group = getattr(self, name), name.partition("_")[0]
+            shown = f"{value:g}" if isinstance(value, float) else str(value).lower()
+            group = group if group in groups else ""
+            groups[group].append(f"{name.removeprefix(f'{group}_')}: {shown}")
+        own, linear, cluster = (", ".join(fields) for fields in groups.values())
+        return f"HyperParam {{ {own}, linear: {{ {linear} }}, cluster: {{ {cluster} }} }}"
 
     def _bonsai(self, n_threads: int | None) -> Bonsai:
-        """The estimator with these parameters; ValueError if omikuji would refuse them, too."""
+        """Return the estimator with these parameters; ValueError if omikuji would refuse them, too."""
         for name in ("n_trees", "max_depth", "linear_eps", "linear_c", "linear_max_iter", "cluster_k"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, but is {getattr(self, name)}")
@@ -152,21 +148,16 @@ class HyperParam:
             raise ValueError("tree_structure_only is not supported: set it to False")
         if self.linear_loss_type not in (0, 1):
             raise ValueError(f"linear_loss_type must be 0 or 1, but is {self.linear_loss_type}")
-        most = 2**31 - 1
         return Bonsai(
-            classifiers="leaf",
+            **_trees.parameters(self.cluster_k, self.cluster_balanced, self.max_depth, self.min_branch_size),
             n_trees=self.n_trees,
-            branching_factor=min(max(2, self.cluster_k), most),
-            max_leaf_size=min(max(1, self.min_branch_size - 1), most),
-            max_depth=1 if self.cluster_k == 1 else min(self.max_depth, most),
-            balance="equal" if self.cluster_balanced else "none",
             loss="squared_hinge" if self.linear_loss_type == 0 else "logistic",
             tol=self.linear_eps,
             C=self.linear_c,
             prune=self.linear_weight_threshold,
-            max_iter=min(self.linear_max_iter, most),
+            max_iter=min(self.linear_max_iter, 2**31 - 1),
             threshold=0.5,  # not used here, so not worth a second training
-            n_jobs=_threads(n_threads),
+            n_jobs=None if n_threads is None or n_threads <= 0 else n_threads,
         )
 
 
@@ -199,15 +190,14 @@ class Model:
     ) -> "Model":
         """Train on a matrix of features and a 0/1 matrix of labels."""
         param = HyperParam() if hyper_param is None else hyper_param
-        _log(f"Training model with hyper-parameters {param!r}")  # words that callers look for
+        # words that callers look for
+        print(f"bonsai-xmc: Training model with hyper-parameters {param!r}", flush=True)
         try:
-            model, trees = param._bonsai(n_threads), None
-            if param.collapse_every_n_layers > 0 and param.cluster_k > 1:
-                trees = _trees.collapsed(model, features, labels, param.collapse_every_n_layers)
+            model = param._bonsai(n_threads)
+            layers = param.collapse_every_n_layers if param.cluster_k > 1 else 0
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # omikuji has none
-                model.fit(features, labels, tree=trees)
-            model = _trees.search_as_omikuji(model)
+                model = _trees.fit(model, features, labels, layers)
         except ValueError as error:
             raise RuntimeError(f"Failed to train model: {error}") from error
         return cls([model])
@@ -272,39 +262,12 @@ class Model:
         self._n_threads = n_threads if n_threads > 0 else None
 
 
-def default_hyper_param() -> HyperParam:
-    """As `Model.default_hyper_param`."""
-    return HyperParam()
-
-
-def train_on_data(
-    data_path: str, hyper_param: HyperParam | None = None, n_threads: int | None = None
-) -> Model:
-    """As `Model.train_on_data`."""
-    return Model.train_on_data(data_path, hyper_param, n_threads)
+default_hyper_param, train_on_data = Model.default_hyper_param, Model.train_on_data
 
 
 def init_logger() -> None:
     """Raises RuntimeWarning, as omikuji does after its import: the log goes to standard output already."""
     raise RuntimeWarning("Failed to initialize logger")
-
-
-def _log(line: str) -> None:
-    print(f"bonsai-xmc: {line}", file=sys.stdout, flush=True)
-
-
-def _shown(value: Any) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-def _threads(n_threads: int | None) -> int | None:
-    return None if n_threads is None or n_threads <= 0 else n_threads
 
 
 def _part_files(path: str) -> list[str]:
