@@ -25,7 +25,7 @@ from bonsai_xmc.metrics._report import measure
 from bonsai_xmc.metrics._table import format_cells
 
 from . import models, predictions, source
-from .io import Inputs, writing
+from .io import Inputs, distinct_names, writing
 from .parser import OF_DOCUMENTS, OF_MODELS, refuse
 from .report import describe
 
@@ -110,7 +110,7 @@ class Evaluation:
         self.args, self.inputs = args, inputs
         self.paths = [args.model, *args.against]
         self.kinds = [predictions.kind_of(inputs, path) for path in self.paths]
-        self.names = _short(self.paths)
+        self.names = distinct_names(self.paths)
         self.propensity: dict[str, Any] = {"dataset": args.dataset}
         if args.propensity is not None:
             self.propensity |= dict(zip("AB", args.propensity, strict=True))
@@ -503,14 +503,6 @@ class Evaluation:
 def _usual(most: int) -> list[int]:
     """Return those of the cutoffs 1, 3 and 5 that make sense."""
     return [k for k in _CUTOFFS if k <= max(1, most)]
-
-
-def _short(paths: list[str]) -> list[str]:
-    """Return names for the systems, which differ."""
-    for names in ([os.path.splitext(os.path.basename(path))[0] for path in paths], paths):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{path} ({i})" for i, path in enumerate(paths, 1)]
 
 
 def _shown(document: Document, by: dict[str, list[str]], name: str) -> str:

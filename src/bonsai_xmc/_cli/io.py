@@ -145,6 +145,14 @@ class Inputs:
         return not os.path.isdir(path) and self.kind(path) in ("matrix", "npz")
 
 
+def distinct_names(paths: list[str]) -> list[str]:
+    """Return names for files: without folders and ends, unless two of them were called alike."""
+    for names in ([os.path.splitext(os.path.basename(path))[0] for path in paths], paths):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{path} ({i})" for i, path in enumerate(paths, 1)]
+
+
 def _options(args: argparse.Namespace) -> Options:
     base: Any = "auto" if args.base is None else args.base
     return Options(args.format, base, args.label_base or 0)

@@ -209,15 +209,20 @@ def add_output(parser: Any, metavar: str = "MODEL") -> None:
     add_table(parser, table, output={"required": True})
 
 
-def add_data(parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False) -> None:
-    """Add the rows that a verb reads, and how: documents or matrices."""
-    what = "" if labels else "a text (with a model of texts), or a "
+def add_data(
+    parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False, option: str = "data"
+) -> None:
+    """Add the rows that a verb reads, and how: documents or matrices.
+
+    `option`: they are the value of an option, which cannot name a file of labels beside them.
+    """
+    text = "" if labels else "a text (with a model of texts), or a "
     # a model knows the base of the svmlight file that it was trained on
     fallback = "an error" if sizes else "as in the training file"
     data = f"""
-data {name}  {what}file or folder: documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif, PECOS,
-    LibMultiLabel, fastText), or features in a format of the Extreme Classification Repository, svmlight or
-    .npz; may be compressed by gzip, bzip2 or xz; -: standard input
+{option} {name}  {text}file or folder: documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif,
+    PECOS, LibMultiLabel, fastText), or features in a format of the Extreme Classification Repository,
+    svmlight or .npz; may be compressed by gzip, bzip2 or xz; -: standard input
 """
     own_labels = f"""
 labels LABELS  matrices: file with the labels, if {name} has none
@@ -248,7 +253,14 @@ labels LABELS  matrices: file with the labels, if {name} has none
 --n-labels N  number of labels, if {name} does not say it
 """
     choices = {"choices": FORMATS, "default": "auto"}
-    add_table(parser, data + own_labels * labels + format, labels={"nargs": "?"}, format=choices)
+    beside = labels and option == "data"
+    add_table(
+        parser,
+        data + own_labels * beside + format,
+        on={"dest": "data", "required": True},
+        labels={"nargs": "?"},
+        format=choices,
+    )
     add_table(
         parser.add_argument_group(TEXTS),
         documents + fields * labels,
@@ -263,7 +275,7 @@ labels LABELS  matrices: file with the labels, if {name} has none
         base=base,
         **dict.fromkeys(("label_base", "n_features", "n_labels"), int),
     )
-    parser.set_defaults(usual_split=split)
+    parser.set_defaults(usual_split=split, **{} if beside else {"labels": None})
 
 
 #: As `datasets.read_documents` and `datasets.load_xc` take them.

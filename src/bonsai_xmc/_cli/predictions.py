@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,16 +94,17 @@ def lines_of(
     rows = _rows(ranked)
     if format == "xlsx":
         return iter([_workbook(_sheet(rows, names))])
-    if format == "table":
-        lines = _table_lines(rows, names, headings, least)
-    elif format == "jsonl":
-        lines = _json_lines(rows, names)
-    elif format == "sheet":
-        lines = _csv_line(_sheet(rows, names, "\ufeff"))  # by the mark, Excel knows that it is UTF-8
-    else:
-        lines = (_csv_line if format == "csv" else _tsv_line)(_cells(rows, names))
+    lines: dict[str, Callable[[], Iterable[str]]] = {
+        "table": lambda: _table_lines(rows, names, headings, least),
+        "jsonl": lambda: _json_lines(rows, names),
+        "sheet": lambda: map(
+            _csv_line, _sheet(rows, names, "\ufeff")
+        ),  # the mark tells Excel that it is UTF-8
+        "csv": lambda: map(_csv_line, _cells(rows, names)),
+        "tsv": lambda: map(_tsv_line, _cells(rows, names)),
+    }
     # texts and ids may hold halves of surrogate pairs
-    return (line.encode(errors="replace") + b"\n" for line in lines)
+    return (line.encode(errors="replace") + b"\n" for line in lines[format]())
 
 
 _Row = tuple[int, Document | None, list[tuple[int, float]]]  # its number, its document, its labels
@@ -188,22 +189,18 @@ def _workbook(lines: Iterator[list[str]]) -> bytes:
     return file.getvalue()
 
 
-def _csv_line(rows: Iterator[list[str]]) -> Iterator[str]:
-    for cells in rows:
-        line = io.StringIO()
-        csv.writer(line).writerow(cells)  # its own line end makes it quote cells that hold one
-        yield line.getvalue().removesuffix("\r\n")
+def _csv_line(cells: list[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)  # its own line end makes it quote cells that hold one
+    return line.getvalue().removesuffix("\r\n")
 
 
-def _tsv_line(rows: Iterator[list[str]]) -> Iterator[str]:
-    for cells in rows:
-        yield "\t".join(_quoted(cell.translate(_BLANKS)) for cell in cells)
-
-
-def _quoted(cell: str) -> str:
-    """As the reader of TSV takes it: quotes around a whole cell are not part of it."""
-    inside = len(cell) >= 2 and cell[0] == cell[-1] == '"'
-    return '"' + cell.replace('"', '""') + '"' if inside else cell
+def _tsv_line(cells: list[str]) -> str:
+    """Quote as the reader of TSV takes it: quotes around a whole cell are not part of it."""
+    plain = [cell.translate(_BLANKS) for cell in cells]
+    quoted = [len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in plain]
+    double = lambda cell: '"' + cell.replace('"', '""') + '"'
+    return "\t".join(double(cell) if q else cell for cell, q in zip(plain, quoted, strict=True))
 
 
 def _xc_lines(ranked: list[Ranked], n_labels: int) -> Iterator[bytes]:
