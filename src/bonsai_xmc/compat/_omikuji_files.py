@@ -167,10 +167,7 @@ def _read_tree(source: str) -> _Tree:
     with open(source, "rb") as file:
         data = file.read()
     with _described_as(source, "is not a tree of omikuji 0.5, or damaged"):
-        value, end = _decode(data, 0)
-        if end != len(data):
-            raise ValueError(f"{len(data) - end} bytes follow the tree")
-        return _Tree(_node(value), source)
+        return _Tree(_node(_Cbor(data).read()), source)
 
 
 def _node(value: Any) -> _Node:
@@ -314,86 +311,78 @@ def _entries(weights: Any) -> tuple[Array, Array, Array, tuple[int, int]]:
     return np.repeat(rows, np.diff(ptr)), columns, values, (content["outer_dim"], content["inner_dim"])
 
 
-# --- CBOR, as far as trees need it ---
+_FLOATS = {25: ">e", 26: ">f", 27: ">d"}
+_WORDS = {20: False, 21: True, 22: None}
 
 
-def _decode(data: bytes, at: int) -> tuple[Any, int]:
-    """The value that begins at a place, and where it ends."""
-    head = data[at]
-    major, low = head >> 5, head & 31
-    if major == 7:
-        return _simple(data, at, low)
-    size, at = _length(data, at + 1, low)
-    if major == 0:
-        return size, at
-    if major == 3:
-        text = data[at : at + size].decode()
-        if at + size > len(data):
+class _Cbor:
+    """Reads a value of CBOR, as far as trees need it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def read(self) -> Any:
+        value = self._value()
+        if self._at != len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes follow the tree")
+        return value
+
+    def _take(self, n: int) -> bytes:
+        self._at += n
+        if self._at > len(self._data):
             raise ValueError("truncated")
-        return text, at + size
-    if size > len(data):
-        raise ValueError("truncated")
-    if major == 4:
-        return _list(data, at, size)
-    if major == 5:
-        result = {}
-        for _ in range(size):
-            key, at = _decode(data, at)
-            result[key], at = _decode(data, at)
-        return result, at
-    raise ValueError(f"an unknown kind of value, {major}")
+        return self._data[self._at - n : self._at]
 
+    def _value(self) -> Any:
+        major, low = divmod(self._take(1)[0], 32)
+        if major == 7 and low in _WORDS:
+            return _WORDS[low]
+        if major == 7:
+            kind = _FLOATS[low]
+            return struct.unpack(kind, self._take(struct.calcsize(kind)))[0]
+        if low > 27:
+            raise ValueError("a value of unknown length")
+        size = low if low < 24 else int.from_bytes(self._take(1 << (low - 24)), "big")
+        if major == 0:
+            return size
+        if size > len(self._data):
+            raise ValueError("truncated")
+        if major == 3:
+            return self._take(size).decode()
+        if major == 4:
+            return self._list(size)
+        if major == 5:
+            return {self._value(): self._value() for _ in range(size)}
+        raise ValueError(f"an unknown kind of value, {major}")
 
-def _length(data: bytes, at: int, low: int) -> tuple[int, int]:
-    if low < 24:
-        return low, at
-    if low > 27:
-        raise ValueError("a value of unknown length")
-    n = 1 << (low - 24)
-    if at + n > len(data):
-        raise ValueError("truncated")
-    return int.from_bytes(data[at : at + n], "big"), at + n
+    def _list(self, size: int) -> list[Any]:
+        """Return a list. Long ones are of numbers, most of them alike, which are read in runs."""
+        data, at = self._data, self._at
+        result: list[Any] = []
+        while len(result) < size:
+            head = data[at]
+            if head < 24:
+                result.append(head)
+            elif head == 24:
+                result.append(data[at + 1])
+            elif head == 25:
+                result.append(data[at + 1] << 8 | data[at + 2])
+            else:
+                self._at, left = at, size - len(result)
+                result += self._run_of_floats(left) if head == 0xFA and left > 16 else [self._value()]
+                at = self._at
+                continue
+            at += 1 if head < 24 else head - 22
+        self._at = at
+        return result
 
-
-def _simple(data: bytes, at: int, low: int) -> tuple[Any, int]:
-    if low in (25, 26, 27):
-        kind, n = {25: (">e", 2), 26: (">f", 4), 27: (">d", 8)}[low]
-        return struct.unpack_from(kind, data, at + 1)[0], at + 1 + n
-    if low in (20, 21, 22):
-        return (False, True, None)[low - 20], at + 1
-    raise ValueError(f"an unknown simple value, {low}")
-
-
-def _list(data: bytes, at: int, size: int) -> tuple[Any, int]:
-    """Long lists are of numbers, most of them alike, and are read in runs."""
-    result: list[Any] = []
-    while len(result) < size:
-        head = data[at]
-        if head == 0xFA and size - len(result) > 16:
-            floats, at = _floats(data, at, size - len(result))
-            result += floats
-        elif head < 24:
-            result.append(head)
-            at += 1
-        elif head == 24:
-            result.append(data[at + 1])
-            at += 2
-        elif head == 25:
-            result.append(data[at + 1] << 8 | data[at + 2])
-            at += 3
-        else:
-            value, at = _decode(data, at)
-            result.append(value)
-    return result, at
-
-
-def _floats(data: bytes, at: int, most: int) -> tuple[list[float], int]:
-    """The run of 32-bit floats that begins at a place."""
-    n = min(most, (len(data) - at) // 5)
-    items = np.frombuffer(data, np.uint8, 5 * n, at).reshape(n, 5)
-    other = np.flatnonzero(items[:, 0] != 0xFA)
-    n = int(other[0]) if len(other) else n
-    if n == 0:
-        raise ValueError("truncated")
-    values = np.ascontiguousarray(items[:n, 1:]).view(">f4").ravel()
-    return values.tolist(), at + 5 * n
+    def _run_of_floats(self, most: int) -> list[float]:
+        """Return the floats of 32 bits that follow each other here."""
+        n = min(most, (len(self._data) - self._at) // 5)
+        items = np.frombuffer(self._data, np.uint8, 5 * n, self._at).reshape(n, 5)
+        other = np.flatnonzero(items[:, 0] != 0xFA)
+        n = int(other[0]) if len(other) else n
+        if n == 0:
+            raise ValueError("truncated")
+        self._at += 5 * n
+        return np.ascontiguousarray(items[:n, 1:]).view(">f4").ravel().tolist()
