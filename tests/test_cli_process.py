@@ -136,7 +136,7 @@ def test_messages_of_several_lines_become_one(bonsai, monkeypatch):
     def load(*_, **__):
         raise ValueError("first line\n  second line")
 
-    monkeypatch.setattr(bonsai_xmc, "load", load)
+    monkeypatch.setattr("bonsai_xmc._modelfile.format.load", load)
     assert error_of(bonsai, "info", "model.bonsai") == "first line second line"
 
 
