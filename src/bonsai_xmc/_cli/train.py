@@ -59,8 +59,8 @@ _OF_TEXTS = """
 --label-names FILE  names of the labels, to be kept in the model: lines id<TAB>name, or JSON objects
 --label-texts FILE  names, synonyms and descriptions of labels, a prior for their classifiers, so that labels
     without rows can be suggested: lines id<TAB>name<TAB>text|text, or JSON objects
---encoder NAME  vectors of texts beside words: the name or folder of a model for sentence-transformers, a folder
-    in the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]
+--encoder NAME  vectors of texts beside words: the name or folder of a model for sentence-transformers, a
+    folder in the format of model2vec, or wordllama; pip install 'bonsai-xmc[encoder]' or [encoder-static]
 --tune  search for weights of fields and n-grams and for power on held-out rows: up to 34 trainings on samples
     of at most 16,000 rows
 """
