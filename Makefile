@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest faults soak lint format sanitize bench paper wheels test-all test-annif docs clean
+.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest faults protections soak lint format sanitize bench paper wheels test-all test-annif test-oldest same-wheel docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -52,6 +52,10 @@ fuzztest: $(VENV)/.tools
 # Every allocation, write, sync, rename and new thread of training, saving, loading and predicting fails once (many minutes).
 faults: $(VENV)/.installed
 	BONSAI_FAULTS=1000000 $(BIN)/python -m pytest -s tests/test_faults.py
+
+# Each protection that a promise rests on is taken out of a copy of the sources, and its test must fail (many minutes).
+protections: $(VENV)/.installed
+	$(BIN)/python tests/protections.py
 
 # Training, files, edits, interrupts and a server under load for an hour, or SECONDS=; nothing may grow or differ.
 soak: $(VENV)/.installed
@@ -94,6 +98,21 @@ test-annif:
 	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
 	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
 	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
+
+# The tests, or TESTS=, with the oldest versions of NumPy, SciPy, scikit-learn and extras that pyproject.toml admits.
+test-oldest: $(VENV)/.installed
+	$(PYTHON) -m venv build/oldest
+	rm -rf build/oldest-wheel
+	$(BIN)/python -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/oldest-wheel \
+	  --config-settings=cmake.define.BONSAI_TESTING=ON --config-settings=build-dir=build/oldest-module
+	build/oldest/bin/python -m pip install --quiet --force-reinstall --no-deps build/oldest-wheel/*.whl
+	build/oldest/bin/python -m pip install --quiet $$($(BIN)/python tools/oldest.py) \
+	  'pandas<2.2' pytest pytest-xdist hypothesis safetensors joblib jsonschema
+	build/oldest/bin/python -m pytest -q -n 2 --dist loadfile -p no:cacheprovider $(TESTS)
+
+# Two builds of HEAD, which must have the same bytes.
+same-wheel: $(VENV)/.installed
+	$(BIN)/python tools/same_wheel.py
 
 # The documentation as a site in build/site, with its own tools; warnings are errors, and pages load nothing from elsewhere.
 docs:

@@ -1,0 +1,227 @@
+"""``make protections``: each protection is taken out of a copy of the sources, and its test must fail.
+
+    .venv/bin/python tests/protections.py            # all
+    .venv/bin/python tests/protections.py torn       # those whose promise holds this text
+
+The copy is in build/protections; its core is compiled again if a protection is part of it. Exit code 1 if a
+test passes without its protection, or if a protection is not found in the sources any more.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPY = ROOT / "build" / "protections"
+PACKAGE = COPY / "package"
+
+
+class Protection(NamedTuple):
+    """What a promise rests on: a place in the sources, what it is without, and the test that notices."""
+
+    promise: str
+    path: str  # below src
+    there: str
+    without: str
+    test: str  # arguments of pytest, or a script
+
+
+PROTECTIONS = [
+    Protection(
+        "a file is never torn: written beside its place",
+        "bonsai_xmc/_base/files.py",
+        "    handle, temporary = _create(target)\n",
+        "    handle, temporary = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), target\n",
+        "tests/test_faults.py -k whole_files",
+    ),
+    Protection(
+        "a file is never torn: on the disk before it is renamed",
+        "bonsai_xmc/_base/files.py",
+        "            os.fsync(handle)\n            if check",
+        "            if check",
+        "tests/test_faults.py -k whole_files",
+    ),
+    Protection(
+        "damage is noticed: checksums of tensors",
+        "bonsai_xmc/_modelfile/container.py",
+        "    if _crc32(file.arrays[name]) != file.checksums[name]:\n",
+        "    if False:\n",
+        "tests/test_contract.py -k damaged_file",
+    ),
+    Protection(
+        "damage is noticed: checksum of the header",
+        "bonsai_xmc/_modelfile/container.py",
+        '    if found[1] != b"%08x" % crc:\n',
+        "    if False:\n",
+        "tests/test_modelfile.py tests/test_errors.py",
+    ),
+    Protection(
+        "no input ends the process: sparse matrices are proven",
+        "bonsai_xmc/_data/rows.py",
+        "    if flaw is not None:\n        raise ValueError",
+        "    if False:\n        raise ValueError",
+        "tests/test_fuzz.py -k rows",
+    ),
+    Protection(
+        "no input ends the process: tensors are as described",
+        "bonsai_xmc/_modelfile/format.py",
+        '    schema.check_tensors(file.arrays, {"D": n_features, "L": n_labels})\n',
+        "",
+        "tests/test_fuzz.py -k model",
+    ),
+    Protection(
+        "no input ends the process: Parquet files with damaged pages",
+        "bonsai_xmc/datasets/_documents/formats.py",
+        "    except (ValueError, OSError) as error:  # pyarrow's own errors are subclasses of these\n",
+        "    except KeyError as error:\n",
+        "tests/test_documents.py -k parquet",
+    ),
+    Protection(
+        "nor a lack of threads: fewer do the same work",
+        "core/base/parallel.cpp",
+        "    } catch (const std::exception&) {\n        // No thread",
+        "    } catch (const std::logic_error&) {\n        // No thread",
+        "tests/test_faults.py -k thread",
+    ),
+    Protection(
+        "nor a lack of memory: errors of workers are passed on",
+        "core/base/parallel.cpp",
+        "        if (!loop.error) loop.error = std::current_exception();\n",
+        "",
+        "tests/test_faults.py -k allocation",
+    ),
+    Protection(
+        "memory is bounded by the input: claims of archives",
+        "bonsai_xmc/datasets/_npz.py",
+        "    if dtype.itemsize == 0 or not 0 <= announced <= size:\n",
+        "    if False:\n",
+        "tests/test_reading.py",
+    ),
+    Protection(
+        "memory is bounded by the input: lines without end",
+        "bonsai_xmc/datasets/_documents/formats.py",
+        "        if len(line) > most:\n",
+        "        if False:\n",
+        "tests/test_documents.py -k without_end",
+    ),
+    Protection(
+        "an interrupt is answered soon: signals are looked for",
+        "python/watched.hpp",
+        "                if (PyErr_CheckSignals() != 0) throw nanobind::python_error();\n",
+        "",
+        "tests/test_properties.py -k interrupt",
+    ),
+    Protection(
+        "training continues to the same bytes: checksums of results",
+        "bonsai_xmc/_training/checkpoint.py",
+        "                if zlib.crc32(result) == check_of_result:\n",
+        "                if True:\n",
+        "tests/test_work.py -k torn_and_damaged",
+    ),
+    Protection(
+        "training continues to the same bytes: what is torn is cut off",
+        "bonsai_xmc/_training/checkpoint.py",
+        "            os.ftruncate(self._handle, self._end)\n",
+        "            self._end = os.fstat(self._handle).st_size\n",
+        "tests/test_work.py -k torn_and_damaged",
+    ),
+    Protection(
+        "any number of threads gives the same bytes: random numbers do not depend on them",
+        "bonsai_xmc/_training/train.py",
+        "labels.n_labels, n_trees, params, seed)",
+        "labels.n_labels, n_trees, params, seed + work.threads)",
+        "tests/test_properties.py -k same_file_for_any_number",
+    ),
+    Protection(
+        "nothing grows: files are closed",
+        "bonsai_xmc/_modelfile/container.py",
+        "        size = os.fstat(file.fileno()).st_size\n",
+        "        size = os.fstat(os.dup(file.fileno())).st_size\n",
+        "tests/soak.py --seconds 30",
+    ),
+    Protection(
+        "the server never fails: deep JSON",
+        "bonsai_xmc/_server/http.py",
+        "    except (ValueError, RecursionError) as error:\n",
+        "    except ValueError as error:\n",
+        "tests/test_fuzz.py -k requests",
+    ),
+    Protection(
+        "the server is never stale: connections are handed over",
+        "bonsai_xmc/_server/worker.py",
+        "            connection.leave(self._handover.give if self._succeeded else None, wait)\n",
+        "            connection.leave(None, True)\n",
+        "tests/test_server_reload.py -k connection_that_waits",
+    ),
+]
+
+
+def prepare() -> dict[str, str]:
+    """Copy the sources, and return the environment in which the copy is imported."""
+    shutil.rmtree(PACKAGE, ignore_errors=True)
+    shutil.copytree(ROOT / "src" / "bonsai_xmc", PACKAGE / "bonsai_xmc")
+    for module in (ROOT / ".venv").glob("lib/python*/site-packages/bonsai_xmc/*.so"):
+        shutil.copy(module, PACKAGE / "bonsai_xmc")
+    # Python reads this after the editable installation, which redirects imports to the sources.
+    (PACKAGE / "sitecustomize.py").write_text(
+        "import sys\n"
+        'sys.meta_path[:] = [one for one in sys.meta_path if "ScikitBuild" not in type(one).__name__]\n'
+    )
+    return os.environ | {"PYTHONPATH": str(PACKAGE)}
+
+
+def compiled(protection: Protection) -> None:
+    """Build the core without a protection, and put it into the copy of the package."""
+    source, tools = COPY / "source", ROOT / ".venv" / "bin"
+    parts = [ROOT / name for name in ("src", "CMakeLists.txt", "pyproject.toml")]
+    subprocess.run(["cp", "-ru", "--preserve=timestamps", *parts, source], check=True)
+    take_out(source / "src" / protection.path, protection)
+    options = [f"-DCMAKE_MAKE_PROGRAM={tools}/ninja", f"-DPython_EXECUTABLE={tools}/python"]
+    options += ["-DBONSAI_TESTING=ON"]
+    for command in (["-S", source, "-B", COPY / "core", "-G", "Ninja", *options], ["--build", COPY / "core"]):
+        subprocess.run([tools / "cmake", *command], check=True, stdout=subprocess.DEVNULL)
+    for module in (COPY / "core").glob("*.so"):
+        shutil.copy(module, PACKAGE / "bonsai_xmc")
+    shutil.copy2(ROOT / "src" / protection.path, source / "src" / protection.path)
+    os.utime(source / "src" / protection.path)  # it is compiled again for the next one
+
+
+def take_out(path: Path, protection: Protection) -> None:
+    text = path.read_text()
+    if protection.there not in text:
+        sys.exit(f"{protection.path} has no such place any more ({protection.promise}):\n{protection.there}")
+    path.write_text(text.replace(protection.there, protection.without))
+
+
+def noticed(protection: Protection) -> bool:
+    """Whether the test fails without a protection."""
+    environment = prepare()
+    if protection.path.startswith("bonsai_xmc"):
+        take_out(PACKAGE / protection.path, protection)
+    else:
+        (COPY / "source").mkdir(parents=True, exist_ok=True)
+        compiled(protection)
+    arguments = protection.test.split()
+    if "soak" not in arguments[0]:
+        arguments = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=1200)
+    return done.returncode not in (0, 4, 5)  # 4, 5: no such test
+
+
+def main() -> None:
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    chosen = [protection for protection in PROTECTIONS if wanted in protection.promise]
+    missed = []
+    for protection in chosen:
+        found = noticed(protection)
+        print(f"{'noticed' if found else 'MISSED':8} {protection.promise} ({protection.test})", flush=True)
+        missed += [] if found else [protection]
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
