@@ -45,7 +45,7 @@ def differing(one: Path, other: Path) -> list[str]:
 
 
 def main() -> None:
-    commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
+    commit = output("git", "rev-parse", sys.argv[1] if len(sys.argv) > 1 else "HEAD")
     with tempfile.TemporaryDirectory() as name:
         first = built(commit, Path(name) / "one")
         time.sleep(2)  # times in archives have a step of two seconds
