@@ -151,15 +151,9 @@ class LinearRanker(Searching):
 
     def with_core(self, **changed: Any) -> Self:
         """Return a ranker with another strategy or other counts of slots, and the same classifiers."""
-        other = replace(self, **changed)
-        core = self.core
-        return replace(
-            other,
-            core=core_model(
-                *(core.trees, core.one_vs_rest, core.index),
-                *(other.strategy, other.slot_counts, core.row_trees),
-            ),
-        )
+        other, core = replace(self, **changed), self.core
+        parts = core.trees, core.one_vs_rest, core.index
+        return replace(other, core=core_model(*parts, other.strategy, other.slot_counts, core.row_trees))
 
     def verify(self) -> None:
         """Check every index of the classifiers, which takes time."""
@@ -174,19 +168,16 @@ class LinearRanker(Searching):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """See `Ranker`. The tensors are in sections; "model" and "resolved" are metadata of their own."""
-        arrays: dict[str, Array] = {}
-        weights = {}
-        for section, forest in (("trees", self.core.trees), ("one_vs_rest", self.core.one_vs_rest)):
-            if forest is not None:
-                arrays |= {f"{section}.{name}": array for name, array in forest.arrays().items()}
-                weights[section] = "int8"
-        if self.core.trees is not None and self.core.trees.residual is not None:
-            finer = self.core.trees.residual.arrays()
-            arrays |= {f"trees_residual.{name}": finer[name] for name in RESIDUAL}
-        if self.core.index is not None:
-            arrays |= {f"index.{name}": array for name, array in self.core.index.arrays().items()}
-        if self.core.row_trees is not None:
-            arrays |= {f"row_trees.{name}": array for name, array in self.core.row_trees.arrays().items()}
+        core, residual = self.core, None if self.core.trees is None else self.core.trees.residual
+        parts: dict[str, Any] = {"trees": core.trees, "one_vs_rest": core.one_vs_rest}
+        parts |= {"trees_residual": residual, "index": core.index, "row_trees": core.row_trees}
+        arrays: dict[str, Array] = {
+            f"{section}.{name}": array
+            for section, part in parts.items()
+            for name, array in (part.arrays().items() if part is not None else ())
+            if section != "trees_residual" or name in RESIDUAL
+        }
+        weights = {section: "int8" for section in ("trees", "one_vs_rest") if parts[section] is not None}
         if self.slots is not None:
             arrays["merged.labels"] = self.slots.astype(np.int32)
             arrays["merged.counts"] = self.slot_counts.astype(np.int64)
