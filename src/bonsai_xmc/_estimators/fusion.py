@@ -218,7 +218,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         rows: Array,
         progress: Progress | None,
     ) -> list[Any] | None:
-        """The members, with the settings that they have been fitted with, of these rows alone."""
+        """Train the members with the settings that they have been fitted with, on these rows alone."""
         some = _taken(y, rows)
         if not len(label_sets.labels_of(some).indices):
             return None
@@ -277,7 +277,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
 
     @classmethod
     def beside(cls, models: Mapping[str, Any]) -> Self:
-        """Fitted models side by side, with equal weights and nothing chosen."""
+        """Return fitted models side by side, with equal weights and nothing chosen."""
         fusion = cls([(name, one._unfitted()) for name, one in models.items()])
         fusion.fitted_ = replace(_assembled(models, None, DEPTH), given={"random_state": 0})
         return fusion
@@ -290,7 +290,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         params: Mapping[str, Any],
         seed: int,
     ) -> FittedModel:
-        """The fusion with the best weights and links for `part`, the members that rank held-out rows."""
+        """Return the fusion with the best weights and links for `part`, which ranks held-out rows."""
         given = None if isinstance(params["weights"], str) else [float(one) for one in params["weights"]]
         ranker = fusion_of(whole)
         if given is not None and len(given) != len(ranker.members):
@@ -332,7 +332,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         return [(name, estimator) for name, estimator in members]
 
     def _own(self, estimator: Any) -> Any:
-        """A copy of a member, with the threads of this estimator."""
+        """Return a copy of a member, with the threads of this estimator."""
         own = clone(estimator)
         if self.n_jobs is not None:
             _set_jobs(own, self.n_jobs)
@@ -361,7 +361,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         return ranker.rows([prediction_rows(X, self, fitted.n_features, fitted.feature_names is not None)])
 
     def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
-        """The k best labels of each text as (label, score); see `TextBonsai.suggest`."""
+        """Return the k best labels of each text as (label, score); see `TextBonsai.suggest`."""
         of_texts = self._require_fitted().text is not None
         one = isinstance(X, str) or (isinstance(X, Mapping) and of_texts)
         found = self.top_k_labels([X] if one else X, k, restrict=restrict, exclude=exclude)
@@ -421,7 +421,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _named(models: Any) -> dict[str, Any]:
-    """Fitted models by name; paths are loaded."""
+    """Return fitted models by name; paths are loaded."""
     pairs: list[tuple[str, Any]] = []
     for i, one in enumerate(models.items() if isinstance(models, Mapping) else models, 1):
         name, model = one if isinstance(one, tuple) else (None, one)
@@ -458,7 +458,7 @@ def _fit(estimator: Any, X: Any, y: Any, name: str, progress: Progress | None, *
 
 
 def _same_settings(model: Any) -> Any:
-    """An unfitted estimator with the settings that a fitted one has resolved, and no threshold to choose."""
+    """Return an unfitted estimator with the resolved settings of a fitted one, and a fixed threshold."""
     other = clone(model)
     classifier = other
     if isinstance(other, TextBonsai):
@@ -474,7 +474,7 @@ def _same_settings(model: Any) -> Any:
 
 
 def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
-    """X of each member."""
+    """Return X of each member."""
     if not isinstance(X, Mapping):
         return [X] * len(names)
     missing = [name for name in names if name not in X]
@@ -488,7 +488,7 @@ def _inputs(X: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _in_folder(job: Job, name: str, asks: bool) -> Job:
-    """The job of a member, with a folder of its own in the checkpoint; one of them gives an estimate."""
+    """Return the job of a member, with a folder of its own in the checkpoint; one gives an estimate."""
     options = job.options
     if options.checkpoint is not None:
         options = options._replace(checkpoint=os.path.join(options.checkpoint, name))
@@ -496,7 +496,7 @@ def _in_folder(job: Job, name: str, asks: bool) -> Job:
 
 
 def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> MatrixClassifier:
-    """A model of some rows, with the settings of one of all rows."""
+    """Train a model of some rows with the settings of one of all rows."""
     other = _same_settings(model)
     params = check_params(other.get_params(deep=False), other.parameters)
     part = Job(job.problem.take(rows), params, job.phases, job.given, job.options)
@@ -513,7 +513,7 @@ def _n_rows(X: Any) -> int:
 
 
 def _taken(X: Any, rows: Array) -> Any:
-    """Some rows of what a user has."""
+    """Take some rows of what a user has."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if is_sparse(X):
@@ -522,7 +522,7 @@ def _taken(X: Any, rows: Array) -> Any:
 
 
 def _assembled(models: Mapping[str, Any], X: Any, depth: int) -> FittedModel:
-    """The models side by side, with equal weights."""
+    """Return the models side by side, with equal weights."""
     fitted = {name: model._require_fitted() for name, model in models.items()}
     labels, maps = union_of([one.labels for one in fitted.values()])
     members = tuple(
@@ -554,7 +554,7 @@ def _assembled(models: Mapping[str, Any], X: Any, depth: int) -> FittedModel:
 def _weighted(
     whole: FittedModel, weights: Sequence[float], links: Sequence[str], found: Chosen | None = None
 ) -> FittedModel:
-    """The fusion with these weights and links, without members of weight 0."""
+    """Return the fusion with these weights and links, without members of weight 0."""
     ranker, total = fusion_of(whole), sum(weights)
     members = []
     for i, (member, weight, link) in enumerate(zip(ranker.members, weights, links, strict=True)):
@@ -569,7 +569,7 @@ def _weighted(
 
 
 def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y: Any) -> list[Ranking]:
-    """The best labels of held-out rows by each member, beside the true ones; labels are the fusion's."""
+    """Rank held-out rows by each member, beside the true labels; labels are those of the fusion."""
     labels, true = whole.labels, truth_of(whole, Y)
     place = None
     rankings = []
@@ -585,7 +585,7 @@ def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y:
 
 
 def _threshold(fused: FittedModel, rankings: Sequence[Ranking], found: Chosen, per_label: bool) -> Thresholds:
-    """By the scores of the fusion on held-out rows."""
+    """Choose the threshold by the scores of the fusion on held-out rows."""
     ids, values = [], []
     total = sum(found.setting.weights)
     for weight, link, own, ranking in zip(*found.setting, found.calibrations, rankings, strict=True):

@@ -204,7 +204,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return fusion._alone() or fusion
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
-        """What `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
+        """Return what `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
 
         The texts are read for it, which a generator allows only once: `on_estimate` of `fit` is for those.
         "phases" are those that follow; the texts themselves do not count.
@@ -225,7 +225,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return TextFacts(len(text.plan.texts), len(text.plan.blocks), self.label_texts is not None)
 
     def _new_classifier(self) -> MatrixClassifier:
-        """What `fit` trains: a copy, so that a call that fails leaves everything as it was."""
+        """Return what `fit` trains: a copy, so that a call that fails leaves everything as it was."""
         given = self.classifier
         if given is None:
             return Bonsai()
@@ -236,7 +236,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return given._unfitted()
 
     def _checked_params(self) -> dict[str, Any]:
-        """The parameters of the classifier and of the texts; ValueError if one of them makes no sense."""
+        """Return the parameters of the classifier and of the texts; ValueError if one makes no sense."""
         classifier = self._new_classifier()
         params = check_params(classifier.get_params(deep=False), classifier.parameters)
         params |= {name: getattr(self, name) for name in (*TEXT_PARAMS, "label_texts")}
@@ -247,7 +247,7 @@ class TextBonsai(TextParameters, LabelRanker):
     def _read(
         self, X: Any, y: Any, params: dict[str, Any], phases: Phases, tuned: dict[str, Any]
     ) -> tuple[Rows, FittedText]:
-        """X of `fit` as rows, and the fitted vectorizer, whose n-grams y helps to select."""
+        """Return X of `fit` as rows, and the fitted vectorizer, whose n-grams y helps to select."""
         options = text_options(params)
         most = most_ngrams(self.max_ngrams, 0)
         with phases.together("texts"):
@@ -266,7 +266,7 @@ class TextBonsai(TextParameters, LabelRanker):
     def _finishing(
         self, classifier: MatrixClassifier, problem: Problem, text: FittedText, params: dict[str, Any]
     ) -> Finish:
-        """What adds label texts to the trained model; what it needs is checked before training."""
+        """Return what adds label texts to the trained model; what it needs is checked before training."""
         texts: Texts | None = params["label_texts"]
         if texts is None:
             return lambda fitted, work: fitted
@@ -307,7 +307,7 @@ class TextBonsai(TextParameters, LabelRanker):
         verify: bool = False,
         encoder: Any = None,
     ) -> Self:
-        """A model from a file that `save` wrote; see `Bonsai.load`, and `bonsai_xmc.load` for `encoder`."""
+        """Read a model from a file; see `Bonsai.load`, and `bonsai_xmc.load` for `encoder`."""
         fitted, prediction = _read(path, mmap, verify, encoder)
         if not _is_of_texts(fitted):
             what = "a model of matrices" if fitted.text is None else "a Fusion"
@@ -334,7 +334,7 @@ class TextBonsai(TextParameters, LabelRanker):
 
     @classmethod
     def from_pipeline(cls, pipeline: Any) -> Self:
-        """A fitted ``Pipeline`` of a `TfidfVectorizer` or `TextVectorizer` and a `Bonsai` as one model.
+        """Join a fitted ``Pipeline`` of a `TfidfVectorizer` or `TextVectorizer` and a `Bonsai` to one model.
 
         It predicts what the pipeline predicts, and `save` writes one file, without pickle. Raises ValueError,
         naming the option, if an option of the vectorizer has no counterpart here, such as a tokenizer of your
@@ -357,7 +357,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return model
 
     def suggest(self, X: Any, k: int = 5, *, restrict: Any = None, exclude: Any = None) -> list[Any]:
-        """The k best labels of each text as (label, score), best first; for a single text, its list alone.
+        """Return the k best labels of each text as (label, score), best first; for a single text, its list.
 
         `restrict` and `exclude` as in `top_k`.
         """
@@ -393,7 +393,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return {} if text is None else dict(text.prior)
 
     def add_labels(self, texts: Any) -> Self:
-        """A model with further labels that are known by their texts alone; nothing is trained again.
+        """Return a model with further labels that are known by their texts alone; nothing is trained again.
 
         Each gets the classifier that `label_texts` gives to a label without rows. Labels that the model has
         stay as they are.
@@ -440,7 +440,7 @@ def load(
 def _read(
     path: str | os.PathLike[str], mmap: bool | str, verify: bool, encoder: Any
 ) -> tuple[FittedModel, dict[str, Any]]:
-    """A file's model and its parameters of prediction, with the encoder that is given."""
+    """Return a file's model and its parameters of prediction, with the encoder that is given."""
     fitted, prediction = model_file.load(path, mmap, verify)
     if encoder is None:
         return fitted, prediction

@@ -88,7 +88,7 @@ def edit_labels(
     new: NewClassifiers | None = None,
     threads: int = 1,
 ) -> FittedModel:
-    """A model with other labels; `fitted` does not change, and shares what stays as it is.
+    """Return a model with other labels; `fitted` does not change, and shares what stays as it is.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ def row_class(counts: Array) -> Array:
 
 
 def weights_of(forest: _core.Forest) -> tuple[sp.csr_array, Array]:
-    """One-vs-rest classifiers as (labels × features, biases); without a classifier: nothing, and −∞."""
+    """Return one-vs-rest weights, (labels × features), and biases; without a classifier: nothing, and −∞."""
     child, feature, value = forest.weights(0)
     arrays = forest.arrays()
     labels = arrays["children"]

@@ -17,7 +17,7 @@ Texts = dict[Any, list[str]]
 
 
 def texts_of(given: Any, what: str = "label_texts") -> Texts:
-    """The texts of each label, none of them empty: from a mapping to texts or lists of texts, or a file."""
+    """Return the texts of each label, none of them empty, from a mapping to texts or lists, or a file."""
     if isinstance(given, str | os.PathLike):
         return read_label_texts(given)
     if not isinstance(given, Mapping):

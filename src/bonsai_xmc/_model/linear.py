@@ -116,7 +116,7 @@ class LinearRanker(Searching):
         self._search(1, **given)
 
     def _restricted(self, allowed: Array) -> _core.Model:
-        """The model for these labels; the last ones are kept."""
+        """Return the model for these labels; the last models are kept."""
         key = np.packbits(allowed).tobytes()
         model = self._cache.pop(key, None)
         if model is None:
@@ -283,7 +283,7 @@ def typed(kind: Any, values: Any) -> Any:
 
 
 def _best_slots(labels: Array, scores: Array, k: int) -> tuple[Array, Array]:
-    """The k best labels of rankings in which a label may occur several times; the first one counts."""
+    """Return the k best labels of rankings in which a label may occur several times; the first one counts."""
     order = np.argsort(labels, axis=1, kind="stable")
     ascending = np.take_along_axis(labels, order, axis=1)
     again = np.zeros(labels.shape, bool)

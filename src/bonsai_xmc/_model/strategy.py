@@ -87,7 +87,7 @@ class Strategy:
 
 
 def beam_size(given: Any, n_trees: int, search: str) -> int:
-    """Nodes that beam search keeps at each level; 0 for all."""
+    """Return the nodes that beam search keeps at each level; 0 for all."""
     check("beam_size", given)
     if n_trees == 0 and given != PARAMETERS["beam_size"].default:
         how = "it scores all labels" if search == "exact" else "an index finds the labels that it scores"
@@ -101,7 +101,7 @@ def beam_size(given: Any, n_trees: int, search: str) -> int:
 def n_probe(
     given: Any, search: str, k: int, n_labels: int, adjusted: bool = False, measured: Probes | None = None
 ) -> int:
-    """Blocks of classifiers that are scored for a row's k best labels; 0 for all."""
+    """Return the blocks of classifiers that are scored for a row's k best labels; 0 for all."""
     if not is_auto(given):
         check("n_probe", given)
         if search != "index":

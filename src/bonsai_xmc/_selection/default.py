@@ -37,7 +37,7 @@ _PRICE_OF_ROW_TREES, _TRIED_ROW_TREES = 0.2, 20
 def gather(
     problem: Problem, params: Mapping[str, Any], space: SearchSpace, seed: int, work: Work
 ) -> Choice | None:
-    """The best of the search space on held-out rows; None where these, or the others, have no labels.
+    """Choose the best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
     matters is the gain of models of all rows. That of a blend grows as the measures do, by what models of
@@ -100,7 +100,7 @@ def _gather(
 
 
 def price_of_blend(n_labels: int, n_entries: int, growth: Array) -> Array:
-    """Points by which a blend must be better than either model alone, given the size of the data.
+    """Return the points by which a blend must be better than either model alone, given the size of the data.
 
     They count for models of all rows. The gain of a blend grows as the measures do: on a part of the rows,
     whose measures are `growth` times smaller, it need not be as large.
@@ -109,31 +109,31 @@ def price_of_blend(n_labels: int, n_entries: int, growth: Array) -> Array:
 
 
 def remaining_counts(labels: Labels, held_out: Array) -> Array:
-    """Rows of each label, estimated without those held out: what a logit adjustment would see."""
+    """Return the rows of each label, estimated without those held out: what a logit adjustment would see."""
     rest = labels.counts - labels.take(held_out).counts
     return np.maximum(rest * (labels.n_rows / (labels.n_rows - len(held_out))), 1.0)
 
 
 def extrapolated(half: Array, part: Array, doublings: float) -> Array:
-    """Measures, or their differences, for all rows: about linear in the logarithm of the number of rows."""
+    """Extrapolate measures, or differences, to all rows: about linear in the logarithm of their number."""
     return part + doublings * (part - half)
 
 
 def growth(half: Array, part: Array, doublings: float) -> Array:
-    """How many times larger measures are for all rows than for a part of them; at least 1."""
+    """Return how many times larger measures are for all rows than for a part of them; at least 1."""
     of_all = np.minimum(extrapolated(half, part, doublings), 100.0)
     return np.maximum(of_all / np.maximum(part, 1e-9), 1.0)
 
 
 def soft_minimum(gains: Array) -> Array:
-    """Over the last axis; below the mean, and near the minimum where one is far below the others."""
+    """Return a value over the last axis: below the mean, and near a minimum that is far below the others."""
     low = gains.min(-1, keepdims=True)
     mean = np.exp(-_SHARPNESS * (gains - low)).mean(-1)
     return low[..., 0] - np.log(mean) / _SHARPNESS
 
 
 def _shares(blend_weight: float, row_tree_weight: float | None = None) -> tuple[float, ...]:
-    """Weights of one-vs-rest and of trees, and of trees over rows if they have one."""
+    """Return the weights of one-vs-rest and of trees, and of trees over rows if they have one."""
     rest = 1 - (row_tree_weight or 0.0)
     shares = (rest * (1 - blend_weight), rest * blend_weight)
     return shares if row_tree_weight is None else (*shares, row_tree_weight)
@@ -168,7 +168,7 @@ class Trials:
     def grid(
         self, rankings: Sequence[Ranking], weights: Sequence[Sequence[float]], adjustments: Sequence[float]
     ) -> Array:
-        """Measures of shape (weights, adjustments, 4); there is a weight for each ranking."""
+        """Return measures of shape (weights, adjustments, 4); there is a weight for each ranking."""
         pool, result = Pool(rankings), np.empty((len(weights), len(adjustments), len(MEASURES)))
         for a, adjustment in enumerate(adjustments):
             scores = pool.adjusted(np.exp(np.float32(-adjustment) * self._log_counts))
@@ -222,7 +222,7 @@ class Trials:
         self._best = best._replace(setting=setting, measures=measures[f, a])
 
     def _smallest_adjustment(self, objective: Array, w: int) -> tuple[int, int]:
-        """The w-th weight, and the smallest adjustment that is not clearly worse there than the best one."""
+        """Return w, and the smallest adjustment that is not clearly worse at this weight than the best."""
         adjustments = np.array(self._space.adjustments)
         enough = np.flatnonzero(objective[w] >= objective[w].max() - self._clear_gain)
         return w, int(enough[np.argmin(adjustments[enough])])
@@ -236,7 +236,7 @@ class Trials:
         return float(objective.max()), self._smallest_adjustment(objective, int(objective.max(1).argmax()))
 
     def choice(self, n_held_out: int, n_training: int) -> Choice:
-        """The best setting, and the evidence for it."""
+        """Return the best setting, and the evidence for it."""
         assert self._best is not None
         figures = dict(zip(("one-vs-rest", "trees", "equal weights"), self._simple, strict=True))
         if self._of_row_trees is not None:

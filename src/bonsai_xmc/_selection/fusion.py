@@ -118,7 +118,7 @@ def _only(i: int, n: int) -> tuple[float, ...]:
 
 
 def _calibrated(member: Member, ranking: Ranking) -> Calibration | None:
-    """The map of a member's scores: its own, or one that is learnt here; None if none fits."""
+    """Return the map of a member's scores: its own, or one that is learnt here; None if none fits."""
     own = member.model.calibration
     if own is not None and not own.grouped:
         return own
@@ -155,7 +155,7 @@ class _Trials:
         self._known: dict[Setting, Array] = {}
 
     def figures(self, setting: Setting) -> Array:
-        """Measures in percent."""
+        """Return measures in percent."""
         if setting not in self._known:
             scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
             ranking = self._pool.ranking(setting.weights, 5, scores)
@@ -163,17 +163,17 @@ class _Trials:
         return self._known[setting]
 
     def hits(self, setting: Setting) -> Array:
-        """Right labels among the five best of each row."""
+        """Count the right labels among the five best of each row."""
         scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
         return np.asarray(self._pool.ranking(setting.weights, 5, scores).is_true.sum(axis=1))
 
     def singles(self) -> Array:
-        """Measures of each member alone, whose ranking does not depend on the link."""
+        """Return the measures of each member alone, whose ranking does not depend on the link."""
         links = tuple(own[0] for own in self._links)
         return np.array([self.figures(Setting(_only(i, self._n), links)) for i in range(self._n)])
 
     def alternatives(self, i: int) -> Callable[[Setting], Iterable[Setting]]:
-        """Every weight and link of one member."""
+        """Return a step: every weight and link of one member."""
 
         def of(setting: Setting) -> Iterable[Setting]:
             others = sum(setting.weights) - setting.weights[i]
@@ -186,7 +186,7 @@ class _Trials:
         return of
 
     def other_links(self, i: int) -> Callable[[Setting], Iterable[Setting]]:
-        """Every link of one member."""
+        """Return a step: every link of one member."""
         return lambda setting: (_changed(setting, i, setting.weights[i], link) for link in self._links[i])
 
 
@@ -197,7 +197,7 @@ def _changed(setting: Setting, i: int, weight: float, link: str) -> Setting:
 
 
 def _linked(member: Member, ranking: Ranking, found: Calibration | None, link: str) -> Ranking:
-    """A ranking whose scores are those of a link. Labels without a value are not candidates."""
+    """Return a ranking whose scores are those of a link. Labels without a value are not candidates."""
     member = replace(member, link=link, labels=None, model=replace(member.model, calibration=found))
     with np.errstate(divide="ignore"):
         return replace(ranking, scores=np.log(member.values(ranking.ids, ranking.scores)))

@@ -76,25 +76,25 @@ class Candidates:
         return row_class(self.counts)[np.maximum(self.labels.ids, 0)]
 
     def scores(self, weights: Any, offsets: Any, loss: str) -> Array:
-        """Log scores with these β and δ of each class."""
+        """Return log scores with these β and δ of each class."""
         weights, offsets = np.array(weights, np.float32), np.array(offsets, np.float32)
         margin = self.margin + weights[self.kind] * self.similarity + offsets[self.kind]
         return np.asarray(_log_score(margin, loss) + self.penalty)
 
     def figures(self, weights: Any, offsets: Any, loss: str) -> Array:
-        """nDCG@10 of all labels, P@1 and P@5 of labels with rows, in percent."""
+        """Return nDCG@10 of all labels, P@1 and P@5 of labels with rows, in percent."""
         best = best_of(self.labels, self.scores(weights, offsets, loss), _DEPTH)
         with_rows = best.among(self.counts > 0)
         return np.append(measured(best, _MEASURES[:1]), measured(with_rows, _MEASURES[1:]))
 
     def threshold(self, weights: Any, offsets: Any, loss: str) -> float:
-        """The score with the best micro-F1."""
+        """Return the score with the best micro-F1."""
         scores = np.exp(self.scores(weights, offsets, loss))
         return steadiest(micro_f1(Scored.of(self.labels, scores))) or FALLBACK
 
 
 def _log_score(margin: Array, loss: str) -> Array:
-    """As the core ranks: by the score, and equal scores by the margin."""
+    """Return scores by which labels rank as in the core: equal scores are ordered by the margin."""
     return _core.log_scores(loss, margin) + 1e-6 * np.maximum(margin, -1e6)
 
 
@@ -136,7 +136,7 @@ def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors
 def choose_prior(
     problem: Problem, strategy: Strategy, vectors: sp.csr_array, seed: int, work: Work
 ) -> Chosen:
-    """β and δ for these rows.
+    """Choose β and δ for these rows.
 
     `vectors` are those of the texts, first of the problem's labels, then of others.
     """
@@ -194,7 +194,7 @@ def candidates_of(
 
 
 def _best(values: Array, group: Array | None) -> Array:
-    """The columns with the largest values of each row, among a group; −1 where there are fewer."""
+    """Return the columns with the largest values of each row, among a group; −1 where there are fewer."""
     some = values if group is None else values[:, group]
     k = min(_CANDIDATES, some.shape[1])
     best = np.argpartition(-some, k - 1, axis=1)[:, :k] if k else np.zeros((len(values), 0), np.int64)
@@ -203,7 +203,7 @@ def _best(values: Array, group: Array | None) -> Array:
 
 
 def _joined(ids: Array, margin: Array, similarity: Array) -> tuple[Array, Array, Array]:
-    """Of sorted ids: each once, the others −1; the margins and similarities of each."""
+    """Return sorted ids, each once and the others −1, with the margins and similarities of each."""
     ids[:, 1:][ids[:, 1:] == ids[:, :-1]] = -1
     row, there = np.arange(len(ids))[:, None], ids >= 0
     with_classifier = (ids < margin.shape[1]) & there
@@ -214,7 +214,7 @@ def _joined(ids: Array, margin: Array, similarity: Array) -> tuple[Array, Array,
 
 
 def search(found: Candidates, loss: str, n_training: int) -> LabelPrior:
-    """Coordinate search, class by class, for β and δ together."""
+    """Search β and δ together, class by class."""
     without = found.figures(*_WITHOUT, loss)
 
     def value(pairs: _Pairs) -> float:
@@ -238,7 +238,7 @@ def search(found: Candidates, loss: str, n_training: int) -> LabelPrior:
 
 
 def _tried(best: _Pairs, kind: int) -> list[tuple[float, float]]:
-    """β and δ of a class; the more rows a label has, the less its text counts."""
+    """Return β and δ to try for a class; the more rows a label has, the less its text counts."""
     weights, offsets = (_WEIGHTS, _OFFSETS) if kind else _WITHOUT_ROWS
     most = best[kind - 1][0] if kind else np.inf
     least = best[kind + 1][0] if kind + 1 < _N else 0.0

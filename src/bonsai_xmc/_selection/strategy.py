@@ -80,7 +80,7 @@ class SearchSpace(NamedTuple):
 
 
 def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
-    """What to try on held-out rows; None where all is given, or follows from the size of the data."""
+    """Return what to try on held-out rows; None where all is given, or follows from the size of the data."""
     classifiers = params["classifiers"]
     if classifiers == "auto" and not is_auto(params["blend_weight"]):
         classifiers = "blend"
@@ -114,7 +114,7 @@ def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
 
 
 def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = None) -> Strategy:
-    """The strategy for these data. Given values that would have no effect are an error.
+    """Resolve the strategy for these data. Given values that would have no effect are an error.
 
     `choice` is the one on held-out rows, where `search_space` asks for one.
     """
@@ -170,7 +170,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
 
 
 def _choose(params: Mapping[str, Any], facts: Facts, choice: Choice | None) -> tuple[str, str, str]:
-    """classifiers, search, and the reason for both."""
+    """Choose classifiers and search, with the reason for both."""
     classifiers, search, reasons = params["classifiers"], params["search"], []
     if classifiers == "leaf" and search != "auto":
         raise ValueError(
@@ -193,7 +193,7 @@ def _choose(params: Mapping[str, Any], facts: Facts, choice: Choice | None) -> t
 
 
 def _choose_search(facts: Facts) -> tuple[str, str]:
-    """How one-vs-rest classifiers find a row's best labels, and the reason."""
+    """Choose how one-vs-rest classifiers find a row's best labels, with the reason."""
     if facts.n_labels <= MAX_EXACT_LABELS:
         return "exact", f"exact search: {facts.n_labels:,} labels are no more than {MAX_EXACT_LABELS:,}"
     if facts.dense:
@@ -204,7 +204,7 @@ def _choose_search(facts: Facts) -> tuple[str, str]:
 
 
 def _by_size(params: Mapping[str, Any], facts: Facts) -> tuple[str, str] | None:
-    """The classifiers that "auto" stands for, and why; None where held-out rows decide."""
+    """Return the classifiers that "auto" stands for, and why; None where held-out rows decide."""
     if not is_auto(params["blend_weight"]):
         return "blend", "blend_weight was given"
     if params["search"] == "index":
@@ -237,12 +237,12 @@ def _rows_are_searched(params: Mapping[str, Any], facts: Facts) -> bool:
 
 
 def _usual_C(params: Mapping[str, Any], facts: Facts) -> float:
-    """C of one-vs-rest where nothing else is chosen."""
+    """Return C of one-vs-rest where nothing else is chosen."""
     return _LOSSES[params["loss"]]["usual_C"] * (_C_OF_TEXTS if facts.n_texts > 1 else 1.0)
 
 
 def clear_gain(facts: Facts) -> float:
-    """Points by which a larger logit adjustment must be better than a smaller one."""
+    """Return the points by which a larger logit adjustment must be better than a smaller one."""
     return _CLEAR_GAIN if facts.n_blocks > 1 else 0.0
 
 
@@ -285,7 +285,7 @@ def _is_given(params: Mapping[str, Any], name: str) -> bool:
 
 
 def _of_clustering(params: Mapping[str, Any]) -> list[str]:
-    """Those that only clustering uses, and that were given."""
+    """Return the parameters that only clustering uses, and that were given."""
     of_trees = (name for name, parameter in PARAMETERS.items() if parameter.group == TREES)
     return [name for name in of_trees if _is_given(params, name)]
 
@@ -300,7 +300,7 @@ def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
 
 
 def _active_set_problem(params: Mapping[str, Any]) -> str | None:
-    """What the solver of one-vs-rest classifiers on active sets needs, and does not have."""
+    """Return what the solver of one-vs-rest classifiers on active sets needs, and does not have."""
     active_set = params["loss"] == "squared_hinge" and params["solver"] == "dual"
     return None if active_set else 'loss="squared_hinge" and solver="dual"'
 
@@ -330,6 +330,6 @@ def _positive(given: Any) -> bool:
 
 
 def _shown(params: Mapping[str, Any], name: str) -> str:
-    """The parameter with its value, if that is short."""
+    """Return the parameter with its value, if that is short."""
     shown = repr(params.get(name))
     return name if name not in params or np.ndim(params[name]) or len(shown) > 60 else f"{name}={shown}"

@@ -28,7 +28,7 @@ from bonsai_xmc._training.work import Runner, Work
 
 
 def check_can_learn(fitted: FittedModel) -> KeptRows:
-    """The rows that the model keeps; ValueError if it cannot learn."""
+    """Return the rows that the model keeps; ValueError if it cannot learn."""
     if fitted.linear.core.one_vs_rest is None:
         raise ValueError(
             "learn trains one-vs-rest classifiers, but this model has label trees alone; train it with "
@@ -43,7 +43,7 @@ def check_can_learn(fitted: FittedModel) -> KeptRows:
 
 
 def new_labels_of(Y: Any, fitted: FittedModel) -> Labels:
-    """Label sets whose ids are places in the model's classes, followed by labels that are new."""
+    """Return label sets whose ids are places in the model's classes, followed by new labels."""
     labels = labels_of(Y)
     keys = labels.classes.tolist()
     if is_matrix(Y) and labels.classes.dtype != object and (fitted.labels.named or fitted.labels.keyed):
@@ -126,7 +126,7 @@ def _train(
 
 
 def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:
-    """The model's classifiers by their labels.
+    """Return the model's classifiers by their labels.
 
     Without those of merged labels, and those with another bias than training gives: they start anew.
     """
