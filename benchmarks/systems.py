@@ -2,6 +2,7 @@
 
     python -m benchmarks.systems accuracy --systems sleec leml --data bibtex delicious
     python -m benchmarks.systems splits --systems leml --data bibtex
+    python -m benchmarks.systems choices --systems pd-sparse proxml --data bibtex delicious
     python -m benchmarks.systems cost --systems leml sleec robustxml --data eurlex57k
     python -m benchmarks.systems tail --data eurlex57k
     python -m benchmarks.systems neighbors --data delicious bibtex
@@ -11,7 +12,8 @@
     python -m benchmarks.systems fusion --data delicious
 
 `accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
-all rows, as many as there are seeds; both with published settings where there are any. `cost` is CPU time of
+all rows, as many as there are seeds; both with published settings where there are any. `choices` compares
+settings on held-out training rows. `cost` is CPU time of
 training and peak memory, each system in a process of its own. `tail` compares LEML with RobustXML at several
 ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`.
 `forests` varies the number of FastXML's trees, and blends FastXML into `Bonsai`. `nodes` compares the L1
@@ -39,6 +41,17 @@ from sklearn.svm import LinearSVC
 from benchmarks._sets import Matrices, load
 from bonsai_xmc import Bonsai, Fusion, _core, _core_testing, metrics
 from bonsai_xmc.systems import SYSTEMS, system
+
+# Settings to choose among on training rows: the defaults, and others.
+CHOICES: dict[str, list[dict[str, Any]]] = {
+    "fastxml": [{}, {"tol": 0.3}, {"tol": 0.01}, {"normalize": True}, {"normalize": True, "C": 10.0}],
+    "pfastrexml": [{}, {"alpha": 0.9}],
+    "leml": [{}],
+    "pd-sparse": [{}, {"loss": "max"}, {"normalize": True}, {"normalize": False}],
+    "proxml": [{}, {"l1": 0.1}, {"normalize": False}, {"normalize": False, "l1": 0.1}],
+    "robustxml": [{}, {"l1": 0.5}],
+    "sleec": [{}, {"C": 1.0}, {"C": 10.0}, {"C": 100.0}, {"n_label_neighbors": 15}],
+}
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
 
@@ -94,6 +107,21 @@ def splits(systems: list[str], data: list[str], seeds: int) -> None:
                 )
             show(f"{name}, {kind}, mean of {seeds} splits", np.mean(rows, axis=0))
             show(f"{name}, {kind}, standard deviation", np.std(rows, axis=0))
+
+
+def choices(systems: list[str], data: list[str], seeds: int) -> None:
+    """Settings of each system on a random fifth of the training rows, 13,000 at most, trained on the others."""
+    for name in data:
+        X, Y = load(name)[:2]
+        order = np.random.default_rng(0).permutation(X.shape[0])[:13_000]
+        n_held_out = len(order) // 5
+        held_out, known = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
+        parts = X[known], Y[known], X[held_out], Y[held_out]
+        show(f"{name}, a fifth of the training rows: {' '.join(MEASURES)}", [])
+        for kind in systems:
+            for settings in CHOICES[kind]:
+                chosen = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+                show(f"  {kind}({chosen})", measure(make(kind, name, **settings), parts))
 
 
 def cost(systems: list[str], data: list[str], seeds: int) -> None:
@@ -336,6 +364,7 @@ def plain_vote(X: sp.csr_array, Y: sp.csr_array, X_test: sp.csr_array, n: int) -
 COMPARISONS = {
     "accuracy": accuracy,
     "splits": splits,
+    "choices": choices,
     "cost": cost,
     "tail": tail,
     "neighbors": neighbors,

@@ -42,6 +42,21 @@ def divide(Y, side, q=None, weights=None):
     return side
 
 
+def divide_by_means(Y, side):
+    """The sides of rows after rounds of 2-means: of rows over their best gain, by unit means of the sides."""
+    side = np.array(side)
+    best_gain = np.cumsum([0.0, *map(discount, range(1, Y.shape[1] + 1))])[Y.sum(axis=1).astype(int)]
+    rows = Y / np.where(best_gain > 0, best_gain, 1)[:, None]
+    for _ in range(100):
+        means = [rows[side == sign].sum(axis=0) for sign in (-1, 1)]
+        gains = [Y @ (mean / (np.linalg.norm(mean) or 1)) for mean in means]
+        moved = np.where(np.isclose(*gains, rtol=1e-12), side, np.where(np.less(*gains), 1, -1))
+        if np.array_equal(moved, side):
+            return side
+        side = moved
+    return side
+
+
 def l1_objective(X, s, c, w, b):
     return np.abs(w).sum() + abs(b) + (c * np.logaddexp(0, -s * (X @ w + b))).sum()
 

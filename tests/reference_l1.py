@@ -46,20 +46,36 @@ def project_pairs(a, b, c):
     return np.clip(a - root, 0, c), np.maximum(b + root, 0)
 
 
-def ranking_objective(X, Y, W, l1, C=1.0):
-    """½‖W‖² + l1 ‖W‖₁ + C Σ_i Σ_p max(0, 1 + max_n z_in − z_ip); W is labels × features."""
+def project_sums(a, b, c):
+    """Return the point next to (a, b) with a, b ≥ 0 and Σ a = Σ b ≤ c: by bisection where the bound holds."""
+    free = project_pairs(a, b, 1e6)
+    if free[0].sum() <= c:
+        return free
+    found = []
+    for v in (a, b):
+        low, high = v.min() - c, v.max()
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.maximum(v - middle, 0).sum() > c else (low, middle)
+        found.append(np.maximum(v - high, 0))
+    return tuple(found)
+
+
+def ranking_objective(X, Y, W, l1, C=1.0, largest=False):
+    """½‖W‖² + l1 ‖W‖₁ + C Σ_i Σ_p max(0, 1 + max_n z_in − z_ip), or the largest of these; W by labels."""
     loss = 0.0
     for z, y in zip(X @ W.T, Y.astype(bool), strict=True):
         if y.any() and not y.all():
-            loss += np.maximum(0, 1 + z[~y].max() - z[y]).sum()
+            losses = np.maximum(0, 1 + z[~y].max() - z[y])
+            loss += losses.max() if largest else losses.sum()
     return (W**2).sum() / 2 + l1 * np.abs(W).sum() + C * loss
 
 
-def solve_ranking(X, Y, l1, C=1.0, n_steps=1000):
+def solve_ranking(X, Y, l1, C=1.0, n_steps=1000, largest=False):
     """Return W by projected gradients on the dual of all rows and labels at once.
 
-    Duals of positives are in [0, C], those of negatives ≥ 0, and their sums are equal in each row; W is
-    soft_threshold(Xᵀα).
+    Duals of positives are in [0, C], or add up to C at most for the largest loss, those of negatives ≥ 0, and
+    their sums are equal in each row; W is soft_threshold(Xᵀα).
     """
     n, n_labels = Y.shape
     Y = Y.astype(bool)
@@ -72,6 +88,6 @@ def solve_ranking(X, Y, l1, C=1.0, n_steps=1000):
             if not y.any() or y.all():
                 continue
             up, down = alpha[i, y] - step * z[i, y], -alpha[i, ~y] + step * (1 + z[i, ~y])
-            alpha[i, y], beta = project_pairs(up, down, C)
+            alpha[i, y], beta = (project_sums if largest else project_pairs)(up, down, C)
             alpha[i, ~y] = -beta
     return soft_threshold(X.T @ alpha, l1).T

@@ -21,11 +21,11 @@ def dataset(X, Y, weights=(), normalize=False):
     return _core.Dataset(rows, *labels, np.array(weights, np.float32), normalize)
 
 
-def divide(Y, side, q=None, weights=()):
+def divide(Y, side, q=None, weights=(), by_ranking=True):
     Y = np.asarray(Y)
     q = None if q is None else np.asarray(q, np.float32)
     data = dataset(np.ones((len(Y), 1)), Y, weights)
-    return _core_testing.divide_by_ranking(data, q, np.array(side, np.int8)).tolist()
+    return _core_testing.divide_by_ranking(data, q, np.array(side, np.int8), by_ranking).tolist()
 
 
 def clustered(seed=0, n=150, d=40, n_labels=12, scale=1.0):
@@ -47,6 +47,22 @@ def test_rows_move_to_the_ranking_that_suits_them():
     # label 0 gain 1 / log 2 on side + and 1 / log 3 on side −, those of label 1 the reverse.
     Y = [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [1, 0]]
     assert divide(Y, [1, 1, 1, -1, -1, -1]) == [1, 1, -1, -1, -1, 1]
+
+
+def test_without_rankings_rows_move_to_the_nearer_mean_of_labels():
+    # Unit means of labels: side + (2, 1) / √5, side − (1, 2) / √5. Rows of label 0 alone are nearer to +, and
+    # the row of both labels is as near to one side as to the other: it stays.
+    Y = [[1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [1, 0], [1, 1]]
+    assert divide(Y[:6], [1, 1, 1, -1, -1, -1], by_ranking=False) == [1, 1, -1, -1, -1, 1]
+    assert divide(Y, [1, 1, -1, -1, -1, 1, -1], by_ranking=False)[-1] == -1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sides_of_means_are_those_of_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((60, 15)) < rng.random(15) * 0.4).astype(float)
+    side = rng.choice([-1, 1], 60)
+    assert divide(Y, side, by_ranking=False) == reference.divide_by_means(Y, side).tolist()
 
 
 def test_a_row_that_gains_the_same_on_both_sides_stays():

@@ -10,12 +10,13 @@ from bonsai_xmc.systems import PDSparse
 from test_proxml import classifiers, dataset, random_data
 
 
-def project(a, b, c):
-    return _core_testing.project_pairs(np.array(a, float), np.array(b, float), c)
+def project(a, b, c, largest=False):
+    return _core_testing.project_pairs(np.array(a, float), np.array(b, float), c, largest)
 
 
-def train(X, Y, l1, c=1.0, max_epochs=20, patience=5, held_out=0.0, refit=False, seed=0):
+def train(X, Y, l1, c=1.0, max_epochs=20, patience=5, held_out=0.0, refit=False, seed=0, largest=False):
     options = {"max_epochs": max_epochs, "patience": patience, "held_out": held_out, "refit": refit}
+    options["largest"] = largest
     return _core.train_pd_sparse(dataset(X, Y), l1=l1, c=c, seed=seed, **options)
 
 
@@ -36,12 +37,27 @@ def test_projection_worked_by_hand(a, b, c, expected):
     np.testing.assert_allclose(found[1], expected[1], atol=1e-12)
 
 
-def test_projection_is_that_of_the_reference():
+@pytest.mark.parametrize(
+    ("a", "b", "c", "expected"),
+    [
+        ([1.0], [0.0], 2.0, ([0.5], [0.5])),  # the bound does not matter
+        ([1.0, 1.0], [1.0], 1.0, ([0.5, 0.5], [1.0])),  # both sums are 1: 2 (1 − 1/2), and 1
+        ([3.0, 0.0], [0.0, 3.0], 1.0, ([1.0, 0.0], [0.0, 1.0])),
+    ],
+)
+def test_projection_for_the_largest_loss_worked_by_hand(a, b, c, expected):
+    for mine, by_hand in zip(project(a, b, c, largest=True), expected, strict=True):
+        np.testing.assert_allclose(mine, by_hand, atol=1e-12)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_projection_is_that_of_the_reference(largest):
     rng = np.random.default_rng(0)
+    plain_project = reference.project_sums if largest else reference.project_pairs
     for _ in range(200):
         a, b = rng.normal(size=rng.integers(1, 6)), rng.normal(size=rng.integers(1, 8))
         c = rng.uniform(0.01, 2)
-        for mine, plain in zip(project(a, b, c), reference.project_pairs(a, b, c), strict=True):
+        for mine, plain in zip(project(a, b, c, largest), plain_project(a, b, c), strict=True):
             np.testing.assert_allclose(mine, plain, atol=1e-9)
 
 
@@ -55,12 +71,14 @@ def test_one_row_of_one_feature_is_solved_as_by_hand():
     np.testing.assert_allclose(w, [[0.1], [-0.1]], atol=1e-5)
 
 
-def test_the_objective_is_that_of_the_reference():
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_objective_is_that_of_the_reference(largest):
     X, Y = random_data(1, n=20, d=12, n_labels=5, density=0.4)
-    w, _ = classifiers(train(X, Y, 0.2, max_epochs=400), 12)
+    w, _ = classifiers(train(X, Y, 0.2, max_epochs=400, largest=largest), 12)
     dense = X.toarray().astype(float)
-    best = reference.ranking_objective(dense, Y, reference.solve_ranking(dense, Y, 0.2), 0.2)
-    assert reference.ranking_objective(dense, Y, w, 0.2) <= best * 1.01
+    plain = reference.solve_ranking(dense, Y, 0.2, largest=largest)
+    best = reference.ranking_objective(dense, Y, plain, 0.2, largest=largest)
+    assert reference.ranking_objective(dense, Y, w, 0.2, largest=largest) <= best * 1.01
 
 
 def test_a_larger_penalty_leaves_fewer_weights():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 import reference_l1 as reference
@@ -172,3 +173,10 @@ def test_a_saved_model_is_the_same(tmp_path):
     model.save(tmp_path / "model.bonsai")
     again = load(tmp_path / "model.bonsai")
     assert all(np.array_equal(a, b) for a, b in zip(model.top_k(X, 4), again.top_k(X, 4), strict=True))
+
+
+def test_labels_that_do_not_converge_are_a_warning():
+    X, Y = random_data()
+    with pytest.warns(ConvergenceWarning, match=r"of 6 labels did not converge within max_iter=1;") as caught:
+        ProXML(l1=0.01, tol=1e-8, max_iter=1, threshold=0.5).fit(X, Y)
+    assert caught[0].filename == __file__

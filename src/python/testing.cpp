@@ -89,19 +89,21 @@ nb::tuple l1_logistic(const PyDataset& dataset, In<int8_t> signs, double c, doub
 
 // The sides of all rows after FastXML's rounds, from those given.
 nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> label_weights,
-                             In<int8_t> sides) {
+                             In<int8_t> sides, bool by_ranking) {
     const Dataset& data = dataset.data();
     std::vector<uint32_t> ids(data.n_rows());
     std::iota(ids.begin(), ids.end(), 0u);
     std::vector<int8_t> divided(sides.data(), sides.data() + sides.size());
-    RankingSplit(data, label_weights ? span(*label_weights) : std::span<const float>()).divide(ids, divided);
+    RankingSplit(data, label_weights ? span(*label_weights) : std::span<const float>(),
+                 by_ranking ? SideGain::kRank : SideGain::kShare)
+        .divide(ids, divided);
     return to_numpy(std::move(divided));
 }
 
-// The point next to (a, b) that `project_pairs` finds.
-nb::tuple projected(In<double> a, In<double> b, double c) {
+// The point next to (a, b) that `project_pairs` or `project_sums` finds.
+nb::tuple projected(In<double> a, In<double> b, double c, bool largest) {
     std::vector<double> first(a.data(), a.data() + a.size()), second(b.data(), b.data() + b.size());
-    project_pairs(first, second, c);
+    (largest ? project_sums : project_pairs)(first, second, c);
     return nb::make_tuple(to_numpy(std::move(first)), to_numpy(std::move(second)));
 }
 
@@ -113,6 +115,6 @@ NB_MODULE(_core_testing, m) {
     m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
     m.def("l1_logistic", l1_logistic, "dataset"_a, "signs"_a.noconvert(), "C"_a, "tol"_a, "max_iter"_a);
     m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
-          "sides"_a.noconvert());
-    m.def("project_pairs", projected, "a"_a.noconvert(), "b"_a.noconvert(), "c"_a);
+          "sides"_a.noconvert(), "by_ranking"_a = true);
+    m.def("project_pairs", projected, "a"_a.noconvert(), "b"_a.noconvert(), "c"_a, "largest"_a = false);
 }

@@ -29,6 +29,7 @@ OwnedRowTrees trained() {
                           .max_leaf_rows = 4,
                           .max_leaf_labels = 5,
                           .c = 5,
+                          .gain = SideGain::kRank,
                           .solver = {.tol = 0.01, .max_iter = 10},
                           .seed = 1},
                          pool);

@@ -3,17 +3,20 @@
 Imports the core for its packed classifiers.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import one_leaf
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
+from bonsai_xmc._training.work import Work
 
 Array = npt.NDArray[Any]
 
@@ -25,6 +28,26 @@ def core_dataset(problem: Problem, normalize: bool) -> _core.Dataset:
     return _core.Dataset(
         problem.rows.to_core(), labels.indptr, labels.indices, labels.n_labels, weights, normalize
     )
+
+
+def solve_labels(
+    problem: Problem, normalize: bool, l1: float, l2: float, c: float, tol: float, max_iter: int, work: Work
+) -> tuple[Any, ...]:
+    """Return bias, ptr, feature and value of a squared hinge loss with an L1 and an L2 penalty for each label.
+
+    Warns of labels whose relative duality gap stays above `tol`.
+    """
+    options = {"l1": l1, "l2": l2, "c": c, "tol": tol, "max_rounds": max_iter, "threads": work.threads}
+    data = core_dataset(problem, normalize)
+    *weights, _, n_unconverged = work.run("classifiers", _core.train_l1_hinge, data, **options)
+    if n_unconverged:
+        warnings.warn(
+            f"{n_unconverged:,} of {problem.labels.n_labels:,} labels did not converge within "
+            f"max_iter={max_iter}; allow more, or a larger l1 or tol",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return tuple(weights)
 
 
 class SparseRanker(Searching):

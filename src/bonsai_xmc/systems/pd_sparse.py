@@ -12,7 +12,7 @@ from bonsai_xmc._base.rules import flag, integer, number_between, one_of
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
-from bonsai_xmc.systems._sparse import SparseRanker, core_dataset
+from bonsai_xmc.systems._sparse import SparseRanker, core_dataset, solve_labels
 from bonsai_xmc.systems.proxml import ABOVE_0
 
 _TOLERANCE = 1e-2  # relative duality gap of a label of PPD-Sparse
@@ -33,8 +33,7 @@ class PDSparse(System):
     (block-coordinate Frank–Wolfe, fully corrective). Weights are Xᵀα, soft-thresholded at l1. Each row builds
     on those before it, so that one thread trains. The weights are those of the epoch with the best precision
     on held-out rows; then they are trained on without the L1 penalty where they are not 0, and kept if that
-    is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016, which has the largest
-    loss of a row instead of the sum.
+    is better there. After Yen, Huang, Zhong, Ravikumar, Dhillon: PD-Sparse, ICML 2016.
 
     With ``variant="ppd"``, PPD-Sparse (Yen and others, KDD 2017): for each label apart ½‖w‖² + l1 ‖w‖₁ +
     C Σ max(0, 1 − s (w·x + b))², on active sets of rows and features, labels side by side. Scores are σ(z).
@@ -47,6 +46,8 @@ class PDSparse(System):
         Strength of the L1 penalty: the larger, the fewer weights.
     C : float, default=1.0
         Weight of the loss.
+    loss : {"sum", "max"}, default="sum"
+        The sum over a row's labels, or, as published, the largest of these losses. Not of PPD-Sparse.
     normalize : bool, default=False
         Whether rows are scaled to norm 1.
     max_iter : int, default=30
@@ -65,6 +66,7 @@ class PDSparse(System):
         "variant": Parameter("pd", one_of("pd", "ppd"), CLASSIFIERS, "ppd: PPD-Sparse, each label apart"),
         "l1": Parameter(0.1, ABOVE_0, CLASSIFIERS, "strength of the L1 penalty"),
         "C": Parameter(1.0, ABOVE_0, CLASSIFIERS, "weight of the loss"),
+        "loss": Parameter("sum", one_of("sum", "max"), CLASSIFIERS, "losses of a row's labels: sum or largest"),
         "normalize": Parameter(False, flag(), CLASSIFIERS, "scale rows to norm 1"),
         "max_iter": Parameter(30, integer(1), CLASSIFIERS, "maximum number of epochs, or of working sets"),
         "validation_fraction": Parameter(
@@ -79,16 +81,21 @@ class PDSparse(System):
     ranker = PDSparseRanker
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> PDSparseRanker:
-        normalize = bool(params["normalize"])
-        data = core_dataset(problem, normalize)
-        shared = {"l1": float(params["l1"]), "c": float(params["C"])}
+        normalize, l1, C, max_iter = (params[name] for name in ("normalize", "l1", "C", "max_iter"))
         if params["variant"] == "ppd":
-            options = {"l2": 1.0, "tol": _TOLERANCE, "max_rounds": int(params["max_iter"])}
-            options |= shared | {"threads": work.threads}
-            weights = work.run("classifiers", _core.train_l1_hinge, data, **options)
+            weights = solve_labels(problem, normalize, l1, 1.0, C, _TOLERANCE, max_iter, work)
         else:
-            options = {"max_epochs": int(params["max_iter"]), "patience": int(params["n_iter_no_change"])}
-            options |= shared | {"held_out": float(params["validation_fraction"])}
-            options |= {"refit": bool(params["refit"]), "seed": seed}
-            weights = work.run("classifiers", _core.train_pd_sparse, data, **options)
+            weights = work.run(
+                "classifiers",
+                _core.train_pd_sparse,
+                core_dataset(problem, normalize),
+                l1=l1,
+                c=C,
+                largest=params["loss"] == "max",
+                max_epochs=max_iter,
+                patience=params["n_iter_no_change"],
+                held_out=params["validation_fraction"],
+                refit=params["refit"],
+                seed=seed,
+            )
         return PDSparseRanker.packed(weights, problem.rows.n_features, normalize)

@@ -1,18 +1,15 @@
 """ProXML: one-vs-rest classifiers with an L1 penalty, solved accurately (Babbar, Schölkopf, 2019).
-
-Imports the core for its solver.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import flag, integer, number
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
-from bonsai_xmc.systems._sparse import SparseRanker, core_dataset
+from bonsai_xmc.systems._sparse import SparseRanker, solve_labels
 
 ABOVE_0 = number(lambda v: 1e-9 <= v <= 1e9, "a number from 1e-9 to 1e9")
 TOLERANCE = number(lambda v: 1e-9 <= v < 1, "a number from 1e-9 to 1, exclusive")
@@ -59,14 +56,6 @@ class ProXML(System):
     ranker = ProXMLRanker
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> ProXMLRanker:
-        normalize = bool(params["normalize"])
-        options = {"l1": float(params["l1"]), "l2": 0.0, "c": float(params["C"]), "tol": float(params["tol"])}
-        weights = work.run(
-            "classifiers",
-            _core.train_l1_hinge,
-            core_dataset(problem, normalize),
-            **options,
-            max_rounds=int(params["max_iter"]),
-            threads=work.threads,
-        )
+        normalize, l1, C, tol, max_iter = (params[name] for name in ("normalize", "l1", "C", "tol", "max_iter"))
+        weights = solve_labels(problem, normalize, l1, 0.0, C, tol, max_iter, work)
         return ProXMLRanker.packed(weights, problem.rows.n_features, normalize)

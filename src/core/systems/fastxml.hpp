@@ -8,6 +8,7 @@
 #include "base/parallel.hpp"
 #include "data/dataset.hpp"
 #include "predict/row_trees.hpp"
+#include "systems/fastxml_split.hpp"
 #include "systems/l1_logistic.hpp"
 
 namespace bonsai {
@@ -17,6 +18,7 @@ struct FastXmlParams {
     uint32_t max_leaf_rows;    /// a node with more rows is divided, if it can be
     uint32_t max_leaf_labels;  /// most frequent ones, that a leaf keeps
     double c;                  /// of the losses of a node, beside the L1 penalty of its weights
+    SideGain gain;             /// what divides the rows of a node
     L1Params solver;
     uint64_t seed;
 };

@@ -5,8 +5,8 @@
 
 namespace bonsai {
 
-RankingSplit::RankingSplit(const Dataset& data, std::span<const float> label_weights)
-    : data_(data), label_weights_(label_weights), labels_(data.n_labels()), inverse_{0.0} {}
+RankingSplit::RankingSplit(const Dataset& data, std::span<const float> label_weights, SideGain gain)
+    : data_(data), label_weights_(label_weights), gain_(gain), labels_(data.n_labels()), inverse_{0.0} {}
 
 double RankingSplit::discount(size_t rank) {
     while (discounts_.size() < rank)
@@ -23,12 +23,19 @@ double RankingSplit::best_gain_inverse(size_t n) {
     return inverse_[n];
 }
 
-void RankingSplit::rank_labels(size_t side) {
+void RankingSplit::find_gains(size_t side) {
+    if (gain_ == SideGain::kShare) {
+        double squares = 0;
+        for (const int32_t l : occurring_) squares += labels_[l].score[side] * labels_[l].score[side];
+        const double norm = squares > 0 ? std::sqrt(squares) : 1;
+        for (const int32_t l : occurring_) labels_[l].gain[side] = labels_[l].score[side] / norm;
+        return;
+    }
     std::sort(occurring_.begin(), occurring_.end(), [&](int32_t a, int32_t b) {
         const double of_a = labels_[a].score[side], of_b = labels_[b].score[side];
         return of_a != of_b ? of_a > of_b : a < b;
     });
-    for (size_t i = 0; i < occurring_.size(); ++i) labels_[occurring_[i]].discount[side] = discount(i + 1);
+    for (size_t i = 0; i < occurring_.size(); ++i) labels_[occurring_[i]].gain[side] = discount(i + 1);
 }
 
 int RankingSplit::divide(std::span<const uint32_t> rows, std::span<int8_t> side) {
@@ -47,13 +54,13 @@ int RankingSplit::divide(std::span<const uint32_t> rows, std::span<int8_t> side)
             const double gain = data_.weight(rows[i]) * best_gain_inverse(labels.size());
             for (const int32_t l : labels) labels_[l].score[side[i] > 0] += gain * label_weight(l);
         }
-        rank_labels(0);
-        rank_labels(1);
+        find_gains(0);
+        find_gains(1);
         moved = false;
         for (size_t i = 0; i < rows.size(); ++i) {
             double gain[2] = {0, 0};
             for (const int32_t l : data_.labels_of(rows[i]))
-                for (const size_t s : {0, 1}) gain[s] += label_weight(l) * labels_[l].discount[s];
+                for (const size_t s : {0, 1}) gain[s] += label_weight(l) * labels_[l].gain[s];
             if (gain[0] == gain[1]) continue;
             const int8_t better = gain[1] > gain[0] ? 1 : -1;
             moved |= side[i] != better;

@@ -4,7 +4,6 @@
 
 #include "base/random.hpp"
 #include "systems/fastxml.hpp"
-#include "systems/fastxml_split.hpp"
 
 namespace bonsai {
 namespace {
@@ -31,7 +30,7 @@ class Grower {
         : data_(data),
           label_weights_(label_weights),
           params_(params),
-          split_(data, label_weights),
+          split_(data, label_weights, params.gain),
           sums_(data.n_labels(), 0.0) {}
 
     // Rows of the node, which are put in the order of its children.

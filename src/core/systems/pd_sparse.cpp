@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -96,6 +97,20 @@ class FeatureSums {
     std::vector<uint32_t> table_;  // open addressing: slots; empty where there are few
     uint32_t n_weights_ = 0;
 };
+
+// The point next to v with v_i ≥ 0 and Σ v_i = sum > 0, in place.
+void project_simplex(std::span<double> v, double sum) {
+    std::vector<double> order(v.begin(), v.end());
+    std::sort(order.begin(), order.end(), std::greater<>());
+    double above = 0, t = 0;
+    for (size_t n = 0; n < order.size(); ++n) {
+        above += order[n];
+        const double next = (above - sum) / static_cast<double>(n + 1);
+        if (n > 0 && next >= order[n]) break;
+        t = next;
+    }
+    for (double& each : v) each = std::max(each - t, 0.0);
+}
 
 class PdSparse {
   public:
@@ -218,7 +233,8 @@ class PdSparse {
             else
                 negatives_.push_back(-duals[d].value + (1 + z) / q);
         }
-        project_pairs(positives_, negatives_, params_.c * double{data_.weight(i)});
+        const double bound = params_.c * double{data_.weight(i)};
+        (params_.largest ? project_sums : project_pairs)(positives_, negatives_, bound);
         changes_.clear();
         for (size_t d = 0; d < duals.size(); ++d) {
             const double value = d < n_positives ? positives_[d] : -negatives_[d - n_positives];
@@ -319,6 +335,17 @@ void project_pairs(std::span<double> a, std::span<double> b, double c) {
     if (slope > 0) t += difference(t) / slope;
     for (double& v : a) v = std::clamp(v - t, 0.0, c);
     for (double& v : b) v = std::max(v + t, 0.0);
+}
+
+// Either the bound holds without being asked for, or both sums are c.
+void project_sums(std::span<double> a, std::span<double> b, double c) {
+    const std::vector<double> given_a(a.begin(), a.end()), given_b(b.begin(), b.end());
+    project_pairs(a, b, c);
+    if (std::accumulate(a.begin(), a.end(), 0.0) < c) return;
+    std::copy(given_a.begin(), given_a.end(), a.begin());
+    std::copy(given_b.begin(), given_b.end(), b.begin());
+    project_simplex(a, c);
+    project_simplex(b, c);
 }
 
 SparseWeights train_pd_sparse(const Dataset& data, const PdSparseParams& params, Control& control) {
