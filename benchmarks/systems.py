@@ -13,13 +13,13 @@
 
 `accuracy` trains on the usual split with five seeds, beside published figures; `splits` on random splits of
 all rows, as many as there are seeds; both with published settings where there are any. `choices` compares
-settings on held-out training rows. `cost` is CPU time of
-training and peak memory, each system in a process of its own. `tail` compares LEML with RobustXML at several
-ranks. `neighbors` blends a vote of the nearest rows, plain and SLEEC's, into the scores of `Bonsai`.
-`forests` varies the number of FastXML's trees, and blends FastXML into `Bonsai`. `nodes` compares the L1
-logistic regression of FastXML's nodes with scikit-learn's LIBLINEAR, `sparse-labels` the L1 squared hinge of
-ProXML's labels. `fusion` compares a blend with a `Fusion` of the same two models, and ranks by a fusion of
-two models of 456,599 labels. Needs the data sets (see BONSAI_DATA in CONTRIBUTING.md).
+settings on held-out training rows. `cost` is CPU time of training and peak memory, each system in a process
+of its own. `tail` compares LEML with RobustXML at several ranks. `neighbors` blends a vote of the nearest
+rows, plain and SLEEC's, into the scores of `Bonsai`. `forests` varies FastXML's trees and what divides their
+rows, and blends FastXML into `Bonsai`. `nodes` compares the L1 logistic regression of FastXML's nodes with
+scikit-learn's LIBLINEAR, `sparse-labels` the L1 squared hinge of ProXML's labels. `fusion` compares a blend
+with a `Fusion` of the same two models, and ranks by a fusion of two models of 456,599 labels. Needs the data
+sets (see BONSAI_DATA in CONTRIBUTING.md).
 """
 
 import argparse
@@ -28,8 +28,10 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +43,7 @@ from sklearn.svm import LinearSVC
 from benchmarks._sets import Matrices, load
 from bonsai_xmc import Bonsai, Fusion, _core, _core_testing, metrics
 from bonsai_xmc.systems import SYSTEMS, system
+from bonsai_xmc.systems.pfastrexml import PfastreXMLRanker
 
 # Settings to choose among on training rows: the defaults, and others.
 CHOICES: dict[str, list[dict[str, Any]]] = {
@@ -50,7 +53,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "pd-sparse": [{}, {"loss": "max"}, {"normalize": True}, {"normalize": False}],
     "proxml": [{}, {"l1": 0.1}, {"normalize": False}, {"normalize": False, "l1": 0.1}],
     "robustxml": [{}, {"l1": 0.5}],
-    "sleec": [{}, {"C": 1.0}, {"C": 10.0}, {"C": 100.0}, {"n_label_neighbors": 15}],
+    "sleec": [{}, {"C": 1.0}, {"C": 10.0}, {"C": 100.0}, {"n_clusters": 20}],
 }
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
@@ -65,6 +68,27 @@ def measure(model: Any, matrices: Matrices) -> list[float]:
     """Train and evaluate: the values of MEASURES."""
     X, Y, X_test, _ = matrices
     return figures(model.fit(X, Y).top_k(X_test, 5)[0], matrices)
+
+
+def readings(model: Any, matrices: Matrices) -> dict[str, list[float]]:
+    """Train and evaluate; of PfastreXML also with the alpha that is published for P@k, on the same trees."""
+    found = {"": measure(model, matrices)}
+    ranker = model.fitted_.ranker
+    if isinstance(ranker, PfastreXMLRanker):
+        facts, arrays = ranker.to_arrays()
+        shape = ranker.n_features, ranker.n_labels
+        other = PfastreXMLRanker.from_arrays(facts | {"alpha": 0.9}, arrays, *shape)
+        model.fitted_ = replace(model.fitted_, ranker=other)
+        found[", alpha 0.9"] = figures(model.top_k(matrices[2], 5)[0], matrices)
+    return found
+
+
+def show_spread(name: str, of: str, found: list[dict[str, list[float]]]) -> None:
+    """Write means and standard deviations of readings."""
+    for variant in found[0]:
+        values = np.array([each[variant] for each in found])
+        show(f"{name}{variant}, mean of {len(found)} {of}", values.mean(axis=0))
+        show(f"{name}{variant}, standard deviation", values.std(axis=0))
 
 
 def figures(ids: Any, matrices: Matrices) -> list[float]:
@@ -84,9 +108,8 @@ def accuracy(systems: list[str], data: list[str], seeds: int) -> None:
         matrices = load(name)
         show(f"{name}: {' '.join(MEASURES)}", [])
         for kind in systems:
-            values = np.array([measure(make(kind, name, random_state=s), matrices) for s in range(seeds)])
-            show(f"  {kind}, mean of {seeds} seeds", values.mean(axis=0))
-            show(f"  {kind}, standard deviation", values.std(axis=0))
+            found = [readings(make(kind, name, random_state=s), matrices) for s in range(seeds)]
+            show_spread(f"  {kind}", "seeds", found)
             if kind in REPOSITORY.get(name, {}):
                 show(f"  {kind}, published", sum(REPOSITORY[name][kind], ()))
 
@@ -98,19 +121,17 @@ def splits(systems: list[str], data: list[str], seeds: int) -> None:
         n_train = X.shape[0]
         X, Y = sp.csr_array(sp.vstack([X, X_test])), sp.csr_array(sp.vstack([Y, Y_test]))
         for kind in systems:
-            rows = []
+            found = []
             for seed in range(seeds):
                 order = np.random.default_rng(seed).permutation(X.shape[0])
                 known, rest = np.sort(order[:n_train]), np.sort(order[n_train:])
-                rows.append(
-                    measure(make(kind, name, random_state=seed), (X[known], Y[known], X[rest], Y[rest]))
-                )
-            show(f"{name}, {kind}, mean of {seeds} splits", np.mean(rows, axis=0))
-            show(f"{name}, {kind}, standard deviation", np.std(rows, axis=0))
+                parts = X[known], Y[known], X[rest], Y[rest]
+                found.append(readings(make(kind, name, random_state=seed), parts))
+            show_spread(f"{name}, {kind}", "splits", found)
 
 
 def choices(systems: list[str], data: list[str], seeds: int) -> None:
-    """Settings of each system on a random fifth of the training rows, 13,000 at most, trained on the others."""
+    """Settings of each system on a fifth of the training rows (of 13,000 of them), trained on the others."""
     for name in data:
         X, Y = load(name)[:2]
         order = np.random.default_rng(0).permutation(X.shape[0])[:13_000]
@@ -183,20 +204,28 @@ def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def forests(systems: list[str], data: list[str], seeds: int) -> None:
-    """FastXML with fewer trees, and blended into `Bonsai`."""
+    """FastXML with fewer trees, without its ranking loss, and blended into `Bonsai`."""
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
         depth = min(100, Y.shape[1])
         show(f"{name}: {' '.join(MEASURES)}", [])
-        for n_trees in (10, 20, 50):
-            fast = make("fastxml", name, n_trees=n_trees).fit(X, Y)
-            show(f"  FastXML, {n_trees} trees", figures(fast.top_k(X_test, 5)[0], matrices))
+        for title, n_trees, grow in FORESTS:
+            with patch.object(_core, "train_fastxml", grow):
+                fast = make("fastxml", name, n_trees=n_trees).fit(X, Y)
+            show(f"  {title}, {n_trees} trees", figures(fast.top_k(X_test, 5)[0], matrices))
         own = scores_of(Bonsai(row_tree_weight=0, threshold=0.5).fit(X, Y), X_test, depth)
         votes = scores_of(fast, X_test, depth)
         show("  Bonsai", figures(own, matrices))
         for weight in (0.1, 0.3, 0.5, 0.7, 0.9):
             blend = sp.csr_array((1 - weight) * own + weight * votes)
             show(f"  Bonsai + {weight} FastXML", figures(blend, matrices))
+
+
+# FastXML, and the same trees with nodes that divide rows by 2-means of their labels instead of rankings.
+FORESTS = [
+    *(("FastXML by 2-means", n, partial(_core.train_fastxml, by_ranking=False)) for n in (10, 20, 50)),
+    *(("FastXML", n, _core.train_fastxml) for n in (10, 20, 50)),
+]
 
 
 def fusion(systems: list[str], data: list[str], seeds: int) -> None:

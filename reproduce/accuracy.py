@@ -80,7 +80,7 @@ def precision(bench: Bench) -> Result:
             "Best: " + ", ".join(f"{title_of(best[key])} in {key}" for key in keys) + ".",
             *(compared.sentence(a, b, ["P@1", "P@5"]) for a, b in named if a in runs and b in runs),
         ],
-        seeds_text(bench) + "; DiSMEC has no random tree and is run once.",
+        seeds_text(bench) + "; DiSMEC, ProXML and PPD-Sparse have nothing random and are run once.",
         lambda: plots.dots(runs, [at("P")]),
         f"Dots of P@1, P@3 and P@5 of {', '.join(map(title_of, runs))} on {bench.source.name}",
         remarks=remarks.single_leaf(bench.source.data) + remarks.equal_systems(runs, keys),

@@ -10,6 +10,7 @@ import numpy as np
 
 from bonsai_xmc import Bonsai, metrics, systems
 from bonsai_xmc._base.progress import ProgressBar
+from bonsai_xmc.systems import ProXML
 
 from . import beam, published
 from .results import plural
@@ -158,7 +159,8 @@ class Bench:
     def seeds_of(self, factory: Factory) -> Sequence[int]:
         """The seeds to run: one-vs-rest has no random tree and needs one run only."""
         model = factory(0)
-        once = getattr(model, "max_depth", None) == 1 or isinstance(model, RankedFile)
+        own = getattr(model, "max_depth", None) == 1 or getattr(model, "variant", None) == "ppd"
+        once = own or isinstance(model, ProXML | RankedFile)
         return range(1 if once else self.seeds)
 
     def unit(

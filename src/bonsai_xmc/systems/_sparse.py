@@ -33,7 +33,7 @@ def core_dataset(problem: Problem, normalize: bool) -> _core.Dataset:
 def solve_labels(
     problem: Problem, normalize: bool, l1: float, l2: float, c: float, tol: float, max_iter: int, work: Work
 ) -> tuple[Any, ...]:
-    """Return bias, ptr, feature and value of a squared hinge loss with an L1 and an L2 penalty for each label.
+    """Return bias, ptr, feature and value of classifiers with squared hinge loss, an L1 and an L2 penalty.
 
     Warns of labels whose relative duality gap stays above `tol`.
     """

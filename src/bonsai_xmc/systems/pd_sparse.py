@@ -66,7 +66,9 @@ class PDSparse(System):
         "variant": Parameter("pd", one_of("pd", "ppd"), CLASSIFIERS, "ppd: PPD-Sparse, each label apart"),
         "l1": Parameter(0.1, ABOVE_0, CLASSIFIERS, "strength of the L1 penalty"),
         "C": Parameter(1.0, ABOVE_0, CLASSIFIERS, "weight of the loss"),
-        "loss": Parameter("sum", one_of("sum", "max"), CLASSIFIERS, "losses of a row's labels: sum or largest"),
+        "loss": Parameter(
+            "sum", one_of("sum", "max"), CLASSIFIERS, "losses of a row's labels: sum or largest"
+        ),
         "normalize": Parameter(False, flag(), CLASSIFIERS, "scale rows to norm 1"),
         "max_iter": Parameter(30, integer(1), CLASSIFIERS, "maximum number of epochs, or of working sets"),
         "validation_fraction": Parameter(

@@ -1,5 +1,4 @@
-"""ProXML: one-vs-rest classifiers with an L1 penalty, solved accurately (Babbar, Schölkopf, 2019).
-"""
+"""ProXML: one-vs-rest classifiers with an L1 penalty, solved accurately (Babbar, Schölkopf, 2019)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -56,6 +55,7 @@ class ProXML(System):
     ranker = ProXMLRanker
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> ProXMLRanker:
-        normalize, l1, C, tol, max_iter = (params[name] for name in ("normalize", "l1", "C", "tol", "max_iter"))
-        weights = solve_labels(problem, normalize, l1, 0.0, C, tol, max_iter, work)
+        normalize = params["normalize"]
+        options = {"l1": params["l1"], "l2": 0.0, "c": params["C"], "tol": params["tol"]}
+        weights = solve_labels(problem, normalize, **options, max_iter=params["max_iter"], work=work)
         return ProXMLRanker.packed(weights, problem.rows.n_features, normalize)
