@@ -117,15 +117,16 @@ nb::object leaves_of(const RowTrees& model, nb::handle x, unsigned threads) {
 }  // namespace
 
 void bind_fastxml(nb::module_& m) {
-    m.def("train_fastxml", &train, "dataset"_a, "label_weights"_a.noconvert().none(), nb::kw_only(),
-          "n_trees"_a, "max_leaf_rows"_a, "max_leaf_labels"_a, "C"_a, "tol"_a, "max_iter"_a, "seed"_a,
-          "threads"_a, "by_ranking"_a = true, "progress"_a = nb::none(),
-          nb::sig("def train_fastxml(dataset: Dataset, label_weights: NDArray[numpy.float32] | None, *, "
-                  "n_trees: int, max_leaf_rows: int, max_leaf_labels: int, C: float, tol: float, "
-                  "max_iter: int, seed: int, threads: int, by_ranking: bool = True, "
-                  "progress: object | None = None) -> dict[str, NDArray]"),
-          "The arrays of FastXML's trees. label_weights, if given, are those of PfastXML. Without by_ranking, "
-          "nodes divide rows by 2-means of their labels.");
+    m.def(
+        "train_fastxml", &train, "dataset"_a, "label_weights"_a.noconvert().none(), nb::kw_only(),
+        "n_trees"_a, "max_leaf_rows"_a, "max_leaf_labels"_a, "C"_a, "tol"_a, "max_iter"_a, "seed"_a,
+        "threads"_a, "by_ranking"_a = true, "progress"_a = nb::none(),
+        nb::sig("def train_fastxml(dataset: Dataset, label_weights: NDArray[numpy.float32] | None, *, "
+                "n_trees: int, max_leaf_rows: int, max_leaf_labels: int, C: float, tol: float, "
+                "max_iter: int, seed: int, threads: int, by_ranking: bool = True, "
+                "progress: object | None = None) -> dict[str, NDArray]"),
+        "The arrays of FastXML's trees. label_weights, if given, are those of PfastXML. Without by_ranking, "
+        "nodes divide rows by 2-means of their labels.");
     nb::class_<RowTrees>(m, "RowTrees", "Trees over rows, of FastXML or PfastreXML. Immutable.")
         .def(nb::new_(&model_of), "arrays"_a, "n_features"_a, "n_labels"_a, "normalize"_a,
              "means"_a.none() = nb::none(), "alpha"_a = 1.0f, "gamma"_a = 0.0f,

@@ -33,8 +33,8 @@ nb::tuple l1_hinge(const PyDataset& dataset, double l1, double l2, double c, dou
     return arrays_of(std::move(weights));
 }
 
-nb::tuple pd_sparse(const PyDataset& dataset, double l1, double c, bool largest, int max_epochs,
-                    int patience, double held_out, bool refit, uint64_t seed, const nb::object& progress) {
+nb::tuple pd_sparse(const PyDataset& dataset, double l1, double c, bool largest, int max_epochs, int patience,
+                    double held_out, bool refit, uint64_t seed, const nb::object& progress) {
     const PdSparseParams params{.l1 = l1,
                                 .c = c,
                                 .largest = largest,
@@ -65,8 +65,8 @@ void bind_sparse_systems(nb::module_& m) {
           "max_epochs"_a, "patience"_a, "held_out"_a, "refit"_a, "seed"_a, "progress"_a = nb::none(),
           nb::sig("def train_pd_sparse(dataset: Dataset, *, l1: float, c: float, largest: bool, "
                   "max_epochs: int, patience: int, held_out: float, refit: bool, seed: int, "
-                  "progress: object | None = None) -> tuple[NDArray[numpy.float32], NDArray[numpy.int64], NDArray[numpy.uint32], "
-                  "NDArray[numpy.float32], int, int]"),
+                  "progress: object | None = None) -> tuple[NDArray[numpy.float32], NDArray[numpy.int64], "
+                  "NDArray[numpy.uint32], NDArray[numpy.float32], int, int]"),
           "The same of PD-Sparse, with epochs instead of working sets. One thread.");
 }
 

@@ -45,7 +45,7 @@ def solve_labels(
             f"{n_unconverged:,} of {problem.labels.n_labels:,} labels did not converge within "
             f"max_iter={max_iter}; allow more, or a larger l1 or tol",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return tuple(weights)
 

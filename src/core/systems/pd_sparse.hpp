@@ -29,7 +29,8 @@ struct PdSparseParams {
 // One thread: the update of a row depends on those before it.
 SparseWeights train_pd_sparse(const Dataset& data, const PdSparseParams& params, Control& control);
 
-// The point next to (a, b) with 0 ≤ a_p ≤ c, b_n ≥ 0 and Σ a_p = Σ b_n, in place: the duals of a sum of losses.
+// The point next to (a, b) with 0 ≤ a_p ≤ c, b_n ≥ 0 and Σ a_p = Σ b_n, in place: the duals of a sum of
+// losses.
 void project_pairs(std::span<double> a, std::span<double> b, double c);
 
 // The same with Σ a_p = Σ b_n ≤ c: the duals of the largest loss.
