@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from bonsai_xmc import Bonsai, FormatError, metrics
 from bonsai_xmc._base.params import OF_PREDICTION
 from bonsai_xmc._data.labels import indicator
-from bonsai_xmc._data.rows import proven_csr
+from bonsai_xmc._data.sparse import proven_csr
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._modelfile.format import to_tensors
 from helpers import random_csr, says

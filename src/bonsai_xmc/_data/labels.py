@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
-from bonsai_xmc._data.rows import check_encodable, check_names, is_sparse, proven_csr, select
+from bonsai_xmc._data.rows import check_encodable, check_names, select
+from bonsai_xmc._data.sparse import is_sparse, proven_csr
 
 _INT64_MAX = np.iinfo(np.int64).max
 _LARGEST_WEIGHT = 1e9

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._data.sparse import is_canonical, is_sparse, proven_csr
 
 # From this share of non-zeros on, rows are handled as dense, whatever container they came in: less memory
 # (4 bytes an entry against 8) and no gathering. The choice depends on the data alone, as the model does.
@@ -23,7 +24,6 @@ DENSE_FROM = 0.5
 
 _FLOAT32_MAX = np.float64(np.finfo(np.float32).max)
 _INT32_MAX = np.iinfo(np.int32).max
-_INTEGERS, _NUMBERS = "iu", "biufc"  # kinds of types
 
 
 class SparseRows(NamedTuple):
@@ -264,8 +264,7 @@ def _ready_csr(X: Any, n_features: int) -> SparseRows | None:
         and indices.dtype == np.int32
         and data.flags.c_contiguous
         and indices.flags.c_contiguous
-        and _flaw(indptr, indices, data, *X.shape) is None
-        and _is_canonical(indptr, indices)
+        and is_canonical(indptr, indices, data, X.shape)
         # NaN and infinities propagate; a sum that overflows takes the longer way
         and math.isfinite(data.sum())
     ):
@@ -282,135 +281,6 @@ def bytes_beside(X: Any, rows: Rows | None = None) -> int:
         for part in parts
         if isinstance(part, np.ndarray) and not any(np.may_share_memory(part, array) for array in used)
     )
-
-
-# --- sparse matrices ---
-
-
-def is_sparse(X: Any) -> bool:
-    """Do as `scipy.sparse.issparse`; for type checkers, which would narrow to a base class."""
-    return bool(sp.issparse(X))
-
-
-def proven_csr(X: Any, name: str) -> sp.csr_array:
-    """Return a matrix in CSR form whose arrays are proven to describe one; it may share the caller's memory.
-
-    scipy's own operations trust the arrays, which may have been changed or made by hand since they were
-    checked, if ever: they read and write out of bounds if the arrays lie.
-    """
-    if X.ndim != 2:
-        raise ValueError(f"{name} must be a matrix, but it has {X.ndim} dimension(s)")
-    n_rows, n_columns = X.shape
-    flaw = None
-    if X.format == "csr":
-        flaw = _flaw(X.indptr, X.indices, X.data, n_rows, n_columns)
-    elif X.format == "csc":
-        flaw = _flaw(X.indptr, X.indices, X.data, n_columns, n_rows)
-    elif X.format == "bsr":
-        flaw = _blocks_flaw(X)
-    else:
-        check = {"dia": _diagonals_flaw, "lil": _lists_flaw}.get(X.format)
-        flaw = None if check is None else check(X)
-        if flaw is None and X.format != "coo":
-            try:
-                X = X.tocoo()
-            except (TypeError, IndexError, OverflowError) as error:
-                raise ValueError(f"{name} is not a valid sparse matrix: {error}") from error
-        flaw = flaw or _coordinate_flaw(X)
-    if flaw is not None:
-        raise ValueError(f"{name} is not a valid sparse matrix: {flaw}")
-    if X.format != "csr":
-        return sp.csr_array(X)
-    end = X.indptr[-1]  # arrays may be longer than what is used of them
-    return sp.csr_array((X.data[:end], X.indices[:end], X.indptr), shape=X.shape)
-
-
-def _array_flaw(array: Any, called: str, kinds: str, ndim: int = 1) -> str | None:
-    """Say why it is no array of so many dimensions and one of these kinds of types; None: it is one."""
-    if isinstance(array, np.ndarray) and array.ndim == ndim and array.dtype.kind in kinds:
-        return None
-    what = {_INTEGERS: "integers", _NUMBERS: "numbers"}.get(kinds, "lists")
-    return f"{called} is not an array of {what} with {ndim} dimension(s)"
-
-
-def _flaw(indptr: Any, indices: Any, data: Any, n_outer: int, n_inner: int, ndim: int = 1) -> str | None:
-    """Say what keeps the arrays from being a compressed matrix; None: nothing. Blocks have 3 dimensions."""
-    flaw = _array_flaw(indptr, "indptr", _INTEGERS) or _array_flaw(indices, "indices", _INTEGERS)
-    if flaw := flaw or _array_flaw(data, "data", _NUMBERS, ndim):
-        return flaw
-    if len(indptr) != n_outer + 1:
-        return f"indptr has {len(indptr):,} entries, but its shape needs {n_outer + 1:,}"
-    if indptr[0] != 0:
-        return f"indptr begins with {indptr[0]:,} instead of 0"
-    falls = indptr[1:] < indptr[:-1]
-    if falls.any():
-        return f"indptr decreases at {int(falls.argmax()):,}"
-    if len(data) != len(indices) or indptr[-1] > len(indices):
-        return (
-            f"indptr ends at {indptr[-1]:,}, but there are {len(indices):,} indices and {len(data):,} values"
-        )
-    return _range_flaw(indices[: indptr[-1]], n_inner)
-
-
-def _blocks_flaw(X: Any) -> str | None:
-    if (flaw := _array_flaw(X.data, "data", _NUMBERS, 3)) is not None:
-        return flaw
-    height, width = X.data.shape[1:]
-    if height < 1 or width < 1 or X.shape[0] % height or X.shape[1] % width:
-        return f"blocks of {height} × {width} do not divide {X.shape[0]:,} × {X.shape[1]:,}"
-    return _flaw(X.indptr, X.indices, X.data, X.shape[0] // height, X.shape[1] // width, ndim=3)
-
-
-def _diagonals_flaw(X: Any) -> str | None:
-    flaw = _array_flaw(X.offsets, "offsets", _INTEGERS) or _array_flaw(X.data, "data", _NUMBERS, 2)
-    if flaw is None and len(X.offsets) != len(X.data):
-        return f"it has {len(X.data):,} diagonals, but {len(X.offsets):,} offsets"
-    if flaw is None and len(set(X.offsets.tolist())) < len(X.offsets):
-        return "two diagonals have the same offset"
-    return flaw
-
-
-def _lists_flaw(X: Any) -> str | None:
-    for array, called in ((X.rows, "rows"), (X.data, "data")):
-        if (flaw := _array_flaw(array, called, "O")) is not None:
-            return flaw
-        if len(array) != X.shape[0] or not all(isinstance(row, list) for row in array):
-            return f"{called} is not a list for each of {X.shape[0]:,} rows"
-    if any(len(row) != len(values) for row, values in zip(X.rows, X.data, strict=True)):
-        return "a row has more values than columns, or fewer"
-    return None
-
-
-def _coordinate_flaw(X: Any) -> str | None:
-    if (flaw := _array_flaw(X.data, "data", _NUMBERS)) is not None:
-        return flaw
-    for array, called in ((X.row, "row"), (X.col, "col")):
-        if (flaw := _array_flaw(array, called, _INTEGERS)) is not None:
-            return flaw
-        if len(array) != len(X.data):
-            return f"it has {len(X.data):,} values, but {len(array):,} coordinates"
-    return _range_flaw(X.row, X.shape[0]) or _range_flaw(X.col, X.shape[1])
-
-
-def _range_flaw(indices: Array, size: int) -> str | None:
-    if not len(indices):
-        return None
-    low, high = indices.min(), indices.max()
-    if low < 0 or high >= size:
-        return f"the index {low if low < 0 else high:,} is not in 0 … {size - 1:,}"
-    return None
-
-
-def _is_canonical(indptr: Array, indices: Array) -> bool:
-    """Return whether the indices of each row ascend; for arrays without a flaw, none beyond the last row."""
-    if len(indices) != indptr[-1]:
-        return False
-    ascends = indices[1:] > indices[:-1]
-    if ascends.all():  # at once for a single row
-        return True
-    starts = indptr[1:-1]
-    ascends[starts[(starts > 0) & (starts < len(indices))] - 1] = True
-    return bool(ascends.all())
 
 
 def _canonical(csr: sp.csr_array) -> SparseRows:
@@ -435,9 +305,6 @@ def select(indptr: Array, rows: Array) -> tuple[Array, Array]:
     sizes = indptr[rows + 1] - indptr[rows]
     ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return ptr, np.arange(ptr[-1]) + np.repeat(indptr[rows] - ptr[:-1], sizes)
-
-
-# --- numbers ---
 
 
 def as_float32(values: Array) -> Array:

@@ -16,7 +16,8 @@ from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.rules import Rule, integer, one_of
 from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._data import labels as label_sets
-from bonsai_xmc._data.rows import DenseRows, FusedRows, Rows, is_sparse, prediction_rows
+from bonsai_xmc._data.rows import DenseRows, FusedRows, Rows, prediction_rows
+from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Job, MatrixClassifier

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bonsai_xmc._data.rows import is_sparse
+from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._explain.linear import LinearRow
 from bonsai_xmc._explain.names import label_id
 from bonsai_xmc._explain.objects import WhyNot

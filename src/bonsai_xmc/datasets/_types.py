@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from bonsai_xmc._data.rows import SparseRows, is_sparse, proven_csr
+from bonsai_xmc._data.rows import SparseRows
+from bonsai_xmc._data.sparse import is_sparse, proven_csr
 
 
 class Dataset(NamedTuple):

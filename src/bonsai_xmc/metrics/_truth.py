@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bonsai_xmc._data.labels import column_names, indicator, is_matrix, label_rows
-from bonsai_xmc._data.rows import is_sparse, proven_csr
+from bonsai_xmc._data.sparse import is_sparse, proven_csr
 
 from ._files import PredictionFile, parse
 from ._ranking import Ints, Truth, best_first, check_ids, check_labels, in_row

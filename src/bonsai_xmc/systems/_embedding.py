@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import normals
 from bonsai_xmc._data.labels import is_true
-from bonsai_xmc._data.rows import DenseRows, Rows, is_sparse
+from bonsai_xmc._data.rows import DenseRows, Rows
+from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._model.ranker import Search
 
 Matrix = Any  # csr_array or a dense array

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import integer, number_between
-from bonsai_xmc._data.rows import is_sparse
+from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work

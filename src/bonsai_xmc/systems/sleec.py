@@ -11,7 +11,8 @@ from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number_between
-from bonsai_xmc._data.rows import Rows, is_sparse
+from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
