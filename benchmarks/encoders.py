@@ -1,0 +1,148 @@
+"""What vectors of an encoder gain beside words, and what they cost: `python -m benchmarks.encoders tibkat-core wordllama`.
+
+Trains `TextBonsai(encoder=…)` on the training part of a data set (see BONSAI_DATA), and evaluates it, and each of
+its members alone, on dev (tibkat-core) or test. P and PSP count the true labels that occur in training; where rows
+have a language, figures are given for each, too. Weights and links are chosen on training rows; --links shows what
+others would give. CPU seconds: of encoding all texts, of training the member over words, and of all training, the
+choice of weights included.
+
+An encoder is a name or a folder, as in `TextBonsai`; FOLDER@128 reads the first 128 tokens of a text. Vectors are
+kept in --cache, so that several seeds encode once.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.texts import SETS, read
+from bonsai_xmc import Bonsai, TextBonsai, metrics
+from bonsai_xmc._model.fusion import LINKS, FusionRanker
+from bonsai_xmc._text.encoded import joined
+from bonsai_xmc._text.encoders import Encoder
+
+
+class Timed(Bonsai):
+    """Notes the CPU seconds that training takes."""
+
+    seconds: list[float] = []  # noqa: RUF012 (of all of them)
+
+    def _fit(self, job: Any) -> Any:
+        begin = time.process_time()
+        try:
+            return super()._fit(job)
+        finally:
+            Timed.seconds.append(time.process_time() - begin)
+
+
+class Cached:
+    """An encoder whose vectors are kept in a file."""
+
+    def __init__(self, name: str, texts: list[str], cache: Path, threads: int) -> None:
+        digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
+        path = cache / f"{Path(name).name}.{digest}.npz"
+        distinct = sorted(set(texts), key=len)
+        if not path.exists():
+            encode, begin = _encoder(name, threads), time.process_time()
+            vectors = encode(distinct)
+            cache.mkdir(parents=True, exist_ok=True)
+            np.savez(path, vectors=vectors.astype(np.float16), seconds=time.process_time() - begin)
+        found = np.load(path)
+        self.vectors, self.seconds = found["vectors"], float(found["seconds"])
+        self.place = {text: i for i, text in enumerate(distinct)}
+
+    def __call__(self, texts: list[str]) -> Any:
+        if not all(text in self.place for text in texts):  # the text that a function is known by
+            return np.ones((len(texts), self.vectors.shape[1]), np.float32)
+        return self.vectors[[self.place[text] for text in texts]].astype(np.float32)
+
+
+def _encoder(name: str, threads: int) -> Any:
+    base, _, tokens = name.partition("@")
+    if not tokens:
+        encoder = Encoder.of(base)
+        return lambda texts: encoder.encode(texts, threads)
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(base)
+    model.max_seq_length = int(tokens)
+    return lambda texts: model.encode(texts, show_progress_bar=False)
+
+
+def texts_of(name: str, part: str) -> list[str]:
+    fields, _, _ = SETS[name]
+    records = read(name, part)[0]
+    return [text or "" for text in joined([[record.get(field) for record in records] for field in fields])]
+
+
+def figures(model: Any, name: str) -> dict[str, dict[str, float]]:
+    """P and PSP by language, "all" among them."""
+    train = read(name, "train")[1]
+    known = {label for row in train for label in row}
+    texts, labels, languages = read(name, SETS[name][2])
+    ids, _ = model.top_k(texts, 5)
+    truth = [[label for label in row if label in known] for row in labels]
+    result = {}
+    for language in ["all", *sorted(set(languages) - {""})]:
+        rows = [i for i, own in enumerate(languages) if truth[i] and language in ("all", own)]
+        found = metrics.evaluate(
+            [truth[i] for i in rows], ids[rows], train, k=(1, 3, 5), classes=model.classes_
+        )
+        result[language] = {key: round(found[key], 2) for key in ("P@1", "P@3", "P@5", "PSP@5")}
+    return result
+
+
+def with_link(model: Any, link: str) -> Any:
+    """Return the fusion with another link for both members, and weights as they are."""
+    fitted = model.fitted_
+    assert isinstance(fitted.ranker, FusionRanker)
+    members = tuple(replace(one, link=link) for one in fitted.ranker.members)
+    return model._with(replace(fitted, ranker=replace(fitted.ranker, members=members)))
+
+
+def measure(name: str, encoder: Cached, called: str, seed: int, threads: int, links: bool) -> None:
+    texts, labels, _ = read(name, "train")
+    classifier = Timed(random_state=seed, n_jobs=threads, threshold=0.5)
+    Timed.seconds.clear()
+    begin = time.process_time()
+    model = TextBonsai(fields=SETS[name][0], encoder=encoder, classifier=classifier).fit(texts, labels)
+    cpu = time.process_time() - begin
+    about: dict[str, Any] = {"data": name, "encoder": called, "seed": seed, "encoding": round(encoder.seconds, 1)}
+    about |= {"words_cpu": round(Timed.seconds[0], 1), "training_cpu": round(cpu, 1)}
+    models = {"chosen": model}
+    if isinstance(model.fitted_.ranker, FusionRanker):
+        fusion = model.classifier_
+        about |= {"weights": fusion.weights_, "links": fusion.links_, "held_out": fusion.chosen_["figures"]}
+        models |= fusion.members_
+        if links:
+            models |= {link: with_link(model, link) for link in LINKS if link != "calibrated"}
+    for kind, one in models.items():
+        for language, found in figures(one, name).items():
+            print(json.dumps(about | {"model": kind, "rows": language, **found}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("name", choices=SETS)
+    parser.add_argument("encoder", nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cache", type=Path, default=Path("build/vectors"))
+    parser.add_argument("--links", action="store_true")
+    args = parser.parse_args()
+    texts = [*texts_of(args.name, "train"), *texts_of(args.name, SETS[args.name][2])]
+    for called in args.encoder:
+        encoder = Cached(called, texts, args.cache, args.threads)
+        for seed in args.seeds:
+            measure(args.name, encoder, Path(called).name, seed, args.threads, args.links)
+
+
+if __name__ == "__main__":
+    main()
