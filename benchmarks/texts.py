@@ -49,7 +49,7 @@ def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
         "default-bigrams": {"fields": fields, **bigrams},
         "ngrams": {"fields": none, **ngrams},  # bigrams and characters of the joined text, selected
         "ngrams-all": {"fields": none, **ngrams, "max_ngrams": None},
-        "label-texts": {"fields": fields, "label_texts": _label_file(name)},
+        "label-texts": {"fields": fields, "label_texts": label_file(name)},
         "tuned": {"fields": dict.fromkeys(fields, "auto")},
     }
 
@@ -58,7 +58,7 @@ def _folder(name: str) -> pathlib.Path:
     return known.find("eurlex57k").parent / name  # `find` does not know all of the sets
 
 
-def _label_file(name: str) -> pathlib.Path | None:
+def label_file(name: str) -> pathlib.Path | None:
     return next(iter(_folder(name).glob("label_names.tsv*")), None)
 
 
@@ -127,7 +127,7 @@ def measure(
     ranked = [[model.classes_[i] for i in row if i >= 0] for row in ids.tolist()]
     figures = {key: result[key] for key in ("P@1", "P@3", "P@5", "PSP@5", "R@5")}
     figures |= as_annif(ranked, truth)
-    names = _label_file(name)
+    names = label_file(name)
     named = set() if names is None else set(datasets.read_label_names(names))
     figures |= recall_at_10(ranked, truth, rows_of, named)
     yield "all", {**figures, "seconds": seconds, "cpu": cpu, "features": model.n_features_in_}

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -225,6 +226,63 @@ def test_pickle_takes_no_weights_along(texts):
     data = pickle.dumps(encoder)
     assert len(data) < 2000
     assert np.array_equal(pickle.loads(data).encode(["old houses"]), encoder.encode(["old houses"]))
+
+
+# --- labels by meaning ---
+
+
+def concepts(texts):
+    """Return vectors by the numbers in words: "word7" and "name7" mean the same."""
+    vectors = np.zeros((len(texts), 400), np.float32)
+    for vector, text in zip(vectors, texts, strict=True):
+        for number in re.findall(r"(?:word|name)(\d+)", text):
+            vector[int(number)] += 1
+    return vectors
+
+
+@pytest.fixture(scope="module")
+def by_meaning():
+    """A model of 390 labels with rows, most of them with few, and ten without; their names are no words."""
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 391)
+    texts, labels = [], []
+    for _ in range(1500):
+        own = rng.choice(390, 2, replace=False, p=share / share.sum())
+        texts.append(" ".join([*(f"word{i}" for i in own), f"noise{rng.integers(9)}"]))
+        labels.append([f"label {i}" for i in own])
+    names = {f"label {i}": f"name{i}" for i in range(400)} | {"label 0": ["word0", "name0"]}
+    return with_encoder(concepts, min_df=1, label_texts=names).fit(texts, labels)
+
+
+def test_labels_without_rows_are_found_by_the_vectors_of_their_names(tmp_path, by_meaning):
+    assert "names" in by_meaning.classifier_.weights_
+    wanted = [("label 395", "a word395 and word3"), ("label 399", "word399")]
+    for label, text in wanted:
+        assert label in [found for found, _ in by_meaning.suggest(text, 2)]
+    assert by_meaning.suggest("word3 noise1", 1)[0][0] == "label 3"  # labels with rows stay first
+    by_meaning.save(tmp_path / "m")
+    again = bonsai_xmc.load(tmp_path / "m", encoder=concepts)
+    texts = [text for _, text in wanted]
+    assert np.array_equal(again.top_k(texts, 5)[1], by_meaning.top_k(texts, 5)[1])
+
+
+def test_names_score_the_cosine_by_hand(by_meaning):
+    member = by_meaning.classifier_.members_["names"]
+    reader = member.fitted_.encoded
+    row = reader.rows(concepts(["word395 word3"]))[0]
+    names = [f"name{i}" for i in range(400)]
+    vectors = np.concatenate([[concepts(["word0", "name0"]).mean(axis=0)], concepts(names[1:])])
+    vectors -= vectors.mean(axis=0)
+    cosine = vectors[395] @ row / np.linalg.norm(vectors[395]) / np.linalg.norm(row)
+    score = dict(member.suggest("word395 word3", 400))["label 395"]
+    assert score == pytest.approx(np.exp(-(max(0.0, 1 - (2 * cosine - 1)) ** 2)), rel=0.02)  # int8 weights
+
+
+def test_labels_with_many_rows_have_no_part_in_it(by_meaning):
+    member = by_meaning.classifier_.members_["names"]
+    found = {label for label, _ in member.suggest("word0 word1 word395", 400)}
+    counts = dict(zip(by_meaning.classes_, by_meaning.label_counts_, strict=True))
+    assert found and all(counts[label] < 5 for label in found)
 
 
 # --- checkpoints ---

@@ -21,8 +21,9 @@ from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Job, MatrixClassifier
+from bonsai_xmc._estimators.named import Named
 from bonsai_xmc._estimators.text import TextBonsai, load, restored
-from bonsai_xmc._model.fitted import VERSION, FittedModel, Provenance
+from bonsai_xmc._model.fitted import VERSION, FittedModel, LabelTable, Provenance
 from bonsai_xmc._model.fusion import (
     DEPTH,
     LINKS,
@@ -37,7 +38,7 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
 from bonsai_xmc._modelfile import format as model_file
-from bonsai_xmc._selection.fusion import Chosen, choose, truth_of
+from bonsai_xmc._selection.fusion import Chosen, choose, truth_of, with_names
 from bonsai_xmc._selection.threshold import Thresholds, chosen_threshold
 from bonsai_xmc._text.reader import FusedText
 from bonsai_xmc._training import splits
@@ -191,7 +192,8 @@ class Fusion(_BaseComposition, MatrixClassifier):
             with job.phases.together("weights"):
                 half = [_of_rows(name, *pair, split.training) for name, pair in jobs.items()]
         inputs = [_matrix_of(own.problem.rows.take(split.held_out)) for _, own in jobs.values()]
-        fused = self._fused(whole, half, (inputs, Y), params, seed)
+        by_names = isinstance(list(models.values())[-1], Named)
+        fused = self._fused(whole, half, (inputs, Y), params, seed, by_names=by_names)
         return replace(fused, timings=job.phases.seconds)
 
     def _alone(self) -> MatrixClassifier | None:
@@ -290,8 +292,13 @@ class Fusion(_BaseComposition, MatrixClassifier):
         held_out: Any,
         params: Mapping[str, Any],
         seed: int,
+        *,
+        by_names: bool = False,
     ) -> FittedModel:
-        """Return the fusion with the best weights and links for `part`, which ranks held-out rows."""
+        """Return the fusion with the best weights and links for `part`, which ranks held-out rows.
+
+        `by_names`: the last member knows labels by their names, rare ones and those without rows.
+        """
         given = None if isinstance(params["weights"], str) else [float(one) for one in params["weights"]]
         ranker = fusion_of(whole)
         if given is not None and len(given) != len(ranker.members):
@@ -308,7 +315,11 @@ class Fusion(_BaseComposition, MatrixClassifier):
             return _weighted(whole, given or [1.0] * len(ranker.members), [link] * len(ranker.members))
         rankings = _rankings(whole, part, *held_out)
         links = LINKS if params["link"] == _AUTO else (params["link"],)
-        found = choose(ranker.members, rankings, links=links, weights=given)
+        n = len(rankings) - by_names
+        found = choose(ranker.members[:n], rankings[:n], links=links, weights=given)
+        if by_names:
+            seen = _with_rows(whole, part[0].fitted_.labels)
+            found = with_names(found, ranker.members, rankings, links, seen)
         fused = _weighted(whole, found.setting.weights, found.setting.links, found)
         if not isinstance(params["threshold"], str):
             return fused
@@ -500,7 +511,7 @@ def _of_rows(name: str, model: MatrixClassifier, job: Job, rows: Array) -> Matri
     """Train a model of some rows with the settings of one of all rows."""
     other = _same_settings(model)
     params = check_params(other.get_params(deep=False), other.parameters)
-    part = Job(job.problem.take(rows), params, job.phases, job.given, job.options)
+    part = replace(job, problem=job.problem.take(rows), params=params)
     other.fitted_ = other._fit(_in_folder(part, f"{name}, half", asks=False))
     return cast(MatrixClassifier, other)
 
@@ -583,6 +594,12 @@ def _rankings(whole: FittedModel, part: Sequence[Any], inputs: Sequence[Any], Y:
             ids = np.where(ids >= 0, where[ids], -1)
         rankings.append(true.rank(ids, np.where(ids >= 0, log_scores, -np.inf)))
     return rankings
+
+
+def _with_rows(whole: FittedModel, labels: LabelTable) -> Array:
+    """Return which labels of a fusion have rows in another table, as booleans."""
+    some = {key for key, n in zip(labels.classes.tolist(), labels.counts.tolist(), strict=True) if n > 0}
+    return np.array([key in some for key in whole.classes.tolist()], bool)
 
 
 def _threshold(fused: FittedModel, rankings: Sequence[Ranking], found: Chosen, per_label: bool) -> Thresholds:

@@ -17,12 +17,13 @@ from bonsai_xmc._data.rows import DenseRows, Rows
 from bonsai_xmc._estimators.base import LabelRanker
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, Job, MatrixClassifier
+from bonsai_xmc._estimators.named import Named, NameVectors
 from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._estimators.vectorizer import TextParameters
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import with_readers
-from bonsai_xmc._model.label_prior import add_labels, require_one_vs_rest
-from bonsai_xmc._model.label_texts import Texts, texts_of
+from bonsai_xmc._model.label_prior import LabelPrior, add_labels, apply_texts, require_one_vs_rest
+from bonsai_xmc._model.label_texts import Texts, keyed_as, texts_of
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.ranker import estimator_class
 from bonsai_xmc._model.thresholds import FALLBACK
@@ -38,12 +39,12 @@ from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._text.title import planned
 from bonsai_xmc._training.train import Problem, TextFacts
 from bonsai_xmc._training.vectors import encoded
-from bonsai_xmc._training.work import Runner
+from bonsai_xmc._training.work import Runner, Work
 
 # What a model file holds of the parameters beside those of the classifier.
 TEXT_PARAMS = ("fields", *TEXT_PARAMETERS)
 # The members of a model with an encoder.
-WORDS, VECTORS = "words", "vectors"
+WORDS, VECTORS, NAMES = "words", "vectors", "names"
 # Classifiers of vectors have many small weights: what is left out for the sake of sparse ones counts there.
 PRUNE = 0.01
 
@@ -104,8 +105,8 @@ class TextBonsai(TextParameters, LabelRanker):
     Attributes
     ----------
     classifier_ : Bonsai
-        The trained classifier, which takes matrices of features. With an encoder, a `Fusion` of "words" and
-        "vectors"; what was measured on held-out rows is in its `chosen_`.
+        The trained classifier, which takes matrices of features. With an encoder, a `Fusion` of "words",
+        "vectors" and, of label texts, "names"; what was measured on held-out rows is in its `chosen_`.
     encoder_ : dict or None
         The identity of the encoder: kind, name, dimension, …; None without one, or if it was left out.
     blocks_ : list of (name, number of features, weight)
@@ -193,15 +194,27 @@ class TextBonsai(TextParameters, LabelRanker):
         problem = vectors._problem((DenseRows(reader.rows(found)), None), y, sample_weight)
         threshold, words.threshold = words.threshold, FALLBACK
         params = check_params(vectors.get_params())
-        jobs = {
+        jobs: dict[str, tuple[MatrixClassifier, Job]] = {
             WORDS: (words, replace(job, params=job.params | {"threshold": FALLBACK})),
             VECTORS: (vectors, Job(problem, params, phases, job.given, job.options, reader)),
         }
+        given = job.params["label_texts"]
+        if given is not None:
+            named = Named(**vectors.get_params())
+            named.names = self._names(encoder, keyed_as(given, problem.labels.classes), job)
+            jobs[NAMES] = (named, jobs[VECTORS][1])
         fusion = Fusion(
             [(name, one._unfitted()) for name, (one, _) in jobs.items()], threshold=threshold, **shared
         )
         fusion.fitted_ = fusion._fit_jobs(jobs)
         return fusion._alone() or fusion
+
+    def _names(self, encoder: Encoder, texts: Texts, job: Job) -> NameVectors:
+        """The vectors of labels by their texts."""
+        flat = [text for parts in texts.values() for text in parts]
+        folder, threads = job.options.checkpoint, threads_of(job.params["n_jobs"])
+        kept = None if folder is None else os.path.join(folder, "encoder, names")
+        return NameVectors.of(texts, encoded(encoder, flat, threads, job.phases, kept))
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """Return what `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
@@ -274,7 +287,17 @@ class TextBonsai(TextParameters, LabelRanker):
             raise ValueError(f"label_texts need the one-vs-rest classifiers of a Bonsai, not a {classifier}")
         require_one_vs_rest(classifier._largest(problem, params)[0], "label_texts")
         labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
-        return lambda fitted, work: with_label_texts(fitted, problem, labels, work)
+        found: list[LabelPrior] = []
+
+        def finish(fitted: FittedModel, work: Work) -> FittedModel:
+            if found:  # a model of some of the rows
+                return apply_texts(fitted, labels.texts, found[0], work.threads)
+            whole = with_label_texts(fitted, problem, labels, work)
+            assert whole.words is not None
+            found.append(LabelPrior.from_json(whole.words.prior))
+            return whole
+
+        return finish
 
     def _rows(self, X: Any, fitted: FittedModel) -> Rows:
         return text_rows(X, fitted, self.classifier_.n_jobs)

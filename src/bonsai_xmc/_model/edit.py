@@ -69,16 +69,18 @@ def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
     return sp.csr_array((values, (children, features)), shape=(n_children, forest.n_features))
 
 
-def one_leaf(packed: Mapping[str, Array], n: int, n_features: int) -> _core.Forest:
-    """Return a forest of one leaf with labels 0 … n − 1, from what `pack_node` returns."""
+def one_leaf(
+    packed: Mapping[str, Array], n: int, n_features: int, labels: Array | None = None, n_labels: int = 0
+) -> _core.Forest:
+    """Return a forest of one leaf, from what `pack_node` returns: labels 0 … n − 1, or these of more."""
     structure = {
         "tree_ptr": np.array([0, 1]),
         "child_ptr": np.array([0, n]),
-        "children": np.arange(n, dtype=np.int32),
+        "children": np.arange(n, dtype=np.int32) if labels is None else labels,
         "is_leaf": np.ones(1, np.uint8),
         "block_ptr": np.array([0, len(packed["shift"])]),
     }
-    return _core.Forest({**structure, **packed}, n_features, n)
+    return _core.Forest({**structure, **packed}, n_features, n if labels is None else n_labels)
 
 
 def edit_labels(

@@ -18,6 +18,7 @@ from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import CALIBRATED, LINKS, SCORE, Member
 from bonsai_xmc._selection.default import MEASURES, soft_minimum
 from bonsai_xmc._selection.held_out import Pool, climb, is_better, measured
+from bonsai_xmc._selection.prior import MIN_GAIN, OF_LABEL_TEXTS, OF_LABEL_TEXTS_DEPTH, worth
 from bonsai_xmc.metrics import _propensity
 from bonsai_xmc.metrics._ranking import Ranking, Truth
 
@@ -113,6 +114,32 @@ def choose(
     return Chosen(found, calibrations, measures, {**figures, FUSED: trials.figures(found)}, truth.n_rows)
 
 
+def with_names(
+    found: Chosen, members: Sequence[Member], rankings: Sequence[Ranking], links: Sequence[str], seen: Array
+) -> Chosen:
+    """Choose the weight and the link of a last member, which knows rare labels and those without rows.
+
+    The others keep theirs. `seen` are the labels, as booleans, that the others have rows of. The objective is
+    that of the label prior: nDCG@10 over all labels, less what those with rows lose (`_selection/prior.py`).
+    """
+    calibrations = [*found.calibrations, _calibrated(members[-1], rankings[-1])]
+    trials = _Trials(members, rankings, calibrations, links, found.measures)
+
+    def figures(setting: Setting) -> Array:
+        ranking = trials.ranking(setting, OF_LABEL_TEXTS_DEPTH)
+        with_rows = measured(ranking.among(seen), OF_LABEL_TEXTS[1:])
+        return np.append(measured(ranking, OF_LABEL_TEXTS[:1]), with_rows)
+
+    start = Setting((*found.setting.weights, 0.0), (*found.setting.links, trials.first))
+    without = figures(start)
+    value = lambda setting: worth(figures(setting), without)
+    best = max(trials.alternatives(len(members) - 1)(start), key=value)
+    chosen = best if is_better(value(best), value(start), MIN_GAIN) else start
+    own = trials.figures(Setting(_only(len(members) - 1, len(members)), chosen.links))
+    told = {**found.figures, members[-1].name: own, FUSED: trials.figures(chosen)}
+    return replace(found, setting=chosen, calibrations=calibrations, figures=told)
+
+
 def _only(i: int, n: int) -> tuple[float, ...]:
     return tuple(float(i == j) for j in range(n))
 
@@ -157,15 +184,17 @@ class _Trials:
     def figures(self, setting: Setting) -> Array:
         """Return measures in percent."""
         if setting not in self._known:
-            scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
-            ranking = self._pool.ranking(setting.weights, 5, scores)
-            self._known[setting] = measured(ranking, self._measures)
+            self._known[setting] = measured(self.ranking(setting, 5), self._measures)
         return self._known[setting]
+
+    def ranking(self, setting: Setting, k: int) -> Ranking:
+        """Rank the best labels of each row."""
+        scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
+        return self._pool.ranking(setting.weights, k, scores)
 
     def hits(self, setting: Setting) -> Array:
         """Count the right labels among the five best of each row."""
-        scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
-        return np.asarray(self._pool.ranking(setting.weights, 5, scores).is_true.sum(axis=1))
+        return np.asarray(self.ranking(setting, 5).is_true.sum(axis=1))
 
     def singles(self) -> Array:
         """Return the measures of each member alone, whose ranking does not depend on the link."""

@@ -1,0 +1,85 @@
+"""A member of a fusion that knows rare labels by the vectors of their names.
+
+Imports the core to make a model of classifiers that nothing has trained.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from bonsai_xmc import _core
+from bonsai_xmc._base.random import seed_of
+from bonsai_xmc._estimators.bonsai import Bonsai
+from bonsai_xmc._estimators.matrix import Job
+from bonsai_xmc._model.edit import one_leaf
+from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
+from bonsai_xmc._model.linear import LinearRanker, core_model
+from bonsai_xmc._selection.strategy import resolve
+from bonsai_xmc._selection.threshold import Thresholds
+
+Array = npt.NDArray[Any]
+
+# Labels with so many rows are better known by these than by their names.
+ENOUGH_ROWS = 5
+# The margin of a row and a label with the cosine c is 2 c − 1, so that the score is 1 for equal directions.
+_WEIGHT, _BIAS = 2.0, -1.0
+
+
+class NameVectors(NamedTuple):
+    """Labels with names, and the vector of each, relative to their mean and of length 1."""
+
+    labels: list[Any]
+    names: list[str]
+    vectors: Array  # float32
+
+    @classmethod
+    def of(cls, texts: dict[Any, list[str]], encoded: Array) -> "NameVectors":
+        """Average the vectors of the texts of each label, which come one after the other."""
+        known = {label: parts for label, parts in texts.items() if parts}
+        sizes = [len(parts) for parts in known.values()]
+        sums = np.add.reduceat(encoded, np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=0)
+        means = sums / np.array(sizes, np.float32)[:, None]
+        means -= means.mean(axis=0)
+        units = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-30)
+        return cls(list(known), [parts[0] for parts in known.values()], units.astype(np.float32))
+
+
+class Named(Bonsai):
+    """Ranks labels with few rows, or none, by the cosine of a row and their names. Nothing is trained."""
+
+    names: NameVectors
+
+    def __sklearn_clone__(self) -> Self:
+        other = type(self)(**self.get_params(deep=False))
+        other.names = self.names
+        return other
+
+    def _fit(self, job: Job) -> FittedModel:
+        labels, (keys, names, vectors) = job.problem.labels, self.names
+        rows = dict(zip(labels.classes.tolist(), labels.counts.tolist(), strict=True))
+        others = [key for key in keys if key not in rows]
+        classes = [*rows, *others] if labels.classes.dtype == object else sorted([*rows, *others])
+        place = {key: i for i, key in enumerate(classes)}
+        counts = np.array([rows.get(key, 0) for key in classes], np.int64)
+        few = np.array([rows.get(key, 0) < ENOUGH_ROWS for key in keys], bool) & vectors.any(axis=1)
+        used = np.flatnonzero(few) if few.any() else np.arange(1)
+        weights = sp.csr_array(_WEIGHT * vectors[used])
+        packed = _core.pack_node(
+            np.full(len(used), _BIAS, np.float32),
+            weights.indptr.astype(np.int64),
+            weights.indices.astype(np.uint32),
+            weights.data.astype(np.float32),
+            job.problem.rows.n_features,
+        )
+        ids = np.array([place[keys[i]] for i in used], np.int32)
+        forest = one_leaf(packed, len(used), job.problem.rows.n_features, ids, len(classes))
+        given = {"classifiers": "one_vs_rest", "search": "exact", "C": 1.0, "logit_adjustment": 0.0}
+        strategy = resolve({**job.params, **given}, job.problem.facts)
+        ranker = LinearRanker(core_model(None, forest, None, strategy, counts), strategy, counts)
+        fitted = self._trained(job, ranker, seed_of(self.random_state), Thresholds())
+        named = dict(zip(keys, names, strict=True))
+        table = LabelTable(class_array(classes), counts, tuple(named.get(key, "") for key in classes))
+        return replace(fitted, labels=table)
