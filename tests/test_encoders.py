@@ -89,7 +89,7 @@ def test_weights_of_tokens_and_shared_vectors(tmp_path, wordllama):
     assert Encoder.of(folder).encode(["heat pumps pumps pumps"]).tolist() == [[1.0, 2.0]]  # of two tokens
 
 
-def test_vectors_do_not_depend_on_other_texts():
+def test_vectors_do_not_depend_on_other_texts(wordllama):
     encoder = Encoder.of("wordllama")
     assert np.array_equal(encoder.encode(TEXTS)[[0]], encoder.encode(TEXTS[:1]))
 
@@ -147,7 +147,7 @@ def with_encoder(encoder, **params):
     return TextBonsai(word_ngrams=1, char_ngrams=None, encoder=encoder, classifier=classifier, **params)
 
 
-def test_a_model_finds_its_encoder_again(tmp_path, texts):
+def test_a_model_finds_its_encoder_again(tmp_path, texts, wordllama):
     model = with_encoder("wordllama", max_features=25).fit(texts.texts_train, texts.labels_train)
     assert model.encoder_["name"] == "wordllama"
     assert model.get_params()["encoder"] == "wordllama"
@@ -220,7 +220,7 @@ def test_it_is_explained_by_member():
     assert "dimensions of a vector" in vectors.note
 
 
-def test_pickle_takes_no_weights_along(texts):
+def test_pickle_takes_no_weights_along(wordllama):
     encoder = Encoder.of("wordllama")
     encoder.encode(["a text"])
     data = pickle.dumps(encoder)
@@ -356,7 +356,7 @@ def test_a_killed_training_ends_with_the_same_model(tmp_path):
 # --- the command line ---
 
 
-def test_train_evaluate_and_predict(tmp_path, bonsai, texts):
+def test_train_evaluate_and_predict(tmp_path, bonsai, texts, wordllama):
     rows = zip(texts.texts_train, texts.labels_train, strict=True)
     lines = [json.dumps({"title": text, "labels": labels}) for text, labels in rows]
     (tmp_path / "d.jsonl").write_text("\n".join(lines))
