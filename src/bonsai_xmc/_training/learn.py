@@ -22,7 +22,7 @@ from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
 from bonsai_xmc._training.identity import learning_facts
-from bonsai_xmc._training.recipes import Dataset, DatasetArrays
+from bonsai_xmc._training.recipes import Dataset
 from bonsai_xmc._training.train import Problem, label_costs, make_problem, one_vs_rest
 from bonsai_xmc._training.work import Runner, Work
 
@@ -118,11 +118,9 @@ def _train(
     problem: Problem, strategy: Strategy, old: _core.Forest, n_old: int, touched: Array, seed: int, work: Work
 ) -> _core.Forest:
     """Return classifiers of the labels `touched`, in this order; labels of the model go on from theirs."""
-    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
-    labels = (problem.labels.indptr, problem.labels.indices, old.n_labels)
-    dataset = Dataset(DatasetArrays(problem.rows.to_core(), *labels, weights, strategy.normalize))
-    costs = label_costs(problem.labels.counts, strategy, weights)
-    return one_vs_rest(dataset, strategy, touched, costs, seed, work, old, n_old)[0]
+    arrays = problem.arrays(strategy.normalize)._replace(n_labels=old.n_labels)
+    costs = label_costs(problem.labels.counts, strategy, arrays.weights)
+    return one_vs_rest(Dataset(arrays), strategy, touched, costs, seed, work, old, n_old)[0]
 
 
 def _old_forest(fitted: FittedModel, n_labels: int) -> _core.Forest:

@@ -69,8 +69,14 @@ class Problem:
             **self.texts._asdict(),
         )
 
+    def arrays(self, normalize: bool) -> DatasetArrays:
+        """Return rows, labels and weights as the core takes them."""
+        weights = np.empty(0, np.float32) if self.weights is None else np.ascontiguousarray(self.weights)
+        labels = self.labels.indptr, self.labels.indices, self.labels.n_labels
+        return DatasetArrays(self.rows.to_core(), *labels, weights, normalize)
+
     def take(self, rows: Array) -> "Problem":
-        """The same problem on some of its rows."""
+        """Return the same problem on some of its rows."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, rows=self.rows.take(rows), labels=self.labels.take(rows), weights=weights)
 
@@ -206,13 +212,9 @@ def core_dataset(problem: Problem, strategy: Strategy) -> _core.Dataset:
 
 
 def _dataset(problem: Problem, strategy: Strategy, counts: Array) -> tuple[Dataset, Array]:
-    """The core's data set, and what C is multiplied by for each label (empty: by 1)."""
-    rows, labels = problem.rows, problem.labels
-    weights = np.empty(0, np.float32) if problem.weights is None else np.ascontiguousarray(problem.weights)
-    costs = label_costs(counts, strategy, weights)
-    arrays = DatasetArrays(
-        rows.to_core(), labels.indptr, labels.indices, labels.n_labels, weights, strategy.normalize
-    )
+    """Return the core's data set, and what C is multiplied by for each label (empty: by 1)."""
+    arrays = problem.arrays(strategy.normalize)
+    costs = label_costs(counts, strategy, arrays.weights)
     return Dataset(arrays), costs
 
 

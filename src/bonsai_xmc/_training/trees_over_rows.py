@@ -33,10 +33,7 @@ def grow(
     problem: "Problem", params: Mapping[str, Any], label_weights: Array | None, seed: int, work: Work
 ) -> dict[str, Array]:
     """Return the arrays of the trees."""
-    labels = problem.labels
-    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
-    rows = problem.rows.to_core()
-    data = _core.Dataset(rows, labels.indptr, labels.indices, labels.n_labels, weights, params["normalize"])
+    data = _core.Dataset(*problem.arrays(params["normalize"]))
     names = ("n_trees", "max_leaf_rows", "max_leaf_labels", "C", "tol", "max_iter")
     options = {name: params[name] for name in names}
     threads = work.threads_for("row trees")
