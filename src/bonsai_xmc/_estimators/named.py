@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Job
@@ -19,8 +19,6 @@ from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.linear import LinearRanker, core_model
 from bonsai_xmc._selection.strategy import resolve
 from bonsai_xmc._selection.threshold import Thresholds
-
-Array = npt.NDArray[Any]
 
 # Labels with so many rows are better known by these than by their names.
 ENOUGH_ROWS = 5

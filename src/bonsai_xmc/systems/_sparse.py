@@ -8,26 +8,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import one_leaf
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 
-Array = npt.NDArray[Any]
-
 
 def core_dataset(problem: Problem, normalize: bool) -> _core.Dataset:
     """Return the rows and labels of a problem as the core trains on them."""
-    labels = problem.labels
-    weights = np.empty(0, np.float32) if problem.weights is None else problem.weights
-    return _core.Dataset(
-        problem.rows.to_core(), labels.indptr, labels.indices, labels.n_labels, weights, normalize
-    )
+    return _core.Dataset(*problem.arrays(normalize))
 
 
 def solve_labels(
