@@ -53,7 +53,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "pd-sparse": [{}, {"loss": "max"}, {"normalize": True}, {"normalize": False}],
     "proxml": [{}, {"l1": 0.1}, {"normalize": False}, {"normalize": False, "l1": 0.1}],
     "robustxml": [{}, {"l1": 0.5}],
-    "sleec": [{}, {"C": 1.0}, {"C": 10.0}, {"C": 100.0}, {"n_clusters": 20}],
+    "sleec": [{}, {"C": 0.02}, {"C": 1.0}, {"n_clusters": 20}],
 }
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
