@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "check.hpp"
 #include "forests.hpp"
+#include "model/edit.hpp"
+#include "model/pack.hpp"
 #include "predict/model.hpp"
 
 using namespace bonsai;
@@ -125,6 +128,65 @@ void test_ownership() {
         made.arrays(), before);
 }
 
+// Weights above a threshold stay as they are, for any number of threads.
+void test_pruned() {
+    const Forest whole(make_forest(1), kFeatures, kLabels);
+    const ForestArrays& a = whole.arrays();
+    float largest = 0;
+    for (size_t v = 0; v < a.is_leaf.size(); ++v)
+        whole.for_each_weight(v, [&](size_t, size_t, float w) { largest = std::max(largest, std::abs(w)); });
+    for (const unsigned threads : {1u, 3u})
+        for (const float prune : {0.0f, 0.4f * largest, largest}) {
+            Control control;
+            Pool pool(threads, control);
+            const auto part = pruned(whole, prune, pool);
+            part->verify();
+            for (size_t v = 0; v < a.is_leaf.size(); ++v) {
+                std::map<std::pair<size_t, size_t>, float> expected, found;
+                whole.for_each_weight(v, [&](size_t child, size_t feature, float w) {
+                    if (std::abs(w) > prune) expected[{child, feature}] = w;
+                });
+                part->for_each_weight(v, [&](size_t c, size_t feature, float w) { found[{c, feature}] = w; });
+                CHECK(found == expected);
+            }
+        }
+}
+
+// Parts of more bytes than are copied at a time, an empty one among them.
+void test_append() {
+    std::vector<OwnedForest> parts(4);
+    std::vector<OwnedForest*> order;
+    for (size_t p = 0; p < parts.size(); ++p) {
+        OwnedForest& part = parts[p];
+        order.push_back(&part);
+        if (p == 1) continue;
+        part.bias = part.scale = {static_cast<float>(p)};
+        part.shift = {static_cast<uint8_t>(p)};
+        part.buckets.assign(p + 1, 7);
+        part.records.assign(kAppendedBytes * 2 / 3 + p, static_cast<uint8_t>(p));
+        part.bucket_ptr = {0, static_cast<int64_t>(part.buckets.size())};
+        part.record_ptr = {0, static_cast<int64_t>(part.records.size())};
+    }
+    Control control;
+    Pool pool(2, control);
+    OwnedForest forest;
+    append(forest, order, pool);
+    CHECK(forest.bias == (std::vector<float>{0, 2, 3}) && forest.scale == forest.bias);
+    CHECK(forest.shift == (std::vector<uint8_t>{0, 2, 3}));
+    CHECK(forest.bucket_ptr == (std::vector<int64_t>{0, 1, 4, 8}) && forest.buckets.size() == 8);
+    size_t begin = 0;
+    for (size_t block = 0; block < 3; ++block) {
+        const auto end = static_cast<size_t>(forest.record_ptr[block + 1]);
+        CHECK(end - begin == kAppendedBytes * 2 / 3 + forest.shift[block]);
+        CHECK(std::count(forest.records.begin() + static_cast<int64_t>(begin),
+                         forest.records.begin() + static_cast<int64_t>(end),
+                         forest.shift[block]) == static_cast<int64_t>(end - begin));
+        begin = end;
+    }
+    CHECK(begin == forest.records.size());
+    for (const OwnedForest& part : parts) CHECK(part.records.empty());
+}
+
 // One leaf, as one-vs-rest classifiers are.
 std::shared_ptr<const Forest> one_leaf(size_t n_features, size_t n_labels) {
     Rng rng(3);
@@ -162,6 +224,8 @@ int main() {
     test_structure();
     test_nodes();
     test_ownership();
+    test_pruned();
+    test_append();
     test_model();
     return check::report("forest");
 }

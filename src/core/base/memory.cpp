@@ -5,6 +5,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace bonsai {
 namespace {
@@ -122,6 +125,12 @@ bool MemoryCache::keep(void* memory) noexcept {
 void MemoryCache::clear() noexcept {
     for (void* const memory : kept_) free_large(memory);
     kept_.clear();
+}
+
+void trim_heaps() noexcept {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 MappedMemory::MappedMemory(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)), data_(map_pages(bytes_)) {}

@@ -74,6 +74,10 @@ class MappedMemory {
     void* const data_;
 };
 
+// Gives what the heaps of all threads hold, but do not use, back to the system. Takes time in proportion to
+// it.
+void trim_heaps() noexcept;
+
 // New elements are not initialised: pages are first touched by the threads that fill them.
 template <class T, template <class> class Base = std::allocator>
 struct UninitialisedAllocator : Base<T> {

@@ -207,12 +207,18 @@ void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool
     forest.record_ptr.assign(end.block + 1, 0);
     forest.buckets.resize(end.bucket);
     forest.records.resize(end.byte);
-    constexpr size_t parts_per_task = 16;
-    pool.run((parts.size() + parts_per_task - 1) / parts_per_task, [&](size_t task, unsigned) {
-        const size_t last = std::min(parts.size(), (task + 1) * parts_per_task);
-        for (size_t p = task * parts_per_task; p < last; ++p)
-            copy_to(std::exchange(*parts[p], {}), places[p], forest);
-    });
+    for (size_t begin = 0, last; begin < parts.size(); begin = last) {
+        for (last = begin + 1;
+             last < parts.size() && places[last].byte - places[begin].byte < kAppendedBytes;)
+            ++last;
+        constexpr size_t parts_per_task = 16;
+        pool.run((last - begin + parts_per_task - 1) / parts_per_task, [&](size_t task, unsigned) {
+            const size_t first = begin + task * parts_per_task;
+            for (size_t p = first; p < std::min(last, first + parts_per_task); ++p)
+                copy_to(std::exchange(*parts[p], {}), places[p], forest);
+        });
+        if (last - begin < parts.size()) trim_heaps();
+    }
 }
 
 }  // namespace bonsai

@@ -51,8 +51,12 @@ PackedNode read_packed_node(ByteReader& in, size_t n_classes);
 // Adds the numbers of a node to the report.
 void add_numbers(const PackedNode& node, TrainReport& report);
 
+// Bytes of records that are copied before the memory of their parts goes back to the system.
+inline constexpr size_t kAppendedBytes = size_t{64} << 20;
+
 // Appends the classifiers and blocks of all parts, in their order, to a forest without blocks; each part is
-// emptied as soon as it is copied. The caller sets block_ptr, the node that each block belongs to.
+// emptied as soon as it is copied, so that parts and forest together never take much more than either. The
+// caller sets block_ptr, the node that each block belongs to.
 void append(OwnedForest& forest, std::span<OwnedForest* const> parts, Pool& pool);
 
 }  // namespace bonsai

@@ -520,7 +520,7 @@ double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, 
     const double n_windows = std::min<double>(threads, sizes.n_present / std::max(1.0, window));
     const double windows = n_windows * window * (72 + support + 5 * per_label) * kGrowth;
     return std::max(rows + threads * solver + windows + 72 * sizes.n_present + 1.3 * model_bytes,
-                    2.3 * model_bytes);
+                    1.3 * model_bytes + std::min<double>(kAppendedBytes, model_bytes));
 }
 
 }  // namespace bonsai

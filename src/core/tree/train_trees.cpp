@@ -361,7 +361,8 @@ double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, 
     }
     // Of small nodes the heap keeps more than they take; those of a single level have pages of their own.
     const double results = (one_level ? 1.1 : 1.3) * model_bytes;
-    return jobs + std::max({scratch + solving + results / 2, results + scratch, results + model_bytes});
+    const double assembling = results + std::min<double>(kAppendedBytes, model_bytes);
+    return jobs + std::max({scratch + solving + results / 2, results + scratch, assembling});
 }
 
 double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
@@ -369,7 +370,8 @@ double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& para
     const double one = panel_bytes(sizes, std::min(double{kMaxLanes}, sizes.n_present), 1, params);
     const double solving =
         root_problem_bytes(sizes, 1) + threads * (one + unpacked_bytes(sizes, model_bytes));
-    return std::max(solving + 0.65 * model_bytes, 2.3 * model_bytes);
+    const double assembling = 1.2 * model_bytes + std::min<double>(kAppendedBytes, model_bytes);
+    return std::max(solving + 0.65 * model_bytes, assembling);
 }
 
 }  // namespace bonsai
