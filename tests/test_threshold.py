@@ -173,7 +173,7 @@ def test_samples_are_unbiased(labels):
     total = len(labels.indices)
     for draw in (
         lambda seed: sample_labels(labels, 30, seed),
-        lambda seed: sample_subtrees(labels, tree, 0.3, seed),
+        lambda seed: sample_subtrees(labels, tree, 0.3, 8, seed),
     ):
         sums, sizes = [], []
         for seed in range(300):
@@ -204,7 +204,7 @@ def test_a_sample_of_labels_keeps_their_rows(labels):
 def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
     """Labels that are left out have their place in a leaf beside those that are kept."""
     tree = LabelTree.from_nested(nested)
-    sample = sample_subtrees(labels, tree, 0.3, 2)
+    sample = sample_subtrees(labels, tree, 0.3, 8, 2)
     small = LabelTree(*sample.tree)
     n_drawn = len(sample.original)
     assert 0 < n_drawn < 200
@@ -238,7 +238,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     strategy = model.fit(X, Y).strategy_
     core, _ = train(problem, strategy, 0, Work(1))
     tree = model.trees_[0]
-    sample = sample_subtrees(problem.labels, tree, 0.5, 1)
+    sample = sample_subtrees(problem.labels, tree, 0.5, 8, 1)
     some = replace(problem, labels=sample.labels)
     part = train_sample(some, strategy, sample, problem.labels.counts, 0, Work(1))
     rows = X[:50].astype(np.float32)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/kernels.hpp"
+#include "model/edit.hpp"
 #include "model/forest.hpp"
 #include "predict/model.hpp"
 #include "predict/top_k.hpp"
@@ -48,6 +49,12 @@ std::shared_ptr<Forest> forest_from_arrays(const nb::dict& arrays, size_t n_feat
     const auto owner = keep_alive(kept);
     const nb::gil_scoped_release unlock;
     return std::make_shared<Forest>(views, n_features, n_labels, owner, std::move(residual));
+}
+
+std::shared_ptr<Forest> pruned_forest(const Forest& forest, float prune, unsigned threads) {
+    std::shared_ptr<Forest> made;
+    run_watched(threads, nb::none(), [&](Pool& pool) { made = pruned(forest, prune, pool); });
+    return made;
 }
 
 std::shared_ptr<LabelIndex> index_from_arrays(const nb::dict& arrays, size_t n_features,
@@ -179,6 +186,8 @@ void bind_model(nb::module_& m) {
                      "float, float]"),
              "The classifier of a child, numbered as in the array `children`: features, their integer "
              "weights, scale and bias.")
+        .def("pruned", &pruned_forest, "prune"_a, "threads"_a,
+             "The same forest without weights of at most this magnitude.")
         .def("verify", &Forest::verify, nb::call_guard<nb::gil_scoped_release>(),
              "Check every offset, feature, child and weight; ValueError if one is not as it must be.")
         .def("__deepcopy__", &self_of, "memo"_a)

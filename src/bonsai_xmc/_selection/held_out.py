@@ -7,13 +7,13 @@ can weighted sums of several models (`Pool`). What is measured are the metrics o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bonsai_xmc._data.rows import Rows
+from bonsai_xmc._data.rows import Rows, select
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
@@ -42,6 +42,14 @@ class HeldOut:
         q = _propensity.from_counts(labels.counts, labels.n_rows, *_propensity.OTHERS)
         weights = None if some.weights is None else some.weights.astype(np.float64)
         return cls(some.rows, Truth(some.labels.indptr, some.labels.indices, weights, q))
+
+    def among(self, labels: Array) -> HeldOut:
+        """Keep the rows that have one of these labels, a mask, and count these labels alone."""
+        truth = self.truth.among(labels)
+        rows = np.flatnonzero(truth.n_true)
+        indptr, _ = select(truth.indptr, rows)
+        weights = None if truth.weights is None else truth.weights[rows]
+        return HeldOut(self.rows.take(rows), replace(truth, indptr=indptr, weights=weights))
 
     def rank(self, model: _core.Model | Ranker, k: int, work: Work, **options: Any) -> Ranking:
         """The k best labels of each row by a model, or by anything else with `top_k`."""

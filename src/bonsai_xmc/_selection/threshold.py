@@ -1,7 +1,7 @@
 """The threshold of `predict` that `fit` chooses: the best micro-F1 on held-out rows.
 
 Small data, which train in a moment, are trained on again fold by fold. Of larger data some labels are enough
-to measure scores, trained on most rows: fewer rows would give weaker classifiers, whose scores are others.
+to measure scores.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from bonsai_xmc._base.progress import LOG
-from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.tree import trees_of
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import FALLBACK, Scored, micro_f1, steadiest
 from bonsai_xmc._selection.held_out import HeldOut
 from bonsai_xmc._selection.label_thresholds import label_thresholds
+from bonsai_xmc._selection.sampled import SampledModel, sampled_model
 from bonsai_xmc._training import splits
-from bonsai_xmc._training.samples import LabelSample, sample_labels, sample_subtrees
-from bonsai_xmc._training.train import Problem, row_trees, train, train_sample
+from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
 
@@ -41,11 +40,19 @@ class Thresholds(NamedTuple):
 
 
 def choose_threshold(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work, *, per_label: bool = False
+    problem: Problem,
+    strategy: Strategy,
+    core: _core.Model,
+    seed: int,
+    work: Work,
+    *,
+    per_label: bool = False,
+    sampled: SampledModel | None = None,
 ) -> Thresholds:
     """Choose the common threshold with the best micro-F1 on held-out rows; if asked for, one for each label.
 
-    `core` is what was trained on the whole problem; of it, only the structure of the trees is used.
+    `core` is what was trained on the whole problem; of it, only the structure of the trees is used. `sampled`
+    has some of its labels, if such a model was needed before.
     """
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return Thresholds()
@@ -53,7 +60,9 @@ def choose_threshold(
     with work.phases.together("threshold"):
         parts = [
             (held_out.rank(model, splits.DEPTH, work, **options), label_weights)
-            for model, held_out, label_weights in _models(problem, strategy, core, seed, work, per_label)
+            for model, held_out, label_weights in _models(
+                problem, strategy, core, seed, work, per_label, sampled
+            )
         ]
     return chosen_threshold(parts, problem.labels.n_labels, per_label)
 
@@ -85,7 +94,13 @@ def chosen_threshold(
 
 
 def _models(
-    problem: Problem, strategy: Strategy, core: _core.Model, seed: int, work: Work, every_label: bool
+    problem: Problem,
+    strategy: Strategy,
+    core: _core.Model,
+    seed: int,
+    work: Work,
+    every_label: bool,
+    sampled: SampledModel | None,
 ) -> Iterator[tuple[_core.Model, HeldOut, Array | None]]:
     """Models, the rows that they were not trained on, and the weights of their labels."""
     n_rows = problem.rows.n_rows
@@ -98,21 +113,10 @@ def _models(
                 model, _ = train(part, strategy, seed, work)
                 yield model, HeldOut.of(problem, split.held_out), None
         return
-    split, sample = splits.most_rows(n_rows, seed), _sample(problem.labels, strategy, core, seed)
-    some = replace(problem, labels=sample.labels)
-    part = some.take(split.training)
-    more_trees = row_trees(problem.take(split.training), strategy, seed, work)
-    model = train_sample(part, strategy, sample, problem.labels.counts, seed, work, more_trees)
-    yield model, HeldOut.of(some, split.held_out), sample.weights
-
-
-def _sample(labels: Labels, strategy: Strategy, core: _core.Model, seed: int) -> LabelSample:
-    """Labels by themselves, or subtrees of the first tree where scores depend on the path."""
-    if strategy.classifiers == "one_vs_rest":
-        n_labels = np.count_nonzero(labels.counts)
-        return sample_labels(labels, max(splits.LABEL_SHARE * n_labels, splits.FEWEST_LABELS), seed)
-    assert core.trees is not None
-    return sample_subtrees(labels, trees_of(core.trees.arrays())[0], splits.TREE_SHARE, seed)
+    if sampled is None:
+        tree = None if core.trees is None else trees_of(core.trees.arrays())[0]
+        sampled = sampled_model(problem, strategy, tree, seed, work)
+    yield sampled.core, sampled.held_out, sampled.weights
 
 
 def best_threshold(found: Scored) -> float:

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 TreeArrays = tuple[Array, Array, Array]
 NO_OTHERS: Mapping[int, Array] = {}
 
-# Subtrees to draw from, at least, if the tree has as many.
+# Subtrees to draw from, if the tree has as many, and labels of a tree that is one leaf, at least.
 _FEWEST_SUBTREES = 32
 
 
@@ -39,8 +39,8 @@ def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
     return LabelSample(only_labels(labels, present[drawn]), weights, present[drawn], None)
 
 
-def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) -> LabelSample:
-    """Draw about this share of the subtrees of a tree by the frequencies of their labels."""
+def sample_subtrees(labels: Labels, tree: LabelTree, share: float, fewest: int, seed: int) -> LabelSample:
+    """Draw about this share of the subtrees of a tree, and so many at least, by their frequencies."""
     counts = labels.counts
     if tree.n_nodes == 1:
         sample = sample_labels(labels, max(share * tree.n_labels, min(tree.n_labels, _FEWEST_SUBTREES)), seed)
@@ -52,7 +52,7 @@ def sample_subtrees(labels: Labels, tree: LabelTree, share: float, seed: int) ->
         return LabelSample(only_labels(labels, sample.original, others), weights, sample.original, one_leaf)
     units = _units(tree)
     pairs = np.array([counts[tree.labels(unit)].sum() for unit in units])
-    drawn, weights = _draw(pairs, max(share * len(units), min(len(units), _FEWEST_SUBTREES / 4)), seed)
+    drawn, weights = _draw(pairs, max(share * len(units), min(len(units), fewest)), seed)
     return _pruned(labels, tree, {units[i]: w for i, w in zip(drawn, weights, strict=True)})
 
 

@@ -27,8 +27,16 @@ HELD_OUT_SHARE = 0.2
 MOST_HELD_OUT = 20_000
 LABEL_SHARE = 1 / 16
 FEWEST_LABELS = 128
+MOST_LABELS = 8192
 TREE_SHARE = 1 / 5
 ROW_TREES = 10  # enough to measure scores
+FEWEST_SUBTREES = 8
+# The same where labels are so many that a fixed share of them, or as many rows, would take minutes: pairs of
+# a row and a label in the subtrees that are drawn.
+MANY_LABELS = 50_000
+FEW_HELD_OUT = 12_000
+MOST_PAIRS = 100_000
+FEW_SUBTREES = 4
 # Labels of a row whose scores are compared: no sensible threshold takes more.
 DEPTH = 32
 
@@ -52,9 +60,21 @@ def part_sizes(n_rows: int) -> tuple[int, int]:
     return n_training, min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
 
 
-def most_rows(n_rows: int, seed: int) -> Split:
+def most_held_out(n_labels: float) -> int:
+    """Rows that are held out at most."""
+    return MOST_HELD_OUT if n_labels <= MANY_LABELS else FEW_HELD_OUT
+
+
+def subtrees(n_labels: float, n_pairs: float) -> tuple[float, int]:
+    """The share of the subtrees that are drawn, and how many at least."""
+    if n_labels <= MANY_LABELS:
+        return TREE_SHARE, FEWEST_SUBTREES
+    return min(TREE_SHARE, MOST_PAIRS / max(1, n_pairs)), FEW_SUBTREES
+
+
+def most_rows(n_rows: int, seed: int, most: int = MOST_HELD_OUT) -> Split:
     """A bounded number of rows are held out, all others train."""
-    n_held_out = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
+    n_held_out = min(int(HELD_OUT_SHARE * n_rows), most)
     return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 

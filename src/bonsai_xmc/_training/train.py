@@ -122,15 +122,24 @@ def make_problem(
     return problem
 
 
-def train(problem: Problem, strategy: Strategy, seed: int, work: Work) -> tuple[_core.Model, Report]:
-    """Train as the strategy says."""
+def grow(problem: Problem, strategy: Strategy, seed: int, work: Work) -> _core.Trees:
+    """Build the label trees that `train` would build."""
+    counts = problem.labels.counts
+    dataset, _ = _dataset(problem, strategy, counts)
+    return _trees(problem, dataset, np.flatnonzero(counts).astype(np.uint32), strategy, seed, work)
+
+
+def train(
+    problem: Problem, strategy: Strategy, seed: int, work: Work, trees: _core.Trees | None = None
+) -> tuple[_core.Model, Report]:
+    """Train as the strategy says, with these trees if they are there already."""
     counts = problem.labels.counts
     dataset, costs = _dataset(problem, strategy, counts)
     present = np.flatnonzero(counts).astype(np.uint32)
     forest = of_labels = None
     report = Report(0, 0, 0)
     if strategy.n_trees > 0:
-        trees = _trees(problem, dataset, present, strategy, seed, work)
+        trees = trees or _trees(problem, dataset, present, strategy, seed, work)
         forest, of_trees = _tree_classifiers(dataset, trees, strategy, seed, work)
         report += of_trees
         # Labels of a leaf are asked for together, so their classifiers stand together.

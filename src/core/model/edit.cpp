@@ -1,7 +1,9 @@
 #include "model/edit.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@ struct Column {
     size_t block;  // of the source
     uint8_t place;
     uint8_t target;  // its place in the new block
+    float scale;
     bool operator<(const Column& other) const {
         return source != other.source ? source < other.source : block < other.block;
     }
@@ -85,15 +88,17 @@ class BlockAssembler {
     // columns_ = where the children come from; returns whether they are exactly a block of a source.
     bool find_columns(size_t first, size_t n) {
         columns_.clear();
-        bool same = true;
+        bool same = origins_.prune == 0;
         size_t n_children = 0;
         std::vector<BlockOfChild> blocks;
         for (const Forest* source : origins_.sources) blocks.emplace_back(*source);
         for (size_t c = 0; c < n; ++c) {
             const uint32_t source = origins_.source[first + c];
-            const auto [block, place] = blocks[source](origins_.child[first + c]);
+            const int64_t child = origins_.child[first + c];
+            const auto [block, place] = blocks[source](child);
             if (c == 0) n_children = blocks[source].n_children(block);
-            columns_.push_back({source, block, place, static_cast<uint8_t>(c)});
+            const float scale = origins_.sources[source]->arrays().scale[static_cast<size_t>(child)];
+            columns_.push_back({source, block, place, static_cast<uint8_t>(c), scale});
             same = same && place == c && source == columns_[0].source && block == columns_[0].block;
         }
         std::stable_sort(columns_.begin(), columns_.end());
@@ -135,15 +140,19 @@ class BlockAssembler {
     void for_each_weight(Fn&& fn) {
         for (size_t begin = 0, end; begin < columns_.size(); begin = end) {
             uint8_t target[kBlockChildren];
+            float scale[kBlockChildren];
             std::fill_n(target, kBlockChildren, kNowhere);
-            for (end = begin; end < columns_.size() && !(columns_[begin] < columns_[end]); ++end)
+            for (end = begin; end < columns_.size() && !(columns_[begin] < columns_[end]); ++end) {
                 target[columns_[end].place] = columns_[end].target;
+                scale[columns_[end].place] = columns_[end].scale;
+            }
             const PackedBlock block = origins_.sources[columns_[begin].source]->block(columns_[begin].block);
             block.for_each_feature([&](size_t feature, const FeatureWeights& found) {
                 if (feature >= n_features_) return;  // a damaged file
                 found.for_each([&](size_t c, StoredWeight weight) {
-                    if (target[c] != kNowhere && weight != 0)
-                        fn(static_cast<uint32_t>(feature), target[c], weight);
+                    if (target[c] == kNowhere || weight == 0) return;
+                    if (origins_.prune > 0 && !(std::abs(weight * scale[c]) > origins_.prune)) return;
+                    fn(static_cast<uint32_t>(feature), target[c], weight);
                 });
             });
         }
@@ -202,6 +211,22 @@ void assemble(OwnedForest& forest, const Origins& origins, Pool& pool) {
     std::vector<OwnedForest*> in_order;
     for (OwnedForest& part : parts) in_order.push_back(&part);
     append(forest, in_order, pool);
+}
+
+std::shared_ptr<Forest> pruned(const Forest& forest, float prune, Pool& pool) {
+    if (forest.residual()) throw std::invalid_argument("a forest with a residual cannot be pruned");
+    const ForestArrays& a = forest.arrays();
+    OwnedForest made;
+    made.tree_ptr.assign(a.tree_ptr.begin(), a.tree_ptr.end());
+    made.child_ptr.assign(a.child_ptr.begin(), a.child_ptr.end());
+    made.children.assign(a.children.begin(), a.children.end());
+    made.is_leaf.assign(a.is_leaf.begin(), a.is_leaf.end());
+    std::vector<uint32_t> source(a.children.size(), 0);
+    std::vector<int64_t> child(a.children.size());
+    std::iota(child.begin(), child.end(), int64_t{0});
+    const Forest* const sources[] = {&forest};
+    assemble(made, {sources, source, child, prune}, pool);
+    return std::make_shared<Forest>(std::move(made), forest.n_features(), forest.n_labels());
 }
 
 std::shared_ptr<const Forest> without_weights(const Forest& forest) {

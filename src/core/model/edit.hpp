@@ -17,12 +17,17 @@ struct Origins {
     std::span<const Forest* const> sources;
     std::span<const uint32_t> source;
     std::span<const int64_t> child;
+    float prune = 0;  // weights of at most this magnitude are left out
 };
 
 // Fills in the classifiers of a forest whose structure (tree_ptr, child_ptr, children, is_leaf) is set.
 // Blocks that are those of a source are copied; the others are packed again. Throws std::invalid_argument if
 // an origin does not exist.
 void assemble(OwnedForest& forest, const Origins& origins, Pool& pool);
+
+// The same forest without weights of at most this magnitude. Throws std::invalid_argument if it has a
+// residual.
+std::shared_ptr<Forest> pruned(const Forest& forest, float prune, Pool& pool);
 
 // The same trees with classifiers whose weights are all 0: the residual of a forest that has none.
 std::shared_ptr<const Forest> without_weights(const Forest& forest);

@@ -158,10 +158,12 @@ def by_phase(
     threads: int,
     tunes: bool,
     threshold: Any,
+    prunes: bool = False,
     batch_rows: int | None = None,
 ) -> dict[str, float]:
     """The peak of each phase, X and Y as `fit` holds them included.
 
+    `tunes`, `prunes`: whether the model, or `prune`, is chosen on held-out rows.
     `threshold` is the parameter: a number, or what is chosen on held-out rows.
     `batch_rows`: held-out rows that are predicted at once, at most.
     """
@@ -169,6 +171,9 @@ def by_phase(
     if tunes:
         phases["held-out rows"] = _held_out_rows(sizes, strategy, threads, batch_rows)
     phases |= _training(sizes, strategy, threads)
+    if prunes:
+        sampled = _threshold_rows(sizes, strategy, threads, batch_rows, False)
+        phases["pruning"] = sampled - sizes.model_bytes
     if isinstance(threshold, str):
         phases["threshold"] = _threshold_rows(sizes, strategy, threads, batch_rows, threshold == PER_LABEL)
     return {name: sizes.rows_and_labels + more for name, more in phases.items()}
@@ -219,13 +224,13 @@ def _threshold_rows(
     """Some labels, or all of them, trained once more on most rows, and predicted for the others."""
     n, n_present, n_pairs = sizes.counts.n_rows, sizes.counts.n_present, sizes.counts.n_pairs
     of_trees = strategy.classifiers != "one_vs_rest"
-    held_out, share = min(splits.HELD_OUT_SHARE * n, splits.MOST_HELD_OUT), 1.0
+    held_out, share = min(splits.HELD_OUT_SHARE * n, splits.most_held_out(n_present)), 1.0
     if per_label:
         part = sizes.part(n - held_out, n_present, (1 - held_out / n) * n_pairs)
     elif n_present * sizes.counts.n_entries <= splits.SMALL:
         part, held_out = sizes.part(0.75 * n, n_present, 0.75 * n_pairs), n / 4
     else:
-        share = splits.TREE_SHARE if of_trees else splits.LABEL_SHARE
+        share = splits.subtrees(n_present, n_pairs)[0] if of_trees else splits.LABEL_SHARE
         part = sizes.part(n - held_out, share * n_present, share * n_pairs)
         part = replace(part, tree_bytes=part.tree_bytes / max(1, strategy.n_trees))
     again = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True, search="exact")

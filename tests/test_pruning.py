@@ -1,0 +1,106 @@
+"""`prune` of many labels: the largest one that loses nothing on held-out rows."""
+
+import numpy as np
+import pytest
+
+from bonsai_xmc import Bonsai, datasets
+from bonsai_xmc._selection import pruning
+from bonsai_xmc._training import splits
+from helpers import same_model
+
+LEAF = {"classifiers": "leaf", "branching_factor": 12, "n_trees": 2}
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Data whose labels count as many."""
+    monkeypatch.setattr(splits, "MANY_LABELS", 100)
+    monkeypatch.setattr(splits, "SMALL", 0)
+    monkeypatch.setattr(pruning, "_FEWEST_ROWS", 100)
+    return datasets.make_xmc(
+        n_rows=2500, n_test=500, n_features=600, n_labels=400, features_per_row=12, labels_per_row=3
+    )
+
+
+def weights_of(forest):
+    """Child, feature and value of the weights of each node, by feature and child."""
+    of_nodes = [forest.weights(node) for node in range(len(forest.arrays()["is_leaf"]))]
+    orders = [np.lexsort((child, feature)) for child, feature, _ in of_nodes]
+    return [[part[order] for part in parts] for parts, order in zip(of_nodes, orders, strict=True)]
+
+
+def smallest_weight(model):
+    return min(np.abs(value).min(initial=np.inf) for *_, value in weights_of(model.fitted_.linear.core.trees))
+
+
+@pytest.mark.parametrize("prune", [0.0, 0.1, 0.25, 0.7, 100.0])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pruned_forest_has_the_weights_above_the_threshold(generated, prune, threads):
+    model = Bonsai(**LEAF, prune=0.05, threshold=0.5).fit(generated.X_train, generated.Y_train)
+    forest = model.fitted_.linear.core.trees
+    pruned = forest.pruned(prune, threads)
+    pruned.verify()
+    for name in ("tree_ptr", "child_ptr", "children", "is_leaf", "bias", "scale", "block_ptr"):
+        np.testing.assert_array_equal(pruned.arrays()[name], forest.arrays()[name])
+    n_left = 0
+    for found, expected in zip(weights_of(pruned), weights_of(forest), strict=True):
+        kept = np.abs(expected[2]) > np.float32(prune)
+        for of_pruned, of_all in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(of_pruned, of_all[kept])
+        n_left += kept.sum()
+    assert n_left if prune < 1 else not n_left
+
+
+def test_the_largest_prune_that_loses_nothing_is_chosen(many, monkeypatch):
+    X, Y = many.X_train, many.Y_train
+    usual = Bonsai(**LEAF, prune=0.1).fit(X, Y)
+    monkeypatch.setattr(pruning, "_LOSS", 20.0)
+    monkeypatch.setattr(pruning, "LARGER", (0.2, 50.0))  # the second leaves no weight at all
+    model = Bonsai(**LEAF).fit(X, Y)
+    chosen = model.fitted_.linear.strategy
+    assert (chosen.prune, chosen.node_prune) == (0.2, 0.2)
+    assert [line.split()[0] for line in chosen.evidence.splitlines()[2:]] == [
+        "prune=0.1",
+        "prune=0.2",
+        "prune=50",
+    ]
+    assert smallest_weight(model) > 0.17 > smallest_weight(usual)
+    assert "pruning" in model.timings_ and model.threshold_ != 0.5
+    assert model.trees_ == usual.trees_
+    monkeypatch.setattr(pruning, "LARGER", (50.0, 60.0))
+    assert same_model(
+        Bonsai(**LEAF, threshold=0.5).fit(X, Y), Bonsai(**LEAF, prune=0.1, threshold=0.5).fit(X, Y)
+    )
+
+
+def test_what_is_given_or_small_is_not_chosen(many, monkeypatch):
+    X, Y = many.X_train, many.Y_train
+    given = Bonsai(**LEAF, prune=0.1).fit(X, Y)
+    by_labels = Bonsai(classifiers="one_vs_rest").fit(X, Y)
+    monkeypatch.setattr(splits, "MANY_LABELS", 400)
+    few = Bonsai(**LEAF).fit(X, Y)
+    monkeypatch.setattr(splits, "MANY_LABELS", 100)
+    monkeypatch.setattr(pruning, "_FEWEST_ROWS", 1000)
+    unsure = Bonsai(**LEAF).fit(X, Y)
+    assert unsure.fitted_.linear.strategy.prune == 0.1
+    for model in (given, by_labels, few):
+        assert "pruning" not in model.timings_
+    assert few.fitted_.linear.strategy.evidence == ""
+
+
+def test_the_choice_does_not_depend_on_threads_or_interruptions(many, tmp_path):
+    X, Y = many.X_train, many.Y_train
+    one = Bonsai(**LEAF, n_jobs=1).fit(X, Y)
+    two = Bonsai(**LEAF, n_jobs=2).fit(X, Y, checkpoint=tmp_path / "work")
+    again = Bonsai(**LEAF, n_jobs=2).fit(X, Y, checkpoint=tmp_path / "work")
+    assert same_model(one, two) and same_model(two, again)
+    assert one.threshold_ == two.threshold_ == again.threshold_
+
+
+def test_a_bounded_part_of_many_labels_is_measured():
+    assert splits.subtrees(50_000, 10**9) == (splits.TREE_SHARE, splits.FEWEST_SUBTREES)
+    assert splits.subtrees(50_001, 10) == (splits.TREE_SHARE, splits.FEW_SUBTREES)
+    share, fewest = splits.subtrees(2_812_281, 62_000_000)
+    assert share * 62_000_000 == pytest.approx(splits.MOST_PAIRS) and fewest == splits.FEW_SUBTREES
+    assert splits.most_held_out(50_000) == splits.MOST_HELD_OUT
+    assert splits.most_held_out(50_001) == splits.FEW_HELD_OUT
