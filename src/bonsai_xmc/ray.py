@@ -120,7 +120,7 @@ class RayRunner:
             self._connected = False
 
     def usage(self) -> dict[str, dict[str, float]]:
-        """What each node did, by its id.
+        """Return what each node did, by its id.
 
         ``cpus``, ``units``, ``batches``, ``seconds`` and ``core_seconds`` of its workers, bytes that it was
         sent (``bytes_in``) and sent back (``bytes_out``).

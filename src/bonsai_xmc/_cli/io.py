@@ -53,22 +53,22 @@ class Inputs:
                     yield from (str(file) for file in find_part(Path(path), part) if file is not None)
 
     def name(self, path: str) -> str:
-        """What messages call an input."""
+        """Return what messages call an input."""
         return _STANDARD_INPUT if path == STANDARD else path
 
     def kind(self, path: str) -> str:
-        """What an input is, as `_sniff` says; of a file, only the beginning is read."""
+        """Return what an input is, as `_sniff` says; of a file, only the beginning is read."""
         return sniff(self.beginning(path), path)
 
     def beginning(self, path: str) -> bytes:
-        """The first bytes of an input, decompressed."""
+        """Return the first bytes of an input, decompressed."""
         if path in self._read or not _is_regular(path):
             return self.source(path).data[:BEGINNING]
         with opened(path) as file:
             return file.read(BEGINNING)
 
     def source(self, path: str) -> Source:
-        """The whole content, decompressed."""
+        """Return the whole content, decompressed."""
         if path not in self._read and not _is_regular(path):
             self._read[path] = _read_stream(path)
         if path in self._read:
@@ -97,18 +97,18 @@ class Inputs:
                 raise ValueError(str(error).replace(file.name, source.name)) from error
 
     def fitted(self, path: str, verify: bool = False) -> tuple[FittedModel, dict[str, Any]]:
-        """A trained model and its parameters of prediction, without an estimator: that takes a second."""
+        """Read a model and its parameters of prediction; to import the estimators would take a second."""
         with self.file(path) as name:
             return model_file.load(name, mmap=name == path, verify=verify)
 
     def model(self, path: str) -> Any:
-        """The estimator of a trained model."""
+        """Return the estimator of a trained model."""
         from bonsai_xmc._estimators.text import restored
 
         return restored(*self.fitted(path), path)
 
     def documents(self, path: str, format: str, options: DocumentOptions) -> Documents:
-        """A stream of documents; of a pipe that has been read already, those that it held."""
+        """Return a stream of documents; of a pipe that has been read already, those that it held."""
         if path in self._read:
             source = self._read[path]
             return open_documents(io.BytesIO(source.data), source.name, format, options)
@@ -141,7 +141,7 @@ class Inputs:
         return open_rows(path, labels, split, _options(args), expected, self.source)
 
     def _is_matrix(self, path: str) -> bool:
-        """Whether an input holds features, labels or scores alone."""
+        """Return whether an input holds features, labels or scores alone."""
         return not os.path.isdir(path) and self.kind(path) in ("matrix", "npz")
 
 
@@ -159,7 +159,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _is_regular(path: str) -> bool:
-    """Whether a path can be read again: a file or folder. A missing one is left to whoever opens it."""
+    """Return whether a path can be read again, as files and folders can, and those that are missing."""
     if path == STANDARD:
         return False
     with contextlib.suppress(OSError, ValueError):
@@ -169,7 +169,7 @@ def _is_regular(path: str) -> bool:
 
 
 def _read_stream(path: str) -> Source:
-    """All that a pipe holds. Its beginning alone might be a single byte, too few to tell what it is."""
+    """Read all that a pipe holds: its beginning may be a single byte, too few to tell what it is."""
     if path == STANDARD:
         name, packed = _STANDARD_INPUT, sys.stdin.buffer.read()
     else:
@@ -191,7 +191,7 @@ def _same_file(target: str, path: str) -> bool:
 
 
 def _is_stream(path: str) -> bool:
-    """Whether output goes somewhere as it is written: a pipe or a device."""
+    """Return whether output goes somewhere as it is written: a pipe or a device."""
     with contextlib.suppress(OSError, ValueError):
         mode = os.stat(path).st_mode
         return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

@@ -102,7 +102,7 @@ def _edited(args: argparse.Namespace, model: Any) -> Any:
 
 
 def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[str]]:
-    """The arguments of each option; @FILE stands for one option with each line."""
+    """Yield the arguments of each option; @FILE stands for one option with each line."""
     from .models import lines_of
 
     for group in given:

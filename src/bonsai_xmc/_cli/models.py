@@ -50,7 +50,7 @@ class TextModel:
 
 
 def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, light: bool = False) -> Any:
-    """The model, with the prediction parameters that were given as options.
+    """Return the model, with the prediction parameters that were given as options.
 
     `light`: it need not do more than `top_k`.
     """
@@ -74,7 +74,7 @@ def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, ligh
 def rank(
     args: argparse.Namespace, model: Any, source: Source, k: int, exact: bool = False, least: Any = None
 ) -> Iterator[Ranked]:
-    """The best labels of all rows; those of at least a score, if one is given."""
+    """Yield the best labels of all rows; those of at least a score, if one is given."""
     filters = {
         name: marked(model, getattr(args, name, None), f"--{name}") for name in ("restrict", "exclude")
     }
@@ -100,7 +100,7 @@ def threshold_of(given: Any, model: Any, name: str) -> Any:
 
 
 def lines_of(path: str) -> Iterator[list[str]]:
-    """The columns of a file, separated by tabs; empty lines are skipped."""
+    """Yield the columns of a file, separated by tabs; empty lines are skipped."""
     with opened(path) as file:
         try:
             text = file.read().decode("utf-8-sig")

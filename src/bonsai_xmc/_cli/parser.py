@@ -43,7 +43,7 @@ from a CSV file to a served model:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command; `verb` is its module, `progress` the bar that shows how far it is."""
+    """Return the options of a command; `verb` is its module, `progress` the bar that shows how far it is."""
     parser = make_parser(_system(sys.argv[1:] if argv is None else argv))
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -64,7 +64,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _system(argv: Sequence[str]) -> str:
-    """The system that a command line names: its options depend on it."""
+    """Return the system that a command line names: its options depend on it."""
     from bonsai_xmc.systems import SYSTEMS
 
     found = re.search(r"--system[= ](\S+)", " ".join(argv))
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         return self.common is None or not action.option_strings or action.dest in (*self.common, "help")
 
     def short_usage(self) -> str:
-        """The arguments that must be given."""
+        """Return the arguments that must be given."""
         words = []
         for action in self._actions:
             if action.required and action.option_strings:
@@ -143,7 +143,7 @@ class _Version(argparse.Action):
 
 
 def make_parser(system: str = BONSAI) -> Parser:
-    """The parser of the command ``bonsai``; its result has the name of the verb in `command`."""
+    """Return the parser of the command ``bonsai``; its result has the name of the verb in `command`."""
     parser = Parser(
         prog="bonsai", description="Extreme multi-label classification: labels for texts.", epilog=_WAY
     )

@@ -53,7 +53,7 @@ class Names(NamedTuple):
 
 
 def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
-    """The names of the labels: those of a file, or else those that the model has."""
+    """Return the names of the labels: those of a file, or else those that the model has."""
     labels = model.classes_
     if path is None:
         return Names(labels, model.fitted_.labels.names)
@@ -66,7 +66,7 @@ def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
 
 
 def format_of(args: argparse.Namespace, source: str) -> str:
-    """What to write; `source`: "text", "documents" or "matrix"."""
+    """Return what to write; `source`: "text", "documents" or "matrix"."""
     named = None if args.output in (None, "-") else _BY_EXTENSION.get(extension(args.output))
     if args.json and (args.output_format or named or "jsonl") != "jsonl":
         raise UsageError("--json writes JSON lines: leave it out, or the other format")
@@ -88,7 +88,7 @@ def format_of(args: argparse.Namespace, source: str) -> str:
 def lines_of(
     format: str, ranked: Iterator[Ranked], names: Names, headings: bool, least: bool
 ) -> Iterator[bytes]:
-    """The predictions as lines. `headings`: of several rows; `least`: labels had to reach a threshold."""
+    """Return predictions as lines. `headings`: of several rows; `least`: there was a threshold."""
     if format == "xc":
         return _xc_lines(list(ranked), len(names.labels))
     rows = _rows(ranked)
@@ -150,7 +150,7 @@ def _json_lines(rows: Iterator[_Row], names: Names) -> Iterator[str]:
 
 
 def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
-    """A line for each label; of a row without any, one without a label."""
+    """Yield a line for each label; of a row without any, one without a label."""
     yield list(_COLUMNS)
     for row, document, found in rows:
         where = [str(row), "" if document is None else document.id or ""]
@@ -161,7 +161,7 @@ def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
 
 
 def _sheet(rows: Iterator[_Row], names: Names, mark: str = "") -> Iterator[list[str]]:
-    """A line for each row: in the cells of labels, names and scores a line for each label."""
+    """Yield a line for each row: in the cells of labels, names and scores a line for each label."""
     yield [mark + _SHEET[0], *_SHEET[1:]]
     for row, document, found in rows:
         title = ""
@@ -214,7 +214,7 @@ def _xc_lines(ranked: list[Ranked], n_labels: int) -> Iterator[bytes]:
 
 
 def kind_of(inputs: Inputs, path: str) -> str:
-    """What a file is that may be a model or predictions: "model", "labels", "columns", or something else.
+    """Return what a file is: "model", predictions as "labels" or "columns", or something else.
 
     "labels": predictions with labels, by rows. "columns": numbers of labels, as files of the Extreme
     Classification Repository have them.
@@ -226,7 +226,7 @@ def kind_of(inputs: Inputs, path: str) -> str:
 
 
 def _sniffed(inputs: Inputs, path: str) -> str:
-    """What a file is; a table of predictions is known by its columns."""
+    """Return what a file is; a table of predictions is known by its columns."""
     beginning = inputs.beginning(path)
     kinds = [sniff(beginning, path, ("row", labels)) for labels in ("label", "labels")]
     return next((kind for kind in kinds if kind in _READ), kinds[0])
@@ -244,7 +244,7 @@ def read_columns(inputs: Inputs, path: str) -> PredictionFile:
 
 
 def _entries(record: Any) -> list[Any]:
-    """The labels of a record: a list, one, or lines of a cell."""
+    """Return the labels of a record: a list, one, or lines of a cell."""
     if "labels" not in record:
         return [record] if record["label"] else []
     labels = record["labels"]

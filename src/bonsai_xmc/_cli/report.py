@@ -121,7 +121,7 @@ def _given(fitted: FittedModel) -> dict[str, Any]:
 
 
 def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """The same as rows of a table."""
+    """Return the same as rows of a table."""
     size = f"{report['model']}, {in_bytes(report['bytes'])}"
     labels = f"{report['labels']:,}"
     if report["labels_with_rows"] is not None:
@@ -152,7 +152,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _probes(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """What a search by an index finds, as `fit` has measured it; nothing if it has not."""
+    """Return what a search by an index finds, as `fit` has measured it; nothing if it has not."""
     if found is None:
         return []
     said = [
@@ -184,7 +184,7 @@ def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def calibration_of(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """How scores were calibrated, and what that brought; nothing if they were not."""
+    """Return how scores were calibrated, and what that brought; nothing if they were not."""
     if found is None:
         return []
     maps = "one map for all labels" if found["groups"] is None else "maps for head, torso and tail labels"
@@ -196,7 +196,7 @@ def calibration_of(found: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def tuning_of(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a search for weights has tried, a row for each candidate."""
+    """Return what a search for weights has tried, a row for each candidate."""
     tried = [] if report["texts"] is None else report["texts"]["tuning"].get("tried", [])
     rows = [f"nDCG@5 {c['nDCG@5']:6.2f} {'*' if c['kept'] else ' '} {c['settings']}" for c in tried]
     return [("tuning" if i == 0 else "", row) for i, row in enumerate(rows)]
@@ -240,7 +240,7 @@ def show(args: argparse.Namespace, facts: dict[str, Any], text: str) -> None:
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 row, 2 rows."""
+    """Return a number with its noun: 1 row, 2 rows."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _key(path: str | None) -> str | None:
-    """The key from a file or from the environment: options are seen by all users of a machine."""
+    """Return the key from a file or from the environment: options are seen by all users of a machine."""
     if path is None:
         return os.environ.get(_KEY) or None
     with open(path, encoding="utf-8") as file:

@@ -50,20 +50,20 @@ class Matrices:
         yield Part(self._X, self._Y, range(1, self._X.shape[0] + 1), None)
 
     def labelled(self) -> tuple[Any, Any]:
-        """All rows and labels."""
+        """Return all rows and labels."""
         return self._X, self._Y
 
     whole = labelled
 
     def row(self, number: int | None) -> Any:
-        """One row, by default the first."""
+        """Return one row, by default the first."""
         number, n_rows = number or 1, self._X.shape[0]
         if number > n_rows:
             raise ValueError(f"--row is {number}, but {self.name} has {n_rows:,} rows")
         return self._X[[number - 1]]
 
     def remembered(self, model: Any) -> Any:
-        """The model, which from now on knows how ids are counted in the file that it was trained on."""
+        """Return the model, which from now on knows how ids are counted in its training file."""
         return model._with(replace(model.fitted_, id_base=self._id_base))
 
 
@@ -89,7 +89,7 @@ class Texts:
         return {} if self.documents is None else self.documents.problems.counts
 
     def __iter__(self) -> Iterator[Document]:
-        """The documents; what was faulty about them is reported at the end."""
+        """Yield the documents; what was faulty about them is reported at the end."""
         if self.documents is None:
             yield Document(1, None, self.text or "", [])
             return
@@ -123,18 +123,18 @@ class Texts:
         return texts(), labels
 
     def whole(self) -> tuple[list[Any], list[list[str]]]:
-        """All texts and labels."""
+        """Return all texts and labels."""
         texts, labels = self.labelled()
         return list(texts), labels
 
     def read(self, document: Document) -> Any:
-        """The text of a document as the model takes it: a record, or a string if it has no fields."""
+        """Return the text of a document as the model takes it: a record, or a string if it has no fields."""
         if isinstance(document.text, str) or self._fields:
             return document.text
         return " ".join(text for field, text in document.text.items() if text and field not in self._more)
 
     def row(self, number: int | None) -> Any:
-        """The document at a line, by default the first."""
+        """Return the document at a line, by default the first."""
         if self.text is not None and number is not None:
             raise ValueError("--row is for files, but a text was given")
         line = 0
@@ -152,7 +152,7 @@ class Texts:
         )
 
     def remembered(self, model: Any) -> Any:
-        """The model, which from now on knows the field and the separator of the labels."""
+        """Return the model, which from now on knows the field and the separator of the labels."""
         documents = self.documents
         assert documents is not None
         source = {"labels": documents.label_field, "separator": documents.separator}
@@ -164,7 +164,7 @@ Source = Texts | Matrices
 
 
 def for_training(args: argparse.Namespace, inputs: Inputs) -> Source:
-    """The rows of the argument DATA, whatever they are."""
+    """Return the rows of the argument DATA, whatever they are."""
     if holds_documents(args, inputs):
         return documents_of(args, inputs)
     refuse(args, OF_DOCUMENTS, f"is for documents, but {args.data} holds features")
@@ -182,7 +182,7 @@ def for_model(
     new_labels: bool = False,
     more: Sequence[str] = (),
 ) -> Source:
-    """The rows of the argument DATA, as the model takes them; documents as its training file was read.
+    """Return the rows of the argument DATA, as the model takes them; documents as its training file was read.
 
     `labels`: only rows with labels. `new_labels`: some may be unknown to the model. `more`: names of fields
     that the text of a document holds, too.
@@ -221,7 +221,7 @@ def documents_of(
     source: Any = None,
     complete: bool = True,
 ) -> Texts:
-    """The documents of the argument DATA; `source` says how labels were written in the training file."""
+    """Return the documents of the argument DATA; `source`: how the training file wrote its labels."""
     if getattr(args, "labels", None) is not None:
         raise ValueError(
             f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
@@ -246,7 +246,7 @@ def documents_of(
 
 
 def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
-    """Whether the argument DATA is a file of documents, and not of features."""
+    """Return whether the argument DATA is a file of documents, and not of features."""
     if args.format != "auto":
         return args.format in FORMATS
     if args.text is not None or args.label_field is not None or args.encoding is not None:
@@ -259,13 +259,13 @@ def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
 
 
 def _begins_with_words(beginning: bytes) -> bool:
-    """Whether a file is prose, so that a message about documents helps more than one about features."""
+    """Return whether a file is prose: a message about documents helps more than one about features."""
     words = beginning.partition(b"\n")[0].decode(errors="replace").split()
     return sum(word.isalpha() for word in words) >= _PROSE
 
 
 def is_file(argument: str) -> bool:
-    """Whether an argument names a file; otherwise it is a text."""
+    """Return whether an argument names a file; otherwise it is a text."""
     if argument == STANDARD or os.path.exists(argument):
         return True
     word = len(argument.split()) == 1

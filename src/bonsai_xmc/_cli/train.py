@@ -101,17 +101,17 @@ def add_options(parser: Any) -> None:
 
 
 def parameters_of(system: str) -> Mapping[str, Parameter]:
-    """The table of a system's parameters; that of `Bonsai` needs no heavy import."""
+    """Return the table of a system's parameters; that of `Bonsai` needs no heavy import."""
     return PARAMETERS if system == BONSAI else find_system(system).parameters
 
 
 def _option(name: str) -> str:
-    """The name of a parameter of the classifier beside those of texts."""
+    """Return the name of a parameter of the classifier beside those of texts."""
     return f"{OWN}{name}" if name in TEXT_PARAMETERS else name
 
 
 def class_of(system: str) -> Any:
-    """The estimator of a system."""
+    """Return the estimator of a system."""
     from bonsai_xmc import Bonsai
 
     return Bonsai if system == BONSAI else find_system(system)
@@ -199,7 +199,7 @@ def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -
 
 
 def _trees(path: str) -> Any:
-    """A label tree from a file; all those of a model, if it is the output of `bonsai info --tree --json`."""
+    """Read a label tree from a file, or all trees of a model as `bonsai info --tree --json` prints them."""
     from bonsai_xmc import LabelTree
     from bonsai_xmc._data.nested import parse_json
 
@@ -226,14 +226,14 @@ def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] 
 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
-    """The parameters of the parameter file and of the options, which win."""
+    """Return the parameters of the parameter file and of the options, which win."""
     known = [*TEXT_PARAMETERS, *map(_option, parameters_of(args.system))]
     given = {} if args.params is None else _read_params(args.params, ["fields", *known])
     return given | {name: value for name, value in vars(args).items() if name in known}
 
 
 def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> Any:
-    """The estimator that the options describe; label vectors are read from files."""
+    """Return the estimator that the options describe; label vectors are read from files."""
     if (path := _vector_file(given)) is not None:
         given = given | {"representation": _label_vectors(path, inputs)}
     system = class_of(args.system)
@@ -244,7 +244,7 @@ def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> A
 
 
 def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, inputs: Any) -> Any:
-    """The same for documents: a reader of texts in front of it."""
+    """Return the same for documents: a reader of texts in front of it."""
     from bonsai_xmc import TextBonsai
 
     if args.text and not rows.documents.fields:
@@ -260,7 +260,7 @@ def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, 
 
 
 def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
-    """The parameter `fields`: weights as given; without any, the title is known by its name."""
+    """Return the parameter `fields`: weights as given; without any, the title is known by its name."""
     from bonsai_xmc._text.blocks import is_title
 
     weights = args.text or {}
@@ -276,7 +276,7 @@ def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
 
 
 def _vector_file(given: dict[str, Any]) -> str | None:
-    """The file with label vectors, if the representation is one."""
+    """Return the file with label vectors, if the representation is one."""
     path: Any = given.get("representation")
     named = isinstance(path, str) and path not in ("input", "output", "joint")
     return path if named and os.path.exists(path) else None

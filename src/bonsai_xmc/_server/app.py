@@ -180,7 +180,7 @@ def make_app(
     counters: Counters | None = None,
     rates: Rates | None = None,
 ) -> Guard:
-    """The application of one worker."""
+    """Return the application of one worker."""
     service = Service(models, settings, counters or Counters())
     named = [
         (Route(place.path, _endpoint(service, place), methods=[place.method]), place.counter)

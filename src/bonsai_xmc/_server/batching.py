@@ -66,7 +66,7 @@ class Batcher:
                 await self._predict(batch)
 
     def _next(self) -> list[_Waiting]:
-        """The oldest request, and those of its kind."""
+        """Return the oldest request, and those of its kind."""
         batch: list[_Waiting] = []
         others: deque[_Waiting] = deque()
         size = 0

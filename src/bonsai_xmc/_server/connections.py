@@ -23,7 +23,7 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def with_limit(cls, seconds: float) -> "type[Connection]":
-        """A class of its own for each worker, which has the state that its connections share."""
+        """Return a class of its own for each worker, which has the state that its connections share."""
         return type(cls.__name__, (cls,), {"seconds": seconds})
 
     def connection_made(self, transport: Any) -> None:

@@ -57,7 +57,7 @@ class Counters:
         self._row["reloads" if accepted else "refused"] += 1
 
     def text(self) -> str:
-        """All numbers in Prometheus's text format."""
+        """Return all numbers in Prometheus's text format."""
         return "\n".join(
             [*self._lines({name: self._table[name].sum(axis=0) for name in _TABLE.names or ()}), ""]
         )

@@ -44,7 +44,7 @@ Fields = Mapping[str, Field]
 
 
 def read(given: Mapping[str, Any], fields: Fields, where: str, strict: bool) -> dict[str, Any]:
-    """The checked values of a request, with defaults. Unless strict, keys that are not known are ignored."""
+    """Return the checked values of a request, with defaults. Unless strict, unknown keys are ignored."""
     if strict:
         check_keys(given, list(fields), where)
     missing = [name for name, field in fields.items() if field.required and name not in given]
@@ -124,7 +124,7 @@ def _documents(value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def document(value: Any, name: str, fields: tuple[str, ...]) -> Any:
-    """A text, or for models with fields an object of texts."""
+    """Return a text, or for models with fields an object of texts."""
     if not isinstance(value, dict):
         return text(value, name)
     if not fields:
@@ -140,7 +140,7 @@ def document(value: Any, name: str, fields: tuple[str, ...]) -> Any:
 
 
 def count(default: int | None, most: int, about: str, least: int = 0) -> Field:
-    """An integer; one beyond `most` counts as `most`."""
+    """Return an integer; one beyond `most` counts as `most`."""
     rule = rules.integer(least)
     schema = {"type": "integer", "minimum": least, "maximum": 2**31 - 1}
     return Field(_by_rule(rule, most), schema, about, default, is_number=True)
@@ -176,7 +176,7 @@ def _model(settings: Settings, models: Sequence[Served]) -> Schema:
 
 
 def _text(settings: Settings, models: Sequence[Served], **longest: int) -> Schema:
-    """A string; for models with fields also an object with one of these at least."""
+    """Return a string; for models with fields also an object with one of these at least."""
     kinds: list[Schema] = [{**_STRING, **longest}]
     for fields in dict.fromkeys(served.fields for served in models if served.fields):
         one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]

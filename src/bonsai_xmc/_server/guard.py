@@ -58,7 +58,7 @@ class Rates:
 
 
 def _network(client: str) -> str:
-    """An address; of IPv6 its first 64 bits, as a client has all addresses that begin so."""
+    """Return an address; of IPv6 its first 64 bits, as a client has all addresses that begin so."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -170,7 +170,7 @@ def _client(scope: Any) -> str:
 
 
 def _key_of(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The key that a client sends; empty if there is none."""
+    """Return the key that a client sends; empty if there is none."""
     given = [(name, value.strip()) for name, value in headers if name in (b"x-api-key", b"authorization")]
     if len(given) > 1:
         raise Problem(400, "there are several keys: send one header X-API-Key or Authorization")
@@ -184,7 +184,7 @@ def _key_of(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _has_long_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a body, if nobody wants it, is too long to be read just to use its connection again."""
+    """Return whether a body, if nobody wants it, is too long to be read just to use its connection again."""
     found = dict(headers)
     length = int(found.get(b"content-length", b"0"))
     return length > MAX_HEAD or b"transfer-encoding" in found or b"expect" in found

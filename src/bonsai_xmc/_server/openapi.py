@@ -29,7 +29,7 @@ _ERRORS = {
 def describe(
     settings: Settings, models: Sequence[Served], handlers: Mapping[str, Callable[..., Any]]
 ) -> dict[str, Any]:
-    """The document; `handlers` are the functions of the routes by their names."""
+    """Return the document; `handlers` are the functions of the routes by their names."""
     schemas: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
     problem = _schema(answers.Problem, schemas)
@@ -102,7 +102,7 @@ def _operation(
 
 
 def _schema(kind: Any, schemas: dict[str, Schema]) -> Schema:
-    """A type as JSON Schema; objects are added to `schemas` by their names."""
+    """Return a type as JSON Schema; objects are added to `schemas` by their names."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _schema(inner[0], schemas) | inner[1]

@@ -80,5 +80,5 @@ COUNTERS = (*dict.fromkeys(place.counter for place in PLACES), OTHER)
 
 
 def is_annifs(path: str) -> bool:
-    """Whether a path belongs to Annif's interface, which is open to pages of any origin."""
+    """Return whether a path belongs to Annif's interface, which is open to pages of any origin."""
     return path == "/v1" or path.startswith("/v1/")

@@ -46,7 +46,7 @@ class Served:
         return cls(name, path, model, before, [str(key) for key in model.classes_], model.label_names_)
 
     def rank(self, texts: list[Any], k: int, allowed: Array | None = None) -> Ranking:
-        """The best labels of each text."""
+        """Return the best labels of each text."""
         return self.model.top_k(texts, min(k, len(self.keys)), exclude=None if allowed is None else ~allowed)
 
     def allowed(self, restrict: list[str] | None, exclude: list[str] | None) -> Array | None:
@@ -105,7 +105,7 @@ class Served:
         return None if trees is None else Forest(trees)
 
     def cluster(self, root: int, node: int) -> Node:
-        """A node of a tree; those that were asked for are kept."""
+        """Return a node of a tree; those that were asked for are kept."""
         if node not in self._clusters:
             assert self.forest is not None
             slots = self.forest.slots(node)
@@ -144,7 +144,7 @@ class Served:
 
 
 def rows_of(ranking: Ranking) -> list[Ranked]:
-    """The labels of each text that were found."""
+    """Return the labels of each text that were found."""
     ids, scores = ranking
     found = np.isfinite(scores) & (ids >= 0) & (scores > 0)
     return [

@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _command() -> Any:
-    """A hidden command ``annif bonsai``: entry points of Flask must be commands."""
+    """Return a hidden command ``annif bonsai``: entry points of Flask must be commands."""
     import click
 
     @click.command(hidden=True)

@@ -107,7 +107,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         return X, Y
 
     def load_train_data(self) -> tuple[csr_array, csr_array]:
-        """The matrices that the last training on documents left."""
+        """Return the matrices that the last training on documents left."""
         paths = [os.path.join(self.datadir, name) for name in TRAIN_FILES]
         for path in paths:
             if not os.path.exists(path):
@@ -118,7 +118,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         return X, Y
 
     def _indicator(self, subject_sets: Iterable[Any]) -> csr_array:
-        """A row for each set of subjects, a column for each subject of the vocabulary."""
+        """Return a row for each set of subjects, a column for each subject of the vocabulary."""
         rows = [sorted(subjects) for subjects in subject_sets]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
         indices = np.array([subject for row in rows for subject in row], dtype=np.int64)
@@ -134,7 +134,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         return self.suggest_rows(model, X, int(params["limit"]))
 
     def suggest_rows(self, model: Bonsai, X: csr_array, limit: int) -> SuggestionBatch:
-        """The suggestions of vectorised documents, in one call."""
+        """Return the suggestions of vectorised documents, in one call."""
         allowed = self._allowed_subjects()
         shape = (X.shape[0], len(allowed))
         if limit < 1:

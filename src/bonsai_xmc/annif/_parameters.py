@@ -16,12 +16,12 @@ _NOT_HERE = ("representation", "n_jobs")
 
 
 def bonsai_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of `Bonsai` that a project sets; ValueError for one that is wrong."""
+    """Return the parameters of `Bonsai` that a project sets; ValueError for one that is wrong."""
     return _like_omikuji(params) if is_like_omikuji(params) else _own(params)
 
 
 def is_like_omikuji(params: Mapping[str, Any]) -> bool:
-    """Whether a project asks for trees as omikuji builds them."""
+    """Return whether a project asks for trees as omikuji builds them."""
     return any(name in params for name in _ONLY_OMIKUJI)
 
 

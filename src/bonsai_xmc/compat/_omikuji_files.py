@@ -32,14 +32,14 @@ _GAPS, _GAPS_AT_LEAST = 50, 50_000
 
 
 def is_omikuji(path: str) -> bool:
-    """Whether a path is a folder that omikuji wrote."""
+    """Return whether a path is a folder that omikuji wrote."""
     return os.path.isfile(os.path.join(path, "settings.json"))
 
 
 def load_omikuji(
     path: str, n_labels: int | None = None, names: list[str] | None = None, quantise: bool = False
 ) -> Bonsai:
-    """A model with omikuji's trees and weights, which predicts as omikuji does.
+    """Return a model with omikuji's trees and weights, which predicts as omikuji does.
 
     A weight is kept as two integers of 8 bits, the second one for the residual that the first one leaves.
     With `quantise`, only the largest weights of a classifier, one in a hundred, have a second one.
@@ -70,7 +70,7 @@ def _described_as(source: str, what: str) -> Iterator[None]:
 
 
 def _count_labels(path: str, trees: list["_Tree"], given: int | None) -> int:
-    """The number that is given, or the largest id + 1 if leaves hold enough of the ids below it."""
+    """Return the number that is given, or the largest id + 1 if leaves hold enough of the ids below it."""
     of_leaves = [labels for tree in trees for labels in tree.labels()]
     found = 1 + max(int(labels.max()) for labels in of_leaves)
     if given is not None:
@@ -247,7 +247,7 @@ def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) 
 def _packed(
     weights: Any, n_classes: int, n_features: int, order: Array | None, quantise: bool
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """A node's classifiers, in the order of its children, and their residual.
+    """Return a node's classifiers, in the order of its children, and their residual.
 
     The last row of the matrix holds the biases.
     """

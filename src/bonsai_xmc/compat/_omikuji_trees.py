@@ -63,7 +63,7 @@ def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
 
 
 def _without_layers(tree: LabelTree, node: int, n_layers: int) -> list[Any]:
-    """A node as nested lists; its children lie `n_layers` + 1 layers below, or are leaves above."""
+    """Return a node as nested lists; its children lie `n_layers` + 1 layers below, or are leaves above."""
     if tree.is_leaf(node):
         return [int(label) for label in tree.labels(node)]
     below = [int(child) for child in tree.children(node)]
@@ -81,7 +81,7 @@ def _without_layers(tree: LabelTree, node: int, n_layers: int) -> list[Any]:
 def best(
     parts: list[Bonsai], row: csr_array, beam_size: int, top_k: int, n_jobs: int
 ) -> list[tuple[int, float]]:
-    """The best labels of one row by the mean over all trees of all parts."""
+    """Return the best labels of one row by the mean over all trees of all parts."""
     if len(parts) == 1:
         return _ranked(parts[0], row, beam_size, top_k, n_jobs)
     counts = [len(part.trees_) for part in parts]

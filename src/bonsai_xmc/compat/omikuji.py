@@ -170,7 +170,7 @@ class Model:
 
     @classmethod
     def default_hyper_param(cls) -> HyperParam:
-        """The hyper-parameters that training takes if it is given none; attributes can be set."""
+        """Return the hyper-parameters that training takes if it is given none; attributes can be set."""
         return HyperParam()
 
     @classmethod
@@ -204,7 +204,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str) -> "Model":
-        """A model from a folder that `save` wrote, here or in omikuji 0.5."""
+        """Return a model from a folder that `save` wrote, here or in omikuji 0.5."""
         files = _part_files(path)
         try:
             if is_omikuji(path):
@@ -240,7 +240,7 @@ class Model:
     def predict(
         self, feature_value_pairs: Iterable[tuple[int, float]], beam_size: int = 10, top_k: int = 10
     ) -> list[tuple[int, float]]:
-        """The `top_k` best labels of one row as (label, score), best first."""
+        """Return the `top_k` best labels of one row as (label, score), best first."""
         pairs = sorted(feature_value_pairs, key=lambda pair: pair[0])
         indices = np.array([index for index, _ in pairs], np.int64)
         values = np.array([value for _, value in pairs], np.float32)
