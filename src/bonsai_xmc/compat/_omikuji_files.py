@@ -182,37 +182,23 @@ def _node(value: Any) -> _Node:
     return _Node(content["weights"], [_node(child) for child in content["children"]], None)
 
 
-class _Blocks:
-    """The packed weights of nodes, one after the other."""
+_OFFSETS = ("bucket_ptr", "record_ptr")
 
-    _OFFSETS = ("bucket_ptr", "record_ptr")
 
-    def __init__(self) -> None:
-        names = ("bias", "scale", *self._OFFSETS, "shift", "buckets", "records")
-        self.parts: dict[str, list[Array]] = {name: [] for name in names}
-        self.ends = dict.fromkeys(self._OFFSETS, 0)
-
-    def add(self, packed: dict[str, Array]) -> None:
-        for name, parts in self.parts.items():
-            part = packed[name]
-            if name in self._OFFSETS:
-                part = part[1:] + self.ends[name]
-                self.ends[name] = int(part[-1]) if len(part) else self.ends[name]
-            parts.append(part)
-
-    def arrays(self) -> dict[str, Array]:
-        first = np.zeros(1, np.int64)
-        return {
-            name: np.concatenate([first, *parts] if name in self._OFFSETS else parts)
-            for name, parts in self.parts.items()
-        }
+def _joined(packed: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return the packed weights of nodes, one after the other."""
+    sizes = {name: np.concatenate([np.diff(one[name]) for one in packed]) for name in _OFFSETS}
+    plain = ("bias", "scale", "shift", "buckets", "records")
+    joined = {name: np.concatenate([one[name] for one in packed]) for name in plain}
+    return joined | {name: np.append(np.int64(0), np.cumsum(of_parts)) for name, of_parts in sizes.items()}
 
 
 def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) -> _core.Forest:
-    tree_ptr, child_ptr, block_ptr = [0], [0], [0]
+    tree_ptr = [0]
     children: list[Array] = []
     is_leaf: list[bool] = []
-    weights, residual = _Blocks(), _Blocks()
+    weights: list[dict[str, Array]] = []
+    residual: list[dict[str, Array]] = []
     for tree in trees:
         following = 1  # number of the next node that is a child
         for node in tree.nodes():
@@ -223,25 +209,22 @@ def _forest(trees: list[_Tree], n_features: int, n_labels: int, quantise: bool) 
             else:
                 order = np.argsort(node.labels, kind="stable")
                 children.append(node.labels[order])
+            is_leaf.append(node.labels is not None)
             with _described_as(tree.source, "has wrong weights of a node"):
                 packed, rest = _packed(node.weights, len(children[-1]), n_features, order, quantise)
-            is_leaf.append(node.labels is not None)
-            child_ptr.append(child_ptr[-1] + len(children[-1]))
-            block_ptr.append(block_ptr[-1] + len(packed["shift"]))
-            weights.add(packed)
-            residual.add(rest)
+            weights.append(packed)
+            residual.append(rest)
         tree_ptr.append(len(is_leaf))
     structure = {
         "tree_ptr": np.array(tree_ptr, np.int64),
-        "child_ptr": np.array(child_ptr, np.int64),
+        "child_ptr": np.cumsum([0, *map(len, children)], dtype=np.int64),
         "children": np.concatenate(children).astype(np.int32),
         "is_leaf": np.array(is_leaf, np.uint8),
-        "block_ptr": np.array(block_ptr, np.int64),
+        "block_ptr": np.cumsum([0, *(len(packed["shift"]) for packed in weights)], dtype=np.int64),
     }
-    shape = (n_features, n_labels)
-    finer = residual.arrays()
+    shape, finer = (n_features, n_labels), _joined(residual)
     second = _core.Forest(structure | finer, *shape) if len(finer["records"]) else None
-    return _core.Forest(structure | weights.arrays(), *shape, residual=second)
+    return _core.Forest(structure | _joined(weights), *shape, residual=second)
 
 
 def _packed(
