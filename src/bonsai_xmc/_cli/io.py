@@ -160,12 +160,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _is_regular(path: str) -> bool:
     """Return whether a path can be read again, as files and folders can, and those that are missing."""
-    if path == STANDARD:
-        return False
-    with contextlib.suppress(OSError, ValueError):
-        mode = os.stat(path).st_mode
-        return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
-    return True
+    return path != STANDARD and not _is_stream(path)
 
 
 def _read_stream(path: str) -> Source:
@@ -191,7 +186,7 @@ def _same_file(target: str, path: str) -> bool:
 
 
 def _is_stream(path: str) -> bool:
-    """Return whether output goes somewhere as it is written: a pipe or a device."""
+    """Return whether a path is a pipe or a device."""
     with contextlib.suppress(OSError, ValueError):
         mode = os.stat(path).st_mode
         return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))

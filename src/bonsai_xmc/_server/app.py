@@ -146,23 +146,13 @@ def _project(service: Service, request: Request) -> Batcher:
     return service.batchers[name]
 
 
-async def _wrong_path(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    detail = f"{request.scope['path']}: {error.detail}"  # a URL needs a query in UTF-8
-    return Problem(error.status_code, detail, error.headers).response()
+def _handler(problem: Callable[[Request, Any], Problem]) -> Callable[[Request, Exception], Any]:
+    """Return what Starlette calls for an exception: the problem that the client is told about."""
 
+    async def handle(request: Request, error: Exception) -> Response:
+        return problem(request, error).response()
 
-async def _problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return FAILED.response()
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # which nobody reads
+    return handle
 
 
 async def _preflight(request: Request) -> Response:
@@ -191,13 +181,16 @@ def make_app(
         *(Route(place.path, _preflight, methods=["OPTIONS"]) for place in PLACES if place.is_annifs),
     ]
 
-    async def busy(request: Request, error: Exception) -> Response:
-        return service.overload("too many texts are waiting").response()
-
-    handlers: dict[Any, Any] = {
-        HTTPException: _wrong_path, Problem: _problem, Overloaded: busy, ClientDisconnect: _gone,
-        Exception: _failed,
-    }  # fmt: skip
+    problems: dict[Any, Callable[[Request, Any], Problem]] = {
+        HTTPException: lambda request, error: Problem(
+            error.status_code, f"{request.url.path}: {error.detail}", error.headers
+        ),
+        Problem: lambda _, error: error,
+        Overloaded: lambda *_: service.overload("too many texts are waiting"),
+        ClientDisconnect: lambda *_: Problem(400, "the client went away"),  # which nobody reads
+        Exception: lambda *_: FAILED,
+    }
+    handlers = {kind: _handler(problem) for kind, problem in problems.items()}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, service, named, rates or Rates(settings.rate))
