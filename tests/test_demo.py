@@ -5,7 +5,7 @@ import json
 from bonsai_xmc import _cli
 
 
-def test_demo_in_json(capsys):
+def test_demo_prints_its_figures_as_json(capsys):
     assert _cli.main(["demo", "--json"]) == 0
     out, err = capsys.readouterr()
     report = json.loads(out)
