@@ -10,12 +10,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from bonsai_xmc._base.hints import needed
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Workers
@@ -91,7 +91,7 @@ class RayRunner:
             )
         if cpus_per_worker is not None and cpus_per_worker < 1:
             raise ValueError(f"cpus_per_worker is {cpus_per_worker}, but must be at least 1")
-        self._ray = _import_ray()
+        self._ray = needed("ray", "training on a cluster needs", "'bonsai-xmc[ray]'")
         self._address = address
         self._cpus_per_worker = cpus_per_worker
         self._batch_seconds = batch_seconds
@@ -202,14 +202,6 @@ class RayRunner:
 
 class _TakesLong(Exception):
     """A stage that is worth sending."""
-
-
-def _import_ray() -> ModuleType:
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError("training on a cluster needs Ray: pip install 'bonsai-xmc[ray]'") from error
-    return ray
 
 
 def _initialize(ray: Any, address: str) -> None:

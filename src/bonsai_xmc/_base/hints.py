@@ -1,8 +1,10 @@
-"""The end of a message about a word that does not exist: those that are almost the same."""
+"""Messages that help: words that are almost the same, packages that are to be installed."""
 
 import difflib
 import os
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -16,3 +18,13 @@ def similar_file(path: str) -> str:
     folder, name = os.path.split(path)
     there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     return did_you_mean(name, there, cutoff=0.8)  # the ends of names are often the same
+
+
+def needed(module: str, what: str, install: str) -> Any:
+    """Import a module that not all have; ImportError says what needs its package and how to install it."""
+    package = module.partition(".")[0]
+    try:
+        import_module(package)
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{what} {package}: pip install {install}") from error

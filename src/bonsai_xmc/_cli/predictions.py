@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bonsai_xmc._base.hints import needed
 from bonsai_xmc._base.sniff import extension, sniff
 from bonsai_xmc.datasets import Document, read_label_names
 from bonsai_xmc.datasets._documents.formats import READERS
@@ -176,10 +177,7 @@ def _sheet(rows: Iterator[_Row], names: Names, mark: str = "") -> Iterator[list[
 
 
 def _workbook(lines: Iterator[list[str]]) -> bytes:
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise ImportError("files of Excel need openpyxl: pip install 'bonsai-xmc[excel]'") from error
+    openpyxl = needed("openpyxl", "files of Excel need", "'bonsai-xmc[excel]'")
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet("labels")
     for line in lines:

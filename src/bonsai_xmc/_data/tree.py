@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike, replacing
+from bonsai_xmc._base.hints import needed
 from bonsai_xmc._data.nested import Names, flatten, parse_json
 
 _LEVELS_SHOWN = 30
@@ -297,11 +298,7 @@ class LabelTree:
         Nodes have the attributes ``level``, ``size`` and ``is_leaf``, leaves also ``labels`` and, if they are
         known, ``names``.
         """
-        try:
-            import networkx
-        except ImportError as error:
-            message = "to_networkx needs the package networkx: pip install 'bonsai-xmc[graph]'"
-            raise ImportError(message) from error
+        networkx = needed("networkx", "to_networkx needs", "'bonsai-xmc[graph]'")
         graph = networkx.DiGraph()
         for node in self.nodes:
             more = self._describe_leaf(node.id) if node.is_leaf else {}

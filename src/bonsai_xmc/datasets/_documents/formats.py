@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
 
+from bonsai_xmc._base.hints import needed
+
 from .problems import Problems
 
 Record = tuple[int, dict[str, Any] | None]  # line, values by field; None: the line cannot be read
@@ -129,19 +131,30 @@ def _table(rows: Iterator[tuple[int, list[str]]], problems: Problems) -> Iterato
             yield number, dict(zip(header, row, strict=True))
 
 
-def read_annif(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    for number, line in lines_of(file, problems):
-        if line.strip():
-            text, tab, uris = line.rpartition("\t")
-            yield number, {"text": text, "labels": uris} if tab else {"text": line, "labels": []}
+def _by_line(parse: Callable[[str], dict[str, Any]]) -> Reader:
+    """Return a reader of files that hold a document on each line; blank ones are left out."""
+
+    def read(file: BinaryIO, problems: Problems) -> Iterator[Record]:
+        return ((number, parse(line)) for number, line in lines_of(file, problems) if line.strip())
+
+    return read
 
 
-def read_pecos(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    for number, line in lines_of(file, problems):
-        if line.strip():
-            ids, tab, text = line.partition("\t")
-            labels = [label.partition("::")[0].strip() for label in ids.split(",") if label.strip()]
-            yield number, {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+def _annif(line: str) -> dict[str, Any]:
+    text, tab, uris = line.rpartition("\t")
+    return {"text": text, "labels": uris} if tab else {"text": line, "labels": []}
+
+
+def _pecos(line: str) -> dict[str, Any]:
+    ids, tab, text = line.partition("\t")
+    labels = [label.partition("::")[0].strip() for label in ids.split(",") if label.strip()]
+    return {"text": text, "labels": labels} if tab else {"text": line, "labels": []}
+
+
+def _fasttext(line: str) -> dict[str, Any]:
+    words = line.split()
+    labels = [w.removeprefix(_LABEL_PREFIX) for w in words if w.startswith(_LABEL_PREFIX)]
+    return {"text": " ".join(w for w in words if not w.startswith(_LABEL_PREFIX)), "labels": labels}
 
 
 def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
@@ -161,15 +174,6 @@ def read_libmultilabel(file: BinaryIO, problems: Problems) -> Iterator[Record]:
         yield number, None
 
 
-def read_fasttext(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    for number, line in lines_of(file, problems):
-        if line.strip():
-            words = line.split()
-            labels = [w.removeprefix(_LABEL_PREFIX) for w in words if w.startswith(_LABEL_PREFIX)]
-            text = " ".join(word for word in words if not word.startswith(_LABEL_PREFIX))
-            yield number, {"text": text, "labels": labels}
-
-
 def read_lines(file: BinaryIO, problems: Problems) -> Iterator[Record]:
     """Read texts alone, one on each line."""
     for number, line in lines_of(file, problems):
@@ -177,15 +181,10 @@ def read_lines(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 
 def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(
-            f"{problems.name} is a Parquet file, which needs pyarrow: pip install pyarrow"
-        ) from error
+    parquet = needed("pyarrow.parquet", f"{problems.name} is a Parquet file, which needs", "pyarrow")
     number = 0
     try:
-        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=_BATCH):
+        for batch in parquet.ParquetFile(file).iter_batches(batch_size=_BATCH):
             for record in batch.to_pylist():
                 number += 1
                 yield number, record
@@ -195,13 +194,8 @@ def read_parquet(file: BinaryIO, problems: Problems) -> Iterator[Record]:
 
 def read_xlsx(file: BinaryIO, problems: Problems) -> Iterator[Record]:
     """Read the first sheet of a workbook, whose first row names the columns."""
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise ImportError(
-            f"{problems.name} is a workbook of Excel, which needs openpyxl: pip install 'bonsai-xmc[excel]'; "
-            "or save it as CSV (UTF-8)"
-        ) from error
+    what = f"{problems.name} is a workbook of Excel, which needs"
+    openpyxl = needed("openpyxl", what, "'bonsai-xmc[excel]'; or save it as CSV (UTF-8)")
     try:
         sheet = openpyxl.load_workbook(file, read_only=True, data_only=True).worksheets[0]
         rows = [
@@ -218,10 +212,10 @@ READERS: dict[str, Reader] = {
     "json": read_json,
     "csv": read_csv,
     "tsv": read_tsv,
-    "annif": read_annif,
-    "pecos": read_pecos,
+    "annif": _by_line(_annif),
+    "pecos": _by_line(_pecos),
     "libmultilabel": read_libmultilabel,
-    "fasttext": read_fasttext,
+    "fasttext": _by_line(_fasttext),
     "parquet": read_parquet,
     "xlsx": read_xlsx,
     "lines": read_lines,
