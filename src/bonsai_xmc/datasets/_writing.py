@@ -5,6 +5,7 @@ Imports the core, which formats numbers.
 
 import os
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.sparse import csr_array
 from bonsai_xmc import _core
 from bonsai_xmc._base.files import PathLike, replacing_text
 from bonsai_xmc._data.labels import indicator
+from bonsai_xmc._data.rows import SparseRows
 
 from ._types import check_choice, float_rows
 
@@ -113,18 +115,10 @@ def save_sparse(path: PathLike, matrix: Any) -> None:
 
 def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> Iterator[bytes]:
     """Yield lines of text for all rows, some at a time."""
-    for start in range(0, X.shape[0], _BLOCK_ROWS):
-        indptr, indices, values = _block(X, start)
-        label_indptr, label_indices = (None, None) if Y is None else _block(Y, start)[:2]
-        yield _core.format_rows(indptr, indices, values, label_indptr, label_indices, base, label_base)
-
-
-def _block(matrix: csr_array, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indptr, indices, values of some rows, in the types of the core."""
-    indptr = matrix.indptr[start : start + _BLOCK_ROWS + 1]
-    entries = slice(indptr[0], indptr[-1])
-    indices = matrix.indices[entries].astype(np.int32, copy=False)
-    return (indptr - indptr[0]).astype(np.int64), indices, matrix.data[entries]
+    labels = repeat(None) if Y is None else SparseRows.from_scipy(Y).batches(_BLOCK_ROWS)
+    for x, y in zip(SparseRows.from_scipy(X).batches(_BLOCK_ROWS), labels, strict=False):
+        ptr, ids = (None, None) if y is None else (y.indptr, y.indices)
+        yield _core.format_rows(x.indptr, x.indices, x.values, ptr, ids, base, label_base)
 
 
 def _save_matrix(path: PathLike, matrix: csr_array, base: int) -> None:
