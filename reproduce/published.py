@@ -73,6 +73,11 @@ PRECISION: dict[str, dict[str, tuple[float, float, float]]] = {
     },
 }
 
+_OF_SLEEC = (
+    "n_learners", "n_clusters", "n_label_neighbors", "n_components",
+    "weight_sparsity", "embedding_sparsity", "C", "n_neighbors",
+)  # fmt: skip
+
 #: Published settings of systems, by kind and data set. None is published for PD-Sparse on Delicious: that
 #: one is the best on a held-out fifth of the training rows. On the two large sets it ends after ten epochs.
 SETTINGS: dict[str, dict[str, dict[str, object]]] = {
@@ -83,8 +88,15 @@ SETTINGS: dict[str, dict[str, dict[str, object]]] = {
         "tibkat-core": {"max_iter": 10},
     },
     "sleec": {
-        "bibtex": {"n_label_neighbors": 250, "n_neighbors": 25, "C": 0.2},
-        "delicious": {"n_label_neighbors": 500, "n_neighbors": 70, "C": 0.1, "n_clusters": 1},
+        name: dict(zip(_OF_SLEEC, values, strict=True))
+        for name, values in {
+            "bibtex": (1, 1, 250, 100, 0.01, 0.01, 0.2, 25),
+            "delicious": (1, 1, 500, 100, 0.01, 0.01, 0.1, 70),
+            "eurlex-4k": (5, 3, 100, 100, 0.01, 0.01, 1.0, 8),
+            "wiki10-31k": (5, 5, 50, 75, 0.75, 0.5, 0.1, 11),
+            "wikilshtc-325k": (10, 300, 15, 50, 0.95, 0.75, 0.1, 10),
+            "amazon-670k": (20, 100, 25, 50, 0.8, 0.5, 0.1, 5),
+        }.items()
     },
 }
 

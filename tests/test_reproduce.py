@@ -18,6 +18,7 @@ from reproduce.statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, LabelTree, datasets, metrics, systems
+from bonsai_xmc._base.params import check_params
 from bonsai_xmc.datasets import Dataset
 from kinds import QUICK
 
@@ -679,3 +680,10 @@ def test_own_data_have_a_name_and_ranked_files_stand_beside_our_systems(tmp_path
     assert found["oracle"] == pytest.approx(100 * np.mean([len(row) > 0 for row in truth]))
     assert 0 < found["bonsai-i"] < found["oracle"]
     assert __main__.main(["run", "precision", "--data", given, "-o", str(tmp_path), "--systems", "x"]) == 1
+
+
+def test_published_settings_are_parameters_of_their_systems():
+    for kind, of_data in published.SETTINGS.items():
+        for settings in of_data.values():
+            model = systems.system(kind)(**settings)
+            assert check_params(model.get_params(deep=False), model.parameters).items() >= settings.items()

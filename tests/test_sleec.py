@@ -211,13 +211,6 @@ def test_explanation_names_the_neighbours_and_their_labels():
         assert Y[training_row, label] == 1
 
 
-def test_published_settings_are_found_by_data_set():
-    assert SLEEC.published("delicious").get_params()["n_label_neighbors"] == 500
-    assert SLEEC.published("bibtex", n_neighbors=3).n_neighbors == 3
-    with pytest.raises(ValueError, match="no published settings for 'rcv1'"):
-        SLEEC.published("rcv1")
-
-
 def test_files_keep_the_model_and_damaged_ones_are_refused(tmp_path):
     X, Y = random_data()
     model = small().fit(X, Y, sample_weight=np.full(150, 2.0))

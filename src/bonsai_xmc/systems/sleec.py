@@ -425,18 +425,6 @@ def _stored_cluster(arrays: Mapping[str, Array], prefix: str, n_rows: int, n_fea
     )
 
 
-#: Learners, clusters, label neighbours, components, shares of weights and embeddings set to 0, C, neighbours:
-#: the settings of the paper's supplement.
-PUBLISHED: Mapping[str, tuple[int, int, int, int, float, float, float, int]] = {
-    "bibtex": (1, 1, 250, 100, 0.01, 0.01, 0.2, 25),
-    "delicious": (1, 1, 500, 100, 0.01, 0.01, 0.1, 70),
-    "eurlex-4k": (5, 3, 100, 100, 0.01, 0.01, 1.0, 8),
-    "wiki10-31k": (5, 5, 50, 75, 0.75, 0.5, 0.1, 11),
-    "wikilshtc": (10, 300, 15, 50, 0.95, 0.75, 0.1, 10),
-    "amazon": (20, 100, 25, 50, 0.8, 0.5, 0.1, 5),
-}
-
-
 class SLEEC(System):
     """A vote of the nearest training rows, in embeddings of rows in which rows with common labels are near.
 
@@ -496,18 +484,6 @@ class SLEEC(System):
         **COMMON,
     }
     ranker = NeighborRanker
-
-    @classmethod
-    def published(cls, name: str, **further: Any) -> Self:
-        """Return a SLEEC with the paper's settings for a data set; `PUBLISHED` has their names."""
-        if name not in PUBLISHED:
-            raise ValueError(f"there are no published settings for {name!r}, but for {', '.join(PUBLISHED)}")
-        names = (
-            "n_learners", "n_clusters", "n_label_neighbors", "n_components",
-            "weight_sparsity", "embedding_sparsity", "C", "n_neighbors",
-        )  # fmt: skip
-        given: dict[str, Any] = dict(zip(names, PUBLISHED[name], strict=True))
-        return cls(**given | further)
 
     def _train(self, problem: Problem, params: dict[str, Any], seed: int, work: Work) -> NeighborRanker:
         with Pool(work.threads) as pool:
