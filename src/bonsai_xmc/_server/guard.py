@@ -3,8 +3,6 @@
 import asyncio
 import hmac
 import ipaddress
-import json
-import logging
 import math
 import mmap
 import time
@@ -14,12 +12,12 @@ import numpy as np
 
 from bonsai_xmc._server.connections import MAX_HEAD
 from bonsai_xmc._server.http import Problem
+from bonsai_xmc._server.log import LOG, log
 from bonsai_xmc._server.routes import OPEN, OTHER, is_annifs
 
 if TYPE_CHECKING:
     from bonsai_xmc._server.app import Service
 
-LOG = logging.getLogger("bonsai_xmc.server")
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -114,7 +112,7 @@ class Guard:
         line = {"client": _client(scope), "method": scope["method"], "path": scope["path"], "status": status}
         if "bonsai.model" in scope:
             line["model"] = scope["bonsai.model"]
-        LOG.info("request", extra={"fields": line | {"ms": round(1e3 * seconds, 2)}})
+        log("request", **line, ms=round(1e3 * seconds, 2))
 
     async def _checked(self, scope: Any, receive: Any, send: Any, sent: dict[str, int]) -> None:
         settings, service = self._settings, self._service
@@ -188,20 +186,3 @@ def _has_long_body(headers: list[tuple[bytes, bytes]]) -> bool:
     found = dict(headers)
     length = int(found.get(b"content-length", b"0"))
     return length > MAX_HEAD or b"transfer-encoding" in found or b"expect" in found
-
-
-class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{record.msecs:03.0f}Z",
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "pid": record.process,
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)

@@ -21,7 +21,8 @@ from bonsai_xmc import __version__
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._server.app import make_app
 from bonsai_xmc._server.counters import Counters
-from bonsai_xmc._server.guard import LOG, JsonFormatter, Rates
+from bonsai_xmc._server.guard import Rates
+from bonsai_xmc._server.log import LOG, log, log_to_stderr
 from bonsai_xmc._server.served import Served, load_all, signature
 from bonsai_xmc._server.settings import Settings
 from bonsai_xmc._server.worker import SUCCEEDED, Handover, Worker
@@ -60,19 +61,18 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve until a signal ends it."""
-        _log_to_stderr()
+        log_to_stderr()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)
         host, port = self.address
         if self._settings.api_key is None and not ipaddress.ip_address(host).is_loopback:
             advice = "everyone who reaches this address may use the models: set --api-key-file"
-            LOG.warning("no API key", extra={"fields": {"host": host, "advice": advice}})
+            log("no API key", logging.WARNING, host=host, advice=advice)
         try:
             self._workers = self._start(self._free_slots())
-            about = {"url": f"http://{host}:{port}/", "models": list(self._models)}
-            facts = {"workers": len(self._workers), "threads": self._n_jobs, "version": __version__}
-            LOG.info("serving", extra={"fields": about | facts})
+            about: dict[str, Any] = {"url": f"http://{host}:{port}/", "models": list(self._models)}
+            log("serving", **about, workers=len(self._workers), threads=self._n_jobs, version=__version__)
             while not self._stop:
                 self._collect()
                 self._look()
@@ -83,7 +83,7 @@ class Supervisor:
 
     def _on_stop(self, number: int, _: Any) -> None:
         self._stop = True
-        LOG.info("stopping", extra={"fields": {"signal": signal.Signals(number).name}})
+        log("stopping", signal=signal.Signals(number).name)
 
     def _on_reload(self, *_: Any) -> None:
         self._reload = True
@@ -109,7 +109,7 @@ class Supervisor:
         for worker, reader in started:
             with os.fdopen(reader, "rb") as pipe:
                 if not pipe.read(1):  # its end, as the worker is gone
-                    LOG.error("worker failed to start", extra={"fields": {"worker": worker.pid}})
+                    log("worker failed to start", logging.ERROR, worker=worker.pid)
         return [worker for worker, _ in started]
 
     def _work(self, slot: int, ready: int) -> None:
@@ -142,7 +142,7 @@ class Supervisor:
                 self._left(pid)
             for i, worker in enumerate(self._workers):
                 if worker.pid == pid and not self._stop:
-                    LOG.error("worker ended", extra={"fields": {"worker": pid, "status": status}})
+                    log("worker ended", logging.ERROR, worker=pid, status=status)
                     time.sleep(max(0.0, worker.started + _RESTART_SECONDS - time.monotonic()))
                     del self._workers[i]
                     self._workers += self._start([worker.slot])
@@ -152,8 +152,7 @@ class Supervisor:
         """Note that an old worker has ended; with the last one, the reload is finished."""
         self._leaving = [worker for worker in self._leaving if worker.pid != pid]
         if not self._leaving:
-            seconds = round(time.monotonic() - self._replaced, 3)
-            LOG.info("reloaded", extra={"fields": {"models": list(self._models), "seconds": seconds}})
+            log("reloaded", models=list(self._models), seconds=round(time.monotonic() - self._replaced, 3))
 
     # --- files ---
 
@@ -178,7 +177,7 @@ class Supervisor:
             models = load_all(self._paths, self._n_jobs)
         except (OSError, ValueError, MemoryError) as error:
             self._counters.reloaded(False)
-            LOG.error("new model refused", extra={"fields": {"error": str(error)}})
+            log("new model refused", logging.ERROR, error=str(error))
             return
         self._models = models
         self._tried = [model.signature for model in models.values()]
@@ -189,10 +188,7 @@ class Supervisor:
                 os.kill(worker.pid, SUCCEEDED)
         self._counters.reloaded(True)
         self._replaced = time.monotonic()
-        LOG.info(
-            "loaded",
-            extra={"fields": {"models": list(models), "seconds": round(self._replaced - begin, 3)}},
-        )
+        log("loaded", models=list(models), seconds=round(self._replaced - begin, 3))
 
     def _finish(self) -> None:
         self._stop = True
@@ -206,7 +202,7 @@ class Supervisor:
             while workers and time.monotonic() < end:
                 workers = [worker for worker in workers if not _ended(worker.pid)]
                 time.sleep(0.02)
-        LOG.info("stopped")
+        log("stopped")
 
 
 def _loop_factory() -> Any:
@@ -239,12 +235,3 @@ def _bind(host: str, port: int) -> socket.socket:
     sock.listen(2048)
     sock.setblocking(False)  # several workers accept
     return sock
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
-    for name in ("bonsai_xmc.server", "uvicorn.error"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.INFO if name.startswith("bonsai") else logging.WARNING)

@@ -17,9 +17,9 @@ from typing import Any
 import uvicorn
 
 from bonsai_xmc._server.connections import Connection
+from bonsai_xmc._server.log import log
 from bonsai_xmc._server.settings import Settings
 
-LOG = logging.getLogger("bonsai_xmc.server")
 SUCCEEDED = signal.SIGUSR1  # leave: others have taken over. With SIGTERM there are none
 _LAST_SECONDS = 1.0  # that a connection which cannot be handed over waits for a last request
 _GRACE_SECONDS = 30.0  # for requests in progress
@@ -106,7 +106,7 @@ class Worker(uvicorn.Server):
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # another worker was faster, or the client went away
         except OSError as error:  # such as no more files
-            LOG.error("connections are not accepted", extra={"fields": {"error": str(error)}})
+            log("connections are not accepted", logging.ERROR, error=str(error))
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._listener)
             loop.call_later(_RETRY_SECONDS, self._listen)
