@@ -191,18 +191,24 @@ class Evaluation:
         model = models.load(args, self.inputs, path)
         by: dict[str, list[str]] = {name: [] for name in args.by or ()}
         rows = source.for_model(args, model, self.inputs, more=list(by))
-        parts = list(models.rank(args, model, rows, k, exact))
-        numbers = [number for part in parts for number in part.part.rows]
+        numbers: list[int] = []
+        texts: list[str] = []
+        truth: Any = []
+        ids, scores = [], []
+        for part, of_part, values in models.rank(args, model, rows, k, exact):
+            numbers += part.rows
+            ids.append(of_part)
+            scores.append(values)
+            if part.documents is None:
+                truth = part.Y
+            else:
+                truth += part.Y
+            texts += [_shown(document, by, rows.name) for document in part.documents or ()]
         if not numbers and isinstance(rows, source.Texts):
             raise ValueError(f"{args.data} holds no document with text and labels")
-        if isinstance(rows, source.Texts):
-            documents = [document for part in parts for document in part.part.documents or ()]
-            texts = [_shown(document, by, rows.name) for document in documents]
-            known = Known(numbers, [document.labels for document in documents], texts, by)
-        else:
-            known = Known(numbers, parts[0].part.Y, None, by)
-        ids, scores = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        return known, Ranked(numbers, [str(label) for label in model.classes_.tolist()], ids, scores, model)
+        labels = [str(label) for label in model.classes_.tolist()]
+        ranked = Ranked(numbers, labels, np.concatenate(ids), np.concatenate(scores), model)
+        return Known(numbers, truth, texts or None, by), ranked
 
     def _of_data(self) -> Known:
         """Return the true labels without a model that says how to read them."""
