@@ -18,21 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._runs import generated, markdown
+from benchmarks._runs import markdown
 from benchmarks.scale import _reset_peak, _resident
-from bonsai_xmc import Bonsai, metrics
+from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc._base.threads import threads_of
 
 PRUNES: tuple[Any, ...] = (0.1, "auto")
-N_BATCH, N_SINGLE, REPEATS = 8192, 1000, 3
+N_TEST, N_BATCH, N_SINGLE, REPEATS = 20_000, 8192, 1000, 3
 MEASURES = ("P@1", "P@3", "P@5", "PSP@5")
 GROWING = ("training, s", "added, MB", "model, MB", "batch, ms a row", "single row, p50 ms")
 
 
 def measure(shape: str, prune: Any, threads: int) -> dict[str, Any]:
     """Train and predict; runs in a fresh process."""
-    data = generated(shape)
-    assert data is not None
+    name, _, scale = shape.partition("*")
+    data = datasets.make_xmc(name, scale=float(scale or 1), n_test=N_TEST, random_state=0)
     before = _resident("VmRSS") or 0.0
     _reset_peak()
     start = time.process_time()
