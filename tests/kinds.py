@@ -190,6 +190,7 @@ KINDS = {
     "fusion": lambda: _of_rows(fusion_of(threshold="auto")),
     "fusion, scores": lambda: _of_rows(fusion_of(link="score", weights=[2, 1])),
     "fusion, ranks": lambda: _of_rows(fusion_of(link="rank", weights=[2, 1])),
+    "fusion, roots": lambda: _of_rows(fusion_of(link="root", weights=[2, 1])),
     "fusion of texts": _fusion_of_texts,
     "texts, encoder": _encoded,
     "fused files": _fused,

@@ -19,13 +19,13 @@ def reference(model, X, k):
         weight, link = model.weights_[name], model.links_[name]
         for row, ranked in zip(rows, member.top_k_labels(X, 100), strict=True):
             for rank, (label, score) in enumerate(ranked, 1):
-                value = 61 / (60 + rank) if link == "rank" else score
+                value = {"rank": 61 / (60 + rank), "root": score ** (1 / 3)}.get(link, score)
                 row[label] = row.get(label, 0.0) + weight * value
     place = {label: i for i, label in enumerate(model.classes_.tolist())}
     return [sorted(row.items(), key=lambda pair: (-pair[1], place[pair[0]]))[:k] for row in rows]
 
 
-@pytest.mark.parametrize("kind", ["fusion, scores", "fusion, ranks"])
+@pytest.mark.parametrize("kind", ["fusion, scores", "fusion, ranks", "fusion, roots"])
 def test_scores_are_those_of_plain_loops(kind):
     case = case_of(kind)
     found = case.model.top_k_labels(case.X, 6)

@@ -38,7 +38,7 @@ from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.thresholds import FALLBACK, PER_LABEL
 from bonsai_xmc._modelfile import format as model_file
-from bonsai_xmc._selection.fusion import Chosen, choose, truth_of, with_names
+from bonsai_xmc._selection.fusion import PRICE, Chosen, choose, truth_of, with_names
 from bonsai_xmc._selection.threshold import Thresholds, chosen_threshold
 from bonsai_xmc._text.reader import FusedText
 from bonsai_xmc._training import splits
@@ -68,9 +68,9 @@ class Fusion(_BaseComposition, MatrixClassifier):
     members : list of (name, estimator)
         `Bonsai`, `TextBonsai`, one of `bonsai_xmc.systems`, or a `Fusion`. ``words__C`` and the like are
         parameters of this estimator, too.
-    link : "auto", "score", "calibrated" or "rank", default="auto"
-        What of a member is added up: its score; its score after a logistic calibration on held-out rows; or
-        1 / (60 + rank). "auto" chooses one for each member.
+    link : "auto", "score", "calibrated", "rank" or "root", default="auto"
+        What of a member is added up: its score; its score after a logistic calibration on held-out rows;
+        1 / (60 + rank); or the cube root of its score. "auto" chooses one for each member.
     weights : "auto" or list of numbers, default="auto"
         One for each member; they are scaled to a sum of 1, so that scores lie in [0, 1].
     depth : int, default=100
@@ -176,7 +176,8 @@ class Fusion(_BaseComposition, MatrixClassifier):
     def _fit_jobs(self, jobs: Mapping[str, tuple[MatrixClassifier, Job]]) -> FittedModel:
         """Train each member by its job, and choose weights and links as `fit` does.
 
-        The jobs have the same rows and labels in other forms, in the order of the members.
+        The jobs have the same rows and labels in other forms, in the order of the members. Any gain beyond
+        chance is enough for a further member: somebody has asked for it.
         """
         params = check_params({name: getattr(self, name) for name in self.parameters}, self.parameters)
         seed, job = seed_of(self.random_state), next(iter(jobs.values()))[1]
@@ -193,7 +194,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
                 half = [_of_rows(name, *pair, split.training) for name, pair in jobs.items()]
         inputs = [_matrix_of(own.problem.rows.take(split.held_out)) for _, own in jobs.values()]
         by_names = isinstance(list(models.values())[-1], Named)
-        fused = self._fused(whole, half, (inputs, Y), params, seed, by_names=by_names)
+        fused = self._fused(whole, half, (inputs, Y), params, seed, by_names=by_names, price=0.0)
         return replace(fused, timings=job.phases.seconds)
 
     def _alone(self) -> MatrixClassifier | None:
@@ -294,6 +295,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         seed: int,
         *,
         by_names: bool = False,
+        price: float = PRICE,
     ) -> FittedModel:
         """Return the fusion with the best weights and links for `part`, which ranks held-out rows.
 
@@ -316,7 +318,7 @@ class Fusion(_BaseComposition, MatrixClassifier):
         rankings = _rankings(whole, part, *held_out)
         links = LINKS if params["link"] == _AUTO else (params["link"],)
         n = len(rankings) - by_names
-        found = choose(ranker.members[:n], rankings[:n], links=links, weights=given)
+        found = choose(ranker.members[:n], rankings[:n], links=links, weights=given, price=price)
         if by_names:
             seen = _with_rows(whole, part[0].fitted_.labels)
             found = with_names(found, ranker.members, rankings, links, seen)

@@ -312,7 +312,7 @@ class MemberShare:
     """What a member adds to the score of a label."""
 
     name: str
-    link: str  # "score", "calibrated" or "rank"
+    link: str  # "score", "calibrated", "rank" or "root"
     weight: float
     value: float  # by the link, in [0, 1]; 0 if the label is not among the member's best
     share: float  # of the score: all shares add up to 1
@@ -322,9 +322,8 @@ class MemberShare:
     @property
     def heading(self) -> str:
         """The share in words, and what it is computed from."""
-        link = {"score": "score", "calibrated": "calibrated score", "rank": "60 + 1 over 60 + rank"}[
-            self.link
-        ]
+        links = {"calibrated": "calibrated score", "rank": "60 + 1 over 60 + rank", "root": "∛ score"}
+        link = links.get(self.link, self.link)
         computed = f"{link} {self.value:.4g}, weight {self.weight:.3g}"
         return f"{self.name}: {100 * self.share:.0f} % of the score ({computed})"
 

@@ -17,11 +17,14 @@ from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
 from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch
 from bonsai_xmc._text.reader import FusedText, TextReader
 
-SCORE, CALIBRATED, RANK = LINKS = ("score", "calibrated", "rank")
+SCORE, CALIBRATED, RANK, ROOT = LINKS = ("score", "calibrated", "rank", "root")
 DEPTH = 100  # the best labels of each member that are scored
 MOST_MEMBERS = 64
 # Reciprocal ranks are 1 / (60 + rank), as G. Cormack et al. have it (SIGIR 2009), here relative to the first.
 _RANK_OFFSET = 60.0
+# The score of trees is a product along a path; the root is about the mean of its factors. Labels far behind
+# the first ones count more than by their score.
+_ROOT = 3.0
 _LEAST = 1e-300  # of a score, whose logarithm is finite
 _ENTRIES = 1 << 22  # (row, label) pairs of all members that are in memory at a time
 
@@ -45,7 +48,7 @@ class Member:
         elif self.link == CALIBRATED:
             values = self.model.scores(ids, log_scores, apart=False).astype(np.float64)
         else:
-            values = np.exp(log_scores.astype(np.float64))
+            values = np.exp(log_scores.astype(np.float64) / (_ROOT if self.link == ROOT else 1.0))
         return np.where(ids >= 0, np.clip(values, _LEAST, 1.0), 0.0)
 
     def of_fusion(self, ids: Array) -> Array:

@@ -24,7 +24,7 @@ from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 PRICE = 0.1  # points that each member beyond the first must gain, for the time and the space that it takes
 # Weights that a member may have, relative to the sum of those of the others.
-WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
+WEIGHTS = (0.0, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
 # Where nothing is known of the frequencies of labels.
 UNWEIGHTED = ("P@1", "P@3", "P@5")
 _SWEEPS = 3
