@@ -46,13 +46,13 @@ _MOST_PAIRS = 300_000_000  # held-out rows × labels: bounds the time
 _DENSE = 10_000_000  # rows × labels at a time: bounds the memory
 _CANDIDATES = 60  # of a row: by their classifiers, by texts among labels without rows, and among rare ones
 _RARE = 30
-OF_LABEL_TEXTS_DEPTH, OF_LABEL_TEXTS = 10, ("nDCG@10", "P@1", "P@5")
+_DEPTH, _MEASURES = 10, ("nDCG@10", "P@1", "P@5")
 
 _WEIGHTS, _OFFSETS = (0.0, 0.15, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3), (0.0, -0.05, -0.1, -0.2)
 _WITHOUT_ROWS = (0.7, 1.0, 1.3), (0.0, -0.05, -0.1, -0.15, -0.2, -0.3)
 _START = (1.0, -0.5)  # of labels without rows: almost none of them is among the best
 _SWEEPS = 3
-MIN_GAIN = 0.01  # points; less is noise
+_MIN_GAIN = 0.01  # points; less is noise
 _PRICE_P1, _PRICE_P5 = 2.0, 5.0  # points of nDCG for a point that labels with rows lose
 
 _N = len(FEWEST_ROWS)
@@ -83,9 +83,9 @@ class Candidates:
 
     def figures(self, weights: Any, offsets: Any, loss: str) -> Array:
         """Return nDCG@10 of all labels, P@1 and P@5 of labels with rows, in percent."""
-        best = best_of(self.labels, self.scores(weights, offsets, loss), OF_LABEL_TEXTS_DEPTH)
+        best = best_of(self.labels, self.scores(weights, offsets, loss), _DEPTH)
         with_rows = best.among(self.counts > 0)
-        return np.append(measured(best, OF_LABEL_TEXTS[:1]), measured(with_rows, OF_LABEL_TEXTS[1:]))
+        return np.append(measured(best, _MEASURES[:1]), measured(with_rows, _MEASURES[1:]))
 
     def threshold(self, weights: Any, offsets: Any, loss: str) -> float:
         """Return the score with the best micro-F1."""
@@ -213,32 +213,28 @@ def _joined(ids: Array, margin: Array, similarity: Array) -> tuple[Array, Array,
     return ids, np.where(there, own, -np.inf).astype(np.float32), np.where(there, near, 0)
 
 
-def worth(figures: Array, without: Array) -> float:
-    """Return nDCG@10 of all labels, less what labels with rows lose in P@1 and P@5, several times."""
-    loss_p1, loss_p5 = np.maximum(without - figures, 0)[1:]
-    return float(figures[0] - _PRICE_P1 * loss_p1 - _PRICE_P5 * loss_p5)
-
-
 def search(found: Candidates, loss: str, n_training: int) -> LabelPrior:
     """Search β and δ together, class by class."""
     without = found.figures(*_WITHOUT, loss)
 
     def value(pairs: _Pairs) -> float:
         weights, offsets = zip(*pairs, strict=True)
-        return worth(found.figures(weights, offsets, loss), without)
+        figures = found.figures(weights, offsets, loss)
+        loss_p1, loss_p5 = np.maximum(without - figures, 0)[1:]
+        return float(figures[0] - _PRICE_P1 * loss_p1 - _PRICE_P5 * loss_p5)
 
     def step(kind: int) -> Callable[[_Pairs], list[_Pairs]]:
         return lambda best: [(*best[:kind], pair, *best[kind + 1 :]) for pair in _tried(best, kind)]
 
     start: _Pairs = (_START, *((0.0, 0.0),) * (_N - 1))
     steps = [step(kind) for kind in range(_N) if (found.kind == kind).any()]
-    better = lambda reached, _, best: is_better(reached, best, MIN_GAIN)
-    best = climb(start, value(start), steps, value, better, _SWEEPS, 2 * MIN_GAIN)[-1]
+    better = lambda reached, _, best: is_better(reached, best, _MIN_GAIN)
+    best = climb(start, value(start), steps, value, better, _SWEEPS, 2 * _MIN_GAIN)[-1]
     weights, offsets = zip(*best, strict=True)
     figures = {"without texts": without, "with texts": found.figures(weights, offsets, loss)}
     n_rows = found.labels.truth.n_rows
     note = " (P@1 and P@5 of labels with rows)"
-    return LabelPrior(weights, offsets, str(Evidence(OF_LABEL_TEXTS, figures, n_rows, n_training, note)))
+    return LabelPrior(weights, offsets, str(Evidence(_MEASURES, figures, n_rows, n_training, note)))
 
 
 def _tried(best: _Pairs, kind: int) -> list[tuple[float, float]]:
