@@ -236,3 +236,24 @@ def test_a_number_of_probes_does_not_hinder_the_choice_on_held_out_rows():
     model = Bonsai(classifiers="blend", search="index", n_probe=1, threshold=0.5)
     model.fit(data.X_train, data.Y_train)
     assert model.search_ == "index" and model.strategy_.evidence
+
+
+def test_the_memory_of_trees_over_rows_is_part_of_the_estimate(data):
+    model = Bonsai(**BLEND, blend_weight=0.3, logit_adjustment=0.1, row_tree_weight=0.4, n_jobs=1)
+    estimate = model.memory_estimate(data.X_train, data.Y_train)
+    without = model.set_params(row_tree_weight=0.0).memory_estimate(data.X_train, data.Y_train)
+    assert "row trees" in estimate["phases"] and "row trees" not in without["phases"]
+    grown = model.set_params(row_tree_weight=0.4).fit(data.X_train, data.Y_train).fitted_.linear.row_trees
+    size = sum(array.nbytes for array in grown.trees.values())
+    assert 0.5 * size < estimate["model_bytes"] - without["model_bytes"] < 2 * size
+
+
+def test_training_continues_with_trees_over_rows(data, tmp_path):
+    """They are grown again where a checkpoint has the rest."""
+    params = {**BLEND, "blend_weight": 0.3, "logit_adjustment": 0.1, "row_tree_weight": 0.4}
+    fit = lambda: Bonsai(**params).fit(data.X_train, data.Y_train, checkpoint=tmp_path / "checkpoint")
+    fit().save(tmp_path / "first")
+    fit().save(tmp_path / "second")
+    Bonsai(**params).fit(data.X_train, data.Y_train).save(tmp_path / "plain")
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "plain").read_bytes()

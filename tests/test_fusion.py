@@ -6,6 +6,7 @@ import scipy.sparse as sp
 
 import bonsai_xmc
 from bonsai_xmc import Bonsai, Fusion, TextBonsai
+from bonsai_xmc._estimators.fusion import _same_settings
 from bonsai_xmc._model.fusion import best_sums
 from bonsai_xmc._modelfile import container
 from helpers import says
@@ -134,3 +135,24 @@ def test_a_fusion_may_be_a_member(tmp_path):
 def test_parameters_of_members_are_parameters():
     model = Fusion([("words", TextBonsai(min_df=1))]).set_params(words__min_df=3)
     assert model.get_params()["words__min_df"] == 3
+
+
+def test_members_of_half_the_rows_have_the_settings_of_the_whole():
+    """Trees over rows included, which the choice of the default may have added."""
+    case = case_of("blend, row trees")
+    half = _same_settings(case.model).get_params()
+    chosen = case.model.strategy_
+    for name in ("classifiers", "C", "blend_weight", "logit_adjustment", "row_tree_weight"):
+        assert half[name] == getattr(chosen, name)
+
+
+def test_imported_models_may_be_members(tmp_path):
+    """Neither their rows nor the frequencies of their labels are known."""
+    case = case_of("imported")
+    whole, part = case.model, case.model.drop([3])
+    model = Fusion.of({"whole": whole, "part": part}, case.X, case.Y, link="rank", weights=[1, 1])
+    assert model.n_rows_fit_ is None and set(model.classes_) == set(whole.classes_)
+    model.save(tmp_path / "m")
+    found = bonsai_xmc.load(tmp_path / "m").top_k_labels(case.X, 6)
+    for got, wanted in zip(found, reference(model, case.X, 6), strict=True):
+        assert [score for _, score in got] == pytest.approx([score for _, score in wanted], rel=1e-5)

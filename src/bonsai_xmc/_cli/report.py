@@ -26,6 +26,9 @@ _OF_TREES = {
     "node_prune", "node_bias", "blend_weight",
 }  # fmt: skip
 
+# Likewise of trees over rows.
+_OF_ROW_TREES = {"n_row_trees", "row_tree_weight"}
+
 # All that is known of a model that was trained elsewhere.
 _OF_IMPORTED = ("classifiers", "search", "n_trees", "loss", "normalize", "strict_beam", "reason", "evidence")
 
@@ -36,6 +39,12 @@ _RANKED_BY = {
     ("blend", "exact"): "one-vs-rest classifiers of all labels, and leaf classifiers, found by beam search",
     ("blend", "index"): "one-vs-rest classifiers, found by an index, and leaf ones, found by beam search",
 }
+
+
+def _ranked_by(report: dict[str, Any]) -> str:
+    known = _RANKED_BY.get((report["classifiers"], report["search"]), report["system"])
+    n_row_trees = report["strategy"].get("n_row_trees", 0)
+    return known + f"; {n_row_trees} trees over rows" * bool(n_row_trees)
 
 
 def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +85,7 @@ def _linear(fitted: FittedModel) -> dict[str, Any]:
         return {"classifiers": None, "search": None, "probes": None, "strategy": {}}
     values = asdict(ranker.strategy)
     unused = set() if ranker.strategy.n_trees > 0 else _OF_TREES
+    unused = unused if ranker.strategy.n_row_trees > 0 else unused | _OF_ROW_TREES
     names = _OF_IMPORTED if fitted.imported else [name for name in values if name not in unused]
     return {
         "classifiers": ranker.strategy.classifiers,
@@ -141,7 +151,7 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
         *_encoder(texts),
         ("labels", labels),
         *_label_texts(texts),
-        ("ranked by", _RANKED_BY.get((report["classifiers"], report["search"]), report["system"])),
+        ("ranked by", _ranked_by(report)),
         *(("", f"{m['name']}: {m['kind']}, {m['link']} × {m['weight']:.3g}") for m in report["members"]),
         *_probes(report["probes"]),
         *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),

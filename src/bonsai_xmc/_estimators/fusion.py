@@ -480,8 +480,9 @@ def _same_settings(model: Any) -> Any:
     ranker = model._require_fitted().ranker
     if isinstance(ranker, LinearRanker):
         chosen = ranker.strategy
-        some: dict[str, tuple[str, ...]] = {"leaf": (), "one_vs_rest": ("logit_adjustment",)}
-        names = some.get(chosen.classifiers, ("logit_adjustment", "blend_weight"))
+        of_labels = ("logit_adjustment", "row_tree_weight")
+        some: dict[str, tuple[str, ...]] = {"leaf": (), "one_vs_rest": of_labels}
+        names = some.get(chosen.classifiers, (*of_labels, "blend_weight"))
         classifier.set_params(**{name: getattr(chosen, name) for name in ("classifiers", "C", *names)})
     classifier.set_params(threshold=FALLBACK)
     return other
