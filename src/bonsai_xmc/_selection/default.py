@@ -25,7 +25,8 @@ from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking
 
-MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
+_PRECISION = ("P@1", "P@5")
+MEASURES = (*_PRECISION, "PSP@1", "PSP@5")
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
@@ -203,37 +204,40 @@ class Trials:
         return self._best is not None and self._best.setting.blend_weight < 1
 
     def add_row_trees(self, ranking: Ranking) -> None:
-        """Take trees over rows into the best setting, at the best weight and adjustment, if they pay.
+        """Take trees over rows into the best setting, if they pay; a weight that is given is taken anyway.
 
-        All four measures of the best setting so far count; a weight that is given is taken in any case.
+        All four measures must gain. Of the settings with which they do, the one with the best P@1 and P@5
+        wins: a larger adjustment moves points from these to PSP, and more of them for models of all rows.
         """
         assert self._best is not None
         space, best = self._space, self._best
         self._of_row_trees = measured(ranking, MEASURES)
         weights = [_shares(best.setting.blend_weight, f) for f in space.row_tree_weights]
         measures = self.grid([*best.rankings, ranking], weights, space.adjustments)
-        gains = soft_minimum(measures - best.measures)
-        f, a = self._smallest_adjustment(gains, int(gains.max(1).argmax()))
-        if len(space.row_tree_weights) > 1 and gains[f].max() <= _PRICE_OF_ROW_TREES:
-            return
+        gains = measures - best.measures
+        worst = soft_minimum(gains)
+        pays = worst > _PRICE_OF_ROW_TREES
+        if not pays.any():
+            if len(space.row_tree_weights) > 1:
+                return
+            pays = worst == worst.max()
+        precise = np.where(pays, gains[..., : len(_PRECISION)].mean(-1), -np.inf)
+        f, a = np.unravel_index(precise.argmax(), precise.shape)
         setting = best.setting._replace(
             logit_adjustment=space.adjustments[a], row_tree_weight=space.row_tree_weights[f]
         )
         self._best = best._replace(setting=setting, measures=measures[f, a])
 
-    def _smallest_adjustment(self, objective: Array, w: int) -> tuple[int, int]:
-        """Return w, and the smallest adjustment that is not clearly worse at this weight than the best."""
-        adjustments = np.array(self._space.adjustments)
-        enough = np.flatnonzero(objective[w] >= objective[w].max() - self._clear_gain)
-        return w, int(enough[np.argmin(adjustments[enough])])
-
     def _best_of(self, measures: Array, trend: Array | float = 0.0) -> tuple[float, tuple[int, int]]:
-        weights = np.array(self._space.weights)
+        weights, adjustments = np.array(self._space.weights), np.array(self._space.adjustments)
         gains = measures - self._simple.max(0) + (1 - weights)[:, None, None] * trend
         gains[(weights > 0) & (weights < 1)] -= self._price
         objective = soft_minimum(gains)
         objective[weights == 1, 1:] = -np.inf  # trees alone: their scores are not adjusted
-        return float(objective.max()), self._smallest_adjustment(objective, int(objective.max(1).argmax()))
+        w, a = np.unravel_index(objective.argmax(), objective.shape)
+        best = float(objective[w, a])
+        enough = np.flatnonzero(objective[w] >= best - self._clear_gain)
+        return best, (int(w), int(enough[np.argmin(adjustments[enough])]))
 
     def choice(self, n_held_out: int, n_training: int) -> Choice:
         """Return the best setting, and the evidence for it."""

@@ -26,7 +26,7 @@ _BESIDE: Mapping[str, Any] = {
     "max_iter": 20,
     "normalize": False,
 }
-_USUAL_LENGTH = 5.0
+_USUAL_LENGTH = 3.0
 
 
 def grow(
