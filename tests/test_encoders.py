@@ -206,6 +206,19 @@ def test_vectors_that_gain_nothing_are_left_out(tmp_path):
     assert np.array_equal(model.top_k(case.X, 5)[1], case.model.top_k(case.X, 5)[1])
 
 
+def test_a_server_has_the_encoder_from_the_start(tmp_path, texts, wordllama):
+    served = pytest.importorskip("bonsai_xmc._server.served").Served
+    model = with_encoder("wordllama", max_features=25).fit(texts.texts_train, texts.labels_train)
+    model.save(tmp_path / "a.bonsai")
+    one = served.load(str(tmp_path / "a.bonsai"), 1)
+    assert "_encode" in vars(one.model.fitted_.encoded.encoder)
+    ids, _ = one.rank(list(texts.texts_test[:7]), 3)
+    assert np.array_equal(ids, model.top_k(texts.texts_test[:7], 3)[0])
+    case_of("texts, encoder").model.save(tmp_path / "b.bonsai")
+    with says("trained with the function 'kinds.vectors_of' as its encoder"):
+        served.load(str(tmp_path / "b.bonsai"), 1)
+
+
 def test_rows_cannot_be_kept(texts):
     with says("keep_rows: a model with an encoder cannot learn"):
         with_encoder(vectors_of).fit(texts.texts_train, texts.labels_train, keep_rows=True)

@@ -41,6 +41,8 @@ class Served:
         model = load(path, mmap="sealed", verify=True)
         if model.fitted_.text is None:
             raise ValueError(f"{path} is a model of matrices, but a server needs one of texts")
+        if model.fitted_.encoded is not None:
+            model.fitted_.encoded.encoder.load()  # here, so that workers share its weights
         model.classifier_.n_jobs = n_jobs
         name = os.path.splitext(os.path.basename(path))[0]
         return cls(name, path, model, before, [str(key) for key in model.classes_], model.label_names_)

@@ -93,6 +93,10 @@ class Encoder:
         self._check(_loaded(given)[0])
         return Encoder(self.identity, given)
 
+    def load(self) -> None:
+        """Load the weights now, not with the first text; EncoderError if these are not the ones."""
+        assert self._encode is not None
+
     def encode(self, texts: Sequence[str | None], threads: int = 1) -> Array:
         """Return vectors of float32; of a text without a character that can be seen, zeros."""
         vectors = np.zeros((len(texts), self.identity.dimension), np.float32)
