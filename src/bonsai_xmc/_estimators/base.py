@@ -250,10 +250,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         """Return the `max_labels` best labels of each row beside the true ones, known to the model or not."""
         Y = list(Y) if isinstance(Y, Iterator) else Y
         ids, log_scores = self._ranked(X, self._max_labels())
-        truth = label_sets.over_classes(Y, self.classes_)
-        label_sets.check_rows(len(ids), truth.shape[0])
-        sizes = np.diff(label_sets.labels_of(Y).indptr)
-        return Truth(truth.indptr, truth.indices, sizes=sizes).rank(ids, log_scores)
+        truth = Truth.of(Y, self.classes_)
+        label_sets.check_rows(len(ids), truth.n_rows)
+        return truth.rank(ids, log_scores)
 
     def _most(self) -> tuple[int, bool]:
         """Return the number of labels to predict for a row, and whether all are searched and returned."""

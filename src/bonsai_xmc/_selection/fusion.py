@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonsai_xmc._base.arrays import Array
-from bonsai_xmc._data import labels as label_sets
 from bonsai_xmc._model import calibration
 from bonsai_xmc._model.calibration import Calibration
 from bonsai_xmc._model.fitted import FittedModel
@@ -32,7 +31,7 @@ _SWEEPS = 3
 _ERRORS = 2.0  # standard errors by which a fusion must be better than its best member
 
 
-class Setting(NamedTuple):
+class Weighting(NamedTuple):
     """A weight and a link for each member."""
 
     weights: tuple[float, ...]
@@ -43,7 +42,7 @@ class Setting(NamedTuple):
 class Chosen:
     """What is best on held-out rows, and the evidence."""
 
-    setting: Setting
+    setting: Weighting
     calibrations: Sequence[Calibration | None]
     measures: Sequence[str]
     figures: Mapping[str, Any]  # a number for each measure: of each member by its name, and of the fusion
@@ -62,16 +61,13 @@ FUSED = "fusion"  # the name of its figures
 
 def truth_of(fitted: FittedModel, Y: Any) -> Truth:
     """Return the true labels of held-out rows, as a model numbers its labels."""
-    labels = fitted.labels
-    Y = list(Y) if isinstance(Y, Iterator) else Y
-    truth = label_sets.over_classes(Y, labels.classes)
-    if not len(truth.indices):
-        raise ValueError("none of the held-out rows has a label that the models know")
     q = None
     if fitted.n_rows is not None:
-        q = _propensity.from_counts(labels.counts, fitted.n_rows, *_propensity.OTHERS)
-    sizes = np.diff(label_sets.labels_of(Y).indptr)
-    return Truth(truth.indptr, truth.indices, q=q, sizes=sizes)
+        q = _propensity.from_counts(fitted.label_counts, fitted.n_rows, *_propensity.OTHERS)
+    truth = Truth.of(list(Y) if isinstance(Y, Iterator) else Y, fitted.classes, q)
+    if not len(truth.indices):
+        raise ValueError("none of the held-out rows has a label that the models know")
+    return truth
 
 
 def choose(
@@ -96,13 +92,13 @@ def choose(
         soft_minimum(trials.figures(setting) - best) - price * (np.count_nonzero(setting.weights) - 1)
     )
     if weights is not None:
-        starts = [Setting(tuple(weights), (link,) * len(members)) for link in trials.common]
+        starts = [Weighting(tuple(weights), (link,) * len(members)) for link in trials.common]
         steps = [trials.other_links(i) for i in range(len(members))]
     else:
         starts = [
-            Setting(_only(i, len(members)), (trials.first,) * len(members)) for i in range(len(members))
+            Weighting(_only(i, len(members)), (trials.first,) * len(members)) for i in range(len(members))
         ]
-        starts += [Setting((1.0,) * len(members), (link,) * len(members)) for link in trials.common]
+        starts += [Weighting((1.0,) * len(members), (link,) * len(members)) for link in trials.common]
         steps = [trials.alternatives(i) for i in range(len(members))]
     start = max(starts, key=objective)  # the first of equals
     better = lambda tried, figures, reached: is_better(tried, reached)
@@ -127,19 +123,19 @@ def with_names(
     trials = _Trials(members, rankings, calibrations, links, found.measures)
     last = len(members) - 1
 
-    def figures(setting: Setting) -> Array:
+    def figures(setting: Weighting) -> Array:
         ranking = trials.ranking(setting, 10)
         others = measured(ranking.among(~seen), ("R@10",))
         return np.append(others, measured(ranking.among(seen), ("P@1", "P@5")))
 
-    start = Setting((*found.setting.weights, 0.0), (*found.setting.links, trials.first))
+    start = Weighting((*found.setting.weights, 0.0), (*found.setting.links, trials.first))
     chosen, reached = start, figures(start)
     least = reached[1:] - LOSS_TO_NAMES
     for setting in trials.alternatives(last)(start):
         tried = figures(setting)
         if (tried[1:] >= least).all() and is_better(tried[0], reached[0]):
             chosen, reached = setting, tried
-    own = trials.figures(Setting(_only(last, len(members)), chosen.links))
+    own = trials.figures(Weighting(_only(last, len(members)), chosen.links))
     told = {**found.figures, members[-1].name: own, FUSED: trials.figures(chosen)}
     return replace(found, setting=chosen, calibrations=calibrations, figures=told)
 
@@ -183,32 +179,32 @@ class _Trials:
             linked = [_linked(a, b, c, link if link in own else SCORE) for a, b, c, own in parts]
             self._pool = Pool(linked)
             self._scores |= {(i, link): scores for i, scores in enumerate(self._pool.scores)}
-        self._known: dict[Setting, Array] = {}
+        self._known: dict[Weighting, Array] = {}
 
-    def figures(self, setting: Setting) -> Array:
+    def figures(self, setting: Weighting) -> Array:
         """Return measures in percent."""
         if setting not in self._known:
             self._known[setting] = measured(self.ranking(setting, 5), self._measures)
         return self._known[setting]
 
-    def ranking(self, setting: Setting, k: int) -> Ranking:
+    def ranking(self, setting: Weighting, k: int) -> Ranking:
         """Rank the best labels of each row."""
         scores = [self._scores[i, link] for i, link in enumerate(setting.links)]
         return self._pool.ranking(setting.weights, k, scores)
 
-    def hits(self, setting: Setting) -> Array:
+    def hits(self, setting: Weighting) -> Array:
         """Count the right labels among the five best of each row."""
         return np.asarray(self.ranking(setting, 5).is_true.sum(axis=1))
 
     def singles(self) -> Array:
         """Return the measures of each member alone, whose ranking does not depend on the link."""
         links = tuple(own[0] for own in self._links)
-        return np.array([self.figures(Setting(_only(i, self._n), links)) for i in range(self._n)])
+        return np.array([self.figures(Weighting(_only(i, self._n), links)) for i in range(self._n)])
 
-    def alternatives(self, i: int) -> Callable[[Setting], Iterable[Setting]]:
+    def alternatives(self, i: int) -> Callable[[Weighting], Iterable[Weighting]]:
         """Return a step: every weight and link of one member."""
 
-        def of(setting: Setting) -> Iterable[Setting]:
+        def of(setting: Weighting) -> Iterable[Weighting]:
             others = sum(setting.weights) - setting.weights[i]
             if others == 0:
                 return
@@ -218,15 +214,15 @@ class _Trials:
 
         return of
 
-    def other_links(self, i: int) -> Callable[[Setting], Iterable[Setting]]:
+    def other_links(self, i: int) -> Callable[[Weighting], Iterable[Weighting]]:
         """Return a step: every link of one member."""
         return lambda setting: (_changed(setting, i, setting.weights[i], link) for link in self._links[i])
 
 
-def _changed(setting: Setting, i: int, weight: float, link: str) -> Setting:
+def _changed(setting: Weighting, i: int, weight: float, link: str) -> Weighting:
     weights, links = list(setting.weights), list(setting.links)
     weights[i], links[i] = weight, link
-    return Setting(tuple(weights), tuple(links))
+    return Weighting(tuple(weights), tuple(links))
 
 
 def _linked(member: Member, ranking: Ranking, found: Calibration | None, link: str) -> Ranking:

@@ -98,19 +98,19 @@ def _log_score(margin: Array, loss: str) -> Array:
     return _core.log_scores(loss, margin) + 1e-6 * np.maximum(margin, -1e6)
 
 
-class Chosen(NamedTuple):
+class ChosenPrior(NamedTuple):
     prior: LabelPrior
     threshold_ratio: float  # of the best threshold with texts to that without
 
 
-class LabelVectors(NamedTuple):
+class LabelsWithTexts(NamedTuple):
     """The texts of labels, and a vector for each label: those of the rows, then those with texts alone."""
 
     texts: Texts
     vectors: sp.csr_array
 
 
-def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> LabelVectors:
+def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> LabelsWithTexts:
     """Return the vectors of all labels; ValueError if the texts do not belong to the rows."""
     texts = keyed_as(texts, classes)
     own = classes.tolist()
@@ -119,10 +119,12 @@ def all_labels(text: FittedText, classes: Array, texts: Texts, threads: int) -> 
     vectors = text_vectors(text, [texts.get(label, []) for label in labels], threads)
     if not vectors.nnz:
         raise ValueError(f"label_texts has no text with a word of the documents, in {len(texts):,} labels")
-    return LabelVectors(texts, vectors)
+    return LabelsWithTexts(texts, vectors)
 
 
-def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors, work: Work) -> FittedModel:
+def with_label_texts(
+    fitted: FittedModel, problem: Problem, labels: LabelsWithTexts, work: Work
+) -> FittedModel:
     """Apply the label-text prior to a trained model, with weights chosen on held-out rows."""
     with work.phases.together("label texts"):
         chosen = choose_prior(problem, fitted.linear.strategy, labels.vectors, fitted.provenance.seed, work)
@@ -135,20 +137,20 @@ def with_label_texts(fitted: FittedModel, problem: Problem, labels: LabelVectors
 
 def choose_prior(
     problem: Problem, strategy: Strategy, vectors: sp.csr_array, seed: int, work: Work
-) -> Chosen:
+) -> ChosenPrior:
     """Choose β and δ for these rows.
 
     `vectors` are those of the texts, first of the problem's labels, then of others.
     """
     n_rows, n_labels = problem.rows.n_rows, vectors.shape[0]
     if n_rows < _FEWEST:
-        return Chosen(USUAL, 1.0)
+        return ChosenPrior(USUAL, 1.0)
     n_training = min(int(_TRAINING_SHARE * n_rows), _MOST_TRAINING)
     n_held_out = min(n_rows - n_training, _MOST_HELD_OUT, max(500, _MOST_PAIRS // n_labels))
     split = splits.split(n_rows, n_training, n_held_out, seed + 1)
     part, held_out = problem.take(split.training), problem.take(split.held_out)
     if not len(part.labels.indices) or not len(held_out.labels.indices):
-        return Chosen(USUAL, 1.0)
+        return ChosenPrior(USUAL, 1.0)
     alone = strategy.only_one_vs_rest()
     core, _ = train(part, alone, seed, work)
     assert core.one_vs_rest is not None
@@ -161,7 +163,7 @@ def choose_prior(
     without, with_texts = (
         found.threshold(*part, strategy.loss) for part in (_WITHOUT, (prior.weights, prior.offsets))
     )
-    return Chosen(prior, with_texts / without)
+    return ChosenPrior(prior, with_texts / without)
 
 
 def candidates_of(

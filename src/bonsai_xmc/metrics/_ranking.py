@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonsai_xmc._data.labels import is_true
+from bonsai_xmc._data.labels import is_true, labels_of, over_classes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -24,6 +24,12 @@ class Truth:
     weights: Floats | None = None  # of the rows; None: all weigh 1
     q: Floats | None = None  # inverse propensity of each label
     sizes: Ints | None = None  # true labels of each row, where there are more than `indices` can name
+
+    @classmethod
+    def of(cls, Y: Any, classes: NDArray[Any], q: Floats | None = None) -> "Truth":
+        """Return the labels of rows as places in `classes`; others count as labels that are never found."""
+        known = over_classes(Y, classes)
+        return cls(known.indptr, known.indices, q=q, sizes=np.diff(labels_of(Y).indptr))
 
     @property
     def n_rows(self) -> int:
