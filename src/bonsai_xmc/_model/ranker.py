@@ -28,13 +28,13 @@ class Evidence(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How a ranker searches; see `Ranker.top_k`."""
+    """How a ranker searches."""
 
-    allowed: Array | None = None
-    exact: bool = False
+    allowed: Array | None = None  # booleans over the labels: which may be found; None: all
+    exact: bool = False  # score all labels
     threads: int = 1
     progress: Watch | None = None
-    given: Mapping[str, Any] = MappingProxyType({})
+    given: Mapping[str, Any] = MappingProxyType({})  # parameters of the estimator
 
 
 class Searching:
@@ -68,22 +68,12 @@ class Ranker(Protocol):
     @property
     def n_features(self) -> int: ...
 
-    def top_k(
-        self,
-        rows: Rows,
-        k: int,
-        *,
-        allowed: Array | None = None,
-        exact: bool = False,
-        threads: int = 1,
-        progress: Watch | None = None,
-        **search: Any,
-    ) -> tuple[Array, Array]:
+    def top_k(self, rows: Any, k: int, **search: Any) -> tuple[Array, Array]:
         """Return (ids, log scores) of the k best labels of each row, best first; k ≤ n_labels.
 
         Arrays of int32 and float32 and of shape (n_rows, k), with −1 and −∞ where there are fewer labels;
-        exp(log score) is in [0, 1]. `allowed` are booleans over the labels; `exact` scores all labels;
-        `search` are parameters of the estimator that prediction depends on, as they were given.
+        exp(log score) is in [0, 1]. `search` are the fields of `Search`, and parameters of the estimator that
+        predictions depend on, as they were given.
         """
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
