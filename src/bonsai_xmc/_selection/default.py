@@ -30,8 +30,8 @@ MEASURES = (*_PRECISION, "PSP@1", "PSP@5")
 _SHARPNESS = 10.0  # of the soft minimum, per point: differences of a tenth begin to matter
 # Points that a blend must gain, as it takes the time and the space of two models: on small data, less.
 _PRICE_OF_BLEND, _SMALL = 0.1, 1e10
-# Trees over rows take several times the time and the space of all others: points that they must gain, and how many of them
-# are grown to see it. More trees gain more.
+# Trees over rows take several times the time and the space of all others: points that they must gain, and
+# how many of them are grown to see it. More trees gain more.
 _PRICE_OF_ROW_TREES, _TRIED_ROW_TREES = 0.3, 20
 
 
