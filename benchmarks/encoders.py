@@ -51,7 +51,7 @@ class Cached:
     def __init__(self, name: str, texts: list[str], cache: Path, threads: int) -> None:
         digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
         path = cache / f"{Path(name).name}.{digest}.npz"
-        distinct = sorted(set(texts), key=len)
+        distinct = list(dict.fromkeys(texts))
         if not path.exists():
             encode, begin = _encoder(name, threads), time.process_time()
             vectors = encode(distinct)
