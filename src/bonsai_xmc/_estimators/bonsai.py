@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy.typing as npt
-
 from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
 from bonsai_xmc._base.progress import LOG, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
@@ -35,8 +33,6 @@ from bonsai_xmc._training.work import Runner, Work
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(eq=False, repr=False)
@@ -227,7 +223,7 @@ class Bonsai(MatrixClassifier):
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """An estimator with the parameters of a preset; keyword arguments override them.
+        """Return an estimator with the parameters of a preset; keyword arguments override them.
 
         The methods of the paper: ``"bonsai-i"``, ``"bonsai-o"``, ``"bonsai-io"`` (pass
         ``max_depth=2`` for the paper's setting on EURLex and Wiki10), ``"parabel"`` and ``"parabel-o"`` (two
@@ -351,7 +347,7 @@ class Bonsai(MatrixClassifier):
     def _train(
         self, problem: Problem, params: dict[str, Any], seed: int, work: Work
     ) -> tuple[Strategy, _core.Model, Report, Thresholds]:
-        """The strategy that is best for the problem, the model, how training went, and the threshold."""
+        """Train by the best strategy; return it, the model, how training went, and thresholds."""
         choice, tried = None, search_space(params, problem.facts)
         if tried is not None:
             choice = gather(problem, params, tried, seed, work)
@@ -401,7 +397,7 @@ class Bonsai(MatrixClassifier):
         return memory.plan_for(problem, strategy, threads, max_memory, **options)
 
     def _largest(self, problem: Problem, params: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        """What memory is estimated for: of what held-out rows may choose, that which needs most."""
+        """Return what memory is estimated for: of what held-out rows may choose, that which needs most."""
         tried = search_space(params, problem.facts)
         if tried is not None:
             params = params | {"classifiers": "blend"}

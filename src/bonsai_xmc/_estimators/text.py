@@ -210,7 +210,7 @@ class TextBonsai(TextParameters, LabelRanker):
         return fusion._alone() or fusion
 
     def _names(self, encoder: Encoder, texts: Texts, job: Job) -> NameVectors:
-        """The vectors of labels by their texts."""
+        """Return the vectors of labels by their texts."""
         flat = [text for parts in texts.values() for text in parts]
         folder, threads = job.options.checkpoint, threads_of(job.params["n_jobs"])
         kept = None if folder is None else os.path.join(folder, "encoder, names")

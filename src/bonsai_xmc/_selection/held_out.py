@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import Rows, select
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._training.train import Problem
@@ -24,7 +24,6 @@ from bonsai_xmc.metrics._ranking import Ranking, Truth
 if TYPE_CHECKING:
     from bonsai_xmc import _core
 
-Array = npt.NDArray[Any]
 Candidate = TypeVar("Candidate")
 
 
@@ -52,19 +51,19 @@ class HeldOut:
         return HeldOut(self.rows.take(rows), replace(truth, indptr=indptr, weights=weights))
 
     def rank(self, model: _core.Model | Ranker, k: int, work: Work, **options: Any) -> Ranking:
-        """The k best labels of each row by a model, or by anything else with `top_k`."""
+        """Rank the k best labels of each row by a model, or by anything else with `top_k`."""
         ids, log_scores = work.predict(model, self.rows, min(k, model.n_labels), **options)
         return self.truth.rank(ids, log_scores)
 
 
 def measured(ranking: Ranking, measures: Sequence[str]) -> Array:
-    """Metrics such as "P@5" in percent."""
+    """Return metrics such as "P@5" in percent."""
     named = (measure.split("@") for measure in measures)
     return np.array([100 * value_of(metric, ranking, int(k)) for metric, k in named])
 
 
 def best_columns(scores: Array, k: int) -> Array:
-    """The k columns with the largest scores of each row, best first; ties go to the column before."""
+    """Return the k columns with the largest scores of each row, best first; ties go to the column before."""
     k = min(k, scores.shape[1])
     best = np.sort(np.argpartition(scores, -k, axis=1)[:, -k:], axis=1)
     least = np.take_along_axis(scores, best, axis=1).min(axis=1, keepdims=True)
@@ -109,7 +108,7 @@ class Pool:
             scores[row, columns[row, place]] = np.exp(member.scores[row, place])
 
     def adjusted(self, factors: Array) -> list[Array]:
-        """The scores of each model, multiplied by the factor of each label."""
+        """Return the scores of each model, multiplied by the factor of each label."""
         return [scores * factors[np.maximum(self.candidates.ids, 0)] for scores in self.scores]
 
     def ranking(self, weights: Sequence[float], k: int, scores: Sequence[Array] | None = None) -> Ranking:
@@ -140,7 +139,7 @@ def climb(
     sweeps: int,
     least: float = 0.0,
 ) -> list[Candidate]:
-    """Coordinate search from a candidate on; all that were the best one, the last one is.
+    """Search by coordinates from a candidate on; return all that were the best one, the last one is.
 
     Each step gives the alternatives to the best so far in one of its settings. The best of these replaces it:
     ``better(figures, those of the best, those of the best alternative)``. `measure` returns None for one that

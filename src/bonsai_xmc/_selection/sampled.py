@@ -7,10 +7,9 @@ would be among all labels.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy.typing as npt
-
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model.linear import core_model
 from bonsai_xmc._model.strategy import Strategy
@@ -22,8 +21,6 @@ from bonsai_xmc._training.work import Work
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
 
 
 class SampledModel(NamedTuple):

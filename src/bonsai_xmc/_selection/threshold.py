@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._data.tree import trees_of
 from bonsai_xmc._model.ranker import Ranker
@@ -28,8 +28,6 @@ from bonsai_xmc.metrics._ranking import Ranking
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
-
-Array = npt.NDArray[Any]
 
 
 class Thresholds(NamedTuple):
@@ -102,7 +100,7 @@ def _models(
     every_label: bool,
     sampled: SampledModel | None,
 ) -> Iterator[tuple[_core.Model, HeldOut, Array | None]]:
-    """Models, the rows that they were not trained on, and the weights of their labels."""
+    """Yield models, the rows that they were not trained on, and the weights of their labels."""
     n_rows = problem.rows.n_rows
     strategy = replace(strategy, n_row_trees=min(strategy.n_row_trees, splits.ROW_TREES))
     small = problem.facts.n_labels * problem.rows.n_entries <= splits.SMALL
@@ -120,7 +118,7 @@ def _models(
 
 
 def best_threshold(found: Scored) -> float:
-    """A threshold with the best micro-F1, and some room around it."""
+    """Return a threshold with the best micro-F1, and some room around it."""
     curve = micro_f1(found)
     threshold = steadiest(curve)
     if threshold is None:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import uniform
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.tree import LabelTree
 
-Array = npt.NDArray[Any]
 TreeArrays = tuple[Array, Array, Array]
 NO_OTHERS: Mapping[int, Array] = {}
 

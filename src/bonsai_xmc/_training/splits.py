@@ -3,14 +3,12 @@
 Held-out rows are never training rows, and every split follows from the seed alone.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import shuffled
-
-Array = npt.NDArray[Any]
 
 # The default model: bounds of the rows that train its candidates and that compare them, and the best labels
 # of each candidate that are compared.
@@ -49,43 +47,43 @@ class Split(NamedTuple):
 
 
 def split(n_rows: int, n_training: int, n_held_out: int, seed: int) -> Split:
-    """So many random rows train, so many others are held out."""
+    """Split rows at random: so many train, so many others are held out."""
     order = shuffled(n_rows, seed)
     return Split(np.sort(order[:n_training]), np.sort(order[n_rows - n_held_out :]))
 
 
 def part_sizes(n_rows: int) -> tuple[int, int]:
-    """An eighth of the rows or more to train on, a fifth or more to hold out: bounded by their cost."""
+    """Return how many rows train, an eighth or more, and are held out, a fifth or more: bounded by cost."""
     n_training = min(n_rows // 4, max(n_rows // 8, MIN_TRAINING_ROWS), MAX_TRAINING_ROWS)
     return n_training, min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
 
 
 def most_held_out(n_labels: float) -> int:
-    """Rows that are held out at most."""
+    """Return how many rows are held out at most."""
     return MOST_HELD_OUT if n_labels <= MANY_LABELS else FEW_HELD_OUT
 
 
 def subtrees(n_labels: float, n_pairs: float) -> tuple[float, int]:
-    """The share of the subtrees that are drawn, and how many at least."""
+    """Return the share of the subtrees that are drawn, and how many at least."""
     if n_labels <= MANY_LABELS:
         return TREE_SHARE, FEWEST_SUBTREES
     return min(TREE_SHARE, MOST_PAIRS / max(1, n_pairs)), FEW_SUBTREES
 
 
 def most_rows(n_rows: int, seed: int, most: int = MOST_HELD_OUT) -> Split:
-    """A bounded number of rows are held out, all others train."""
+    """Hold out a bounded number of rows; all others train."""
     n_held_out = min(int(HELD_OUT_SHARE * n_rows), most)
     return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 
 def halves(n_rows: int, seed: int) -> Split:
-    """Half of the rows train, the other half is held out, both bounded by their cost."""
+    """Split rows into halves, one of which is held out, both bounded by their cost."""
     half = n_rows // 2
     return split(n_rows, min(n_rows - half, MAX_TRAINING_ROWS), min(half, MAX_HELD_OUT_ROWS), seed)
 
 
 def folds(n_rows: int, seed: int) -> list[Split]:
-    """Each row is held out once."""
+    """Split rows into folds: each row is held out once."""
     fold = np.empty(n_rows, np.int64)
     fold[shuffled(n_rows, seed)] = np.arange(n_rows) % FOLDS
     return [Split(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(FOLDS)]

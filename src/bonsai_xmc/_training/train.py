@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import Rows, label_vectors
 from bonsai_xmc._data.user_trees import tree_arrays, tree_list
@@ -21,8 +21,6 @@ from bonsai_xmc._training import recipes, trees_over_rows
 from bonsai_xmc._training.recipes import Dataset, DatasetArrays, Recipe
 from bonsai_xmc._training.samples import LabelSample
 from bonsai_xmc._training.work import Work
-
-Array = npt.NDArray[Any]
 
 # More than this share of classifiers out of passes deserves a warning; a few stragglers are normal.
 _MANY_UNCONVERGED = 0.1
@@ -106,7 +104,7 @@ def make_problem(
     texts: TextFacts = NO_TEXTS,
     feature_names: Array | None = None,
 ) -> Problem:
-    """A problem without the rows of weight 0."""
+    """Make a problem, without the rows of weight 0."""
     if labels.n_rows != rows.n_rows:
         raise ValueError(
             f"X has {rows.n_rows:,} rows, but Y has {labels.n_rows:,}; they must be equally many"
@@ -158,7 +156,7 @@ def train(
 
 
 def row_trees(problem: Problem, strategy: Strategy, seed: int, work: Work) -> _core.RowTrees | None:
-    """The trees over rows that rank labels beside one-vs-rest classifiers, if the strategy has some."""
+    """Grow the trees over rows that rank labels beside one-vs-rest classifiers, if there are any."""
     return (
         trees_over_rows.beside(problem, strategy.n_row_trees, seed, work).core
         if strategy.n_row_trees
@@ -202,7 +200,7 @@ def train_sample(
 def train_labels(
     problem: Problem, strategy: Strategy, some: Array, *, at_nodes: bool, work: Work
 ) -> _core.Forest:
-    """The classifiers of some labels against all rows of a problem, as at a leaf or as one-vs-rest."""
+    """Train the classifiers of some labels against all rows of a problem, as at a leaf or as one-vs-rest."""
     dataset, costs = _dataset(problem, strategy, problem.labels.counts)
     some = np.ascontiguousarray(some, np.uint32)
     if at_nodes:
@@ -349,12 +347,12 @@ def tree_params(strategy: Strategy) -> dict[str, Any]:
 
 
 def node_params(strategy: Strategy) -> dict[str, Any]:
-    """Of the classifiers at tree nodes."""
+    """Return the parameters of the classifiers at tree nodes."""
     return _linear_params(strategy, strategy.node_C, strategy.node_bias, strategy.node_prune)
 
 
 def label_params(strategy: Strategy) -> dict[str, Any]:
-    """Of one-vs-rest classifiers."""
+    """Return the parameters of one-vs-rest classifiers."""
     return _linear_params(strategy, strategy.C, strategy.bias, strategy.prune)
 
 
@@ -372,7 +370,7 @@ def _linear_params(strategy: Strategy, C: float, bias: str | float, prune: float
 
 
 def label_costs(counts: Array, strategy: Strategy, weights: Array) -> Array:
-    """What C is multiplied by for each label; empty if by 1."""
+    """Return what C is multiplied by for each label; empty if by 1."""
     costs = np.empty(0)
     if strategy.tail_exponent > 0:
         mean = counts[counts > 0].mean()

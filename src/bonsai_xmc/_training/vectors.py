@@ -57,7 +57,7 @@ def encoded(
 
 
 def _facts(encoder: Encoder, texts: Sequence[str | None]) -> dict[str, Any]:
-    """What the vectors depend on."""
+    """Return what the vectors depend on."""
     state = hashlib.blake2b(digest_size=16)
     for text in texts:
         data = (text or "").encode("utf-8", "surrogatepass")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bonsai_xmc import _core
+from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._training import splits
@@ -21,8 +21,6 @@ from bonsai_xmc._training.train import (
     tree_params,
 )
 from bonsai_xmc._training.work import Work
-
-Array = npt.NDArray[Any]
 
 _LEAVES = 8  # groups of similar labels that are trained
 _SAMPLED_LEAF = 64  # labels of a group, at most
@@ -55,7 +53,7 @@ class Sizes:
         return rows + 8 * n.n_rows + 4 * n.n_pairs + 16 * n.n_labels
 
     def part(self, rows: float, labels: float, pairs: float) -> "Sizes":
-        """The sizes of a part of the problem: entries of label vectors grow a little slower than pairs."""
+        """Return the sizes of a part: entries of label vectors grow a little slower than pairs."""
         whole, part = self.counts, _core.Sizes(self.counts)
         of_vectors = (pairs / max(1, whole.n_pairs)) ** 0.9
         part.n_entries *= rows / max(1, whole.n_rows)
@@ -72,7 +70,7 @@ class Sizes:
 
 
 def count(problem: Problem, strategy: Strategy) -> Sizes:
-    """Counted; packed classifiers have at most four weights for each entry of a label vector."""
+    """Count; packed classifiers have at most four weights for each entry of a label vector."""
     counts = core_dataset(problem, strategy).sizes()
     most = 4 * _PACKED_WEIGHT * counts.input_entries
     by_labels, by_index = strategy.classifiers != "leaf", strategy.search == "index"
@@ -81,7 +79,7 @@ def count(problem: Problem, strategy: Strategy) -> Sizes:
 
 
 def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
-    """Counted, with the sizes of packed classifiers from those of some labels, which are trained for it."""
+    """Count, and measure the sizes of packed classifiers on some labels, which are trained for it."""
     dataset = core_dataset(problem, strategy)
     counts = dataset.sizes()
     trees = one_vs_rest = index = 0.0
@@ -104,7 +102,7 @@ def _row_tree_bytes(counts: _core.Sizes, strategy: Strategy) -> float:
 
 
 def _spread(problem: Problem, n: int) -> Array:
-    """Labels with rows: n of them in equal distances in the order of their frequencies."""
+    """Return n labels with rows, in equal distances in the order of their frequencies."""
     counts = problem.labels.counts
     present = np.flatnonzero(counts)
     order = present[np.argsort(counts[present], kind="stable")]
@@ -112,7 +110,7 @@ def _spread(problem: Problem, n: int) -> Array:
 
 
 def _leaf_bytes(problem: Problem, dataset: _core.Dataset, strategy: Strategy, work: Work) -> float:
-    """Bytes of leaf classifiers for each entry of a label vector, from groups of similar labels."""
+    """Return bytes of leaf classifiers for each entry of a label vector, from groups of similar labels."""
     nodes, leaf_size, _ = _core.expected_tree(problem.facts.n_labels, tree_params(strategy))
     if len(nodes) == 1:
         some = _spread(problem, _SAMPLED_LEAF)
@@ -134,7 +132,7 @@ def _leaf_bytes(problem: Problem, dataset: _core.Dataset, strategy: Strategy, wo
 def _bytes_per_entry(
     problem: Problem, dataset: _core.Dataset, strategy: Strategy, some: Array, at_nodes: bool, work: Work
 ) -> float:
-    """Of classifiers of these labels against all rows."""
+    """Return the bytes of classifiers of these labels against all rows, for each entry of a label vector."""
     forest = train_labels(problem, strategy, np.sort(some), at_nodes=at_nodes, work=work)
     return _packed(forest) / max(1.0, sum(map(dataset.vector_entries, some.tolist())))
 
@@ -145,7 +143,7 @@ def _packed(forest: _core.Forest) -> int:
 
 
 def _inner_bytes(counts: _core.Sizes, strategy: Strategy) -> float:
-    """Classifiers of a tree's inner nodes: of few, large clusters."""
+    """Return the bytes of a tree's inner classifiers: of few, large clusters."""
     nodes, _, _ = _core.expected_tree(counts.n_present, tree_params(strategy))
     kept = math.exp(-strategy.node_prune * math.sqrt(counts.n_entries / max(1, counts.n_rows)))
     clusters = np.minimum(counts.n_used_features, counts.input_entries / nodes[1:])
@@ -161,7 +159,7 @@ def by_phase(
     prunes: bool = False,
     batch_rows: int | None = None,
 ) -> dict[str, float]:
-    """The peak of each phase, X and Y as `fit` holds them included.
+    """Return the peak of each phase, X and Y as `fit` holds them included.
 
     `tunes`, `prunes`: whether the model, or `prune`, is chosen on held-out rows.
     `threshold` is the parameter: a number, or what is chosen on held-out rows.
@@ -180,7 +178,7 @@ def by_phase(
 
 
 def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float]:
-    """The phases of one training, as the stages state them."""
+    """Return the phases of one training, as the stages state them."""
     counts, tree, phases = sizes.counts, tree_params(strategy), {}
     n_trees = max(1, strategy.n_trees)
     clusters = (strategy.n_trees > 0 or strategy.search == "index") and not strategy.given_tree
@@ -205,7 +203,7 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
 
 
 def _held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None) -> float:
-    """A training on a part of the rows, and what it predicts for others."""
+    """Return the bytes of a training on a part of the rows, and of what it predicts for others."""
     n = int(sizes.counts.n_rows)
     n_part, n_held_out = splits.part_sizes(n)
     pairs = n_part / max(1, n) * sizes.counts.n_pairs
@@ -221,7 +219,7 @@ def _held_out_rows(sizes: Sizes, strategy: Strategy, threads: int, batch_rows: i
 def _threshold_rows(
     sizes: Sizes, strategy: Strategy, threads: int, batch_rows: int | None, per_label: bool
 ) -> float:
-    """Some labels, or all of them, trained once more on most rows, and predicted for the others."""
+    """Return the bytes of some labels, or all, trained again on most rows and predicted for others."""
     n, n_present, n_pairs = sizes.counts.n_rows, sizes.counts.n_present, sizes.counts.n_pairs
     of_trees = strategy.classifiers != "one_vs_rest"
     held_out, share = min(splits.HELD_OUT_SHARE * n, splits.most_held_out(n_present)), 1.0
