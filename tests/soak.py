@@ -165,12 +165,14 @@ def soak(seconds: float, seed: int, folder: Path) -> list[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 wrong += Round(seed + len(finished), folder).run()
-            finished.append(server.replace())
+            finished.append(server.replace(seconds=300))
             answers = load.answers.copy()
             del load.answers[: len(answers)]
             n_answers += len(answers)
             n_stale += sum(sent > finished[i] for sent, _, i in answers if i < len(finished))
             usage.measure()
+            if len(finished) % 100 == 0:
+                print(f"{len(finished):,} rounds, {n_answers:,} answers, {len(wrong)} wrong", flush=True)
     print(
         f"{len(finished):,} rounds in {time.monotonic() - begun:,.0f} s; {n_answers:,} requests answered, "
         f"{len(load.unanswered)} not, {n_stale} by an old model"

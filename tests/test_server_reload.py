@@ -47,11 +47,11 @@ class Replaced:
         self._model.rename(names).save(self._folder / "next")
         os.replace(self._folder / "next", self._folder / "model.bonsai")
 
-    def replace(self, event="reloaded"):
+    def replace(self, event="reloaded", seconds=30):
         """Write the next model, and return the time of the event in the log, in seconds since 1970."""
         self.number += 1
         self._write()
-        return datetime.fromisoformat(self.server.until(event)["time"]).timestamp()
+        return datetime.fromisoformat(self.server.until(event, seconds)["time"]).timestamp()
 
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)

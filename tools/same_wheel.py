@@ -31,7 +31,7 @@ def built(commit: str, folder: Path) -> Path:
     sources.mkdir()
     subprocess.run(["tar", "-xf", archive, "-C", sources], check=True)
     command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--quiet"]
-    command += [f"--config-settings=build-dir={folder}/build", "--wheel-dir", str(folder)]
+    command += ["--wheel-dir", str(folder)]
     date = output("git", "log", "-1", "--format=%ct", commit)
     subprocess.run(command, cwd=sources, check=True, env=os.environ | {"SOURCE_DATE_EPOCH": date})
     return next(folder.glob("*.whl"))
