@@ -176,21 +176,23 @@ def prepare() -> dict[str, str]:
 def compiled(protection: Protection) -> None:
     """Build the core without a protection, and put it into the copy of the package."""
     source, tools = COPY / "source", ROOT / ".venv" / "bin"
+    build = source / "build" / "core"  # as deep below the sources as that of `make`: ccache knows the objects
     parts = [ROOT / name for name in ("src", "CMakeLists.txt", "pyproject.toml")]
     subprocess.run(["cp", "-ru", "--preserve=timestamps", *parts, source], check=True)
     take_out(source / "src" / protection.path, protection)
     options = [f"-DCMAKE_MAKE_PROGRAM={tools}/ninja", f"-DPython_EXECUTABLE={tools}/python"]
     options += ["-DBONSAI_TESTING=ON"]
-    for command in (["-S", source, "-B", COPY / "core", "-G", "Ninja", *options], ["--build", COPY / "core"]):
+    for command in (["-S", source, "-B", build, "-G", "Ninja", *options], ["--build", build]):
         subprocess.run([tools / "cmake", *command], check=True, stdout=subprocess.DEVNULL)
-    for module in (COPY / "core").glob("*.so"):
+    for module in build.glob("*.so"):
         shutil.copy(module, PACKAGE / "bonsai_xmc")
     shutil.copy2(ROOT / "src" / protection.path, source / "src" / protection.path)
     os.utime(source / "src" / protection.path)  # it is compiled again for the next one
 
 
 def take_out(path: Path, protection: Protection) -> None:
-    text = path.read_text()
+    """Write the source file without the protection."""
+    text = (ROOT / "src" / protection.path).read_text()
     if protection.there not in text:
         sys.exit(f"{protection.path} has no such place any more ({protection.promise}):\n{protection.there}")
     path.write_text(text.replace(protection.there, protection.without))

@@ -161,6 +161,7 @@ def requests(folder: Path) -> Attempt:
             path, value = one_of(bodies, rng)
             body, kind, method = json.dumps(changed_value(value, rng)).encode(), "application/json", "POST"
             body = changed_bytes(body, rng) if rng.random() < 0.3 else body
+            body = one_of([b"[" * 100_000, b'{"text":' * 50_000], rng) if rng.random() < 0.01 else body
         elif rng.random() < 0.3:
             path, method, kind = "/v1/projects/plain/suggest", "POST", "application/x-www-form-urlencoded"
             body = changed_bytes(urllib.parse.urlencode({"text": "old häuser", "limit": 3}).encode(), rng)
