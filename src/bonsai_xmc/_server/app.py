@@ -183,7 +183,7 @@ def make_app(
 
     problems: dict[Any, Callable[[Request, Any], Problem]] = {
         HTTPException: lambda request, error: Problem(
-            error.status_code, f"{request.url.path}: {error.detail}", error.headers
+            error.status_code, f"{request.scope['path']}: {error.detail}", error.headers
         ),
         Problem: lambda _, error: error,
         Overloaded: lambda *_: service.overload("too many texts are waiting"),
