@@ -81,6 +81,7 @@ def use(model, X):
     if not isinstance(X, list):
         X = csr_array(X[:, : model.n_features_in_])
         X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], model.n_features_in_))
+    row = X[0] if isinstance(X, list) else X[[0]]
     label, other = model.classes_[-1], model.classes_[0]
     fresh = "new" if isinstance(label, str) else 77_777
     described = lambda: describe("m", 1, model.fitted_, model.classifier_._prediction())
@@ -89,8 +90,8 @@ def use(model, X):
         lambda: model.top_k(X[:1], 3),
         lambda: model.top_k(X, 3, restrict=[label]),
         lambda: model.predict(X),
-        lambda: model.explain(X[0], label).to_html(),
-        lambda: str(model.why_not(X[0], other)),
+        lambda: model.explain(row, label).to_html(),
+        lambda: str(model.why_not(row, other)),
         lambda: json.dumps(described()),
         lambda: table([*rows_of(report := described()), *tuning_of(report)]),
         lambda: model.drop([label]).top_k(X, 1),

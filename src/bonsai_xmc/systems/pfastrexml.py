@@ -105,19 +105,24 @@ def squared_distance(row: Rows, mean: Rows) -> float:
     return float(((x / (norm if norm > 0 else 1) - m) ** 2).sum())
 
 
+def _diagonal(values: Array) -> sp.dia_array:
+    """`scipy.sparse.diags_array`, which the oldest versions that we support lack."""
+    return sp.dia_array((values[None, :], [0]), shape=(len(values), len(values)))
+
+
 def label_means(rows: Rows, labels: Labels) -> Rows:
     """Return the mean of the unit rows of each label; 0 where it has none."""
     y = sp.csr_array(
         (np.ones(len(labels.indices)), labels.indices, labels.indptr), (rows.n_rows, labels.n_labels)
     )
-    averages = sp.diags_array(1 / np.maximum(labels.counts, 1)) @ y.T
+    averages = _diagonal(1 / np.maximum(labels.counts, 1)) @ y.T
     if isinstance(rows, DenseRows):
         norms = np.linalg.norm(rows.values.astype(np.float64), axis=1)
         unit = rows.values / np.where(norms > 0, norms, 1)[:, None]
         return DenseRows(np.ascontiguousarray(averages @ unit, np.float32))
     x = rows.to_scipy()
     norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1), np.float64).ravel())
-    unit = sp.diags_array(1 / np.where(norms > 0, norms, 1)) @ x
+    unit = _diagonal(1 / np.where(norms > 0, norms, 1)) @ x
     means = sp.csr_array(averages @ unit)
     means.sort_indices()
     arrays = (means.indptr.astype(np.int64), means.indices.astype(np.int32), means.data.astype(np.float32))
