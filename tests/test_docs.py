@@ -204,8 +204,8 @@ def test_named_commands_exist(document):
     text = document.read_text(encoding="utf-8")
     for module in re.findall(r"(?:-m |`)benchmarks\.(\w+)", text):
         assert (ROOT / "benchmarks" / f"{module}.py").is_file(), module
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M)
-    for target in re.findall(r"`make (\w+)", text) + re.findall(r"^make (\w+)", text, re.M):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for target in re.findall(r"`make ([\w-]+)", text) + re.findall(r"^make ([\w-]+)", text, re.M):
         assert target in targets, target
     commands = command_parsers()
     for command, rest in re.findall(r"(?:`|^)bonsai ([a-z]+)([^`\n]*)", text, re.M):
