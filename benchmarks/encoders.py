@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.texts import SETS, label_file, read, recall_at_10
+from benchmarks.texts.accuracy import SETS, label_file, read, recall_at_10
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._model.fusion import LINKS, FusionRanker
 from bonsai_xmc._text.encoded import joined

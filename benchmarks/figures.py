@@ -42,6 +42,7 @@ DIGITS = {
     "rows/s": 0,
     "rows": 0,
     "labels": 0,
+    "model MB": 1,
     "MB": 0,
     "GB": 2,
     "found %": 1,

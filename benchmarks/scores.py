@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from reproduce import known
 from sklearn.metrics import f1_score
 
-from benchmarks.svg import standalone
-from benchmarks.texts import SETS, read
+from benchmarks._svg import standalone
+from benchmarks.texts.accuracy import SETS, read
 from bonsai_xmc import Bonsai, TextBonsai, metrics
 from bonsai_xmc.metrics._report import charts
 

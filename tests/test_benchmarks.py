@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts)
+    for path in (ROOT / "benchmarks").rglob("*.py")
+    if not path.stem.startswith("__")
+)
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def test_each_module_can_be_imported(module, name):
 
 
 def test_one_run_of_each_of_our_models(module, monkeypatch, tmp_path):
-    runs, before_after = module("_runs"), module("before_after")
+    runs, before_after = module("_runs"), module("before_after.speed")
     monkeypatch.setattr(runs, "BUILD", tmp_path)
     python = Path(sys.executable)
     done = {
@@ -37,8 +41,15 @@ def test_one_run_of_each_of_our_models(module, monkeypatch, tmp_path):
     assert "| training, s |" in table and "× 1.00" in table and "| PSP@5 |" in table and "+0.00" in table
 
 
+def test_there_are_at_most_ten_benchmarks():
+    """Beside `figures`, which writes the documents."""
+    places = (ROOT / "benchmarks").iterdir()
+    scripts = {path.stem for path in places if path.suffix == ".py" or (path / "__main__.py").is_file()}
+    assert len({name for name in scripts if not name.startswith("_")} - {"figures"}) <= 10
+
+
 def test_a_failed_run_says_why(module, monkeypatch, tmp_path):
-    runs, before_after = module("_runs"), module("before_after")
+    runs, before_after = module("_runs"), module("before_after.speed")
     monkeypatch.setattr(runs, "BUILD", tmp_path)
     run = runs.run(Path(sys.executable), "small*0.1", "no-such-system", 0, 1, 60.0)
     assert "train failed: KeyError: 'no-such-system'" in run["error"]
@@ -46,7 +57,7 @@ def test_a_failed_run_says_why(module, monkeypatch, tmp_path):
 
 
 def test_old_and_new_take_turns(module):
-    order = module("before_after").order
+    order = module("before_after.speed").order
     assert [order(repeat) for repeat in range(3)] == [("old", "new"), ("new", "old"), ("old", "new")]
 
 
@@ -67,6 +78,8 @@ def test_named_kernels_exist(module):
 
 def test_figures_as_annif_has_them(module):
     """By hand: 2 of 3 true labels among five; gains 1 + 1/log2(4) of an ideal 1 + 1/log2(3) + 1/log2(4)."""
-    figures = module("texts").as_annif([["a", "x", "b", "y", "z", "w"], ["q"]], [["a", "b", "c"], ["r"]])
+    figures = module("texts.accuracy").as_annif(
+        [["a", "x", "b", "y", "z", "w"], ["q"]], [["a", "b", "c"], ["r"]]
+    )
     assert figures["F1@5"] == pytest.approx(100 * (2 * 2 / (5 + 3)) / 2)
     assert figures["nDCG@10"] == pytest.approx(100 * (1.5 / (1.5 + 1 / np.log2(3))) / 2)

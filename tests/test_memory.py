@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from benchmarks import memory
+from benchmarks.scale import memory
 
 from bonsai_xmc import Bonsai, TextBonsai, _core
 from bonsai_xmc._data.rows import training_rows

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from benchmarks.svg import standalone
+from benchmarks._svg import standalone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -167,7 +167,8 @@ void bind_model(nb::module_& m) {
     nb::class_<Forest>(m, "Forest", "Trees with their classifiers, or one-vs-rest classifiers. Immutable.")
         .def(nb::new_(&forest_from_arrays), "arrays"_a, "n_features"_a, "n_labels"_a,
              "residual"_a.none() = nb::none(),
-             "From its twelve arrays (docs/format.md). Structure is copied and checked, weights stay where "
+             "From its twelve arrays (docs/internals/format.md). Structure is copied and checked, weights "
+             "stay where "
              "they are. The weights of residual, the same trees, are added.")
         .def_prop_ro("n_features", &Forest::n_features)
         .def_prop_ro("n_labels", &Forest::n_labels)
@@ -197,9 +198,9 @@ void bind_model(nb::module_& m) {
                                                               forest.n_labels(), self.attr("residual")));
         });
     nb::class_<LabelIndex>(m, "LabelIndex", "An inverted index over one-vs-rest classifiers. Immutable.")
-        .def(
-            nb::new_(&index_from_arrays), "arrays"_a, "n_features"_a, "n_classifiers"_a,
-            "From its arrays (docs/format.md). Postings stay where they are, the rest is copied and checked.")
+        .def(nb::new_(&index_from_arrays), "arrays"_a, "n_features"_a, "n_classifiers"_a,
+             "From its arrays (docs/internals/format.md). Postings stay where they are, the rest is copied "
+             "and checked.")
         .def_prop_ro("n_features", &LabelIndex::n_features)
         .def_prop_ro("n_classifiers", &LabelIndex::n_positions)
         .def("arrays", &arrays_of_index, nb::sig("def arrays(self) -> dict[str, NDArray]"),

@@ -377,7 +377,7 @@ class LabelTree:
 
 
 def trees_of(arrays: Mapping[str, Array], names: Names | None = None) -> list[LabelTree]:
-    """Return the trees of a forest, which its arrays hold one after the other (docs/format.md)."""
+    """Return the trees of a forest, which its arrays hold one after the other (docs/internals/format.md)."""
     trees = []
     for first, end in pairwise(arrays["tree_ptr"]):
         ptr = arrays["child_ptr"][first : end + 1]

@@ -1,4 +1,4 @@
-"""Fitted models ↔ the tensors and metadata of a model file: format 3 (docs/format.md)."""
+"""Fitted models ↔ the tensors and metadata of a model file: format 3 (docs/internals/format.md)."""
 
 import json
 import os

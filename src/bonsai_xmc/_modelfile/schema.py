@@ -1,4 +1,4 @@
-"""What a model file holds: one description of each tensor and of each metadata key (docs/format.md).
+"""Content of a model file: a description of each tensor and metadata key (docs/internals/format.md).
 
 `check_tensors` and `check_key` raise a ValueError that names the tensor or key. What is left to check needs
 more than one value: the order of the nodes of a tree, the vocabulary, records and postings are checked by the

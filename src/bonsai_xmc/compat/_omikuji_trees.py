@@ -38,7 +38,7 @@ def fit(model: Bonsai, X: Any, Y: Any, n_layers: int) -> Bonsai:
 
 
 def search_as_omikuji(model: Bonsai) -> Bonsai:
-    """Return the model with trees that are searched by a strict beam (docs/format.md)."""
+    """Return the model with trees that are searched by a strict beam (docs/internals/format.md)."""
     ranker = model.fitted_.linear
     strict = ranker.with_core(strategy=replace(ranker.strategy, strict_beam=True))
     return model._with(replace(model.fitted_, ranker=strict))

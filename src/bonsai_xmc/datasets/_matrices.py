@@ -68,7 +68,7 @@ def make_xmc(
     Each label, group, theme and area has words of its own; rows also contain uninformative words.
     Label frequencies are lognormal: about half of the labels have one row where the mean is five. X holds
     TF-IDF weights in unit rows. A good linear classifier puts a right label first in about 70 to 90 of 100
-    rows. ``benchmarks/generator.py`` compares the result with real data.
+    rows. ``benchmarks/scale/generator.py`` compares the result with real data.
 
     Parameters
     ----------

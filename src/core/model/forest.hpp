@@ -178,8 +178,8 @@ class Forest {
         if (residual_) residual_->for_each_weight(node, fn);
     }
 
-    // Checks the contents of all blocks: std::invalid_argument unless they are as docs/format.md says. Linear
-    // in the size of the model.
+    // Checks the contents of all blocks: std::invalid_argument unless they are as docs/internals/format.md
+    // says. Linear in the size of the model.
     void verify() const;
 
   private:

@@ -52,7 +52,7 @@ uint8_t* encode_weights(std::span<const uint8_t> child, std::span<const StoredWe
     return out;
 }
 
-// What docs/format.md says of the weights of one feature.
+// What docs/internals/format.md says of the weights of one feature.
 void verify_weights(const FeatureWeights& weights, bool has_size, size_t n_children) {
     size_t n = weights.n();
     if (weights.is_bitmap()) {

@@ -210,7 +210,7 @@ class PackedBlock {
         });
     }
 
-    // Throws std::invalid_argument unless the block is as docs/format.md says.
+    // Throws std::invalid_argument unless the block is as docs/internals/format.md says.
     void verify(size_t n_features, size_t n_children) const;
 
   private:

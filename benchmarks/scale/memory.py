@@ -1,7 +1,7 @@
 """Memory of training: the estimate against what is measured, for presets and sizes.
 
-    python -m benchmarks.memory                              # all; some minutes
-    python -m benchmarks.memory --labels 10000 --presets default parabel --phases
+    python -m benchmarks.scale memory                              # all; some minutes
+    python -m benchmarks.scale memory --labels 10000 --presets default parabel --phases
 
 Generated data (`datasets.make_xmc`; dense rows are their random projections), each training in a process of
 its own. Measured is the peak of the resident memory (VmHWM), from before X and Y are read to the end of

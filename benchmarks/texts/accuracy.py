@@ -1,4 +1,4 @@
-"""What fields, n-grams and tuning give on real texts: `python -m benchmarks.texts tibkat-core --seeds 3`.
+"""What fields, n-grams and tuning give on real texts: `python -m benchmarks.texts accuracy tibkat-core`.
 
 Trains `TextBonsai` with the settings of each variant on the training part of a data set (see BONSAI_DATA) and
 evaluates it on dev (tibkat-core) or test. P, PSP and R count the true labels that occur in training. F1@5 and

@@ -1,7 +1,7 @@
 """Leaf classifiers of many labels with `prune` of 0.1, and with that which held-out rows choose.
 
-    python -m benchmarks.pruned                                 # 0.05 of Amazon-3M; 2 GB, ten core-minutes
-    python -m benchmarks.pruned --shapes 'amazon-3m*0.025' 'amazon-3m*0.05' 'amazon-3m*0.1'
+    python -m benchmarks.scale pruned  # 0.05 of Amazon-3M; 2 GB, ten core-minutes
+    python -m benchmarks.scale pruned --shapes 'amazon-3m*0.025' 'amazon-3m*0.05' 'amazon-3m*0.1'
 
 Three trees (`bonsai-i`), each model in a process of its own. Times are CPU times, which other work on the
 machine affects less than elapsed times: of training with all threads, of 8,192 rows as a batch (the fastest
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._runs import markdown
-from benchmarks.scale import _reset_peak, _resident
+from benchmarks.scale.growth import _reset_peak, _resident
 from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc._base.threads import threads_of
 

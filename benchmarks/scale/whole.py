@@ -1,8 +1,8 @@
 """The whole shape of a large data set: training by all threads, prediction by one.
 
-    python -m benchmarks.whole                              # amazon-670k; about 14 GB, an hour on two cores
-    python -m benchmarks.whole --shape 'amazon-670k*0.2'
-    python -m benchmarks.whole --folder /tmp/whole --step data one-vs-rest measure
+    python -m benchmarks.scale whole  # amazon-670k; about 14 GB, an hour on two cores
+    python -m benchmarks.scale whole --shape 'amazon-670k*0.2'
+    python -m benchmarks.scale whole --folder /tmp/whole --step data one-vs-rest measure
 
 Steps leave their results in a folder, so that they can be run one by one: `data` generates rows, `trees` and
 `one-vs-rest` (with its index) train, `measure` predicts. "core min" is the CPU time of training. Prediction

@@ -1,8 +1,8 @@
 """One-vs-rest classifiers searched in two ways, all labels or an index, and a blend with label trees.
 
-    python -m benchmarks.search                                     # some ten minutes on two cores
-    python -m benchmarks.search --data 'amazon-670k*0.1' --n-probe 8 16 32 64
-    python -m benchmarks.search --data tibkat-core --k 100 --n-probe 100 200 400
+    python -m benchmarks.scale search                                     # some ten minutes on two cores
+    python -m benchmarks.scale search --data 'amazon-670k*0.1' --n-probe 8 16 32 64
+    python -m benchmarks.scale search --data tibkat-core --k 100 --n-probe 100 200 400
 
 All searches use the same classifiers, trained once. A name of
 `datasets.SHAPES`, optionally with a factor, means generated data; other names are real data sets (see

@@ -1,7 +1,7 @@
 """Labels that change, and feedback, on real texts: `restrict`, `merge` and `learn` beside their alternatives.
 
-    python -m benchmarks.labels tibkat-core             # some minutes
-    python -m benchmarks.labels tate --only learn
+    python -m benchmarks.texts labels tibkat-core             # some minutes
+    python -m benchmarks.texts labels tate --only learn
 
 One-vs-rest classifiers on TF-IDF of the fields (see BONSAI_DATA). Times are CPU times of one thread, the best
 of several runs in turn; `learn` and `fit` are also measured once each.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.texts import SETS, read
+from benchmarks.texts.accuracy import SETS, read
 from bonsai_xmc import Bonsai, TextVectorizer
 from bonsai_xmc._data.labels import over_classes
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels

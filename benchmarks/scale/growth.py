@@ -1,9 +1,9 @@
 """Scaling on generated data: shapes of large data sets, and growth with rows, features, labels and threads.
 
-    python -m benchmarks.scale shapes                       # full size of Amazon-670K and WikiLSHTC-325K
-    python -m benchmarks.scale shapes --shapes amazon-670k --scale 0.1
-    python -m benchmarks.scale growth                       # one dimension at a time; a few minutes
-    python -m benchmarks.scale one-vs-rest                  # growth of one-vs-rest; exact and beam search
+    python -m benchmarks.scale growth shapes  # full size of Amazon-670K and WikiLSHTC-325K
+    python -m benchmarks.scale growth shapes --shapes amazon-670k --scale 0.1
+    python -m benchmarks.scale growth growth  # one dimension at a time; a few minutes
+    python -m benchmarks.scale growth one-vs-rest  # growth of one-vs-rest; exact and beam search
 
 Generated data (`datasets.make_xmc`), three trees (`bonsai-i`), each measurement in a process of its own.
 Results are stored in benchmarks/results/scale.json; `growth` draws docs/img/growth.svg. Peak resident
@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._runs import BUILD, ROOT
 from bonsai_xmc import Bonsai, datasets, metrics
 
-RESULTS = Path(__file__).parent / "results" / "scale.json"
-PICTURE = Path(__file__).parents[1] / "docs" / "img" / "growth.svg"
+RESULTS = BUILD / "growth.json"
+PICTURE = ROOT / "docs" / "img" / "growth.svg"
 SHAPES = ("amazon-670k", "wikilshtc-325k")
 BASE = {"n_rows": 20_000, "n_features": 20_000, "n_labels": 4_000}
 FACTORS = (1, 2, 4, 8)

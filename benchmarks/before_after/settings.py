@@ -1,8 +1,8 @@
 """Digests of the tensors and predictions of many settings: to show that a change leaves models as they are.
 
-    .venv/bin/python -m benchmarks.settings > new.json          # in this checkout
-    ../old/.venv/bin/python -m benchmarks.settings > old.json   # in the other one
-    .venv/bin/python -m benchmarks.settings --compare old.json new.json
+    .venv/bin/python -m benchmarks.before_after settings > new.json          # in this checkout
+    ../old/.venv/bin/python -m benchmarks.before_after settings > old.json   # in the other one
+    .venv/bin/python -m benchmarks.before_after settings --compare old.json new.json
 
 Data are generated and small; kernels are the portable ones, unless BONSAI_ISA says otherwise.
 """
@@ -11,16 +11,12 @@ import argparse
 import hashlib
 import inspect
 import json
-import os
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    os.environ.setdefault("BONSAI_ISA", "portable")  # which the core reads when it is imported
 
 import numpy as np
 

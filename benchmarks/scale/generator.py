@@ -1,8 +1,8 @@
 """Generated data beside the real data whose size they have: labels, features, clusters, classifiers.
 
-    python -m benchmarks.generator                            # tibkat-core, eurlex57k, delicious; minutes
-    python -m benchmarks.generator --data eurlex57k --scale 0.2
-    python -m benchmarks.generator --data 'amazon-670k*0.02'  # a shape alone, without a real set beside it
+    python -m benchmarks.scale generator  # tibkat-core, eurlex57k, delicious; minutes
+    python -m benchmarks.scale generator --data eurlex57k --scale 0.2
+    python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape alone
 
 A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
 takes that part of the real set's training rows first. Needs the data sets (see BONSAI_DATA in

@@ -1,7 +1,7 @@
 """Two checkouts of this repository measured against each other, alternately, in one run.
 
-    python -m benchmarks.before_after ../old                     # this checkout is the new one
-    python -m benchmarks.before_after ../old ../new --data delicious --repeats 5
+    python -m benchmarks.before_after speed ../old                     # this checkout is the new one
+    python -m benchmarks.before_after speed ../old ../new --data delicious --repeats 5
 
 Each checkout must be built (`make demo` does it): its own `.venv/bin/python` runs it. The default model and
 three trees (`preset("bonsai-i")`) are trained and evaluated on each data set; old and new take turns, and

@@ -1,0 +1,1 @@
+"""Two checkouts of this repository side by side: ``python -m benchmarks.before_after PART --help``."""

@@ -1,0 +1,3 @@
+from benchmarks import _parts
+
+_parts.run("benchmarks.scale")
