@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 def classifier_weights(model: Bonsai, tree: int) -> sp.csr_array:
-    """Weights of all classifiers of a tree, a row for each entry of ``children`` (docs/internals/format.md)."""
+    """Weights of all classifiers of a tree, a row for each of ``children`` (docs/internals/format.md)."""
     forest = _trees_of(model)
     a = forest.arrays()
     nodes = range(*a["tree_ptr"][tree : tree + 2])
