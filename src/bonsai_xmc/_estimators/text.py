@@ -67,17 +67,28 @@ class TextBonsai(TextParameters, LabelRanker):
         character n-grams and `power` on held-out rows: up to 34 trainings on samples of at most 16,000
         rows (`tuning_`). ``{"title": "auto", "abstract": "auto"}`` names the fields.
     word_ngrams : "auto", dict, int or None, default="auto"
-        This and the next ten: see `TextVectorizer`.
+        Word n-grams of the joined text, as ``{1: 1.0, 2: 0.5}``: orders and their weights. This and the
+        following ten are described in full by `TextVectorizer`.
     char_ngrams : "auto", dict, int or None, default="auto"
+        Character n-grams of the joined text, as ``{5: 0.6}``.
     char_boundaries : bool, default=True
+        Whether character n-grams lie within words.
     min_df : int or float, default=2
+        Documents that a term must occur in, as a number or a share.
     max_df : int or float, default=1.0
+        Documents that a term may occur in at most, as a number or a share.
     max_features : int or None, default=None
+        Maximum number of terms in each block.
     lowercase : bool, default=True
+        Convert texts to lower case.
     min_word_length : int, default=2
+        Minimum number of characters of a word.
     sublinear_tf : bool, default=True
+        Use 1 + log(tf) instead of the term frequency tf.
     smooth_idf : bool, default=True
+        Count one document more that has all terms.
     power : float, default=1.0
+        Raise the values of each block to this power before rows are normalised.
     max_ngrams : "auto", int or None, default="auto"
         Maximum number of features in each block of n-grams (characters, or words of one order above 1): those
         that tell most about the labels, by their co-occurrence, and are in at most 2 % of the rows where
