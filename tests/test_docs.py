@@ -258,7 +258,7 @@ def test_the_readme_fits_on_a_screen():
 
 
 def test_tables_of_documents_equal_their_result_files():
-    """`python -m benchmarks.figures` writes them anew."""
+    """`python -m benchmarks.figures` rewrites them."""
     shown = 0
     for path in figures.DOCUMENTS:
         text = path.read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ class Recipe:
     how: tuple[Any, ...] = ()
 
     def stage(self) -> _core.Stage:
-        """Make the stage anew."""
+        """Make the stage again."""
         return self.make(self.derive(self.shared, 1, *self.how), *self.own)
 
 
