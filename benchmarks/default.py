@@ -26,7 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "one-vs-rest": {"classifiers": "one_vs_rest"},
     "equal blend": EQUAL,
     "default": {},
-    "default without row trees": {"row_tree_weight": 0.0},
+    "default without row trees": {"blend_weight": ("auto", 0.0)},
 }
 SIMPLE = ("trees", "one-vs-rest", "equal blend")
 WITHIN = 0.1  # points that the default may be behind the best of the simple ones

@@ -189,7 +189,7 @@ def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
         depth = min(100, Y.shape[1])
-        own = scores_of(Bonsai(row_tree_weight=0, threshold=0.5).fit(X, Y), X_test, depth)
+        own = scores_of(Bonsai(blend_weight=("auto", 0), threshold=0.5).fit(X, Y), X_test, depth)
         votes = {
             "50 nearest rows, cosine⁴": plain_vote(X, Y, X_test, 50),
             "SLEEC": scores_of(make("sleec", name).fit(X, Y), X_test, depth),
@@ -213,7 +213,7 @@ def forests(systems: list[str], data: list[str], seeds: int) -> None:
             with patch.object(_core, "train_fastxml", grow):
                 fast = make("fastxml", name, n_trees=n_trees).fit(X, Y)
             show(f"  {title}, {n_trees} trees", figures(fast.top_k(X_test, 5)[0], matrices))
-        own = scores_of(Bonsai(row_tree_weight=0, threshold=0.5).fit(X, Y), X_test, depth)
+        own = scores_of(Bonsai(blend_weight=("auto", 0), threshold=0.5).fit(X, Y), X_test, depth)
         votes = scores_of(fast, X_test, depth)
         show("  Bonsai", figures(own, matrices))
         for weight in (0.1, 0.3, 0.5, 0.7, 0.9):
@@ -230,10 +230,10 @@ FORESTS = [
 
 def fusion(systems: list[str], data: list[str], seeds: int) -> None:
     """Print accuracy and CPU time of a blend and of the same models as a fusion; then one of many labels."""
-    fixed: Any = {"C": 1.0, "logit_adjustment": 0.0, "row_tree_weight": 0.0, "threshold": 0.5, "n_jobs": 1}
+    fixed: Any = {"C": 1.0, "logit_adjustment": 0.0, "threshold": 0.5, "n_jobs": 1}
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
-        blend = Bonsai(classifiers="blend", blend_weight=0.3, **fixed).fit(X, Y)
+        blend = Bonsai(classifiers="blend", blend_weight=(0.3, 0), **fixed).fit(X, Y)
         own = Bonsai(classifiers="one_vs_rest", **fixed).fit(X, Y)
         trees = Bonsai(classifiers="leaf", **fixed).fit(X, Y)
         options: Any = {"link": "score", "weights": [0.7, 0.3], "threshold": 0.5, "n_jobs": 1}

@@ -63,10 +63,15 @@ def test_a_blend_is_the_weighted_sum_of_both(data, parts, weight, adjustment):
 def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjustment, search):
     """Of those that FastXML grows, each row's 100 best labels."""
     trees, own = parts
-    kind = {"classifiers": "blend", "blend_weight": weight} if weight else {"classifiers": "one_vs_rest"}
+    kind = {"classifiers": "blend"} if weight else {"classifiers": "one_vs_rest"}
     model = Bonsai(
         **(BLEND | kind if weight else kind | {"C": 1.0, "threshold": 0.5}),
-        **{"row_tree_weight": 0.4, "logit_adjustment": adjustment, "search": search, "n_probe": "auto"},
+        **{
+            "blend_weight": (weight or "auto", 0.4),
+            "logit_adjustment": adjustment,
+            "search": search,
+            "n_probe": "auto",
+        },
     ).fit(data.X_train, data.Y_train)
     length = np.sqrt((data.X_train.data**2).sum() / data.X_train.shape[0])
     rows = FastXML(n_trees=50, C=3 / length, threshold=0.5).fit(data.X_train, data.Y_train)
@@ -88,7 +93,7 @@ def test_trees_over_rows_are_added_with_their_weight(data, parts, weight, adjust
 
 def test_trees_over_rows_are_the_same_for_any_number_of_threads(data, tmp_path):
     for n_jobs in (1, 3):
-        model = Bonsai(**BLEND, blend_weight=0.3, logit_adjustment=0.1, row_tree_weight=0.4, n_jobs=n_jobs)
+        model = Bonsai(**BLEND, blend_weight=(0.3, 0.4), logit_adjustment=0.1, n_jobs=n_jobs)
         model.fit(data.X_train, data.Y_train).save(tmp_path / str(n_jobs))
     assert (tmp_path / "1").read_bytes() == (tmp_path / "3").read_bytes()
 
@@ -105,10 +110,8 @@ def test_trees_over_rows_are_part_of_the_choice():
     model = Bonsai(search="exact", threshold=0.5).fit(csr_array(X), Y)
     assert model.strategy_.row_tree_weight > 0 and "row trees" in model.strategy_.evidence
     assert model.fitted_.linear.row_trees.n_trees == model.strategy_.n_row_trees == 50
-    assert (
-        Bonsai(search="exact", threshold=0.5, row_tree_weight=0.0).fit(csr_array(X), Y).strategy_.n_row_trees
-        == 0
-    )
+    without = Bonsai(search="exact", threshold=0.5, blend_weight=("auto", 0)).fit(csr_array(X), Y)
+    assert without.strategy_.n_row_trees == 0
 
 
 def test_an_adjustment_alone_needs_no_trees(data, parts):
@@ -203,12 +206,11 @@ def test_parameters_that_are_set_are_not_searched():
     weights = tried(classifiers="blend").weights
     assert 0.0 not in weights and 1.0 not in weights and len(weights) > 2
     assert tried(blend_weight=0.4).weights == (0.4,)
-    assert (
-        tried(row_tree_weight=0.3).row_tree_weights == (0.3,)
-        and 1.0 not in tried(row_tree_weight=0.3).weights
-    )
-    assert tried(row_tree_weight=0.0).row_tree_weights == ()
-    assert tried(replace(MANY, dense=True)) == tried(row_tree_weight=0.0)
+    given = tried(blend_weight=("auto", 0.3))
+    assert given.row_tree_weights == (0.3,) and 1.0 not in given.weights and 0.0 in given.weights
+    assert tried(blend_weight=0.4).row_tree_weights == tried().row_tree_weights
+    assert tried(blend_weight=("auto", 0.0)).row_tree_weights == ()
+    assert tried(replace(MANY, dense=True)) == tried(blend_weight=("auto", 0.0))
 
 
 def test_where_nothing_is_tried():
@@ -225,8 +227,10 @@ def test_what_does_not_fit(data):
     X, Y = data.X_train, data.Y_train
     with says('blend_weight needs classifiers="blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", blend_weight=0.5).fit(X, Y)
-    with says('row_tree_weight needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
-        Bonsai(classifiers="leaf", row_tree_weight=0.5).fit(X, Y)
+    with says(
+        'second of blend_weight, needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'
+    ):
+        Bonsai(classifiers="leaf", blend_weight=("auto", 0.5)).fit(X, Y)
     with says('logit_adjustment needs classifiers="one_vs_rest" or "blend", but this model has "leaf"'):
         Bonsai(classifiers="leaf", logit_adjustment=0.5).fit(X, Y)
 
@@ -239,18 +243,18 @@ def test_a_number_of_probes_does_not_hinder_the_choice_on_held_out_rows():
 
 
 def test_the_memory_of_trees_over_rows_is_part_of_the_estimate(data):
-    model = Bonsai(**BLEND, blend_weight=0.3, logit_adjustment=0.1, row_tree_weight=0.4, n_jobs=1)
+    model = Bonsai(**BLEND, blend_weight=(0.3, 0.4), logit_adjustment=0.1, n_jobs=1)
     estimate = model.memory_estimate(data.X_train, data.Y_train)
-    without = model.set_params(row_tree_weight=0.0).memory_estimate(data.X_train, data.Y_train)
+    without = model.set_params(blend_weight=(0.3, 0)).memory_estimate(data.X_train, data.Y_train)
     assert "row trees" in estimate["phases"] and "row trees" not in without["phases"]
-    grown = model.set_params(row_tree_weight=0.4).fit(data.X_train, data.Y_train).fitted_.linear.row_trees
+    grown = model.set_params(blend_weight=(0.3, 0.4)).fit(data.X_train, data.Y_train).fitted_.linear.row_trees
     size = sum(array.nbytes for array in grown.trees.values())
     assert 0.5 * size < estimate["model_bytes"] - without["model_bytes"] < 2 * size
 
 
 def test_training_continues_with_trees_over_rows(data, tmp_path):
     """They are grown again where a checkpoint has the rest."""
-    params = {**BLEND, "blend_weight": 0.3, "logit_adjustment": 0.1, "row_tree_weight": 0.4}
+    params = {**BLEND, "blend_weight": (0.3, 0.4), "logit_adjustment": 0.1}
     fit = lambda: Bonsai(**params).fit(data.X_train, data.Y_train, checkpoint=tmp_path / "checkpoint")
     fit().save(tmp_path / "first")
     fit().save(tmp_path / "second")

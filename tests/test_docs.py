@@ -119,7 +119,7 @@ def test_documented_parameters_are_those_of_the_signature(thing):
 
 def test_bonsai_documents_the_parameters_of_the_table_in_their_order():
     documented = [name for names, _ in parameters_of(inspect.getdoc(Bonsai)) for name in names]
-    assert documented == list(PARAMETERS) and len(documented) <= 25
+    assert documented == list(PARAMETERS) and len(documented) <= 24
     assert all(parameter.help for parameter in PARAMETERS.values())
 
 
@@ -328,7 +328,7 @@ def test_the_model_file_is_documented(named, tmp_path):
     X, names = named
     table = pandas.DataFrame(X.toarray(), columns=[f"word {i}" for i in range(X.shape[1])])
     found = set()
-    for kind in ({"classifiers": "leaf"}, {}, {"search": "index"}, {"row_tree_weight": 0.3}):
+    for kind in ({"classifiers": "leaf"}, {}, {"search": "index"}, {"blend_weight": ("auto", 0.3)}):
         for rows, labels in ((X, names), (table, [[10 + len(name)] for (name,) in names])):
             if kind and rows is table:
                 continue

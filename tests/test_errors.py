@@ -215,9 +215,11 @@ WRONG = {
     "classifiers": ("node", None, 1),
     "search": ("trees", None, 1),
     "tail_exponent": (-0.1, "much", None, np.nan),
-    "blend_weight": (0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
+    "blend_weight": (
+        *(0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
+        *((0.3,), (0.3, 0.3, 0.3), (0.0, 0.3), [0.3, 1.0], (0.3, -0.1), ("auto", None), ("auto", "much")),
+    ),
     "logit_adjustment": (-0.1, "much", None, np.nan),
-    "row_tree_weight": (-0.1, 1, 1.5, "much", None, np.nan),
     "normalize": FLAG,
     "beam_size": WHOLE,
     "n_probe": WHOLE,

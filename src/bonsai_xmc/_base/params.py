@@ -51,6 +51,23 @@ class Parameter:
 
 _representations = one_of("input", "output", "joint")
 _seed = Rule(lambda v: True, "a seed", int, "N", (None,))
+_share = number(lambda v: 0 < v < 1, "a number above 0 and below 1", "auto")
+_row_tree_share = number(lambda v: 0 <= v < 1, "a number from 0 to below 1", "auto")
+
+
+def _are_shares(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return len(value) == 2 and _share.allows(value[0]) and _row_tree_share.allows(value[1])
+    return _share.holds(value)
+
+
+def _shares(text: str) -> Any:
+    """Read ``0.3`` as a number, ``0.3,0.1`` and ``auto,0`` as a pair."""
+    values = tuple(part if part == "auto" else float(part) for part in text.split(","))
+    return values if len(values) > 1 else values[0]
+
+
+_shares.__name__ = "number or pair"
 
 PARAMETERS: Mapping[str, Parameter] = {
     "representation": Parameter(
@@ -129,22 +146,22 @@ PARAMETERS: Mapping[str, Parameter] = {
     ),
     "blend_weight": Parameter(
         "auto",
-        number(lambda v: 0 < v < 1, "a number above 0 and below 1", "auto"),
+        Rule(
+            _are_shares,
+            "a number above 0 and below 1, or a pair of such a number and one from 0 to below 1",
+            _shares,
+            "X|X,X",
+            ("auto",),
+        ),
         CLASSIFIERS,
-        "with blend: weight of the trees' scores beside those of one-vs-rest; auto: set by training",
+        "with blend: weight of the trees' scores beside those of one-vs-rest; after a comma, that of 50 "
+        "trees over rows (FastXML) beside all others, as in auto,0; auto: set by training",
     ),
     "logit_adjustment": Parameter(
         "auto",
         number_between(0, 10, "auto"),
         CLASSIFIERS,
         "with one-vs-rest or blend: divide scores by (label frequency) to this power; auto: set by training",
-    ),
-    "row_tree_weight": Parameter(
-        "auto",
-        number(lambda v: 0 <= v < 1, "a number from 0 to below 1", "auto"),
-        CLASSIFIERS,
-        "with one-vs-rest or blend: weight of 50 trees over rows (FastXML) beside other scores; auto: set by "
-        "training, 0 where they do not pay",
     ),
     "normalize": Parameter(True, flag(), CLASSIFIERS, "scale rows to unit Euclidean norm"),
     "beam_size": Parameter(
@@ -279,13 +296,15 @@ def check(name: str, value: Any, table: Mapping[str, Parameter] = PARAMETERS) ->
             "again, as in model.set_params(representation=vectors), or choose another representation"
         )
     if not rule.allows(value):
-        several = getattr(value, "ndim", isinstance(value, list | tuple))
+        several = getattr(value, "ndim", isinstance(value, list | tuple) and len(repr(value)) > 20)
         shown = f"of type {type(value).__name__}" if several else repr(value)
         raise ValueError(f"{name} is {shown}, but must be {rule.text}")
 
 
 def plain(value: Any) -> Any:
-    """Return a number or word as Python's own type, which files can hold; anything else as it is."""
+    """Return numbers and words as Python's own types, which files can hold; anything else as it is."""
+    if isinstance(value, tuple | list):
+        return tuple(map(plain, value))
     if is_flag(value):
         return bool(value)
     if isinstance(value, Integral):

@@ -23,7 +23,7 @@ from bonsai_xmc._model.thresholds import PER_LABEL
 from bonsai_xmc._selection import pruning
 from bonsai_xmc._selection.default import gather
 from bonsai_xmc._selection.probes import measure
-from bonsai_xmc._selection.strategy import resolve, search_space
+from bonsai_xmc._selection.strategy import blend_weights, resolve, search_space
 from bonsai_xmc._selection.threshold import Thresholds, choose_threshold
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
@@ -102,18 +102,17 @@ class Bonsai(MatrixClassifier):
         With one-vs-rest: the C of a label with n rows is multiplied by (m / n) to this power, m being the
         mean over labels, so that errors on rare labels cost more. Needs sparse X, the squared hinge loss
         and the dual solver. "auto": 0.25 where that holds, 0 elsewhere.
-    blend_weight : "auto" or float in (0, 1), default="auto"
+    blend_weight : "auto", float in (0, 1) or pair, default="auto"
         With "blend": w in (1 − w) · one-vs-rest score + w · score of the trees. "auto": what is most accurate
-        on held-out rows; 0.3 below 1,000 rows.
+        on held-out rows; 0.3 below 1,000 rows. A pair (w, f), as in ("auto", 0): with "one_vs_rest", too, f
+        in (1 − f) · score + f · score of 50 trees over rows, as FastXML grows them, on rows as they come.
+        "auto", and if w alone is given: what is most accurate on held-out rows, if that gains enough for the
+        time that they take: where labels are few and rows have many of them. 0 without this comparison, and
+        for dense X.
     logit_adjustment : "auto" or float ≥ 0, default="auto"
         With "one_vs_rest" or "blend": scores are divided by n to this power, n being the number of training
         rows of the label, so that rare labels rank higher (a post-hoc logit adjustment [2]_). "auto": what is
         most accurate on held-out rows, or 0 if these are not compared.
-    row_tree_weight : "auto" or float in [0, 1), default="auto"
-        With "one_vs_rest" or "blend": f in (1 − f) · score + f · score of 50 trees over rows, as FastXML
-        grows them, on rows as they come. "auto": what is most accurate on held-out rows, if that gains enough
-        for the time that they take: where labels are few and rows have many of them. 0 without this
-        comparison, and for dense X.
     normalize : bool, default=True
         Divide each row by its Euclidean norm, as the paper's data are.
     beam_size : int ≥ 1 or None, default=10
@@ -210,9 +209,8 @@ class Bonsai(MatrixClassifier):
     classifiers: str = "auto"
     search: str = "auto"
     tail_exponent: float | str = "auto"
-    blend_weight: float | str = "auto"
+    blend_weight: Any = "auto"
     logit_adjustment: float | str = "auto"
-    row_tree_weight: float | str = "auto"
     normalize: bool = True
     beam_size: int | None = 10
     n_probe: int | str | None = "auto"
@@ -402,7 +400,8 @@ class Bonsai(MatrixClassifier):
         if tried is not None:
             params = params | {"classifiers": "blend"}
             if tried.row_tree_weights:
-                params["row_tree_weight"] = tried.row_tree_weights[-1]
+                weight, _ = blend_weights(params["blend_weight"])
+                params["blend_weight"] = (weight, tried.row_tree_weights[-1])
         strategy = resolve(params, problem.facts)
         prunes = pruning.is_open(params, problem.facts, strategy)
         return strategy, {"tunes": tried is not None, "prunes": prunes, "threshold": self.threshold}

@@ -480,10 +480,12 @@ def _same_settings(model: Any) -> Any:
     ranker = model._require_fitted().ranker
     if isinstance(ranker, LinearRanker):
         chosen = ranker.strategy
-        of_labels = ("logit_adjustment", "row_tree_weight")
-        some: dict[str, tuple[str, ...]] = {"leaf": (), "one_vs_rest": of_labels}
-        names = some.get(chosen.classifiers, (*of_labels, "blend_weight"))
-        classifier.set_params(**{name: getattr(chosen, name) for name in ("classifiers", "C", *names)})
+        classifier.set_params(classifiers=chosen.classifiers, C=chosen.C)
+        if chosen.classifiers != "leaf":
+            weight = chosen.blend_weight if chosen.classifiers == "blend" else "auto"
+            classifier.set_params(
+                logit_adjustment=chosen.logit_adjustment, blend_weight=(weight, chosen.row_tree_weight)
+            )
     classifier.set_params(threshold=FALLBACK)
     return other
 

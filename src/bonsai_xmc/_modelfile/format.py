@@ -316,7 +316,7 @@ def _distinct(arrays: Mapping[str, Array], name: str) -> Array:
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     """Return training parameters with values that the estimator takes, without those of newer versions."""
-    known = {name: given[name] for name in OF_TRAINING if name in given}
+    known = {name: plain(given[name]) for name in OF_TRAINING if name in given}
     if known.get("n_trees") == "auto":  # as unreleased versions named the default
         del known["n_trees"]
     if known.get("search") == "beam":

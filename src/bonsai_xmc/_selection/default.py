@@ -59,7 +59,7 @@ def _gather(
     if not len(half.labels.indices) or not len(held_out.truth.indices):
         return None
     fixed: dict[str, Any] = {"classifiers": "blend", "search": "auto", "n_probe": "auto"}
-    fixed |= {"blend_weight": 0.5, "logit_adjustment": 0.0, "row_tree_weight": 0.0}
+    fixed |= {"blend_weight": (0.5, 0.0), "logit_adjustment": 0.0}
     strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")

@@ -55,6 +55,14 @@ KMEANS_MAX_ITER = 10
 KMEANS_INIT = "random"
 
 
+# What only one-vs-rest classifiers have, and what messages call it.
+_OF_ONE_VS_REST = {
+    "tail_exponent": "tail_exponent",
+    "logit_adjustment": "logit_adjustment",
+    "row_tree_weight": "a weight of trees over rows, the second of blend_weight,",
+}
+
+
 class Setting(NamedTuple):
     """What held-out rows choose."""
 
@@ -80,8 +88,21 @@ class SearchSpace(NamedTuple):
     row_tree_weights: tuple[float, ...] = ()  # beside none of them; one alone is given
 
 
+def blend_weights(given: Any) -> tuple[Any, Any]:
+    """Return the two weights of the parameter `blend_weight`: of label trees, and of trees over rows."""
+    trees, row_trees = given if isinstance(given, tuple | list) else (given, "auto")
+    return trees, row_trees
+
+
+def _apart(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters, with both weights by a name of their own."""
+    names = ("blend_weight", "row_tree_weight")
+    return {**params, **dict(zip(names, blend_weights(params["blend_weight"]), strict=True))}
+
+
 def search_space(params: Mapping[str, Any], facts: Facts) -> SearchSpace | None:
     """Return what to try on held-out rows; None where all is given, or follows from the size of the data."""
+    params = _apart(params)
     classifiers = params["classifiers"]
     if classifiers == "auto" and not is_auto(params["blend_weight"]):
         classifiers = "blend"
@@ -119,6 +140,7 @@ def resolve(params: Mapping[str, Any], facts: Facts, choice: Choice | None = Non
 
     `choice` is the one on held-out rows, where `search_space` asks for one.
     """
+    params = _apart(params)
     classifiers, search, reason = _choose(params, facts, choice)
     one_vs_rest = classifiers != "leaf"
     n_trees = 0 if classifiers == "one_vs_rest" else facts.given_trees or int(params["n_trees"])
@@ -270,10 +292,10 @@ def _check_given(params: Mapping[str, Any], facts: Facts, classifiers: str, sear
             f"{_shown(params, clusters[0])} would have no effect: tree is given, so labels are not "
             "clustered. Leave out one of the two"
         )
-    for name in ("tail_exponent", "logit_adjustment", "row_tree_weight"):
+    for name, said in _OF_ONE_VS_REST.items():
         if _positive(params[name]) and classifiers == "leaf":
             raise ValueError(
-                f'{name} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
+                f'{said} needs classifiers="one_vs_rest" or "blend", but this model has "leaf" {because}'
             )
     if not is_auto(params["blend_weight"]) and classifiers != "blend":
         raise ValueError(
@@ -296,8 +318,7 @@ def _of_trees(params: Mapping[str, Any], facts: Facts) -> list[str]:
 
 
 def _one_vs_rest_params(params: Mapping[str, Any]) -> bool:
-    names = ("tail_exponent", "logit_adjustment", "row_tree_weight")
-    return any(_positive(params[name]) for name in names)
+    return any(_positive(params[name]) for name in _OF_ONE_VS_REST)
 
 
 def _active_set_problem(params: Mapping[str, Any]) -> str | None:
