@@ -217,7 +217,7 @@ WRONG = {
     "tail_exponent": (-0.1, "much", None, np.nan),
     "blend_weight": (
         *(0.0, 1.0, -0.1, 1.1, "much", None, np.nan),
-        *((0.3,), (0.3, 0.3, 0.3), (0.0, 0.3), [0.3, 1.0], (0.3, -0.1), ("auto", None), ("auto", "much")),
+        *((0.3,), (0.3, 0.3, 0.3), (0.0, 0.3), (0.3, 1.0), (0.3, -0.1), ("auto", None), ("auto", "much")),
     ),
     "logit_adjustment": (-0.1, "much", None, np.nan),
     "normalize": FLAG,

@@ -296,7 +296,7 @@ def check(name: str, value: Any, table: Mapping[str, Parameter] = PARAMETERS) ->
             "again, as in model.set_params(representation=vectors), or choose another representation"
         )
     if not rule.allows(value):
-        several = getattr(value, "ndim", isinstance(value, list | tuple) and len(repr(value)) > 20)
+        several = getattr(value, "ndim", isinstance(value, list))
         shown = f"of type {type(value).__name__}" if several else repr(value)
         raise ValueError(f"{name} is {shown}, but must be {rule.text}")
 
