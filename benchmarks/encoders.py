@@ -46,26 +46,27 @@ class Timed(Bonsai):
 
 
 class Cached:
-    """An encoder whose vectors are kept in a file."""
+    """An encoder whose vectors are kept in files: one for each list of texts."""
 
-    def __init__(self, name: str, texts: list[str], cache: Path, threads: int) -> None:
-        digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
-        path = cache / f"{Path(name).name}.{digest}.npz"
-        distinct = list(dict.fromkeys(texts))
-        if not path.exists():
-            encode, begin = _encoder(name, threads), time.process_time()
-            vectors = encode(distinct)
-            cache.mkdir(parents=True, exist_ok=True)
-            np.savez(path, vectors=vectors.astype(np.float16), seconds=time.process_time() - begin)
-        self._encode = lambda texts: _encoder(name, threads)(texts)
-        found = np.load(path)
-        self.vectors, self.seconds = found["vectors"], float(found["seconds"])
-        self.place = {text: i for i, text in enumerate(distinct)}
+    def __init__(self, name: str, lists: list[list[str]], cache: Path, threads: int) -> None:
+        self.seconds, self.vectors = 0.0, dict[str, Any]()
+        for texts in lists:
+            digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=8).hexdigest()
+            path = cache / f"{Path(name).name}.{digest}.npz"
+            distinct = list(dict.fromkeys(texts))
+            if not path.exists():
+                encode, begin = _encoder(name, threads), time.process_time()
+                vectors = encode(distinct)
+                cache.mkdir(parents=True, exist_ok=True)
+                np.savez(path, vectors=vectors.astype(np.float16), seconds=time.process_time() - begin)
+            found = np.load(path)
+            self.vectors |= dict(zip(distinct, found["vectors"], strict=True))
+            self.seconds += float(found["seconds"])
+        self._width = len(next(iter(self.vectors.values())))
 
     def __call__(self, texts: list[str]) -> Any:
-        if not all(text in self.place for text in texts):  # names of labels
-            return self._encode(texts)
-        return self.vectors[[self.place[text] for text in texts]].astype(np.float32)
+        nothing = np.zeros(self._width)  # of the text by which functions are compared
+        return np.array([self.vectors.get(text, nothing) for text in texts], np.float32)
 
 
 @cache
@@ -85,6 +86,14 @@ def texts_of(name: str, part: str) -> list[str]:
     fields, _, _ = SETS[name]
     records = read(name, part)[0]
     return [text or "" for text in joined([[record.get(field) for record in records] for field in fields])]
+
+
+def names_of(name: str) -> list[str]:
+    """All texts of all labels."""
+    path = label_file(name)
+    return (
+        [] if path is None else [text for texts in datasets.read_label_texts(path).values() for text in texts]
+    )
 
 
 def figures(model: Any, name: str) -> dict[str, dict[str, float]]:
@@ -160,8 +169,9 @@ def main() -> None:
     parser.add_argument("--label-texts", action="store_true")
     args = parser.parse_args()
     texts = [*texts_of(args.name, "train"), *texts_of(args.name, SETS[args.name][2])]
+    lists = [texts, names_of(args.name)] if args.label_texts else [texts]
     for called in args.encoder:
-        encoder = Cached(called, texts, args.cache, args.threads)
+        encoder = Cached(called, lists, args.cache, args.threads)
         for seed in args.seeds:
             options = {"links": args.links, "label_texts": args.label_texts}
             measure(args.name, encoder, Path(called).name, seed, args.threads, **options)

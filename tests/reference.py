@@ -68,10 +68,16 @@ def weights_of(X: np.ndarray, sample_weight) -> np.ndarray:
     return np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
 
 
-def label_vectors(X, Y, representation="input", sample_weight=None, normalize=True) -> np.ndarray:
+def label_vectors(X, Y, representation="input", sample_weight=None, normalize=True, names=None) -> np.ndarray:
     """L × η unit or zero rows; η = features, labels, both, or the columns of the user's matrix."""
     if not isinstance(representation, str):
         return unit_rows(dense(representation))
+    if representation == "text":
+        return unit_rows(dense(names))
+    if representation.endswith("+text"):
+        first = representation.removesuffix("+text")
+        others = label_vectors(X, Y, first, sample_weight, normalize)
+        return unit_rows(np.hstack([others * np.sqrt(1 + (first == "joint")), unit_rows(dense(names))]))
     X, Y = unit_rows(dense(X)) if normalize else dense(X), dense(Y)
     s = weights_of(X, sample_weight)
 

@@ -253,8 +253,8 @@ def test_every_parameter_has_wrong_values_here():
         ({"beam_size": 0}, "beam_size is 0, but must be None or an integer from 1 to 2³¹ − 1"),
         (
             {"representation": "inputs"},
-            "representation is 'inputs', but must be one of 'input', 'output', 'joint', or a matrix with one "
-            "row for each label",
+            "representation is 'inputs', but must be one of 'input', 'output', 'joint', 'text', "
+            "'input+text', 'output+text', 'joint+text', or a matrix with one row for each label",
         ),
         ({"loss": "hinge"}, "loss is 'hinge', but must be one of 'squared_hinge', 'logistic'"),
         ({"solver": "sgd"}, "solver is 'sgd', but must be one of 'dual', 'newton'"),

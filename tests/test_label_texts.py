@@ -6,14 +6,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import reference
 from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc._data import rows as rows_module
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import training_rows
 from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
 from bonsai_xmc._model.label_texts import text_vectors, texts_of
+from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._selection import prior as prior_search
 from bonsai_xmc._selection import strategy
 from bonsai_xmc._selection.prior import Candidates, search
+from bonsai_xmc._training import recipes
+from bonsai_xmc._training import train as train_module
 from bonsai_xmc.metrics._ranking import Truth
 from helpers import random_csr, text_bonsai
 
@@ -292,3 +297,86 @@ def test_texts_of_labels_are_read_as_the_field_with_own_blocks():
     vector = text_vectors(text, [["brick"]], 1)
     own = text.block_slices()[names.index("about char_wb 5")]
     assert vector[:, own].nnz > 0
+
+
+# --- clusters by names ---
+
+NAMES = {"a1": "red brick", "a2": "brick", "b1": ["heat pump", "pump"], "b2": "heat", "none": "unseen"}
+DOCUMENTS = [f"{word} {other}" for word in ("wall", "house", "gas", "oil") for other in ("old", "new")]
+OWN = [["a1", "b1"], ["a1"], ["a2"], ["a2", "b2"], ["b1"], ["b1", "a2"], ["b2"], ["b2", "a1"]]
+BY_NAMES = ["text", "input+text", "output+text", "joint+text"]
+
+
+def by_names(representation, **given):
+    trees = {"classifiers": "leaf", "branching_factor": 2, "max_leaf_size": 2, "threshold": 0.5, "n_jobs": 1}
+    bonsai = Bonsai(representation, **trees)
+    return TextBonsai(min_df=1, classifier=bonsai, **given)
+
+
+def word_vectors(names):
+    """TF-IDF of the words of each name, by hand: 1 + log tf, smoothed idf."""
+    texts = [" ".join([name] if isinstance(name, str) else name).split() for name in names]
+    words = sorted({word for text in texts for word in text})
+    df = np.array([sum(word in text for text in texts) for word in words])
+    tf = np.array([[text.count(word) for word in words] for text in texts], float)
+    values = np.where(tf > 0, 1 + np.log(np.maximum(tf, 1)), 0) * (np.log((1 + len(texts)) / (1 + df)) + 1)
+    return reference.unit_rows(values)
+
+
+@pytest.mark.parametrize("encoder", [None, "letters"])
+@pytest.mark.parametrize("representation", BY_NAMES)
+def test_labels_are_clustered_by_their_names(representation, encoder, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        train_module, "label_vectors", lambda m, n: made.append(m) or rows_module.label_vectors(m, n)
+    )
+    whole = []
+    join = recipes.side_by_side
+    monkeypatch.setattr(recipes, "side_by_side", lambda *args: whole.append(join(*args)) or whole[-1])
+    letters = lambda texts: np.array([[text.count(one) for one in "abehikmprtu"] for text in texts])
+    model = by_names(representation, label_texts=NAMES, encoder=encoder and letters)
+    model.fit(DOCUMENTS, OWN)
+    classes = ["a1", "a2", "b1", "b2"]
+    expected = word_vectors([NAMES[label] for label in classes])
+    if encoder:
+        means = np.array(
+            [letters([text] if isinstance(text, str) else text).mean(axis=0) for text in NAMES.values()]
+        )
+        expected = reference.unit_rows(means - means.mean(axis=0))[:4]
+    found = made[0].toarray() if sp.issparse(made[0]) else made[0]
+    assert np.allclose(found @ found.T, expected @ expected.T, atol=1e-5)
+    if representation == "text":
+        return
+    X = TextBonsai(min_df=1, classifier=Bonsai(classifiers="leaf")).fit(DOCUMENTS, OWN)
+    X = text_rows(DOCUMENTS, X.fitted_, 1).to_scipy().toarray()
+    Y = np.array([[label in row for label in classes] for row in OWN], float)
+    vectors = reference.label_vectors(X, Y, representation, names=found)
+    arrays = whole[0].arrays()
+    got = sp.csr_array((arrays[2], arrays[1], arrays[0]), shape=(4, arrays[3])).toarray()
+    assert np.allclose(got, vectors, atol=1e-5)
+
+
+def test_clusters_by_names_are_those_of_the_names():
+    model = by_names("text", label_texts=NAMES).fit(DOCUMENTS, OWN)
+    vectors = word_vectors([NAMES[label] for label in ("a1", "a2", "b1", "b2")])
+    assert model.classifier_.trees_ == by_names(vectors).fit(DOCUMENTS, OWN).classifier_.trees_
+    found = [sorted(node.labels.tolist() for node in tree.nodes[1:]) for tree in model.classifier_.trees_]
+    assert [[0, 1], [2, 3]] in found  # a tree whose first centres are of one kind is not split
+    assert model.label_names_ == ["red brick", "brick", "heat pump", "heat"]
+    assert model.memory_estimate(DOCUMENTS, OWN)["phases"]["label vectors"] > 0
+
+
+def test_a_checkpoint_knows_the_names(tmp_path):
+    model = by_names("text", label_texts=NAMES).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
+    again = by_names("text", label_texts=NAMES).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
+    assert again.classifier_.trees_ == model.classifier_.trees_
+    with pytest.raises(ValueError, match="name vectors"):
+        by_names("text", label_texts=NAMES | {"a1": "pump"}).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("representation", BY_NAMES)
+def test_clusters_by_names_need_names(representation):
+    with pytest.raises(ValueError, match="by their names: give them as label_texts"):
+        by_names(representation).fit(DOCUMENTS, OWN)
+    with pytest.raises(ValueError, match=r"come without names of labels: use TextBonsai\(label_texts=…\)"):
+        Bonsai(representation, classifiers="leaf").fit(np.eye(3), [["a"], ["b"], ["c"]])

@@ -49,7 +49,9 @@ class Parameter:
     help: str
 
 
-_representations = one_of("input", "output", "joint")
+# What labels are clustered by; "text": the vectors of their names, alone or beside the others.
+REPRESENTATIONS = ("input", "output", "joint", "text", "input+text", "output+text", "joint+text")
+_representations = one_of(*REPRESENTATIONS)
 _seed = Rule(lambda v: True, "a seed", int, "N", (None,))
 _share = number(lambda v: 0 < v < 1, "a number above 0 and below 1", "auto")
 _row_tree_share = number(lambda v: 0 <= v < 1, "a number from 0 to below 1", "auto")
@@ -79,7 +81,8 @@ PARAMETERS: Mapping[str, Parameter] = {
             "NAME|FILE",
         ),
         TREES,
-        "label vectors to cluster: input, output, joint, or a matrix (.npz, .npy)",
+        "label vectors to cluster: input, output, joint, text (names, by --label-texts), input+text, …, "
+        "or a matrix (.npz, .npy)",
     ),
     "n_trees": Parameter(3, integer(1), TREES, "number of trees"),
     "branching_factor": Parameter(100, integer(2), TREES, "maximum number of children of a node"),
@@ -285,6 +288,11 @@ PRESETS: dict[str, dict[str, Any]] = {
     "balanced": {"classifiers": "leaf", "balance": "equal", "max_depth": None},
     "dismec": {"classifiers": "leaf", "n_trees": 1, "max_depth": 1, "prune": 0.01, "beam_size": None},
 }
+
+
+def is_by_names(representation: Any) -> bool:
+    """Whether labels are clustered by their names, alone or beside something else."""
+    return isinstance(representation, str) and representation.endswith("text")
 
 
 def check(name: str, value: Any, table: Mapping[str, Parameter] = PARAMETERS) -> None:

@@ -16,6 +16,7 @@ from bonsai_xmc._base.params import (
     PARAMETERS,
     PREDICTION,
     PRESETS,
+    REPRESENTATIONS,
     RUN,
     TEXT_PARAMETERS,
     TEXTS,
@@ -278,7 +279,7 @@ def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
 def _vector_file(given: dict[str, Any]) -> str | None:
     """Return the file with label vectors, if the representation is one."""
     path: Any = given.get("representation")
-    named = isinstance(path, str) and path not in ("input", "output", "joint")
+    named = isinstance(path, str) and path not in REPRESENTATIONS
     return path if named and os.path.exists(path) else None
 
 

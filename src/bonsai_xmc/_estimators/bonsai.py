@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params
+from bonsai_xmc._base.params import PARAMETERS, PRESETS, check_params, is_by_names
 from bonsai_xmc._base.progress import LOG, Progress, phases_of
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._base.threads import threads_of
@@ -46,9 +46,11 @@ class Bonsai(MatrixClassifier):
 
     Parameters
     ----------
-    representation : {"input", "output", "joint"} or matrix of shape (n_labels, any), default="input"
-        What labels are clustered by: the sum of their rows, the labels that they occur with, both, or vectors
-        of your own (embeddings of the labels' names, say). Bonsai-i, -o and -io of the paper.
+    representation : str or matrix of shape (n_labels, any), default="input"
+        What labels are clustered by: the sum of their rows ("input"), the labels that they occur with
+        ("output"), both ("joint"), or vectors of your own. Bonsai-i, -o and -io of the paper. "text": vectors
+        of their names, in a `TextBonsai` with `label_texts`: those of its encoder, or TF-IDF of words;
+        "input+text", "output+text" and "joint+text": these beside the others.
     n_trees : int ≥ 1, default=3
         Number of trees, each clustered with another seed. The paper uses 3.
     branching_factor : int ≥ 2, default=100
@@ -307,6 +309,7 @@ class Bonsai(MatrixClassifier):
         return replace(super()._problem(*args, **kwargs), representation=self.representation)
 
     def _fit(self, job: Job) -> FittedModel:
+        _check_names(job.problem)
         seed, threads = seed_of(self.random_state), threads_of(self.n_jobs)
         problem, params, options = job.problem, job.params, job.options
         if options.on_estimate is not None:
@@ -382,6 +385,7 @@ class Bonsai(MatrixClassifier):
         return self._estimate(problem, params, X, Y)
 
     def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
+        _check_names(problem)
         strategy, options = self._largest(problem, params)
         given = bytes_beside(X, problem.rows) + bytes_beside(Y)
         return memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
@@ -405,3 +409,11 @@ class Bonsai(MatrixClassifier):
         strategy = resolve(params, problem.facts)
         prunes = pruning.is_open(params, problem.facts, strategy)
         return strategy, {"tunes": tried is not None, "prunes": prunes, "threshold": self.threshold}
+
+
+def _check_names(problem: Problem) -> None:
+    if is_by_names(problem.representation) and problem.name_vectors is None:
+        raise ValueError(
+            f"representation is {problem.representation!r}, but rows of a matrix come without names of "
+            "labels: use TextBonsai(label_texts=…), or pass vectors of your own as representation"
+        )

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params
+from bonsai_xmc._base.params import TEXT_PARAMETERS, check_params, is_by_names
 from bonsai_xmc._base.progress import Phases, Progress, phases_of
 from bonsai_xmc._base.threads import threads_of
 from bonsai_xmc._data.labels import labels_of
@@ -19,7 +19,7 @@ from bonsai_xmc._estimators.bonsai import Bonsai
 from bonsai_xmc._estimators.matrix import Finish, FitOptions, Job, MatrixClassifier
 from bonsai_xmc._estimators.named import Named, NameVectors
 from bonsai_xmc._estimators.pipelines import model_of
-from bonsai_xmc._estimators.vectorizer import TextParameters
+from bonsai_xmc._estimators.vectorizer import TextParameters, TextVectorizer
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import with_readers
 from bonsai_xmc._model.label_prior import LabelPrior, add_labels, apply_texts, require_one_vs_rest
@@ -179,17 +179,27 @@ class TextBonsai(TextParameters, LabelRanker):
             tuned = {} if found is None else found.to_json()
         rows, text = self._read(X, y, params | chosen, phases, tuned)
         problem = classifier._problem((rows, None), y, sample_weight, self._facts(text), tree)
+        of_names = None
+        if encoder is not None and params["label_texts"] is not None:
+            texts = keyed_as(params["label_texts"], problem.labels.classes)
+            of_names = self._names(encoder, texts, params, options, phases)
+        problem = self._with_name_vectors(problem, params, of_names)
         finish = self._finishing(classifier, problem, text, params)
         job = Job(problem, params, phases, (X, y), options, text, finish)
         if encoder is None:
             classifier.fitted_ = classifier._fit(job)
         else:
-            classifier = self._with_vectors(encoder, classifier, job, sample_weight)
+            classifier = self._with_vectors(encoder, classifier, job, sample_weight, of_names)
         self.classifier_ = classifier
         return self
 
     def _with_vectors(
-        self, encoder: Encoder, words: MatrixClassifier, job: Job, sample_weight: Any
+        self,
+        encoder: Encoder,
+        words: MatrixClassifier,
+        job: Job,
+        sample_weight: Any,
+        names: NameVectors | None,
     ) -> MatrixClassifier:
         """Train a member over words and one over the encoder's vectors; the better of both, or a fusion."""
         from bonsai_xmc._estimators.fusion import Fusion
@@ -209,10 +219,9 @@ class TextBonsai(TextParameters, LabelRanker):
             WORDS: (words, replace(job, params=job.params | {"threshold": FALLBACK})),
             VECTORS: (vectors, Job(problem, params, phases, job.given, job.options, reader)),
         }
-        given = job.params["label_texts"]
-        if given is not None:
+        if names is not None:
             named = Named(**vectors.get_params())
-            named.names = self._names(encoder, keyed_as(given, problem.labels.classes), job)
+            named.names = names
             jobs[NAMES] = (named, jobs[VECTORS][1])
         fusion = Fusion(
             [(name, one._unfitted()) for name, (one, _) in jobs.items()], threshold=threshold, **shared
@@ -220,12 +229,31 @@ class TextBonsai(TextParameters, LabelRanker):
         fusion.fitted_ = fusion._fit_jobs(jobs)
         return fusion._alone() or fusion
 
-    def _names(self, encoder: Encoder, texts: Texts, job: Job) -> NameVectors:
+    def _names(
+        self, encoder: Encoder, texts: Texts, params: dict[str, Any], options: FitOptions, phases: Phases
+    ) -> NameVectors:
         """Return the vectors of labels by their texts."""
         flat = [text for parts in texts.values() for text in parts]
-        folder, threads = job.options.checkpoint, threads_of(job.params["n_jobs"])
+        folder, threads = options.checkpoint, threads_of(params["n_jobs"])
         kept = None if folder is None else os.path.join(folder, "encoder, names")
-        return NameVectors.of(texts, encoded(encoder, flat, threads, job.phases, kept))
+        return NameVectors.of(texts, encoded(encoder, flat, threads, phases, kept))
+
+    def _with_name_vectors(
+        self, problem: Problem, params: dict[str, Any], names: NameVectors | None
+    ) -> Problem:
+        """Return the problem with a vector for the name of each label, if labels are clustered by these."""
+        if not is_by_names(problem.representation):
+            return problem
+        classes = problem.labels.classes.tolist()
+        if names is None:
+            texts = keyed_as(params["label_texts"], problem.labels.classes)
+            joined_texts = [" ".join(texts.get(label, ())) for label in classes]
+            words = TextVectorizer(word_ngrams=1, char_ngrams=None, min_df=1, lowercase=self.lowercase)
+            return replace(problem, name_vectors=words.fit_transform(joined_texts))
+        place = {label: i for i, label in enumerate(names.labels)}
+        nothing = np.zeros(names.vectors.shape[1], np.float32)
+        found = [names.vectors[place[label]] if label in place else nothing for label in classes]
+        return replace(problem, name_vectors=np.array(found))
 
     def memory_estimate(self, X: Any, Y: Any) -> dict[str, Any]:
         """Return what `fit(X, Y)` will need, in bytes; see `Bonsai.memory_estimate`.
@@ -243,6 +271,7 @@ class TextBonsai(TextParameters, LabelRanker):
         problem = classifier._problem((rows, None), Y, texts=self._facts(text))
         if not isinstance(classifier, Bonsai):
             raise ValueError(f"there is an estimate for a Bonsai, not for a {type(classifier).__name__}")
+        problem = self._with_name_vectors(problem, params, None)
         return classifier._estimate(problem, params, X, Y)
 
     def _facts(self, text: FittedText) -> TextFacts:
@@ -266,6 +295,11 @@ class TextBonsai(TextParameters, LabelRanker):
         params |= {name: getattr(self, name) for name in (*TEXT_PARAMS, "label_texts")}
         if self.label_texts is not None:  # before anything that takes longer
             params["label_texts"] = texts_of(self.label_texts)
+        elif is_by_names(params.get("representation")):
+            raise ValueError(
+                f"representation is {params['representation']!r}, which clusters labels by their names: give "
+                "them as label_texts"
+            )
         return params
 
     def _read(
@@ -296,7 +330,10 @@ class TextBonsai(TextParameters, LabelRanker):
             return lambda fitted, work: fitted
         if not isinstance(classifier, Bonsai):
             raise ValueError(f"label_texts need the one-vs-rest classifiers of a Bonsai, not a {classifier}")
-        require_one_vs_rest(classifier._largest(problem, params)[0], "label_texts")
+        strategy = classifier._largest(problem, params)[0]
+        if strategy.classifiers == "leaf" and is_by_names(problem.representation):
+            return lambda fitted, work: _with_names(fitted, texts)  # they cluster labels, and that is all
+        require_one_vs_rest(strategy, "label_texts")
         labels = all_labels(text, problem.labels.classes, texts, threads_of(classifier.n_jobs))
         found: list[LabelPrior] = []
 
@@ -448,6 +485,13 @@ class TextBonsai(TextParameters, LabelRanker):
         'chimneys'
         """
         return self._edited(add_labels, texts)
+
+
+def _with_names(fitted: FittedModel, texts: Texts) -> FittedModel:
+    """Return the model with the first text of each label as its name."""
+    known = keyed_as(texts, fitted.classes)
+    names = tuple(next(iter(known.get(label, ())), "") for label in fitted.classes.tolist())
+    return replace(fitted, labels=replace(fitted.labels, names=names))
 
 
 def load(

@@ -141,7 +141,10 @@ def learn(ranking: Ranking, label_counts: Array, method: str, groups: str | None
     for part in (odd, ~odd):  # each half of the rows is measured with the map of the other
         if not right[~part].any() or not (ids[part] >= 0).any():
             return result
-        other = _learnt(ids[~part], log_scores[~part], right[~part], label_counts, method, groups)
+        try:
+            other = _learnt(ids[~part], log_scores[~part], right[~part], label_counts, method, groups)
+        except ValueError:  # no curve fits this half alone: the error is not known
+            return result
         scores[part] = other.scores(ids[part], log_scores[part], label_counts)
     before, then = (_error(ids, s, right) for s in (np.exp(np.minimum(log_scores, 0)), scores))
     return replace(result, error_before=before, error_after=then)

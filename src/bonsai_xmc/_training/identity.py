@@ -24,6 +24,8 @@ def facts_of(problem: Problem, params: Mapping[str, Any], seed: int) -> dict[str
     given = _format.given_params(params, seed) | {"beam_size": params["beam_size"]}
     if given["representation"] == "custom":
         given["representation"] = _digest(problem.representation)
+    if problem.name_vectors is not None:
+        given["name vectors"] = _digest(problem.name_vectors)
     given["tree"] = None if problem.tree is None else _digest(problem.tree)
     plain = {name: value if _is_plain(value) else repr(value) for name, value in given.items()}
     return {"parameter": plain} | _facts(problem)

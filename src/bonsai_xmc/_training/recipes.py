@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
@@ -63,6 +64,31 @@ def vectors(arrays: DatasetArrays, threads: int, kind: str) -> _core.LabelVector
     stage = _core.LabelVectorStage(_core.Dataset(*arrays), kind)
     stage.solve(stage.missing(), threads)
     return stage.finish(threads)
+
+
+def joined_vectors(shared: tuple[DatasetArrays, Any], threads: int, kind: str) -> _core.LabelVectors:
+    """Make label vectors with those of names beside them."""
+    arrays, names = shared
+    return side_by_side(vectors(arrays, threads, kind), names, kind)
+
+
+def side_by_side(made: _core.LabelVectors, names: Any, kind: str) -> _core.LabelVectors:
+    """Put the vectors of names beside others, and scale to length 1: "joint" counts as the two that it is."""
+    left, right = _matrix(made.arrays()), _matrix(names)
+    whole = sp.hstack([left * np.float32(np.sqrt(2 if kind == "joint" else 1)), right], format="csr")
+    row = np.repeat(np.arange(whole.shape[0]), np.diff(whole.indptr))
+    squares = np.bincount(row, whole.data.astype(np.float64) ** 2, minlength=whole.shape[0])
+    values = (whole.data / np.sqrt(np.where(squares > 0, squares, 1.0))[row]).astype(np.float32)
+    arrays = whole.indptr.astype(np.int64), whole.indices.astype(np.int32), values, whole.shape[1]
+    return _core.LabelVectors.from_rows(arrays)
+
+
+def _matrix(rows: Any) -> sp.csr_array:
+    """Return rows of the core as a sparse matrix."""
+    if not isinstance(rows, tuple):
+        return sp.csr_array(rows)
+    indptr, indices, values, n_columns = rows
+    return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_columns))
 
 
 def given_vectors(rows: Any, threads: int) -> _core.LabelVectors:

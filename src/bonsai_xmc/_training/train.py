@@ -48,10 +48,11 @@ class Problem:
     rows: Rows
     labels: Labels
     weights: Array | None  # float32, above 0; None: all rows weigh 1
-    representation: Any  # "input", "output", "joint", or the user's label vectors
+    representation: Any  # a name, or the user's label vectors
     tree: Any  # the user's tree or trees, or None
     texts: TextFacts
     feature_names: Array | None = None
+    name_vectors: Any = None  # a matrix: of the name of each label, where labels are clustered by names
 
     @property
     def facts(self) -> Facts:
@@ -288,11 +289,19 @@ def _trees(
         return _core.Trees.from_arrays(arrays, labels.n_labels)
 
     basis: tuple[Any, ...]
-    if strategy.representation == "custom":
-        given = label_vectors(problem.representation, labels.n_labels).to_core()
+    kind, _, text = strategy.representation.partition("+")
+    names = None if problem.name_vectors is None else label_vectors(problem.name_vectors, labels.n_labels)
+    if kind in ("custom", "text"):
+        rows = label_vectors(problem.representation, labels.n_labels) if names is None else names
+        given = rows.to_core()
         checked = _core.LabelVectors.from_rows(given)  # even where nothing is split
         vectors = lambda: checked
         basis = given, recipes.given_vectors
+    elif text:
+        assert names is not None
+        given = names.to_core()
+        vectors = cache(lambda: recipes.side_by_side(_label_vectors(dataset, kind, work), given, kind))
+        basis = (dataset.arrays, given), recipes.joined_vectors, (kind,)
     else:
         vectors = cache(lambda: _label_vectors(dataset, strategy.representation, work))
         basis = dataset.arrays, recipes.vectors, (strategy.representation,)

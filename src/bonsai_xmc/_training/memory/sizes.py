@@ -40,6 +40,7 @@ class Sizes:
     one_vs_rest_bytes: float = 0.0
     index_bytes: float = 0.0
     row_tree_bytes: float = 0.0
+    name_bytes: float = 0.0  # of the vectors of names, as entries
 
     @property
     def model_bytes(self) -> float:
@@ -66,6 +67,7 @@ class Sizes:
             of_vectors * self.one_vs_rest_bytes,
             of_vectors * self.index_bytes,
             rows / max(1, whole.n_rows) * self.row_tree_bytes,
+            self.name_bytes,
         )
 
 
@@ -75,7 +77,7 @@ def count(problem: Problem, strategy: Strategy) -> Sizes:
     most = 4 * _PACKED_WEIGHT * counts.input_entries
     by_labels, by_index = strategy.classifiers != "leaf", strategy.search == "index"
     of_model = most * strategy.n_trees, most * by_labels, most * by_index
-    return Sizes(counts, *of_model, _row_tree_bytes(counts, strategy))
+    return Sizes(counts, *of_model, _row_tree_bytes(counts, strategy), _name_bytes(problem))
 
 
 def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
@@ -94,7 +96,13 @@ def measure(problem: Problem, strategy: Strategy, work: Work) -> Sizes:
     if strategy.search == "index":
         # Three quarters of the squared norm are in about four of ten weights; a posting has four bytes.
         index = 0.4 * 4 * one_vs_rest / _PACKED_WEIGHT + 8 * counts.n_features
-    return Sizes(counts, trees, one_vs_rest, index, _row_tree_bytes(counts, strategy))
+    of_rows = _row_tree_bytes(counts, strategy)
+    return Sizes(counts, trees, one_vs_rest, index, of_rows, _name_bytes(problem))
+
+
+def _name_bytes(problem: Problem) -> float:
+    given = problem.name_vectors
+    return 0.0 if given is None else 8.0 * (given.nnz if hasattr(given, "nnz") else given.size)
 
 
 def _row_tree_bytes(counts: _core.Sizes, strategy: Strategy) -> float:
@@ -183,9 +191,13 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
     n_trees = max(1, strategy.n_trees)
     clusters = (strategy.n_trees > 0 or strategy.search == "index") and not strategy.given_tree
     if clusters and len(_core.expected_tree(counts.n_present, tree)[0]) > 1:
-        kind = strategy.representation
-        phases["label vectors"] = _core.LabelVectorStage.bytes(counts, kind, threads)
-        phases["trees"] = _core.SplitStage.bytes(counts, kind, tree, n_trees, threads)
+        kind, _, joined = strategy.representation.partition("+")
+        kind = "custom" if kind == "text" else kind
+        made = _core.LabelVectorStage.bytes(counts, kind, threads)
+        # Vectors side by side are there beside those that they are made of.
+        phases["label vectors"] = (2 * made + 3 * sizes.name_bytes) if joined else made + sizes.name_bytes
+        splitting = _core.SplitStage.bytes(counts, kind, tree, n_trees, threads)
+        phases["trees"] = splitting + (2 if joined else 1) * sizes.name_bytes
     if strategy.n_trees > 0:
         phases["classifiers"] = _core.ClassifierStage.bytes_of_trees(
             counts, tree, n_trees, node_params(strategy), threads, sizes.tree_bytes
