@@ -246,6 +246,15 @@ def test_a_single_row_calibrates_without_an_error_estimate(blocks):
         model.calibrate(empty, Y[:3])
 
 
+def test_a_half_without_a_curve_of_its_own_leaves_the_error_unknown():
+    # In even rows, the higher score is wrong; in all rows together, higher scores are right more often.
+    ids, log_scores = np.arange(8)[:, None], np.array([[-3.0], [-0.1], [-2.0], [-0.2]] * 2)
+    right = np.array([1, 1, 0, 1, 0, 1, 0, 0])
+    ranking = Truth(np.cumsum([0, *right]), np.flatnonzero(right)).rank(ids, log_scores)
+    found = learn(ranking, np.ones(8), "platt", None)
+    assert found.maps[0][0, 0] > 0 and found.error_before is None and found.error_after is None
+
+
 # --- texts, the command line, the server ---
 
 
