@@ -69,12 +69,12 @@ def prepare(name: str, fresh: bool = False) -> Path:
     return folder
 
 
-def generated(name: str) -> datasets.Dataset | None:
+def generated(name: str, **sizes: int) -> datasets.Dataset | None:
     """Generated data of the shape "name" or "name*scale"; None if there is no such shape."""
     shape, _, scale = name.partition("*")
     if shape not in datasets.SHAPES:
         return None
-    return datasets.make_xmc(shape, scale=float(scale or 1), random_state=0)
+    return datasets.make_xmc(shape, scale=float(scale or 1), **sizes, random_state=0)
 
 
 def accuracy(name: str, folder: Path, ids_file: Path) -> dict[str, float]:

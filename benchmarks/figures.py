@@ -46,16 +46,27 @@ DIGITS = {
     "MB": 0,
     "GB": 2,
     "found %": 1,
+    "choices %": 1,
+    "ms a row": 3,
+    "weights a label": 0,
+    "bytes a weight": 2,
 }
 
 Row = dict[str, Any]
 
 
-def record(machine: str, name: str, command: str, rows: list[Row]) -> None:
-    """Store a table in the result file of a machine, in place of one with the same name."""
+def record(machine: str, name: str, command: str, rows: list[Row], beside: tuple[str, ...] = ()) -> None:
+    """Store a table in the result file of a machine, in place of one with the same name.
+
+    With columns `beside`, rows of that one stay whose values there are others.
+    """
     path = RESULTS / f"{machine}.json"
     content = json.loads(path.read_text()) if path.exists() else {"machine": machine, "tables": {}}
     date = datetime.now(UTC).date().isoformat()
+    if beside and name in content["tables"]:
+        key = lambda row: [row[column] for column in beside]
+        new = [key(row) for row in rows]
+        rows = [row for row in content["tables"][name]["rows"] if key(row) not in new] + rows
     content["tables"][name] = {
         **{"command": command, "date": date},
         "rows": json.loads(json.dumps(rows), parse_float=_short),

@@ -41,6 +41,23 @@ def test_one_run_of_each_of_our_models(module, monkeypatch, tmp_path):
     assert "| training, s |" in table and "× 1.00" in table and "| PSP@5 |" in table and "+0.00" in table
 
 
+def test_a_shape_is_trained_and_measured_step_by_step(module, tmp_path, capsys):
+    whole, shape, folder = module("scale.whole"), "small*0.2", tmp_path
+    whole.make_data(shape, folder)
+    whole.train(shape, folder, "trees", 1, True, None)
+    whole.measure(shape, folder, "trees", 1, True)
+    row = whole.row_of(shape, folder, "trees")
+    assert row["data"] == "small × 0.2, generated: 400 rows, 60 labels" and row["model"] == "three trees"
+    assert row["P@1"] > 30 and row["found %"] > 80 and row["prune"] == 0.1 and row["bytes a weight"] > 1
+    assert row["CPU s"] > 0 and row["peak GB"] > 0 and row["rows/s, 1 thread"] > 0
+    facts = whole.load(folder / "trees.json")
+    assert {"classifiers", "threshold"} <= set(facts["phases CPU s"]) & set(facts["phases peak MB"])
+    assert list((folder / "trees.work").iterdir())
+    twice = row | {name: 2 * row[name] for name in ("pairs", *whole.GROWING)}
+    whole.report([row, twice])
+    assert "CPU s 1.00, peak GB 1.00" in capsys.readouterr().out
+
+
 def test_there_are_at_most_ten_benchmarks():
     """Beside `figures`, which writes the documents."""
     places = (ROOT / "benchmarks").iterdir()

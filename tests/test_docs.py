@@ -294,6 +294,17 @@ def test_a_table_selects_rows_and_columns_and_marks_the_best(tmp_path, monkeypat
         "| one, fast | **50.13** | 12,346 |\n| two | 49.00 | – |\n"
     )
     assert "50.13 ± 0.10" in figures.table("machine/sets columns system, P@1 spread")
+    figures.record(
+        "machine", "sets", "python -m benchmarks.figures", [rows[0] | {"P@1": 1.0}], ("data", "system")
+    )
+    figures.record("machine", "sets", "python -m benchmarks.figures", [rows[2] | {"data": "c"}], ("data",))
+    stored = json.loads((tmp_path / "machine.json").read_text())["tables"]["sets"]["rows"]
+    assert [(row["data"], row["P@1"]) for row in stored] == [
+        ("a", 49.0),
+        ("b", 10.0),
+        ("a", 1.0),
+        ("c", 10.0),
+    ]
 
 
 def test_documents_are_short():

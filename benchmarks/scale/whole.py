@@ -1,19 +1,28 @@
-"""The whole shape of a large data set: training by all threads, prediction by one.
+"""A large data set, whole or in part: training by all threads, prediction by one and by all.
 
-    python -m benchmarks.scale whole  # amazon-670k; about 14 GB, an hour on two cores
-    python -m benchmarks.scale whole --shape 'amazon-670k*0.2'
-    python -m benchmarks.scale whole --folder /tmp/whole --step data one-vs-rest measure
+    python -m benchmarks.scale whole  # a twentieth of Amazon-3M; 2 GB, some five core-minutes
+    python -m benchmarks.scale whole --shapes 'amazon-3m*0.05' 'amazon-3m*0.1' --models trees trees-0.1
+    python -m benchmarks.scale whole --shapes amazon-670k --models trees one-vs-rest --found
+    python -m benchmarks.scale whole --shapes amazon-3m --steps train --checkpoint --max-memory 20G
+    python -m benchmarks.scale whole --shapes amazon-3m --steps measure --record sixteen-cores/amazon-3m
 
-Steps leave their results in a folder, so that they can be run one by one: `data` generates rows, `trees` and
-`one-vs-rest` (with its index) train, `measure` predicts. "core min" is the CPU time of training. Prediction
-is measured with one thread: batches, the fastest of three, and single rows; then batches with all threads.
-"found" is the share of the five best labels of exact search.
+Steps leave their results in a folder, so that they can be run one by one, each in a process of its own:
+`data` generates rows, `train` trains the models (three trees as `bonsai-i` has them, the same with `prune`
+0.1, and one-vs-rest with its index), `measure` predicts. Training: elapsed and CPU time, also by phase,
+and the peak of resident memory, data included. Prediction: with one thread in CPU time, which other work on
+the machine affects less than elapsed time, 8,192 rows as a batch (the fastest of three) and 1,000 single
+rows; with all threads, 20,000 rows in elapsed time. --found adds the share of the five best labels of exact
+search, for 512 rows. With several shapes, the last table has the exponents of growth by pairs of a row and a
+label. --record stores the table for the documents; rows of other data and models stay as they are.
 """
 
 import argparse
 import json
-import resource
+import multiprocessing
+import shlex
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,119 +30,221 @@ import numpy as np
 import scipy.sparse as sp
 from reproduce import known
 
-from benchmarks._runs import generated, markdown
+from benchmarks import figures
+from benchmarks._runs import generated, load, markdown, save
+from benchmarks.scale.growth import _reset_peak, _resident
 from bonsai_xmc import Bonsai, metrics
 from bonsai_xmc._base.threads import threads_of
 
-STEPS = ("data", "trees", "one-vs-rest", "measure")
-MODELS: dict[str, dict[str, Any]] = {
-    "trees": {"classifiers": "leaf", "threshold": 0.5},
-    "one-vs-rest": {"classifiers": "one_vs_rest", "threshold": 0.5},
+STEPS = ("data", "train", "measure")
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "trees": ("three trees", {"classifiers": "leaf", "balance": "none"}),
+    "trees-0.1": ("three trees, prune=0.1", {"classifiers": "leaf", "balance": "none", "prune": 0.1}),
+    "one-vs-rest": ("one-vs-rest with an index", {"classifiers": "one_vs_rest", "threshold": 0.5}),
 }
-N_BATCH, N_SINGLE, N_EXACT, REPEATS = 8192, 1000, 512, 3
+TITLES = {"amazon-3m": "Amazon-3M", "amazon-670k": "Amazon-670K", "wikilshtc-325k": "WikiLSHTC-325K"}
+CHOICES = ("pruning", "threshold")  # phases that choose on held-out rows
+N_TEST, N_BATCH, N_SINGLE, N_EXACT, REPEATS = 20_000, 8192, 1000, 512, 3
+MEASURES = ("P@1", "P@3", "P@5", "PSP@5")
+GROWING = ("CPU s", "peak GB", "model GB", "CPU ms a row")
+
+Row = dict[str, Any]
 
 
 def make_data(shape: str, folder: Path) -> None:
     begin = time.perf_counter()
-    data = generated(shape) or known.load(shape)
-    rows = {"X_train": data.X_train, "Y_train": data.Y_train}
-    rows |= {"X_test": data.X_test[:N_BATCH], "Y_test": data.Y_test[:N_BATCH]}
-    for name, matrix in rows.items():
-        sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(matrix), compressed=False)
+    data = generated(shape, n_test=N_TEST) or known.load(shape)
+    for name in ("X_train", "Y_train", "X_test", "Y_test"):
+        rows = getattr(data, name)[: None if name.endswith("train") else N_TEST]
+        sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(rows), compressed=False)
     print(f"{shape}: {data.X_train.shape[0]:,} rows, {data.Y_train.shape[1]:,} labels", end=", ")
-    print(f"generated in {time.perf_counter() - begin:.0f} s", flush=True)
+    print(f"generated and written in {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def load(folder: Path) -> dict[str, Any]:
-    return {p.stem: sp.csr_array(sp.load_npz(p)) for p in folder.glob("*.npz")}
+def matrix(folder: Path, name: str) -> sp.csr_array:
+    return sp.csr_array(sp.load_npz(folder / f"{name}.npz"))
 
 
-def train(name: str, folder: Path, threads: int) -> None:
-    data = load(folder)
-    model = Bonsai(**MODELS[name], n_jobs=threads)
-    begin, cpu = time.perf_counter(), time.process_time()
-    model.fit(data["X_train"], data["Y_train"])
-    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+class Watch:
+    """Progress of training that keeps the CPU time and the peak of memory of each phase."""
+
+    def __init__(self) -> None:
+        self.cpu: dict[str, float] = {}
+        self.peak: dict[str, float] = {}
+        self._phase, self._since = "reading", time.process_time()
+        _reset_peak()
+
+    def __call__(self, phase: str, done: float, total: float) -> None:
+        now = time.process_time()
+        self.cpu[phase] = self.cpu.get(phase, 0.0) + now - self._since
+        self._since = now
+        if phase != self._phase:
+            self._see()
+            self._phase = phase
+
+    def _see(self) -> None:
+        self.peak[self._phase] = max(self.peak.get(self._phase, 0.0), _resident("VmHWM") or 0.0)
+        _reset_peak()
+
+    def finish(self) -> None:
+        self._see()
+        self.cpu["rest"] = time.process_time() - self._since
+
+
+def train(
+    shape: str, folder: Path, name: str, threads: int, checkpoint: bool, max_memory: str | None
+) -> None:
+    X, Y = matrix(folder, "X_train"), matrix(folder, "Y_train")
+    model, watch = Bonsai(**MODELS[name][1], n_jobs=threads), Watch()
+    work = folder / f"{name}.work" if checkpoint else None
+    begin = time.perf_counter()
+    model.fit(X, Y, progress=watch, checkpoint=work, max_memory=max_memory or "auto")
+    seconds = time.perf_counter() - begin
+    watch.finish()
+    begin = time.perf_counter()
     model.save(folder / f"{name}.bonsai")
+    saving = time.perf_counter() - begin
+    total = sum(watch.cpu.values())
     facts = {
-        "training s": seconds,
-        "core min": cpu / 60,
-        "phases": model.timings_,
-        "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
-        "model GB": (folder / f"{name}.bonsai").stat().st_size / 1e9,
         "threads": threads,
+        "pairs": Y.nnz,
+        "training s": seconds,
+        "saving s": saving,
+        "CPU s": total,
+        "choices %": 100 * sum(watch.cpu.get(phase, 0.0) for phase in CHOICES) / total,
+        "peak GB": max(watch.peak.values()) / 1e3,
+        "model GB": (folder / f"{name}.bonsai").stat().st_size / 1e9,
+        "prune": model.fitted_.linear.strategy.prune,
+        "phases s": model.timings_,
+        "phases CPU s": watch.cpu,
+        "phases peak MB": watch.peak,
+        "evidence": model.fitted_.linear.strategy.evidence,
     }
-    (folder / f"{name}.json").write_text(json.dumps(facts))
-    print(f"{name}: {facts}", flush=True)
+    save(folder / f"{name}.json", facts)
+    print(f"{shape}, {name}: {json.dumps(facts, indent=1)}", flush=True)
 
 
-def measure(folder: Path, threads: int) -> None:
-    data = load(folder)
-    X, Y = data["X_test"], data["Y_test"]
-    table = []
-    for name in MODELS:
-        if not (folder / f"{name}.bonsai").exists():
-            continue
-        facts = json.loads((folder / f"{name}.json").read_text())
-        model = Bonsai.load(folder / f"{name}.bonsai").set_params(n_jobs=1)
-        ids, seconds = best_of(lambda model=model: model.top_k(X, 5)[0])
-        latencies = []
-        for i in range(N_SINGLE):
-            row = X[[i]]
-            begin = time.perf_counter()
-            model.top_k(row, 5)
-            latencies.append(1e3 * (time.perf_counter() - begin))
-        exact = model.top_k(X[:N_EXACT], 5, exact=True)[0]
-        found = np.mean([len(set(a) & set(b)) for a, b in zip(ids, exact, strict=False)]) / 5
-        of_exact = metrics.evaluate(Y[:N_EXACT], exact, Y_train=data["Y_train"])
-        of_found = metrics.evaluate(Y[:N_EXACT], ids[:N_EXACT], Y_train=data["Y_train"])
-        _, all_threads = best_of(lambda model=model: model.set_params(n_jobs=threads).top_k(X, 5)[0])
-        row = [name, f"{facts['training s']:.0f} s, {facts['core min']:.1f}", f"{facts['peak GB']:.1f}"]
-        row += [f"{facts['model GB']:.2f}", f"{len(ids) / seconds:,.0f}", f"{len(ids) / all_threads:,.0f}"]
-        row += [
-            f"{np.quantile(latencies, 0.5):.2f} / {np.quantile(latencies, 0.99):.2f}",
-            f"{100 * found:.1f} %",
-        ]
-        row += [" ".join(f"{of[m]:.2f}" for m in ("P@1", "P@5", "PSP@5")) for of in (of_found, of_exact)]
-        table.append(row)
-    columns = [
-        "",
-        "training, core min",
-        "peak GB",
-        "model GB",
-        "rows/s, 1 thread",
-        f"rows/s, {threads} threads",
-    ]
-    columns += ["one row p50 / p99 ms", "found", "P@1, P@5, PSP@5", "exact"]
-    print(markdown(columns, table), flush=True)
+def measure(shape: str, folder: Path, name: str, threads: int, found: bool) -> None:
+    X, Y, Y_train = (matrix(folder, part) for part in ("X_test", "Y_test", "Y_train"))
+    model = Bonsai.load(folder / f"{name}.bonsai").set_params(n_jobs=threads)
+    elapsed = best_of(time.perf_counter, lambda: model.top_k(X, 5))
+    ids, _ = model.top_k(X, 5)
+    facts = {m: v for m, v in metrics.evaluate(Y, ids, Y_train=Y_train).items() if m in MEASURES}
+    if found:
+        exact, _ = model.top_k(X[:N_EXACT], 5, exact=True)
+        shared = [len(set(a) & set(b)) for a, b in zip(ids[:N_EXACT], exact, strict=True)]
+        facts["found %"] = 100 * float(np.mean(shared)) / 5
+    model.set_params(n_jobs=1)
+    batch = X[:N_BATCH]
+    cpu = best_of(time.process_time, lambda: model.top_k(batch, 5)) / batch.shape[0]
+    rows = [X[[i]] for i in range(min(N_SINGLE, X.shape[0]))]
+    single = [1e3 * seconds_of(time.process_time, lambda row=row: model.top_k(row, 5)) for row in rows]
+    p50, p99 = np.quantile(single, [0.5, 0.99])
+    facts |= {
+        "CPU ms a row": 1e3 * cpu,
+        "rows/s, 1 thread": 1 / cpu,
+        "rows/s, all threads": X.shape[0] / elapsed,
+        "one row, p50 / p99 ms": f"{p50:.2f} / {p99:.2f}",
+    }
+    forest = model.fitted_.linear.core.trees
+    if forest is not None:
+        weights, arrays = n_weights(forest), forest.arrays()
+        facts["weights a label"] = weights / np.count_nonzero(np.bincount(Y_train.indices))
+        facts["bytes a weight"] = (arrays["records"].nbytes + arrays["buckets"].nbytes) / weights
+    save(folder / f"{name}.json", facts)
 
 
-def best_of(call: Any) -> tuple[Any, float]:
-    seconds, result = np.inf, None
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        result = call()
-        seconds = min(seconds, time.perf_counter() - begin)
-    return result, seconds
+def n_weights(forest: Any) -> float:
+    """The weights of all nodes; of the leaves, every eighth is counted."""
+    is_leaf = forest.arrays()["is_leaf"].astype(bool)
+    leaves = np.flatnonzero(is_leaf)
+    count = lambda nodes: sum(len(forest.weights(node)[0]) for node in nodes.tolist())
+    sampled = leaves[::8]
+    return float(count(np.flatnonzero(~is_leaf)) + count(sampled) * len(leaves) / len(sampled))
+
+
+def seconds_of(clock: Callable[[], float], call: Callable[[], Any]) -> float:
+    begin = clock()
+    call()
+    return clock() - begin
+
+
+def best_of(clock: Callable[[], float], call: Callable[[], Any]) -> float:
+    return min(seconds_of(clock, call) for _ in range(REPEATS))
+
+
+def row_of(shape: str, folder: Path, name: str) -> Row:
+    """The row of the table in the documents."""
+    facts = load(folder / f"{name}.json")
+    base, _, scale = shape.partition("*")
+    with np.load(folder / "Y_train.npz") as stored:
+        rows, labels = stored["shape"]
+    title = TITLES.get(base, base) + (f" × {scale}" if scale else "")
+    row: Row = {"data": f"{title}, generated: {rows:,} rows, {labels:,} labels", "model": MODELS[name][0]}
+    left_out = ("phases s", "phases CPU s", "phases peak MB", "evidence")
+    return row | {name: value for name, value in facts.items() if name not in left_out}
+
+
+def exponent(rows: list[Row], name: str) -> str:
+    """The slope of log(value) over log(pairs), by least squares."""
+    pairs, values = (np.log([row[of] for row in rows]) for of in ("pairs", name))
+    return f"{np.polyfit(pairs, values, 1)[0]:.2f}"
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def report(rows: list[Row]) -> None:
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    body = [[column, *(shown(row.get(column, "–")) for row in rows)] for column in columns[1:]]
+    print("\n" + markdown(["", *(row["data"] for row in rows)], body), flush=True)
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model and all(name in row for name in GROWING)]
+        if len(mine) > 1:
+            slopes = ", ".join(f"{name} {exponent(mine, name)}" for name in GROWING)
+            print(f"\n{model}: exponents of growth by pairs: {slopes}")
+
+
+def in_fresh_process(step: Callable[..., None], *args: Any) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(step, args)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--shape", default="amazon-670k")
-    parser.add_argument("--folder", type=Path, default=Path("build/whole"))
-    parser.add_argument("--step", nargs="+", choices=STEPS, default=STEPS)
-    parser.add_argument("--threads", type=int, default=threads_of(None))
+    add = parser.add_argument
+    add("--shapes", nargs="+", default=["amazon-3m*0.05"], metavar="NAME*SCALE")
+    add("--models", nargs="+", choices=list(MODELS), default=["trees"])
+    add("--steps", nargs="*", choices=STEPS, default=STEPS)
+    add("--folder", type=Path, default=Path("build/whole"))
+    add("--threads", type=int, default=threads_of(None))
+    add("--checkpoint", action="store_true", help="train with one, in the folder; it is not deleted")
+    add("--max-memory", help="of training, as `bonsai train` takes it")
+    add("--found", action="store_true", help="compare with exact search, too")
+    add("--record", metavar="MACHINE/TABLE", help="store the figures in benchmarks/results")
     args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    for step in args.step:
-        if step == "data":
-            make_data(args.shape, args.folder)
-        elif step == "measure":
-            measure(args.folder, args.threads)
-        else:
-            train(step, args.folder, args.threads)
+    table = []
+    for shape in args.shapes:
+        folder = args.folder / shape.replace("*", "-x")
+        folder.mkdir(parents=True, exist_ok=True)
+        if "data" in args.steps:
+            in_fresh_process(make_data, shape, folder)
+        for name in args.models:
+            if "train" in args.steps:
+                in_fresh_process(train, shape, folder, name, args.threads, args.checkpoint, args.max_memory)
+            if "measure" in args.steps:
+                in_fresh_process(measure, shape, folder, name, args.threads, args.found)
+            if (folder / f"{name}.json").exists():
+                table.append(row_of(shape, folder, name))
+    if table:
+        report(table)
+    if args.record:
+        machine, _, name = args.record.partition("/")
+        command = f"python -m benchmarks.scale whole {shlex.join(sys.argv[1:])}"
+        figures.record(machine, name, command, table, beside=("data", "model"))
 
 
 if __name__ == "__main__":
