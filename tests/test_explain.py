@@ -379,7 +379,7 @@ def test_fields_that_are_joined_are_told_apart(of_texts):
 def test_tables_show_every_step_and_strip_control_characters(of_texts):
     why = of_texts.explain({"title": "Brick houses", "abstract": "\x1b[31mold\x00"}, "bricks")
     shown, colored = str(why), why.to_text(color=True)
-    assert "\x1b" not in shown and "brick houses" in shown and "n-gram  title" in shown
+    assert "\x1b" not in shown and "brick houses" in shown and re.search("n-gram +title", shown)
     assert "from margins to the score" in shown and f"→ {why.score:.4g}" in shown
     assert f"{why.one_vs_rest.integer_margin:,} ×" in shown
     assert "\x1b[32m" in colored and "\x1b[31mold" not in colored and "\x00" not in colored

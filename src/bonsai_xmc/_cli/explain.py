@@ -26,14 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 --label NAME  explain this label; may be given more than once (default: the -k best)
 --why-not NAME  explain why this label is not further ahead, beside the -k best; may be given more than once
 -k K  number of labels to explain or to compare with (default: 3)
---features N  features in each table (default: 10)
+--features N  features in each table (default: 10; 5 beside --why-not; twice as many on a page)
 --html FILE  write a page instead of a table; -: standard output
 """,
         row=int,
         label={"action": "append", "default": []},
         why_not={"action": "append", "default": []},
         k={"type": int, "default": 3},
-        features={"type": int, "default": 10},
+        features=int,
     )
     add_prediction_parameters(parser)
 
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> None:
     from . import models, source
     from .io import Inputs, writing
 
-    if args.json or args.html is not None:
-        refuse(args, ["features"], "is for tables: a page and JSON have all features")
+    if args.json:
+        refuse(args, ["features"], "is for tables: JSON has all features")
     if args.k < 1:
         raise ValueError(f"-k is {args.k}, but must be at least 1")
     if args.row is not None and args.row < 1:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     explained: list[Any] = [row.explain(label) for label in labels]
     refused: list[Any] = [why_not(row, label_id(row.fitted, label), args.k) for label in args.why_not]
     if args.html is not None:
-        fragments = [answer.to_html() for answer in (*explained, *refused)]
+        fragments = [answer.to_html(args.features) for answer in (*explained, *refused)]
         place = "" if args.row is None else f", row {args.row:,}"
         about = {"Model": args.model, "Data": f"{args.data:.300}{place}"}
         title = f"Labels of {os.path.basename(args.model)}, explained"

@@ -1,1 +1,1 @@
-"""Why a row gets a label, and why not another: integer products, margins, paths, and the way to the score."""
+"""Explanations: why a row gets a label or does not, from integer products and margins to the score."""

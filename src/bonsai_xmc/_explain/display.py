@@ -1,13 +1,11 @@
-"""Effects as people read them: the character n-grams of a word together, fields by their names."""
+"""Effects grouped for tables: the character n-grams of a word share a line."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from bonsai_xmc._explain.objects import Ahead, Decision, Difference, Effect, Explanation, TextOf
+from bonsai_xmc._explain.objects import Ahead, Decision, Difference, Effect, Explanation
 from bonsai_xmc._model.ranker import Evidence
-
-NO_DIFFERENCE = "no feature of the row has a weight for either: the biases of their classifiers decide"
 
 
 class Line(NamedTuple):
@@ -22,7 +20,7 @@ class Line(NamedTuple):
 
 
 def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
-    """Return lines, the largest first; those of differences by their size."""
+    """Group effects into lines, largest first; differences are sorted by size."""
     if not effects:
         return []
     groups: dict[Any, list[Effect | Difference]] = {}
@@ -34,7 +32,7 @@ def lines_of(effects: Sequence[Effect | Difference]) -> list[Line]:
     return sorted(lines, key=lambda line: -abs(line.other - line.effect if differ else line.effect))
 
 
-# What `shown` adds to the objects, and leaves out (None).
+# Fields that `shown` adds to the objects or, where the type is None, leaves out.
 SHOWN: dict[type, dict[str, Any]] = {
     Explanation: {"effects": None, "lines": tuple[Line, ...], "more": int},
     Ahead: {"differences": None, "lines": tuple[Line, ...]},
@@ -43,9 +41,9 @@ SHOWN: dict[type, dict[str, Any]] = {
 
 
 def shown(value: Any, n: int) -> Any:
-    """Return an explanation as JSON has it, with lines instead of effects, and the n largest of each part.
+    """Convert an explanation to JSON values, with lines instead of effects and the n largest of each part.
 
-    `others` is the sum of the products that are left out: all add up to the integer margin.
+    `others` is the sum of the omitted products; with the contributions shown it is the integer margin.
     """
     if isinstance(value, Evidence):
         return value._asdict() | {"rows": value.rows[:n]}
@@ -81,21 +79,11 @@ def _line(group: Sequence[Effect | Difference]) -> Line:
     return Line(name, kind, where, effect, share, other)
 
 
-def strongest(texts: Sequence[TextOf]) -> float:
-    """Return the largest effect on a part of the texts, which others are compared with."""
-    return max((abs(segment.effect) for text in texts for segment in text.segments), default=0.0) or 1.0
-
-
 def number(x: float) -> str:
     """Format a number with its sign."""
     return f"{'−' if x < 0 else '+'}{abs(x):.3f}"
 
 
-def value(x: float) -> str:
-    """Return a number with four digits."""
-    return f"{x:.4g}".replace("-", "−")
-
-
-def cell(value: Any) -> str:
-    """Return a value of a table of evidence."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def figure(x: float, form: str) -> str:
+    """Format a number, with a minus sign in place of a hyphen."""
+    return f"{x:{form}}".replace("-", "−")

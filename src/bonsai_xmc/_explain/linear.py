@@ -24,7 +24,7 @@ from bonsai_xmc._text.records import columns_of
 
 
 class LinearRow(Row):
-    """A row of a `Bonsai`. Slots are labels of the core."""
+    """A row of a `Bonsai` model. A slot is a label in the numbering of the core."""
 
     def __init__(self, model: Any, X: Any) -> None:
         super().__init__(model, X)
@@ -37,7 +37,7 @@ class LinearRow(Row):
 
     @cached_property
     def names(self) -> list[FeatureName]:
-        """Of the row's features."""
+        """Return the names of the row's features."""
         return feature_names(self.fitted, self.reasons.features)
 
     @cached_property
@@ -46,7 +46,7 @@ class LinearRow(Row):
 
     @cached_property
     def from_trees(self) -> set[int]:
-        """The slots that a blend scores by its trees."""
+        """Return the slots that a blend scores by its trees."""
         core = _core.Model(self.core.trees, None, self.core.loss, self.core.normalize)
         k = min(_core.FROM_TREES, self.fitted.linear.n_slots)
         ids, _ = core.top_k(self.rows.to_core(), k, beam_size=self.beam, exact=False, n_probe=0, threads=1)
@@ -54,7 +54,7 @@ class LinearRow(Row):
 
     @cached_property
     def row_shares(self) -> dict[int, float]:
-        """The score of each slot by the trees over rows, the best ones first."""
+        """Return the score of each slot by the trees over rows, best first."""
         trees = self.core.row_trees
         if trees is None or not len(self.reasons.features):
             return {}
@@ -62,7 +62,7 @@ class LinearRow(Row):
         return {slot: float(np.exp(score)) for slot, score in zip(ids, scores, strict=True) if slot >= 0}
 
     def _row_share(self, slot: int, found: bool) -> float:
-        """What counts of it: of the best slots only, unless an exhaustive search is asked for."""
+        """Return the score by trees over rows; 0 beyond the best slots unless the search is exhaustive."""
         best = list(self.row_shares)[: _core.FROM_ROW_TREES if found else None]
         return self.row_shares[slot] if slot in best else 0.0
 
@@ -78,29 +78,29 @@ class LinearRow(Row):
         return occurrences(self.texts)
 
     def explain(self, label: int) -> Explanation:
-        """Explain the score of a label; NoClassifier for one that the model never predicts."""
+        """Explain the score of a label; NoClassifier if the model never predicts it."""
         slots = np.flatnonzero(self.fitted.linear.label_of_slot == label).tolist()
         answers = [answer for slot in slots if (answer := self._explain(label, slot)) is not None]
         if not answers:
             raise NoClassifier(
                 f"the label {label_name(self.fitted, label)!r} has no classifier: no training row has it, so "
-                "that the model never predicts it"
+                "the model never predicts it"
             )
-        best = max(answers, key=lambda answer: (answer.found, answer.score))  # as rankings have it
+        best = max(answers, key=lambda answer: (answer.found, answer.score))  # as in rankings
         if len(answers) == 1:
             return best
         merged = f"the label was made of {len(answers)} labels: the best of their classifiers counts"
         return replace(best, notes=(merged, *best.notes))
 
     def _explain(self, label: int, slot: int) -> Explanation | None:
-        """Explain one classifier of a label: a merged label has several. None: it has none."""
+        """Explain one of the classifiers of a label, which has several if it was merged; None without one."""
         own, paths = self._own(slot), tuple(self._paths(slot))
         if own is None and not paths:
             return None
         rank = self.rank(label)
         scored = self._is_found(own, paths)
         found = rank is not None if scored is None else scored
-        if not found:  # what an exhaustive search would say
+        if not found:  # as in an exhaustive search
             paths = tuple(replace(path, counts=True) for path in paths)
         steps = steps_of(self.fitted, slot, own, paths, self._row_share(slot, found))
         leaves = [path.decisions[-1].margin for path in paths]
@@ -158,7 +158,7 @@ class LinearRow(Row):
         return 1 + sum(margin > margins[edge.child - first] for margin in margins)
 
     def _decision(self, forest: _core.Forest, edge: Edge, path: float, slot: int) -> tuple[Decision, float]:
-        """Return what a classifier says, and the log score of the path through it."""
+        """Return the decision of a classifier, and the log score of the path through it."""
         weights, total, scale, bias, margin, score = self.reasons.decide(forest, edge.child, path)
         slots = [slot] if edge.to is None or self.forest is None else self.forest.slots(edge.to)
         about = cluster_name(self.fitted, slots)
@@ -191,7 +191,7 @@ class LinearRow(Row):
         )
 
     def _effects(self, own: Decision | None, paths: Sequence[TreePath]) -> tuple[Effect, ...]:
-        """Sum up the effects over the classifiers that play a part."""
+        """Sum the effects over the classifiers that the score depends on."""
         parts = [] if own is None else [(own, self.weights.own)]
         if self.weights.trees > 0:
             weight = self.weights.trees / self.fitted.linear.strategy.n_trees
@@ -212,7 +212,7 @@ class LinearRow(Row):
         return tuple(effects)
 
     def _is_found(self, own: Decision | None, paths: Sequence[TreePath]) -> bool | None:
-        """Return whether the model's own search scores the classifier; None: only its ranking tells."""
+        """Return whether the model's own search scores the classifier; None if only its ranking shows it."""
         if not len(self.reasons.features):
             return False
         strategy = self.fitted.linear.strategy

@@ -1,4 +1,4 @@
-"""Labels and features by name."""
+"""Names of labels and features."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ class FeatureName(NamedTuple):
 
 
 def feature_names(fitted: FittedModel, features: Any) -> list[FeatureName]:
-    """Return the names of these columns; of a model of texts, by block."""
+    """Return the names of columns; text models name them by block."""
     if fitted.words is None:
         names = fitted.feature_names
         return [
@@ -58,7 +58,7 @@ def _integer(label: Any) -> int | None:
 
 
 def label_key(fitted: FittedModel, label: int) -> str | int:
-    """Return a label as in `classes_`, of Python's own type."""
+    """Return a label as in `classes_`, as a Python value."""
     return fitted.classes[label] if fitted.labels.named else int(fitted.classes[label])
 
 

@@ -1,4 +1,4 @@
-"""The parts of an explanation: frozen objects that hold numbers and names, and know how to become JSON."""
+"""The parts of an explanation: frozen objects of numbers and names, which convert to JSON."""
 
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from bonsai_xmc._model.ranker import Evidence
 
 
 def plain(value: Any) -> Any:
-    """Return an object of this module, and all that it holds, as JSON has it."""
+    """Convert an object of this module to JSON values."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Evidence):
@@ -19,7 +19,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said about a label: printed as a table, shown as HTML by notebooks."""
+    """An explanation of a label: printed as a table, shown as HTML in notebooks."""
 
     label: str | int
     name: str
@@ -27,21 +27,21 @@ class Answer:
     n_shown = 10  # rows of a table
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON can hold it."""
+        """Return all parts as JSON values."""
         result: dict[str, Any] = plain(self)
         return result
 
-    def to_html(self) -> str:
-        """Return a fragment of HTML that needs nothing else: words highlighted, and the tables."""
-        from bonsai_xmc._explain import html  # which needs the objects of this module
+    def to_html(self, n: int | None = None) -> str:
+        """Return a fragment of HTML that needs nothing else, with tables of at most n rows."""
+        from bonsai_xmc._explain import html, view  # which need the objects of this module
 
-        return html.fragment(self)
+        return html.fragment(view.blocks_of(self, 2 * self.n_shown if n is None else n))
 
     def to_text(self, color: bool = False, n: int | None = None) -> str:
-        """Return tables of at most n rows for a terminal; `color` with its colours."""
-        from bonsai_xmc._explain import table
+        """Return tables of at most n rows for a terminal, in colours if asked for."""
+        from bonsai_xmc._explain import terminal, view
 
-        return table.text(self, color, self.n_shown if n is None else n)
+        return terminal.text(view.blocks_of(self, self.n_shown if n is None else n), color)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -59,7 +59,7 @@ class Ranked(Answer):
 
     @property
     def standing(self) -> str:
-        """The score and the rank in words."""
+        """Return the score and the rank in words."""
         return f"score {self.score:.4g}, " + ("not ranked" if self.rank is None else f"rank {self.rank}")
 
 
@@ -69,31 +69,31 @@ class Feature:
 
     feature: int  # column of X
     name: str  # the term, or the name of the column
-    field: str  # of a text: the field or fields that it is from; "" for plain strings and matrices
+    field: str  # the fields of its text block; "" for plain strings and matrices
     kind: str  # "word", "words" (an n-gram), "characters" or "feature"
 
 
 @dataclass(frozen=True)
 class Contribution(Feature):
-    """What one feature adds to the margin of one classifier."""
+    """The share of one feature in the margin of one classifier."""
 
-    value: float  # of the row, as it is multiplied: quantised × unit
+    value: float  # in the row, quantised × unit
     quantised: int  # 16 bits
     weight: int  # 8 bits
-    product: int  # quantised × weight: its share of the classifier's integer margin
-    effect: float  # the same in units of the margin: product × unit × scale
-    share: float  # of all effects of the classifier, up or down: their absolute values add up to 1
+    product: int  # quantised × weight; the products add up to the integer margin
+    effect: float  # in units of the margin: product × unit × scale
+    share: float  # of all effects of the classifier; absolute values add up to 1
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What one classifier says about the row: integer_margin = sum of all products, exactly."""
+    """The margin and score of one classifier; integer_margin is exactly the sum of all products."""
 
-    tree: int | None  # None: a one-vs-rest classifier
-    node: int | None  # of the tree, that it belongs to
-    level: int | None  # of that node; the root has level 0
-    child: int | None  # node that it leads to; None: it ranks the label itself
-    about: str  # the label, or the labels that the child stands for
+    tree: int | None  # None for a one-vs-rest classifier
+    node: int | None  # of the tree
+    level: int | None  # of the node; the root has level 0
+    child: int | None  # node that it leads to; None for the label itself
+    about: str  # the label, or the labels below the child
     contributions: tuple[Contribution, ...]  # those that are not 0, the largest first
     integer_margin: int
     unit: float
@@ -105,7 +105,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Where beam search left the path of a label."""
+    """The place where beam search left the path of a label."""
 
     level: int  # of the node that was not kept
     node: int
@@ -121,12 +121,12 @@ class TreePath:
     tree: int
     decisions: tuple[Decision, ...]
     score: float  # product of their scores
-    counts: bool  # whether it plays a part in the score: the search has reached its leaf
-    dropped: Dropped | None  # where the search left it, if it did
+    counts: bool  # whether the score depends on it: the search has reached its leaf
+    dropped: Dropped | None  # where the search left the path, if it did
 
     @property
     def left(self) -> str:
-        """Where the search left it, in words; "" if it did not."""
+        """Return where the search left the path, in words; "" if it did not."""
         if (d := self.dropped) is None:
             return ""
         where = f"level {d.level}, node {d.node} ({self.decisions[d.level - 1].about})"
@@ -146,31 +146,31 @@ class ScoreStep:
 
 @dataclass(frozen=True)
 class Effect(Feature):
-    """What a feature does to the label, over all classifiers that play a part.
+    """The effect of a feature on the label, over all classifiers that the score depends on.
 
     One-vs-rest: its effect on the margin. Trees: the sum of its effects along the path, averaged over the
-    trees. A blend: the weighted mean of both. A summary to read; the integers are in the decisions.
+    trees. A blend: the weighted mean of both. The exact integers are in the decisions.
     """
 
     effect: float
     share: float
-    where: str = ""  # of a text: the fields of this row that it occurs in
-    word: str = ""  # of characters: the word of the text that they are part of
+    where: str = ""  # fields of this row in which it occurs
+    word: str = ""  # word of the text around a character n-gram
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a text that features push by the same amount."""
+    """A part of a text in which features have the same total effect."""
 
     begin: int
     end: int
     effect: float
-    kind: str  # of the largest effect there: "word", "words" or "characters"
+    kind: str  # kind of the feature with the largest effect: "word", "words" or "characters"
 
 
 @dataclass(frozen=True)
 class TextOf:
-    """A text of the row, with the parts that count."""
+    """A text of the row, with the parts that have effects."""
 
     field: str  # "" for a plain string
     text: str
@@ -200,11 +200,11 @@ class Explanation(Ranked):
     paths : tuple of TreePath
         One for each tree that holds the label.
     effects : tuple of Effect
-        The features by what they do, the largest first.
+        The effects of the features, largest first.
     steps : tuple of ScoreStep
-        How margins become the score: what is computed, and what results. The last value is the score.
+        The computation of the score from margins. The last value is the score.
     notes : tuple of str
-        What is special about this label or this row.
+        Remarks about this label or this row.
     texts : tuple of TextOf
         For a model of texts: the texts, with the places of the features.
     """
@@ -220,16 +220,16 @@ class Explanation(Ranked):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """All classifiers, the label's own first, then along the paths."""
+        """Return all decisions, that of the label's own classifier first, then those along the paths."""
         own = () if self.one_vs_rest is None else (self.one_vs_rest,)
         return own + tuple(decision for path in self.paths for decision in path.decisions)
 
 
 @dataclass(frozen=True)
 class Difference(Feature):
-    """A feature that puts one label before another."""
+    """A feature with different effects on two labels."""
 
-    effect: float  # on the label that was asked about
+    effect: float  # on the label in question
     other: float  # on the label that is ahead
     difference: float  # other − effect
     where: str = ""  # as in Effect
@@ -238,7 +238,7 @@ class Difference(Feature):
 
 @dataclass(frozen=True)
 class Ahead:
-    """A label that ranks before the one that was asked about."""
+    """A label that ranks before the label in question."""
 
     label: str | int
     name: str
@@ -257,10 +257,10 @@ class WhyNot(Answer):
     label, name
         As in `Explanation`.
     reason : str
-        "no classifier", "no features", "beam", "index", "rank", "threshold" or "predicted": what keeps
-        `predict` from returning the label.
+        Why `predict` does not return the label: "no classifier", "no features", "beam", "index", "rank" or
+        "threshold"; or "predicted".
     sentences : tuple of str
-        The same in words, with the numbers.
+        The reason in words, with numbers.
     rank : int or None
         In an exhaustive search, which scores all labels; None if the label has no score.
     n_ranked : int
@@ -285,7 +285,7 @@ class WhyNot(Answer):
 
     @property
     def dropped(self) -> tuple[TreePath, ...]:
-        """The paths that beam search has left."""
+        """Return the paths that beam search left."""
         paths = () if self.explanation is None else self.explanation.paths
         return tuple(path for path in paths if path.dropped is not None)
 
@@ -299,7 +299,7 @@ class SystemExplanation(Ranked):
     label, name, score, rank
         As in `Explanation`.
     kind : str
-        Of the model: "fastxml", say.
+        Kind of the model, such as "fastxml".
     evidence : tuple of (title, columns, rows)
     """
 
@@ -309,7 +309,7 @@ class SystemExplanation(Ranked):
 
 @dataclass(frozen=True)
 class MemberShare:
-    """What a member adds to the score of a label."""
+    """The share of a member of a fusion in the score of a label."""
 
     name: str
     link: str  # "score", "calibrated", "rank" or "root"
@@ -321,7 +321,7 @@ class MemberShare:
 
     @property
     def heading(self) -> str:
-        """The share in words, and what it is computed from."""
+        """Return the share in words, with the numbers behind it."""
         links = {"calibrated": "calibrated score", "rank": "60 + 1 over 60 + rank", "root": "∛ score"}
         link = links.get(self.link, self.link)
         computed = f"{link} {self.value:.4g}, weight {self.weight:.3g}"
@@ -346,5 +346,5 @@ class FusedExplanation(Ranked):
 
     @property
     def summary(self) -> str:
-        """The shares in words: "words 71 %, vectors 29 %"."""
+        """Return the shares in words: "words 71 %, vectors 29 %"."""
         return ", ".join(f"{one.name} {100 * one.share:.0f} %" for one in self.members)

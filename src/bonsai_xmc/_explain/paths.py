@@ -1,4 +1,4 @@
-"""The way from the root of each tree to a label, and where a beam search leaves it."""
+"""Paths from the root of each tree to a label, and where a beam search leaves them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Edge(NamedTuple):
 
     child: int
     node: int
-    to: int | None  # node that it leads to; None: the label itself
+    to: int | None  # node that it leads to; None for the label itself
 
 
 class Forest:
-    """The structure of the trees, for one label at a time, as the core has it: a slot."""
+    """The structure of the trees. Labels are slots, in the numbering of the core."""
 
     def __init__(self, core: _core.Forest) -> None:
         arrays: Mapping[str, Any] = core.arrays()
@@ -37,11 +37,11 @@ class Forest:
         self._node = np.repeat(nodes, np.diff(self.child_ptr))  # of each child
         inner = np.flatnonzero(self.is_leaf[self._node] == 0)
         root = self.tree_ptr[np.searchsorted(self.tree_ptr, self._node[inner], side="right") - 1]
-        self._child = np.full(len(nodes), -1)  # that leads to each node; −1: none, it is a root
+        self._child = np.full(len(nodes), -1)  # that leads to each node; −1 for a root
         self._child[root + self.children[inner]] = inner
 
     def path(self, tree: int, slot: int) -> list[Edge]:
-        """Return the edges from the root to the label; none if the tree does not hold it."""
+        """Return the edges from the root to the label; none if it is not in the tree."""
         first, end = self.child_ptr[self.tree_ptr[tree : tree + 2]].tolist()
         found = first + np.flatnonzero(self.children[first:end] == slot)
         found = found[self.is_leaf[self._node[found]] != 0]
@@ -59,7 +59,7 @@ class Forest:
         return edges[::-1]
 
     def slots(self, node: int) -> list[int]:
-        """Return all labels below a node, as the core has them."""
+        """Return the slots below a node."""
         tree = int(np.searchsorted(self.tree_ptr, node, side="right")) - 1
         root, found, nodes = int(self.tree_ptr[tree]), [], [node]
         while nodes:
@@ -73,7 +73,7 @@ class Forest:
 
 
 def most_frequent(fitted: FittedModel, slots: list[int]) -> list[int]:
-    """Return the labels that stand for a cluster: those with most training rows."""
+    """Return the labels of a cluster with most training rows."""
     labels = np.unique(fitted.linear.label_of_slot[slots])
     often: list[int] = labels[np.lexsort((labels, -fitted.label_counts[labels]))[:_SHOWN]].tolist()
     return often
@@ -99,13 +99,13 @@ class Kept:
     def dropped(self, forest: Forest, tree: int, nodes: list[tuple[int, float]]) -> Dropped | None:
         """Return where the search leaves a path of (node, log score of the path to it) below the root."""
         root, end = int(forest.tree_ptr[tree]), int(forest.tree_ptr[tree + 1])
-        leaf = nodes[-1:] * (len(self._levels) - 1 - len(nodes))  # which stays, unless the beam is strict
+        leaf = nodes[-1:] * (len(self._levels) - 1 - len(nodes))  # leaves are kept, unless the beam is strict
         for level, (node, score) in enumerate([*nodes, *leaf], 1):
             kept = self._levels[level] if level < len(self._levels) else {}
             if node in kept:
                 continue
             before = self._levels[level - 1] if level <= len(self._levels) else {}
-            new = [kept[n] for n in kept if root <= n < end and n not in before]  # leaves stay
+            new = [kept[n] for n in kept if root <= n < end and n not in before]  # leaves are kept
             lowest = float(np.exp(min(new))) if new else 0.0
             return Dropped(level, node - root, float(np.exp(score)), lowest, len(new))
         return None

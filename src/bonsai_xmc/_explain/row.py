@@ -1,4 +1,4 @@
-"""One row of a model whose labels can be explained."""
+"""One row of a model, for explanations of its labels."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ class NoClassifier(ValueError):
 
 
 class Row:
-    """What a model says about one row. Labels are places in `classes_`."""
+    """A row with its ranking. Labels are places in `classes_`."""
 
     def __init__(self, model: "LabelRanker", X: Any) -> None:
         self.model, self.X = model, X
@@ -23,18 +23,18 @@ class Row:
 
     @cached_property
     def scores(self) -> dict[int, float]:
-        """The labels that the model's own search finds, best first, up to `max_labels`."""
+        """Return the scores of the labels that the model's search finds, best first, up to `max_labels`."""
         ids, scores = self.model.top_k(self.X, self.model._max_labels())
         found = zip(ids[0].tolist(), scores[0].tolist(), strict=True)
         return {label: score for label, score in found if label >= 0}
 
     @property
     def ids(self) -> list[int]:
-        """These labels alone."""
+        """Return the labels of `scores`."""
         return list(self.scores)
 
     def rank(self, label: int) -> int | None:
-        """Return the rank of a label, 1 for the best one; None if the search does not find it."""
+        """Return the rank of a label, 1 for the best; None if the search does not find the label."""
         return self.ids.index(label) + 1 if label in self.scores else None
 
     def about(self, label: int) -> tuple[str | int, str]:

@@ -1,4 +1,4 @@
-"""From margins to the score, step by step: what is computed, and what results.
+"""The computation of a score from margins, step by step.
 
 Imports the core for the formulas of losses.
 """
@@ -14,12 +14,12 @@ from bonsai_xmc._model.fitted import FittedModel
 
 
 def mean_path(paths: Sequence[TreePath], n_trees: int) -> float:
-    """Return the mean score of all trees; paths that do not count are 0."""
+    """Return the mean score over all trees; paths that do not count contribute 0."""
     return sum(path.score for path in paths if path.counts) / n_trees
 
 
 class Weights(NamedTuple):
-    """What the parts of a score weigh."""
+    """Weights of the parts of a score."""
 
     own: float  # of the one-vs-rest score
     trees: float  # of the mean over the trees
@@ -36,9 +36,9 @@ def weights_of(fitted: FittedModel) -> Weights:
 def steps_of(
     fitted: FittedModel, slot: int, own: Decision | None, paths: Sequence[TreePath], row_share: float = 0.0
 ) -> tuple[ScoreStep, ...]:
-    """Return all steps; the last value is the score. What a model adds after its score comes at the end.
+    """Return all steps; the last value is the score. Adjustment and calibration come at the end.
 
-    `row_share`: the score that trees over rows give to the label.
+    `row_share` is the score of the label by trees over rows.
     """
     weights, n_trees = weights_of(fitted), fitted.linear.strategy.n_trees
     steps: list[ScoreStep] = []
@@ -88,7 +88,7 @@ def signed(number: float) -> str:
 
 
 def _trees(paths: Sequence[TreePath], n_trees: int) -> list[ScoreStep]:
-    """Return the steps of the trees; one whose path was left counts 0."""
+    """Return the steps of the trees; a path that the search left contributes 0."""
     steps = []
     for path in paths:
         factors = " × ".join(f"{decision.score:.3g}" for decision in path.decisions)

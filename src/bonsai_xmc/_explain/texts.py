@@ -1,4 +1,4 @@
-"""Where the features of a row are in its texts."""
+"""Places of the features of a row in its texts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from bonsai_xmc._text.records import Columns
 
 
 class TextPlaces(NamedTuple):
-    """A text, and where features occur in it: (feature, begin, end)."""
+    """A text with the places of features in it: (feature, begin, end)."""
 
     field: str
     text: str
@@ -19,7 +19,7 @@ class TextPlaces(NamedTuple):
 
 
 def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
-    """Find features in one document, a column for each field. What is joined is told apart again."""
+    """Find features in one document, a column for each field; places in joined fields go to each field."""
     texts = [column[0] or "" for column in columns]
     found: list[list[tuple[int, int, int]]] = [[] for _ in texts]
     begins = [_begins(texts, source) for source in text.plan.sources()]
@@ -27,7 +27,7 @@ def places_of(text: FittedText, columns: Columns) -> tuple[TextPlaces, ...]:
         *(part.tolist() for part in text.core.places(columns)), strict=True
     ):
         for column, first in begins[number]:
-            # A piece that goes across two fields is in each of them.
+            # a piece that spans two fields is in both
             low, high = max(begin - first, 0), min(end - first, len(texts[column]))
             if low < high:
                 found[column].append((feature, low, high))
@@ -51,7 +51,7 @@ class Occurrence(NamedTuple):
 
 
 def occurrences(texts: Sequence[TextPlaces]) -> dict[int, Occurrence]:
-    """Say where each feature occurs, as people would."""
+    """Return the fields in which each feature occurs, and the word at its first place."""
     found: dict[int, Occurrence] = {}
     for text in texts:
         for feature, begin, _ in text.places:
@@ -64,7 +64,7 @@ def occurrences(texts: Sequence[TextPlaces]) -> dict[int, Occurrence]:
 
 
 def _word_at(text: str, at: int) -> str:
-    """Return the span between spaces, without what is around its letters."""
+    """Return the word at a place, without punctuation around it, in lower case."""
     begin, end = at, at
     while begin > 0 and not text[begin - 1].isspace():
         begin -= 1
@@ -76,9 +76,9 @@ def _word_at(text: str, at: int) -> str:
 
 
 def highlighted(texts: Sequence[TextPlaces], effects: Sequence[Effect]) -> tuple[TextOf, ...]:
-    """Return the parts of each text with the sum of the effects there.
+    """Return the parts of each text with the sum of their effects.
 
-    A feature's effect is divided among its occurrences: what is repeated is not counted twice.
+    The effect of a feature is divided evenly among its occurrences.
     """
     effect_of = {effect.feature: effect for effect in effects}
     times = Counter(feature for text in texts for feature, _, _ in text.places)

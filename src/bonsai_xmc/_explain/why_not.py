@@ -1,4 +1,4 @@
-"""Why a label is not predicted: its rank among all labels, who is ahead, and where a search has lost it."""
+"""Why a label is not predicted: its rank among all labels, those ahead, and where a search left it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,9 +12,9 @@ from bonsai_xmc._model.thresholds import resolve
 
 
 def why_not(row: LinearRow, label: int, n_ahead: int) -> WhyNot:
-    """Say why not a label, by its place in `classes_`, with the n best labels that are ahead of it.
+    """Explain why a label, given by its place in `classes_`, is not predicted; compare it with those ahead.
 
-    Raises ValueError for other kinds of models than that of `Bonsai`, which have no weights to compare.
+    Raises ValueError for models other than `Bonsai`, which have no weights to compare.
     """
     _ = row.fitted.linear
     key, name = row.about(label)
@@ -29,8 +29,7 @@ def why_not(row: LinearRow, label: int, n_ahead: int) -> WhyNot:
     at = np.flatnonzero(ranked == label)
     rank = int(at[0]) + 1 if len(at) else None
     score = float(scores[at[0]]) if len(at) else 0.0
-    # Those that the model itself predicts first: they are ahead, whether by their score or because the search
-    # has found them.
+    # labels that the model's own search ranks first, by their score or because it finds only them
     before = row.ids[: explanation.rank - 1] if explanation.rank is not None else row.ids
     ahead = tuple(_ahead(row, other, explanation) for other in before[:n_ahead])
     reason = _reason(row, explanation)
@@ -89,6 +88,6 @@ def _sentences(
     elif reason == "index":
         yield f"the index does not give it among the {most} best labels (max_labels)"
         if rank is not None and rank <= most:
-            yield "the index has not proposed its classifier: with a larger n_probe it would be found"
+            yield "the index has not proposed its classifier; a larger n_probe finds it"
     elif reason == "beam":
         yield from (path.left for path in explanation.paths if path.left)

@@ -140,7 +140,7 @@ class FusionRanker(Searching):
         return found
 
     def explain(self, row: Any, label: int) -> Sequence[Evidence]:
-        """See `Ranker`: the share of each member; `_explain.systems` does more."""
+        """See `Ranker`: the share of each member; `_explain.verbs` does more."""
         row = row if isinstance(row, FusedRows) else self.rows([row])
         parts = self.parts_of(row, label)
         total = sum(one.part for one in parts) or 1.0
