@@ -156,7 +156,7 @@ def test_invalid_tree_queries_are_named_with_their_status(server, query, status,
 
 
 def test_no_text_makes_an_explanation_fail(server, themes):
-    """No text makes it fail: long, without spaces, of one character, of many scripts."""
+    """Texts may be long, without spaces, of one character, or of many scripts."""
     label = str(themes.classes_[0])
     for text in (50_000 * "ab ", 60_000 * "é", "İ" * 500, "\x00\n\t 🌳木", "ﬃ ß ΑΣ. Σ", " ", "…"):
         for refused in (False, True):
@@ -164,14 +164,16 @@ def test_no_text_makes_an_explanation_fail(server, themes):
 
 
 def test_too_many_at_once():
+    from bonsai_xmc._server.app import Service
     from bonsai_xmc._server.batching import Overloaded
-    from bonsai_xmc._server.reasons import Reasons
+    from bonsai_xmc._server.counters import Counters
+    from bonsai_xmc._server.settings import Settings
 
-    reasons = Reasons(None)
-    assert asyncio.run(reasons.run(len, "abc")) == 3
-    reasons._waiting = 64
+    service = Service({}, Settings(), Counters())
+    assert asyncio.run(service.run(len, "abc")) == 3
+    service._waiting = 64
     with pytest.raises(Overloaded):
-        asyncio.run(reasons.run(len, "abc"))
+        asyncio.run(service.run(len, "abc"))
 
 
 @pytest.fixture(scope="module")

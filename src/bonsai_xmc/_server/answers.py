@@ -1,4 +1,4 @@
-"""What is answered, as types. The description of the interface follows from them."""
+"""Types of the answers, from which the description of the interface is derived."""
 
 # ruff: noqa: UP013 (as a table, a line for each)
 
@@ -11,7 +11,7 @@ Score = Annotated[float, {"minimum": 0, "maximum": 1}]
 Problem = TypedDict("Problem", {"type": str, "title": str, "status": int, "detail": str})
 Status = TypedDict("Status", {"status": str})
 Ready = TypedDict("Ready", {"status": str, "models": list[str]})
-# predicted: whether its score reaches the threshold of the model
+# predicted: whether the score reaches the threshold of the model
 Suggested = TypedDict("Suggested", {"label": str, "name": str, "score": Score, "predicted": bool})
 Predictions = TypedDict("Predictions", {"model": str, "results": list[list[Suggested]]})
 Model = TypedDict(
@@ -52,7 +52,7 @@ Tree = TypedDict(
     },
 )
 
-# Annif's
+# Annif's interface
 ApiInfo = TypedDict("ApiInfo", {"title": str, "version": str})
 Vocabulary = TypedDict("Vocabulary", {"vocab_id": str, "languages": list[str], "size": int, "loaded": bool})
 Vocabularies = TypedDict("Vocabularies", {"vocabs": list[Vocabulary]})

@@ -1,4 +1,4 @@
-"""Requests that arrive together are predicted together."""
+"""Batches: requests that arrive together are predicted together."""
 
 import asyncio
 from collections import deque
@@ -14,7 +14,7 @@ from bonsai_xmc._server.settings import Settings
 
 
 class Overloaded(Exception):
-    """Too much is waiting; the client may try again."""
+    """Raised if too many calls wait; the client may try again."""
 
 
 @dataclass
@@ -25,15 +25,15 @@ class _Waiting:
     answer: "asyncio.Future[Ranking]"
 
     def __post_init__(self) -> None:
-        # Requests of one kind can be predicted together.
+        # requests of one kind can be predicted together
         self.kind = None if self.allowed is None else np.packbits(self.allowed).tobytes()
 
 
 class Batcher:
-    """Predicts with one model, one batch after the other, in a thread.
+    """Predicts with one model, one batch at a time, in a thread.
 
-    While a batch is predicted, the next one gathers. An idle batcher takes what there is at once if no other
-    request is under way, and otherwise waits for those a moment.
+    Requests that arrive during a batch form the next one. An idle batcher starts at once if no other request
+    is in progress; otherwise it waits a moment for the others.
     """
 
     def __init__(self, served: Served, settings: Settings, counters: Counters) -> None:
@@ -45,7 +45,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"predict-{served.name}")
 
     async def rank(self, texts: list[Any], k: int, others: int, allowed: Array | None = None) -> Ranking:
-        """The `k` best labels of each text; `others` requests are under way besides this one."""
+        """Return the `k` best labels of each text; `others` counts the other requests in progress."""
         if not texts or k < 1:
             return np.empty((len(texts), 0), np.int32), np.empty((len(texts), 0), np.float32)
         if self._pending and self._pending + len(texts) > self._settings.max_pending:
@@ -76,7 +76,7 @@ class Batcher:
                 others.append(item)
                 continue
             self._pending -= len(item.texts)
-            if not item.answer.done():  # the client may have gone away
+            if not item.answer.done():  # the client may have disconnected
                 batch.append(item)
                 size += len(item.texts)
         self._queue.extendleft(reversed(others))
@@ -102,7 +102,7 @@ class Batcher:
             begin = end
 
     async def _failed(self, batch: list[_Waiting], error: Exception) -> None:
-        """One bad request must not fail the others of its batch."""
+        """Predict the requests of a failed batch one by one, so that only a faulty one fails."""
         if len(batch) > 1:
             for item in batch:
                 await self._predict([item])

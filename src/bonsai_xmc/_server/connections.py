@@ -1,4 +1,4 @@
-"""Connections: how long they wait for a request, and how they end."""
+"""Connections: time limits, and orderly ends."""
 
 import asyncio
 import contextlib
@@ -12,23 +12,23 @@ _LINGER_SECONDS = 5.0
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is closed if no request begins for some time, or if its headers have no end.
+    """A connection that is closed if no request begins for some time, or if its headers are too long.
 
-    When it ends in the middle of a request, what the client still sends is read and dropped for some seconds:
-    to close a connection with unread data resets it, and the client might not see the answer.
+    If it ends in the middle of a request, further data of the client are read and dropped for some seconds:
+    closing a connection with unread data resets it, and the client might not receive the answer.
     """
 
-    seconds: float  # after the second one of two looks without a new request it is closed
-    leaving = False  # whether the worker leaves: each answer is the last one of its connection
+    seconds: float  # between two checks; it is closed after two without a new request
+    leaving = False  # whether the worker ends: each answer is the last on its connection
 
     @classmethod
     def with_limit(cls, seconds: float) -> "type[Connection]":
-        """Return a class of its own for each worker, which has the state that its connections share."""
+        """Return a subclass for a worker, which holds the state that its connections share."""
         return type(cls.__name__, (cls,), {"seconds": seconds})
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._seen: Any = None  # the last request at the last look
+        self._seen: Any = None  # the last request at the last check
         self._head = 0  # bytes of headers that are not complete
         self._in_head = self._in_request = self._lingers = False
         self._timer = self.loop.call_later(self.seconds, self._look)
@@ -73,18 +73,18 @@ class Connection(HttpToolsProtocol):
             self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def leave(self, hand_over: Callable[[Any], bool] | None, wait: bool) -> None:
-        """Do what there is to do for a worker to leave; called until the connection is closed.
+        """Prepare for the end of the worker; called repeatedly until the connection is closed.
 
-        A connection without a request goes to another worker by `hand_over`, if there is one, and otherwise
-        waits for a last request as long as `wait` is set.
+        A connection without a request goes to another worker by `hand_over`, if given, and otherwise stays open
+        for a last request while `wait` is set.
         """
         if self.transport.is_closing():
             return
         if not self._is_idle():
-            if not self.cycle.response_started:  # otherwise its headers do not say that it is the last one
+            if not self.cycle.response_started:  # otherwise its headers are already sent
                 self.cycle.keep_alive = False
         elif hand_over is not None and self._is_between_requests() and hand_over(self.transport):
-            self.transport.abort()  # closes this worker's descriptor alone
+            self.transport.abort()  # closes only the descriptor of this worker
         elif not wait:
             self.transport.close()
 
@@ -103,7 +103,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Answers(asyncio.Transport):
-    """The transport as a request sees it, which writes its answer and may end the connection."""
+    """The transport that a request writes its answer to; closing it ends the connection in order."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Numbers that all workers count together, in memory that they share; shown in Prometheus's text format."""
+"""Counters in memory that all workers share, in Prometheus's text format."""
 
 import mmap
 import time
@@ -10,7 +10,22 @@ import numpy as np
 
 from bonsai_xmc._server.routes import COUNTERS
 
-STATUSES = (200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503, 499)  # 499: the client went away
+STATUSES = (
+    200,
+    204,
+    400,
+    401,
+    403,
+    404,
+    405,
+    408,
+    413,
+    415,
+    429,
+    500,
+    503,
+    499,
+)  # 499: the client disconnected
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)
 
@@ -28,7 +43,7 @@ _TABLE = np.dtype(
 
 
 class Counters:
-    """A row of numbers for each slot. A worker writes its own slot; the sum over all is shown."""
+    """A row of counters for each slot. A worker writes to its own slot; sums over all slots are shown."""
 
     def __init__(self, n_slots: int = 1) -> None:
         memory = mmap.mmap(-1, n_slots * _TABLE.itemsize)  # shared with forked processes
@@ -37,7 +52,7 @@ class Counters:
         self._begin = time.time()
 
     def use(self, slot: int) -> None:
-        """Count in this slot from now on; what a former worker left of requests under way is forgotten."""
+        """Count in this slot; requests in progress of a former worker are dropped."""
         self._row = self._table[slot]
         self._row["under_way"] = 0
 
@@ -57,7 +72,7 @@ class Counters:
         self._row["reloads" if accepted else "refused"] += 1
 
     def text(self) -> str:
-        """Return all numbers in Prometheus's text format."""
+        """Return all counters in Prometheus's text format."""
         return "\n".join(
             [*self._lines({name: self._table[name].sum(axis=0) for name in _TABLE.names or ()}), ""]
         )

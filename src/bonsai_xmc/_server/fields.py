@@ -1,4 +1,4 @@
-"""Values of requests: each is checked, and described as JSON Schema, by one object."""
+"""Values of requests: one object checks each and describes it as JSON Schema."""
 
 import difflib
 import json
@@ -19,14 +19,14 @@ _STRING: Schema = {"type": "string"}
 
 @dataclass(frozen=True)
 class Field:
-    """A value by its name: `check(value, name)` returns it, or raises Problem."""
+    """A named value: `check(value, name)` returns the value or raises Problem."""
 
     check: Callable[[Any, str], Any]
     schema: Schema | Callable[[Settings, Sequence[Served]], Schema]
     text: str = ""
     default: Any = None
     required: bool = False
-    nullable: bool = True  # in a body: null stands for the default
+    nullable: bool = True  # in a body, null means the default
     is_number: bool = False
 
     def described(self, settings: Settings, models: Sequence[Served], in_body: bool) -> Schema:
@@ -44,7 +44,7 @@ Fields = Mapping[str, Field]
 
 
 def read(given: Mapping[str, Any], fields: Fields, where: str, strict: bool) -> dict[str, Any]:
-    """Return the checked values of a request, with defaults. Unless strict, unknown keys are ignored."""
+    """Return the checked values of a request, with defaults; unknown keys are ignored unless strict."""
     if strict:
         check_keys(given, list(fields), where)
     missing = [name for name, field in fields.items() if field.required and name not in given]
@@ -61,7 +61,7 @@ def read(given: Mapping[str, Any], fields: Fields, where: str, strict: bool) -> 
 
 
 def check_keys(given: Iterable[str], known: Sequence[str], where: str, noun: str = "key") -> None:
-    """Refuse keys that are not known: one that is misspelt would be without effect."""
+    """Refuse unknown keys: a misspelt one would have no effect."""
     unknown = [key for key in given if key not in known]
     if not unknown:
         return
@@ -124,7 +124,7 @@ def _documents(value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def document(value: Any, name: str, fields: tuple[str, ...]) -> Any:
-    """Return a text, or for models with fields an object of texts."""
+    """Return a text or, for models with fields, an object of texts."""
     if not isinstance(value, dict):
         return text(value, name)
     if not fields:
@@ -140,7 +140,7 @@ def document(value: Any, name: str, fields: tuple[str, ...]) -> Any:
 
 
 def count(default: int | None, most: int, about: str, least: int = 0) -> Field:
-    """Return an integer; one beyond `most` counts as `most`."""
+    """Describe an integer; values beyond `most` count as `most`."""
     rule = rules.integer(least)
     schema = {"type": "integer", "minimum": least, "maximum": 2**31 - 1}
     return Field(_by_rule(rule, most), schema, about, default, is_number=True)
@@ -176,7 +176,7 @@ def _model(settings: Settings, models: Sequence[Served]) -> Schema:
 
 
 def _text(settings: Settings, models: Sequence[Served], **longest: int) -> Schema:
-    """Return a string; for models with fields also an object with one of these at least."""
+    """Describe a string or, for models with fields, an object with at least one of them."""
     kinds: list[Schema] = [{**_STRING, **longest}]
     for fields in dict.fromkeys(served.fields for served in models if served.fields):
         one = [{"required": [f], "properties": {f: {**_STRING, **longest}}} for f in fields]
@@ -203,41 +203,41 @@ _DOCUMENTS: Schema = {
     },
 }
 _KEPT = lambda value, name: value  # checked by the handler, as the model decides
-_OFFSET = count(0, 2**31, "to skip")
+_OFFSET = count(0, 2**31, "number of entries to skip")
 
 MODEL = Field(text, _model, "name of a model; the first one if left out")
 PREDICT: Fields = {
     "texts": Field(_list, _texts, "strings, or for models with fields objects of strings", nullable=False),
-    "text": Field(_KEPT, _text, "a single one", nullable=False),
+    "text": Field(_KEPT, _text, "a single text", nullable=False),
     "k": count(5, 2**31, "labels for each text", least=1),
     "threshold": score("lowest score; auto: the threshold of the model", "auto"),
-    "restrict": labels("find these labels alone", at_least=1),
-    "exclude": labels("labels that are not found", at_least=0),
+    "restrict": labels("find only these labels", at_least=1),
+    "exclude": labels("do not find these labels", at_least=0),
     "model": MODEL,
 }
 EXPLAIN: Fields = {
     "text": Field(_KEPT, _explained, "a string, or for models with fields an object", required=True),
     "label": Field(text, _label, "a label, or its name", required=True),
-    "why_not": flag("why the label is not ahead"),
-    "features": count(20, 1000, "most features of each part"),
+    "why_not": flag("explain why the label does not rank higher"),
+    "features": count(20, 1000, "maximum number of features of each part"),
     "model": MODEL,
 }
 TREE: Fields = {
     "model": MODEL,
     "tree": count(0, 2**31, "number of the tree"),
     "node": count(0, 2**31, "number of the node; 0 is the root"),
-    "limit": count(100, 1000, "most children"),
+    "limit": count(100, 1000, "maximum number of children"),
     "offset": _OFFSET,
 }
 LABELS: Fields = {
     "q": string("part of a name or key", ""),
     "model": MODEL,
-    "limit": count(50, 1000, "most labels"),
+    "limit": count(50, 1000, "maximum number of labels"),
     "offset": _OFFSET,
 }
 SUGGEST: Fields = {
     "text": string("the text", required=True),
-    "limit": count(10, 2**31, "most results"),
+    "limit": count(10, 2**31, "maximum number of results"),
     "threshold": score("lowest score"),
     "language": string("ignored"),
 }

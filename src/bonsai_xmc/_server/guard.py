@@ -1,4 +1,4 @@
-"""Around all requests: limits, the key, time, headers, counting and the log."""
+"""The wrapper of all requests: limits, API key, timeouts, headers, counters and the log."""
 
 import asyncio
 import hmac
@@ -27,15 +27,15 @@ _HEADERS = {
 }
 FAILED = Problem(500, "the server failed; its log says why")
 _SEND_KEY = "send it as the header X-API-Key, or as Authorization: Bearer"
-_CLIENTS = 65_536  # places in the table of rates; clients that share one share their rate
-_BURST = 10.0  # requests that may come at once, at least
+_CLIENTS = 65_536  # entries in the table of rates; clients with the same entry share a rate
+_BURST = 10.0  # minimum number of requests that may come at once
 
 
 class Rates:
     """Requests a second for each client, in memory that all workers share.
 
-    For each client the time at which it has used up what it may send (the generic cell rate algorithm). The
-    table is not locked: workers that write at the same time may let a request more pass.
+    The table holds for each client the time until which its allowance is used up (the generic cell rate
+    algorithm). It is not locked: workers that write at the same time may admit a request too many.
     """
 
     def __init__(self, rate: float | None) -> None:
@@ -43,7 +43,7 @@ class Rates:
         self._until = np.frombuffer(mmap.mmap(-1, 8 * _CLIENTS), np.float64)
 
     def wait(self, client: str) -> int:
-        """Seconds that the client must wait before its next request; 0: it may send it now, which counts."""
+        """Return the seconds that a client must wait; 0 admits the request and counts it."""
         if self._rate is None:
             return 0
         now, place = time.monotonic(), hash(_network(client)) % _CLIENTS
@@ -56,7 +56,7 @@ class Rates:
 
 
 def _network(client: str) -> str:
-    """Return an address; of IPv6 its first 64 bits, as a client has all addresses that begin so."""
+    """Return an address, of IPv6 the first 64 bits, as one client has all addresses that share them."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:
@@ -65,7 +65,7 @@ def _network(client: str) -> str:
 
 
 class Guard:
-    """The application as the server calls it."""
+    """The ASGI application with its limits, as the server calls it."""
 
     def __init__(self, app: Any, service: "Service", routes: list[tuple[Any, str]], rates: Rates) -> None:
         self._app, self._service, self._settings = app, service, service.settings
@@ -137,7 +137,7 @@ class Guard:
         if hosts > 1 or (hosts == 0 and scope["http_version"] == "1.1"):
             raise Problem(400, f"there are {hosts} headers Host, but must be one")
         if scope["path"] in ("/health", "/ready", "/metrics"):
-            pass  # answered even by a busy server
+            pass  # a busy server answers these, too
         elif self._service.under_way > settings.max_requests:
             raise self._service.overload("too many requests are under way")
         if scope["path"] in OPEN or scope["method"] == "OPTIONS":
@@ -168,7 +168,7 @@ def _client(scope: Any) -> str:
 
 
 def _key_of(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the key that a client sends; empty if there is none."""
+    """Return the key that a client sends; empty without one."""
     given = [(name, value.strip()) for name, value in headers if name in (b"x-api-key", b"authorization")]
     if len(given) > 1:
         raise Problem(400, "there are several keys: send one header X-API-Key or Authorization")
@@ -182,7 +182,7 @@ def _key_of(headers: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _has_long_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether a body, if nobody wants it, is too long to be read just to use its connection again."""
+    """Return whether an unread body is too long to be read only to reuse its connection."""
     found = dict(headers)
     length = int(found.get(b"content-length", b"0"))
     return length > MAX_HEAD or b"transfer-encoding" in found or b"expect" in found

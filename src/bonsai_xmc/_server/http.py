@@ -16,7 +16,7 @@ FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 
 
 class Problem(Exception):
-    """An error that the client is told about."""
+    """An error that is sent to the client."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -53,7 +53,7 @@ async def read_body(request: Request, settings: Settings) -> bytes:
 
 
 async def read_object(request: Request, settings: Settings, kind: str) -> dict[str, Any]:
-    """The body, a JSON object or a form, by its keys."""
+    """Return the body, a JSON object or a form, by its keys."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in (kind, ""):
         raise Problem(415, f"the body must be of type {kind}")

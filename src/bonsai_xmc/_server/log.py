@@ -1,4 +1,4 @@
-"""The log of the server: events with fields, a line of JSON each."""
+"""The log of the server: events with fields, as lines of JSON."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ LOG = logging.getLogger("bonsai_xmc.server")
 
 
 def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
-    """Write a line."""
+    """Write an event."""
     LOG.log(level, event, extra={"fields": fields})
 
 

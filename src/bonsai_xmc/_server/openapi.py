@@ -1,4 +1,4 @@
-"""The description of the interface, OpenAPI 3.1: from the routes, the types of answers and the docstrings."""
+"""The OpenAPI 3.1 description, derived from routes, types of answers and docstrings of handlers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
@@ -16,10 +16,10 @@ _TYPES: dict[Any, str] = {
     str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null",
 }  # fmt: skip
 _ERRORS = {
-    400: "something is wrong with the request",
+    400: "the request is invalid",
     404: "there is no such model or label",
-    408: "the body came too slowly",
-    413: "too much at once",
+    408: "the body arrived too slowly",
+    413: "the body is too large",
     415: "the body is of another type",
     429: "too many requests of this client; the header Retry-After says when to try again",
     503: "busy; the header Retry-After says when to try again",
@@ -42,7 +42,7 @@ def describe(
             continue
         operation = _operation(place, handlers[place.handler], schemas, settings, models)
         operation["responses"] |= {str(status): error(text) for status, text in _ERRORS.items()}
-        if place.handler == "annif.learn":
+        if place.handler == "annif_learn":
             operation["responses"]["403"] = error("not supported")
         if settings.api_key is not None and place.is_open:
             operation["security"] = []
@@ -75,7 +75,7 @@ def _operation(
         "summary": (handler.__doc__ or "").partition("\n")[0].rstrip("."),
         "responses": {},
     }
-    if answer is not NoneType:  # otherwise it only raises
+    if answer is not NoneType:  # otherwise the handler only raises
         kind = "text/plain" if answer is str else "application/json"
         content = {kind: {"schema": _schema(answer, schemas)}}
         operation["responses"]["200"] = {"description": "ok", "content": content}

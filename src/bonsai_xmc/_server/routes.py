@@ -1,4 +1,4 @@
-"""All paths that are answered. The application, its description and its counters follow from this list."""
+"""All paths of the server, from which the application, its description and its counters are derived."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,16 +22,16 @@ _PROJECT = "/v1/projects/{project_id}"
 
 
 class Place(NamedTuple):
-    """A path. Its handler's docstring and type say what it answers, its fields what it takes."""
+    """A path. Docstring and type of its handler describe the answer, the fields describe the request."""
 
     method: str
     path: str
-    handler: str  # attribute of the service
+    handler: str  # method of the service
     query: Fields = _NONE
     body: Fields = _NONE
     body_type: str = JSON
-    one_of: tuple[str, ...] = ()  # keys of the body, of which one is needed
-    is_open: bool = False  # answered without a key, at any rate
+    one_of: tuple[str, ...] = ()  # keys of the body of which exactly one is needed
+    is_open: bool = False  # answered without an API key and without a limit of the rate
     is_described: bool = True
     counted: str | None = None  # as another path
 
@@ -52,27 +52,27 @@ PLACES = (
     *(Place("GET", path, "page", is_open=True, is_described=False, counted="/") for path in PAGE),
     Place("GET", "/openapi.json", "openapi", is_open=True, is_described=False),
     Place("POST", "/predict", "predict", body=fields.PREDICT, one_of=("texts", "text")),
-    Place("POST", "/explain", "reasons.explain", body=fields.EXPLAIN),
-    Place("GET", "/tree", "reasons.tree", query=fields.TREE),
+    Place("POST", "/explain", "explain", body=fields.EXPLAIN),
+    Place("GET", "/tree", "tree", query=fields.TREE),
     Place("GET", "/models", "models"),
-    Place("GET", "/labels", "reasons.labels", query=fields.LABELS),
+    Place("GET", "/labels", "labels", query=fields.LABELS),
     Place("GET", "/health", "health", is_open=True),
     Place("GET", "/ready", "ready", is_open=True),
     Place("GET", "/metrics", "metrics"),
-    Place("GET", "/v1", "annif.info", is_described=False),
-    Place("GET", "/v1/", "annif.info", counted="/v1"),
-    Place("GET", "/v1/projects", "annif.projects"),
-    Place("GET", "/v1/vocabs", "annif.vocabs"),
-    Place("GET", _PROJECT, "annif.project"),
-    Place("POST", f"{_PROJECT}/suggest", "annif.suggest", body=fields.SUGGEST, body_type=FORM),
+    Place("GET", "/v1", "annif_info", is_described=False),
+    Place("GET", "/v1/", "annif_info", counted="/v1"),
+    Place("GET", "/v1/projects", "annif_projects"),
+    Place("GET", "/v1/vocabs", "annif_vocabs"),
+    Place("GET", _PROJECT, "annif_project"),
+    Place("POST", f"{_PROJECT}/suggest", "annif_suggest", body=fields.SUGGEST, body_type=FORM),
     Place(
         "POST",
         f"{_PROJECT}/suggest-batch",
-        "annif.suggest_batch",
+        "annif_suggest_batch",
         query=fields.SUGGEST_BATCH,
         body=fields.DOCUMENTS,
     ),
-    Place("POST", f"{_PROJECT}/learn", "annif.learn"),
+    Place("POST", f"{_PROJECT}/learn", "annif_learn"),
 )
 OPEN = frozenset(place.path for place in PLACES if place.is_open)
 OTHER = "other"  # the counter of all other paths

@@ -1,4 +1,4 @@
-"""A model as it is served: sealed memory, names of labels, search among them."""
+"""A served model: in sealed memory, with names of labels and a search among them."""
 
 import os
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Ranked = list[tuple[int, float]]  # labels and scores, best first
 
 @dataclass
 class Served:
-    """One model under its name, which is that of the file without its extension."""
+    """One model, named after its file without the extension."""
 
     name: str
     path: str
@@ -36,7 +36,7 @@ class Served:
 
     @classmethod
     def load(cls, path: str, n_jobs: int | None) -> "Served":
-        """Read the whole file into sealed memory and check all of it."""
+        """Read the whole file into sealed memory and verify it."""
         before = signature(path)
         model = load(path, mmap="sealed", verify=True)
         if model.fitted_.text is None:
@@ -52,9 +52,9 @@ class Served:
         return self.model.top_k(texts, min(k, len(self.keys)), exclude=None if allowed is None else ~allowed)
 
     def allowed(self, restrict: list[str] | None, exclude: list[str] | None) -> Array | None:
-        """Which labels may be found, as booleans; None: all.
+        """Return which labels may be found, as booleans; None for all.
 
-        Raises ValueError if one of both has no label of the model.
+        Raises ValueError if one of the lists has no label of the model.
         """
         fitted = self.model.fitted_
         return allowed_labels(
@@ -74,11 +74,11 @@ class Served:
 
     @cached_property
     def least(self) -> float | Array:
-        """The threshold of the model, or one for each label."""
+        """Return the threshold of the model, or one for each label."""
         return resolve("auto", self.model)
 
     def search(self, wanted: str, offset: int, limit: int) -> Labels:
-        """Labels whose name or key holds a text, the most frequent first."""
+        """Return labels whose name or key contains a text, most frequent first."""
         wanted = wanted.casefold()
         order, texts = self._by_frequency
         found = [i for i, text in zip(order, texts, strict=True) if wanted in text] if wanted else order
@@ -95,19 +95,19 @@ class Served:
 
     @cached_property
     def _by_frequency(self) -> tuple[list[int], list[str]]:
-        """Labels, the most frequent first, and what is searched of each."""
+        """Return labels, most frequent first, with their searchable texts."""
         order = (-self.model.fitted_.label_counts).argsort(kind="stable").tolist()
         return order, [f"{self.titles[i]}\n{self.keys[i]}".casefold() for i in order]
 
     @cached_property
     def forest(self) -> Forest | None:
-        """The label trees; None if the model has none."""
+        """Return the label trees; None if the model has none."""
         ranker = self.model.fitted_.ranker
         trees = ranker.core.trees if isinstance(ranker, LinearRanker) else None
         return None if trees is None else Forest(trees)
 
     def cluster(self, root: int, node: int) -> Node:
-        """Return a node of a tree; those that were asked for are kept."""
+        """Return a node of a tree, computed once."""
         if node not in self._clusters:
             assert self.forest is not None
             slots = self.forest.slots(node)
@@ -146,7 +146,7 @@ class Served:
 
 
 def rows_of(ranking: Ranking) -> list[Ranked]:
-    """Return the labels of each text that were found."""
+    """Return the labels found for each text."""
     ids, scores = ranking
     found = np.isfinite(scores) & (ids >= 0) & (scores > 0)
     return [
@@ -161,7 +161,7 @@ def signature(path: str) -> Signature:
 
 
 def load_all(paths: list[str], n_jobs: int | None) -> dict[str, Served]:
-    """Models by name, in the order of `paths`."""
+    """Load models, by name in the order of `paths`."""
     models: dict[str, Served] = {}
     for path in paths:
         served = Served.load(path, n_jobs)

@@ -1,8 +1,8 @@
-"""Processes: a parent that loads the models into sealed memory, and workers forked from it that share them.
+"""Processes: a parent that loads the models into sealed memory, and forked workers that share them.
 
-The parent watches the model files. When one has been replaced, it loads all anew; if that succeeds, it forks
-new workers, and once these are ready it asks the old ones to leave (`worker.py`). Otherwise the old ones
-stay.
+The parent watches the model files. When one has been replaced, it loads all models again. If that succeeds,
+it forks new workers and, once these are ready, tells the old ones to end (`worker.py`); otherwise the old
+ones stay.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from bonsai_xmc._server.settings import Settings
 from bonsai_xmc._server.worker import SUCCEEDED, Handover, Worker
 
 _GRACE_SECONDS = 30.0
-_RESTART_SECONDS = 1.0  # a worker that dies at once is not restarted faster than this
+_RESTART_SECONDS = 1.0  # minimum time between restarts of a worker
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Supervisor:
         self._paths, self._settings = paths, settings
         self._n_jobs = settings.n_jobs or max(1, threads_of(None) // settings.workers)
         self._models: dict[str, Served] = load_all(paths, self._n_jobs)
-        # twice as many, as old and new workers run side by side for a moment
+        # twice as many, as old and new workers coexist during a reload
         self._counters = Counters(1 + 2 * settings.workers)
         self._rates = Rates(settings.rate)
         self._workers: list[_Worker] = []
@@ -60,7 +60,7 @@ class Supervisor:
         return host, port
 
     def run(self) -> int:
-        """Serve until a signal ends it."""
+        """Serve until a signal arrives."""
         log_to_stderr()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)
@@ -108,7 +108,7 @@ class Supervisor:
             started.append((_Worker(pid, slot, time.monotonic()), reader))
         for worker, reader in started:
             with os.fdopen(reader, "rb") as pipe:
-                if not pipe.read(1):  # its end, as the worker is gone
+                if not pipe.read(1):  # end of file: the worker has died
                     log("worker failed to start", logging.ERROR, worker=worker.pid)
         return [worker for worker, _ in started]
 
@@ -127,10 +127,10 @@ class Supervisor:
             LOG.exception("worker failed")
         finally:
             sys.stderr.flush()
-            os._exit(code)  # nothing of the parent runs in a worker
+            os._exit(code)  # the code of the parent must not run in a worker
 
     def _collect(self) -> None:
-        """Note workers that have ended, and replace those that should not have."""
+        """Collect workers that have ended, and replace those that ended unexpectedly."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -149,7 +149,7 @@ class Supervisor:
                     break
 
     def _left(self, pid: int) -> None:
-        """Note that an old worker has ended; with the last one, the reload is finished."""
+        """Note that an old worker has ended; the last one completes the reload."""
         self._leaving = [worker for worker in self._leaving if worker.pid != pid]
         if not self._leaving:
             log("reloaded", models=list(self._models), seconds=round(time.monotonic() - self._replaced, 3))
@@ -165,7 +165,7 @@ class Supervisor:
         try:
             found: list[Any] = [signature(path) for path in self._paths]
         except OSError:
-            return  # between two files; the next look will tell
+            return  # the file is being replaced; the next check finds it
         if found == self._tried and not self._reload:
             return
         self._reload, self._tried = False, found
@@ -206,7 +206,7 @@ class Supervisor:
 
 
 def _loop_factory() -> Any:
-    """That of uvloop, if it is installed."""
+    """Return the event loop of uvloop if it is installed."""
     try:
         import uvloop
     except ImportError:
@@ -225,7 +225,7 @@ def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Inherited by connections. Without, an answer in two parts waits for a delayed acknowledgement.
+    # Inherited by connections. Otherwise an answer in two parts waits for a delayed acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         sock.bind((host, port))

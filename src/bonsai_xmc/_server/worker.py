@@ -1,8 +1,8 @@
-"""A worker: it serves connections until it is asked to leave.
+"""A worker process, which serves connections until it is told to end.
 
-Connections come from the listening socket, which all workers share, and from workers that leave. These hand
-over the connections that wait for a request, through a pair of sockets that all workers share, too: to close
-them could drop a request that is on its way, and to keep them would answer it by the old model.
+Connections come from the listening socket, which all workers share, and from workers that end. Those hand
+over connections that wait for a request through a shared pair of sockets: closing them could drop a request
+in transit, and keeping them would answer it by the old model.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from bonsai_xmc._server.connections import Connection
 from bonsai_xmc._server.log import log
 from bonsai_xmc._server.settings import Settings
 
-SUCCEEDED = signal.SIGUSR1  # leave: others have taken over. With SIGTERM there are none
-_LAST_SECONDS = 1.0  # that a connection which cannot be handed over waits for a last request
+SUCCEEDED = signal.SIGUSR1  # end, as other workers have taken over; after SIGTERM there are none
+_LAST_SECONDS = 1.0  # for the last request of a connection that cannot be handed over
 _GRACE_SECONDS = 30.0  # for requests in progress
 _LOOK_SECONDS = 0.02
 _RETRY_SECONDS = 1.0  # after connections could not be accepted
 
 
 class Handover:
-    """Connections between workers; made by their parent."""
+    """A channel for connections between workers, made by their parent."""
 
     def __init__(self) -> None:
         self.giver, self.taker = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -64,10 +64,10 @@ class Worker(uvicorn.Server):
         super().__init__(config)
         self._listener, self._handover = listener, handover
         self._succeeded = False
-        self._arriving: set[asyncio.Task[Any]] = set()  # connections that are accepted, but not made
+        self._arriving: set[asyncio.Task[Any]] = set()  # connections that are accepted, but not set up
 
     async def run_until_left(self, ready: int) -> None:
-        """Serve, after a byte to the pipe `ready`, until a signal comes or the parent is gone."""
+        """Write a byte to the pipe `ready`, and serve until a signal arrives or the parent has ended."""
         parent = os.getppid()
 
         async def watch() -> None:
@@ -94,7 +94,7 @@ class Worker(uvicorn.Server):
         self._succeeded = self.should_exit = True
         self._leave(wait=True)  # at once; `shutdown` goes on with it
 
-    # --- connections that come ---
+    # --- new connections ---
 
     def _listen(self) -> None:
         if not self._protocol.leaving:
@@ -104,8 +104,8 @@ class Worker(uvicorn.Server):
         try:
             self._begin(self._listener.accept()[0])
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass  # another worker was faster, or the client went away
-        except OSError as error:  # such as no more files
+            pass  # another worker was faster, or the client disconnected
+        except OSError as error:  # such as too many open files
             log("connections are not accepted", logging.ERROR, error=str(error))
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._listener)
@@ -125,10 +125,10 @@ class Worker(uvicorn.Server):
     def _make(self) -> Connection:
         return self._protocol(self.config, self.server_state, self.lifespan.state)
 
-    # --- and go ---
+    # --- the end ---
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Answer what was asked, and part from all connections."""
+        """Answer open requests, and end all connections."""
         state, begin, seconds = self.server_state, time.monotonic(), 0.0
         self._leave(wait=True)
         while (state.connections or state.tasks or self._arriving) and seconds < _GRACE_SECONDS:
