@@ -338,6 +338,21 @@ class TestEvaluate:
         result = metrics.evaluate(Y, np.arange(n)[:, None], Y, k=1)
         assert (result["P@1"], result["PSP@1"], result["CC@1"]) == (100, 100, 100)
 
+    def test_frequencies_stand_for_training_labels(self):
+        rng = np.random.default_rng(0)
+        Y, Y_train = (rng.random((n, 6)) < 0.4 for n in (20, 30))
+        ids = np.argsort(rng.random((20, 6)), axis=1)[:, :3]
+        frequencies = Y_train.sum(axis=0), len(Y_train)
+        expected = metrics.evaluate(Y, ids, Y_train, k=(1, 3), by_frequency=True)
+        assert metrics.evaluate(Y, ids, frequencies, k=(1, 3), by_frequency=True) == expected
+        report = metrics.Report(
+            Y, {"a": (ids, np.full(ids.shape, 0.5))}, frequencies, k=(1, 3), coverage=True
+        )
+        assert report.results["a"] == {name: expected[name] for name in report.results["a"]}
+        assert "PSP@3" in report.results["a"]
+        with pytest.raises(ValueError, match="Y_train must hold one number for each of the 6 labels"):
+            metrics.evaluate(Y, ids, (frequencies[0][1:], 30), k=1)
+
     def test_labels_that_nothing_uses_cost_nothing(self):
         wide = 2_000_000_000  # an array with a byte for each label would be 2 GB
         spread = np.array([3, 1_000_000_000, 1_500_000_000, 1_700_000_000, wide - 1])

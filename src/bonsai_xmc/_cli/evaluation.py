@@ -136,7 +136,7 @@ class Evaluation:
         if unknown and args.by_frequency:
             raise ValueError(f"--by-frequency: {_UNKNOWN}")
         compared = self._together(known, found)
-        Y, Y_train = compared.Y, self._training_labels(compared, model)
+        Y, Y_train = compared.Y, self._frequencies(compared, model)
         cutoffs = args.k or _usual(min(compared.depth, len(compared.labels)))
         results: dict[str, Any] = {
             name: self._evaluate(Y, ids, Y_train, cutoffs) for name, (ids, _) in compared.ranked.items()
@@ -339,30 +339,30 @@ class Evaluation:
 
     # Figures
 
-    def _training_labels(self, compared: Compared, model: Any) -> Any:
+    def _frequencies(self, compared: Compared, model: Any) -> tuple[Any, int] | None:
+        """Return the training rows of each label and of all, as `metrics.evaluate` takes them."""
         if self.args.train is not None:
             expected = Expected(n_labels=len(compared.labels), owner=self.args.model)
-            return self.inputs.labels(self.args, self.args.train, "trn", expected)
+            Y = self.inputs.labels(self.args, self.args.train, "trn", expected)
+            return np.bincount(Y.indices, minlength=Y.shape[1]), Y.shape[0]
         if compared.counts is None or model is None or model.n_rows_fit_ is None:
             return None
-        return models.same_frequencies(compared.counts, max(model.n_rows_fit_, int(compared.counts.max())))
+        return compared.counts, max(model.n_rows_fit_, int(compared.counts.max()))
 
     def _differences(
-        self, compared: Compared, Y_train: Any, cutoffs: Sequence[int]
+        self, compared: Compared, trained: tuple[Any, int] | None, cutoffs: Sequence[int]
     ) -> dict[str, dict[str, measure.Difference]]:
-        """Return those of each system to the first one, by a paired bootstrap over rows."""
-        q, Y = None, compared.Y
-        if Y_train is not None:
-            given = {"A": 0.55, "B": 1.5} | self.propensity
-            counts = np.asarray(Y_train.sum(axis=0)).ravel().astype(np.int64)
-            q = _propensity.from_counts(counts, Y_train.shape[0], *_propensity.parameters(**given))
-        truth = Truth(Y.indptr, Y.indices, q=q)
+        """Return the differences of each system to the first one, by a paired bootstrap over rows."""
+        A, B = _propensity.parameters(**{"A": 0.55, "B": 1.5} | self.propensity)
+        q = None if trained is None else _propensity.from_counts(*trained, A, B)
+        truth = Truth(compared.Y.indptr, compared.Y.indices, q=q)
         found = {
             name: measure.at(truth.rank(ids[:, : max(cutoffs)]), sorted(set(cutoffs)))
             for name, (ids, _) in compared.ranked.items()
         }
+        rows = np.arange(truth.n_rows)
         (_, first), *others = found.items()
-        return {name: measure.differences(first, other, np.arange(Y.shape[0]), 0) for name, other in others}
+        return {name: measure.differences(first, other, rows, 0) for name, other in others}
 
     def _at_threshold(self, name: str, model: Any, ids: Any, scores: Any, Y: sp.csr_array) -> dict[str, Any]:
         """Return precision, recall and F1 of all labels that reach the threshold, in percent, and how many

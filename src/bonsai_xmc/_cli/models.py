@@ -7,9 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse as sp
-
 from bonsai_xmc._base.files import opened
 from bonsai_xmc._base.params import check
 from bonsai_xmc._data.rows import Rows
@@ -133,15 +130,3 @@ def marked(model: Any, values: Sequence[str] | None, option: str) -> Any:
             stacklevel=2,
         )
     return result
-
-
-def same_frequencies(counts: Any, n_rows: int | None) -> sp.csc_array | None:
-    """Labels with the same frequencies as those that a model was trained on: all that propensities need.
-
-    None if these are not known.
-    """
-    if counts is None or n_rows is None:
-        return None
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
-    return sp.csc_array((np.ones(len(rows), np.float32), rows, indptr), shape=(n_rows, len(counts)))

@@ -75,7 +75,7 @@ class Connection(HttpToolsProtocol):
     def leave(self, hand_over: Callable[[Any], bool] | None, wait: bool) -> None:
         """Prepare for the end of the worker; called repeatedly until the connection is closed.
 
-        A connection without a request goes to another worker by `hand_over`, if given, and otherwise stays open
+        A connection without a request goes to another worker by `hand_over` if given; otherwise it stays open
         for a last request while `wait` is set.
         """
         if self.transport.is_closing():

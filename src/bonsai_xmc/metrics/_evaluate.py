@@ -38,9 +38,10 @@ def evaluate(
         ignored. Or scores: each stored entry, zeros too, is a prediction, ranked by descending score, ties by
         smaller label id. Or the labels themselves, best first, with or without scores, as `top_k_labels`
         returns them. Or a file as `write_predictions` writes it.
-    Y_train : indicator matrix (N, L) or lists of labels, optional
-        The training labels, from which propensities and frequencies come. Without it (and without
-        `inv_propensity`), PSP, PSnDCG and C are left out.
+    Y_train : indicator matrix (N, L), lists of labels, or (counts, N), optional
+        The training labels, or the number of training rows with each label and of all of them
+        (``model.label_counts_, model.n_rows_fit_``), for propensities and frequencies. Without it (and
+        without `inv_propensity`), PSP, PSnDCG and C are left out.
     k : int or several
         Cutoffs, each between 1 and L; predictions must have as many labels in at least one row.
     A : float, default=0.55
@@ -83,24 +84,32 @@ def evaluate(
     A, B = _propensity.parameters(dataset, A, B)
     if by_frequency and Y_train is None:
         raise ValueError("by_frequency=True needs Y_train, where the label frequencies come from")
-    aligned = align(Y_true, predictions, Y_train, cutoffs, classes)
-    ranking = _ranking(aligned, inv_propensity, sample_weight, A, B)
+    labels = None if isinstance(Y_train, tuple) else Y_train
+    aligned = align(Y_true, predictions, labels, cutoffs, classes)
+    trained = _frequencies(aligned, Y_train)
+    q = None if trained is None else _propensity.from_counts(*trained, A, B)
+    ranking = _ranking(aligned, inv_propensity, sample_weight, q)
     result = figures(ranking, cutoffs)
-    if by_frequency and aligned.counts is not None:
-        result |= split_by_frequency(ranking, aligned.counts, cutoffs)
+    if by_frequency and trained is not None:
+        result |= split_by_frequency(ranking, trained[0], cutoffs)
     return result
 
 
-def _ranking(
-    aligned: Aligned, inv_propensity: Any, sample_weight: Any, A: float = 0.55, B: float = 1.5
-) -> Ranking:
-    q = _numbers("inv_propensity", inv_propensity, aligned.n_columns, "labels")
-    if q is not None:
-        if not (np.isfinite(q) & (q > 0)).all():
+def _frequencies(aligned: Aligned, Y_train: Any) -> tuple[Any, int] | None:
+    """Return the number of training rows with each label, and of all of them, if they are known."""
+    if isinstance(Y_train, tuple):
+        counts = _numbers("Y_train", Y_train[0], aligned.n_columns, "labels")
+        return counts if counts is None or aligned.used is None else counts[aligned.used], Y_train[1]
+    return None if aligned.train is None else (aligned.counts, aligned.train.n_rows)
+
+
+def _ranking(aligned: Aligned, inv_propensity: Any, sample_weight: Any, q: Floats | None = None) -> Ranking:
+    """Return the ranking with its weights; `q` holds the inverse propensities unless some are given."""
+    given = _numbers("inv_propensity", inv_propensity, aligned.n_columns, "labels")
+    if given is not None:
+        if not (np.isfinite(given) & (given > 0)).all():
             raise ValueError("inv_propensity must be positive and finite")
-        q = q if aligned.used is None else q[aligned.used]
-    elif aligned.counts is not None and aligned.train is not None:
-        q = _propensity.from_counts(aligned.counts, aligned.train.n_rows, A, B)
+        q = given if aligned.used is None else given[aligned.used]
     weights = _numbers("sample_weight", sample_weight, aligned.truth.n_rows, "rows")
     if weights is not None and not ((np.isfinite(weights) & (weights >= 0)).all() and weights.any()):
         raise ValueError("sample_weight must hold finite numbers of at least 0, not all of them 0")

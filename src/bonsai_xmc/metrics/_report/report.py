@@ -30,7 +30,7 @@ class Report:
     predictions : dict of str to (ids, scores)
         By the name of the model what `Bonsai.top_k` returns, for all rows; one model or two over the same
         labels. Ten labels for each row are a good number.
-    Y_train : indicator matrix (N, L) or lists of labels, optional
+    Y_train : as in `evaluate`, optional
         Training labels, for propensities and the frequency of labels.
     k : sequence of int, default=(1, 3, 5, 10)
         Cutoffs of the table; those beyond the predictions are left out.
@@ -121,11 +121,11 @@ class Report:
         A, B = _propensity.parameters(dataset, A, B)
         self.label_counts = q = None
         if Y_train is not None:
-            train = _matrix(Y_train, classes, "Y_train")
-            if train.shape[1] != self.n_labels:
-                raise ValueError(f"Y_train has {train.shape[1]} labels, but Y_true has {self.n_labels}")
-            self.label_counts = np.bincount(train.indices, minlength=self.n_labels)
-            q = _propensity.from_counts(self.label_counts, train.shape[0], A, B)
+            counts, n_train = Y_train if isinstance(Y_train, tuple) else _counted(Y_train, classes)
+            if len(counts) != self.n_labels:
+                raise ValueError(f"Y_train has {len(counts)} labels, but Y_true has {self.n_labels}")
+            self.label_counts = counts
+            q = _propensity.from_counts(counts, n_train, A, B)
         true_labels = Truth(truth.indptr, truth.indices, q=q)
         rankings = {
             name: true_labels.rank(check_ids(ids, self.n_labels, self.depth))
@@ -226,6 +226,12 @@ def _matrix(Y: Any, classes: Any, name: str) -> sp.csr_array:
         raise ValueError(f"{name} holds lists of labels; pass classes=model.classes_, which ids refer to")
     labels = np.asarray(classes)
     return sp.csr_array(over_classes(Y, labels.astype(object) if labels.dtype.kind in "UT" else labels))
+
+
+def _counted(Y_train: Any, classes: Any) -> tuple[Any, int]:
+    """Return the number of training rows with each label, and of all of them."""
+    train = _matrix(Y_train, classes, "Y_train")
+    return np.bincount(train.indices, minlength=train.shape[1]), train.shape[0]
 
 
 def _checked(name: str, given: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
