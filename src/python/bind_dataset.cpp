@@ -4,8 +4,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "data/sizes.hpp"
 #include "python/bindings.hpp"
@@ -16,12 +20,33 @@ using namespace nb::literals;
 namespace bonsai {
 namespace {
 
-// (indptr, indices, values, n_columns), or a 2-D array: read-only views.
+// In ascending order of features, wherever their numbers put them.
+nb::object in_order_of_features(const RowsView& rows) {
+    const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
+    std::vector<int32_t> index(n);
+    std::vector<float> value(n);
+    std::vector<std::pair<int32_t, float>> row;
+    for (size_t i = 0; i < rows.n_rows; ++i) {
+        row.clear();
+        for_each_entry(rows, i, [&](uint32_t number, float v) {
+            row.emplace_back(static_cast<int32_t>(rows.features[number]), v);
+        });
+        std::ranges::sort(row);
+        for (size_t e = 0; e < row.size(); ++e)
+            std::tie(index[static_cast<size_t>(rows.ptr[i]) + e],
+                     value[static_cast<size_t>(rows.ptr[i]) + e]) = row[e];
+    }
+    return nb::make_tuple(to_numpy(std::vector<int64_t>(rows.ptr, rows.ptr + rows.n_rows + 1)),
+                          to_numpy(std::move(index)), to_numpy(std::move(value)), rows.n_features);
+}
+
+// (indptr, indices, values, n_columns), or a 2-D array: read-only views, or a copy.
 nb::object arrays_of(nb::handle self) {
     const RowsView& rows = nb::cast<const LabelVectors&>(self).view();
     if (rows.dense)
         return view_numpy<float>({rows.dense, rows.n_rows * rows.n_features}, self,
                                  {rows.n_rows, rows.n_features});
+    if (!rows.features.empty()) return in_order_of_features(rows);
     const auto n = static_cast<size_t>(rows.ptr[rows.n_rows]);
     return nb::make_tuple(view_numpy<int64_t>({rows.ptr, rows.n_rows + 1}, self),
                           view_numpy<int32_t>({rows.index, n}, self),

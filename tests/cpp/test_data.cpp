@@ -199,6 +199,48 @@ void test_sorted_slice() {
     }
 }
 
+bool same_rows(const RowsView& a, const RowsView& b) {
+    const auto n = a.ptr[a.n_rows];
+    return a.n_rows == b.n_rows && a.n_features == b.n_features &&
+           std::equal(a.ptr, a.ptr + a.n_rows + 1, b.ptr) && std::equal(a.index, a.index + n, b.index) &&
+           std::equal(a.value, a.value + n, b.value);
+}
+
+// Slices do not depend on how the features of their source are numbered; the one of all rows is no copy.
+void test_numbered_by_frequency() {
+    const Rows rows = many_rows(6000, 900);
+    List<uint32_t> all(rows.n_rows), some(rows.n_rows);
+    std::iota(all.begin(), all.end(), 0u);
+    some = all;
+    Rng rng(8);
+    rng.shuffle(some);
+    some.resize(2000);
+    for (const unsigned threads : {1u, 2u, 5u}) {
+        Control control;
+        Pool pool(threads, control);
+        Rows numbered = rows;
+        number_by_frequency(numbered, pool);
+        const SortedSlice whole(numbered.view(), all, pool);
+        CHECK(whole.rows().value == numbered.value.data());
+        CHECK(same_rows(whole.rows(), SortedSlice(rows.view(), all, pool).rows()));
+        for (const auto& ids : {some, List<uint32_t>(all.rbegin(), all.rend())}) {
+            const SortedSlice part(numbered.view(), ids, pool);
+            CHECK(part.rows().value != numbered.value.data());
+            CHECK(same_rows(part.rows(), SortedSlice(rows.view(), ids, pool).rows()));
+        }
+        bool same = true;
+        for (size_t i = 0; i < rows.n_rows; ++i) {
+            List<std::pair<uint32_t, float>> expected, found;
+            for_each_entry(rows.view(), i, [&](uint32_t f, float v) { expected.emplace_back(f, v); });
+            for_each_entry(numbered.view(), i,
+                           [&](uint32_t f, float v) { found.emplace_back(numbered.features[f], v); });
+            std::sort(found.begin(), found.end());
+            same &= found == expected;
+        }
+        CHECK(same);
+    }
+}
+
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
@@ -288,6 +330,7 @@ int main() {
     test_singleton_features();
     test_large_slice();
     test_sorted_slice();
+    test_numbered_by_frequency();
     test_dense_slice();
     test_transpose();
     test_check_csr();

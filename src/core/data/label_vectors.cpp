@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/memory.hpp"
+#include "data/slice.hpp"
 
 namespace bonsai {
 namespace {
@@ -170,6 +171,7 @@ class SparseBlocks final : public Blocks {
                 first += n;
             }
         });
+        number_by_frequency(out, pool);
         return out;
     }
 
@@ -349,11 +351,11 @@ double VectorSizes::bytes() const {
 }
 
 // Each thread sums up one vector, or those of a unit if they are dense. Parts are freed while they are
-// joined.
+// joined; then features are numbered.
 double VectorSizes::making_bytes(double threads) const {
-    const double of_thread =
-        dense() ? 4.0 * kLabelsPerUnit * n_columns_ : kEntryBytes * kSlabEntries + 4.2 * n_columns_;
-    return bytes() + threads * of_thread;
+    if (dense()) return bytes() + threads * 4.0 * kLabelsPerUnit * n_columns_;
+    const double summing = threads * (kEntryBytes * kSlabEntries + 4.2 * n_columns_);
+    return bytes() + std::max(summing, numbering_bytes(part(1), threads));
 }
 
 RowsSize VectorSizes::part(double share) const {

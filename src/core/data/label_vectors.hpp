@@ -17,7 +17,8 @@ enum class Representation { input, output, joint };
 // One row of norm 1 for each label; zero for a label without rows, and in `output` for one that co-occurs
 // with no other. input: the sum of the label's rows, n_features wide. output: co-occurrences with each other
 // label, n_labels wide. joint: both side by side, each normalised first. Dense rows give dense vectors in
-// `input`.
+// `input`; features of sparse vectors are numbered by frequency: trees are clustered as they are, without a
+// copy.
 //
 // A unit is a block of labels. The data must outlive the stage.
 class LabelVectorStage : public Stage {

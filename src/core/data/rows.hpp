@@ -21,6 +21,8 @@ struct RowsView {
     const float* dense = nullptr;       // instead of the three above: n_features values for each row
     const uint32_t* row_ids = nullptr;  // dense only: row i is row row_ids[i] of `dense` …
     const float* scale = nullptr;       // … times scale[i]
+    // CSR only: index i stands for feature features[i] (see number_by_frequency); empty: for feature i.
+    std::span<const uint32_t> features = {};
 
     // Always inlined: kernels are compiled for several instruction sets, and the linker must not choose the
     // copy of one for all of them.
@@ -56,6 +58,7 @@ struct Rows {
     SharedVector<int32_t> index = {};
     SharedVector<float> value = {};
     std::vector<float> dense = {};
+    std::vector<uint32_t> features = {};
 
     bool is_dense() const { return ptr.empty(); }
 
@@ -68,6 +71,7 @@ struct Rows {
             v.ptr = ptr.data();
             v.index = index.data();
             v.value = value.data();
+            v.features = features;
         }
         return v;
     }

@@ -1,6 +1,7 @@
 #include "data/slice.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -45,7 +46,7 @@ std::vector<size_t> cut_rows(const RowsView& source, std::span<const uint32_t> i
 // The features of some rows, counted by all threads: each a part of the rows.
 struct FeatureCounts {
     std::vector<size_t> bounds;                   // of the parts
-    std::vector<std::vector<uint32_t>> distinct;  // of each part, in the order in which they first occur
+    std::vector<std::vector<uint32_t>> distinct;  // of each part, as they first occur; within a row ascending
 
     // `count`, of all features, is zero before, and has the frequency in all parts afterwards.
     FeatureCounts(const RowsView& source, std::span<const uint32_t> ids, std::vector<uint32_t>& count,
@@ -58,9 +59,13 @@ struct FeatureCounts {
             std::vector<uint32_t>& mine = p > 0 ? of_part[p] : count;
             for (size_t r = bounds[p]; r < bounds[p + 1]; ++r) {
                 poll(pool.control(), r);
+                const auto before = static_cast<int64_t>(distinct[p].size());
                 for (int64_t e = source.ptr[ids[r]]; e < source.ptr[ids[r] + 1]; ++e)
                     if (mine[source.index[e]]++ == 0)
                         distinct[p].push_back(static_cast<uint32_t>(source.index[e]));
+                if (!source.features.empty())
+                    std::ranges::sort(distinct[p].begin() + before, distinct[p].end(), {},
+                                      [&](uint32_t number) { return source.features[number]; });
             }
         });
         if (of_part.size() == 1) return;
@@ -180,18 +185,16 @@ class RowSorter {
     RowSorter(const RowsView& source, std::span<const uint32_t> ids, std::span<const int64_t> ptr, Pool& pool)
         : source_(source), ids_(ids), ptr_(ptr), pool_(pool) {}
 
-    // Returns the number of features.
-    size_t sort(SharedVector<int32_t>& index, SharedVector<float>& value) {
+    // Writes ptr.back() indices and values, which may be those of the source if its rows are `ids`. Returns
+    // the feature of each number.
+    std::vector<uint32_t> sort(int32_t* index, float* value) {
         number_features();
-        index.resize(static_cast<size_t>(ptr_.back()));
-        value.resize(index.size());
         // A block has at least as many entries as there are columns, but its columns should fit in a cache.
         const auto blocks =
             cut_rows(source_, ids_, std::max<size_t>(kEntriesPerTask, features_.size()), ids_.size());
-        pool_.run(blocks.size() - 1, [&](size_t b, unsigned) {
-            sort_block(blocks[b], blocks[b + 1], index.data(), value.data());
-        });
-        return features_.size();
+        pool_.run(blocks.size() - 1,
+                  [&](size_t b, unsigned) { sort_block(blocks[b], blocks[b + 1], index, value); });
+        return std::move(features_);
     }
 
   private:
@@ -245,6 +248,12 @@ class RowSorter {
 
 }  // namespace
 
+void number_by_frequency(Rows& rows, Pool& pool) {
+    std::vector<uint32_t> all(rows.n_rows);
+    std::iota(all.begin(), all.end(), 0u);
+    rows.features = RowSorter(rows.view(), all, rows.ptr, pool).sort(rows.index.data(), rows.value.data());
+}
+
 SortedSlice::SortedSlice(const RowsView& source, std::span<const uint32_t> ids, Pool& pool) {
     if (source.is_dense()) {
         n_features_ = source.n_features;
@@ -255,7 +264,16 @@ SortedSlice::SortedSlice(const RowsView& source, std::span<const uint32_t> ids, 
     ptr_.reserve(ids.size() + 1);
     ptr_.push_back(0);
     for (const uint32_t i : ids) ptr_.push_back(ptr_.back() + static_cast<int64_t>(source.row_size(i)));
-    n_features_ = RowSorter(source, ids, ptr_, pool).sort(index_, value_);
+    const bool has_all = ptr_.back() == source.ptr[source.n_rows] &&
+                         std::ranges::adjacent_find(ids, std::greater_equal<>()) == ids.end();
+    if (has_all && !source.features.empty()) {
+        n_features_ = source.features.size();
+        borrowed_ = source;
+        return;
+    }
+    index_.resize(static_cast<size_t>(ptr_.back()));
+    value_.resize(index_.size());
+    n_features_ = RowSorter(source, ids, ptr_, pool).sort(index_.data(), value_.data()).size();
 }
 
 RowsView SortedSlice::rows() const {
@@ -267,8 +285,8 @@ RowsView SortedSlice::rows() const {
     return {.n_rows = ptr_.size() - 1,
             .n_features = n_features_,
             .ptr = ptr_.data(),
-            .index = index_.data(),
-            .value = value_.data()};
+            .index = borrowed_.index ? borrowed_.index : index_.data(),
+            .value = borrowed_.index ? borrowed_.value : value_.data()};
 }
 
 double slice_bytes(const ProblemSizes& sizes, double share) {
@@ -277,18 +295,17 @@ double slice_bytes(const ProblemSizes& sizes, double share) {
            8 * std::min(sizes.n_used_features, share * sizes.n_entries);
 }
 
-double sorted_slice_bytes(const RowsSize& rows) {
-    return rows.dense ? 4 * rows.n_rows : kEntryBytes * rows.n_entries + 8 * rows.n_rows;
-}
-
-// Each thread has the frequencies of features, then a block of entries as columns, too.
-double sorting_bytes(const RowsSize& rows, double threads) {
-    const double made = sorted_slice_bytes(rows), block = double{kEntriesPerTask};
-    if (rows.dense) return made;
+// Each thread has the frequencies of features, then a block of entries as columns.
+double numbering_bytes(const RowsSize& rows, double threads) {
+    const double block = double{kEntriesPerTask};
     const double parts = std::min(threads, std::max(1.0, rows.n_entries / block));
     const double of_block = std::min(std::max(block, rows.n_columns), rows.n_entries);
-    return 4 * rows.n_columns +
-           std::max(8 * parts * rows.n_columns, made + parts * (kEntryBytes * of_block + 8 * rows.n_columns));
+    return 4 * (rows.n_rows + rows.n_columns) + parts * (kEntryBytes * of_block + 8 * rows.n_columns);
+}
+
+double sorting_bytes(const RowsSize& rows, double threads) {
+    if (rows.dense) return 4 * rows.n_rows;
+    return kEntryBytes * rows.n_entries + 8 * rows.n_rows + numbering_bytes(rows, threads);
 }
 
 }  // namespace bonsai

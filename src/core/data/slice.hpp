@@ -77,8 +77,13 @@ class Slice {
 // Bytes of the slice of a share of all rows.
 double slice_bytes(const ProblemSizes& sizes, double share);
 
-// The rows `ids` of `source`, features renumbered likewise, each row sorted by these numbers: rows then read
-// a table of features nearly from front to back. Built by all threads.
+// Renumbers the features of sparse rows likewise, and sorts each row by these numbers: in place, by all
+// threads. Rows then read a table of features nearly from front to back.
+void number_by_frequency(Rows& rows, Pool& pool);
+
+// The rows `ids` of `source`, features renumbered and rows sorted likewise. Built by all threads. Rows whose
+// features are numbered by frequency are not copied where `ids` are all that have entries: the slice borrows
+// them. Otherwise it is the same, however the features of `source` are numbered.
 class SortedSlice {
   public:
     SortedSlice(const RowsView& source, std::span<const uint32_t> ids, Pool& pool);
@@ -93,6 +98,7 @@ class SortedSlice {
     SharedVector<int32_t> index_;
     SharedVector<float> value_;
     const float* dense_ = nullptr;
+    RowsView borrowed_;  // no index: none
     std::vector<uint32_t> row_ids_;
 };
 
@@ -101,8 +107,8 @@ struct RowsSize {
     double n_rows, n_entries, n_columns;
     bool dense;
 };
-// Bytes of a sorted slice, and while it is made.
-double sorted_slice_bytes(const RowsSize& rows);
+// Bytes of a sorted slice while it is made; of numbering features in place, beside the rows.
 double sorting_bytes(const RowsSize& rows, double threads);
+double numbering_bytes(const RowsSize& rows, double threads);
 
 }  // namespace bonsai

@@ -178,9 +178,8 @@ double split_bytes(const ProblemSizes& sizes, const VectorSizes& vectors, const 
         return kmeans_bytes(share * sizes.n_present, vectors.used_columns(share), vectors.dense(),
                             params.kmeans);
     };
-    const RowsSize all = vectors.part(1);
     const double n_roots = std::min<double>(n_trees, std::max(1u, threads / kThreadsOfRoot));
-    double largest = std::max(sorting_bytes(all, threads), n_roots * clustering(1) + sorted_slice_bytes(all));
+    double largest = n_roots * clustering(1) + 8 * sizes.n_present;
     const double k = std::min(static_cast<double>(params.kmeans.k), sizes.n_present);
     const double share = std::min(1.0, (params.kmeans.balanced ? 1 : 2) / k);
     if (sizes.n_present * share > 1) {

@@ -197,7 +197,8 @@ def _training(sizes: Sizes, strategy: Strategy, threads: int) -> dict[str, float
         # Vectors side by side are there beside those that they are made of.
         phases["label vectors"] = (2 * made + 3 * sizes.name_bytes) if joined else made + sizes.name_bytes
         splitting = _core.SplitStage.bytes(counts, kind, tree, n_trees, threads)
-        phases["trees"] = splitting + (2 if joined else 1) * sizes.name_bytes
+        # The core sorts these as a copy.
+        phases["trees"] = splitting + (made + 3 * sizes.name_bytes if joined else sizes.name_bytes)
     if strategy.n_trees > 0:
         phases["classifiers"] = _core.ClassifierStage.bytes_of_trees(
             counts, tree, n_trees, node_params(strategy), threads, sizes.tree_bytes
