@@ -74,6 +74,9 @@ void bind_dataset(nb::module_& m) {
         .def_rw("n_present", &ProblemSizes::n_present)
         .def_rw("input_entries", &ProblemSizes::input_entries)
         .def_rw("output_entries", &ProblemSizes::output_entries)
+        .def_rw("kept_input", &ProblemSizes::kept_input)
+        .def_rw("kept_output", &ProblemSizes::kept_output)
+        .def_rw("n_products", &ProblemSizes::n_products)
         .def_prop_ro("dataset_bytes", &ProblemSizes::dataset)
         .def_prop_ro("sparse_bytes", &ProblemSizes::sparse_rows);
     nb::class_<PyDataset>(m, "Dataset")

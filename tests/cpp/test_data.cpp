@@ -10,6 +10,7 @@
 #include "base/random.hpp"
 #include "check.hpp"
 #include "data/dataset.hpp"
+#include "data/label_vectors.hpp"
 #include "data/slice.hpp"
 
 using namespace bonsai;
@@ -241,6 +242,64 @@ void test_numbered_by_frequency() {
     }
 }
 
+// Vectors that are cut against sorting the entries of whole ones.
+void test_largest_entries() {
+    const Rows x = many_rows(6000, 900);
+    List<int64_t> ptr = {0};
+    List<int32_t> labels;
+    Rng rng(9);
+    for (size_t i = 0; i < x.n_rows; ++i) {
+        for (int32_t label = 0; label < 40; ++label)
+            if (rng.below(8) == 0) labels.push_back(label);
+        ptr.push_back(static_cast<int64_t>(labels.size()));
+    }
+    const Dataset data(x.view(), ptr, labels, 40, {}, true);
+    const auto vectors = [&](Representation kind, size_t most) {
+        const auto stage = label_vector_stage(data, kind, most);
+        stage->solve_all(alone());
+        return stage->finish(alone());
+    };
+    for (const Representation kind : {Representation::input, Representation::output, Representation::joint}) {
+        const Rows whole = vectors(kind, ~size_t{0}), same = vectors(kind, 1 << 20), cut = vectors(kind, 7);
+        CHECK(whole.value == same.value && whole.index == same.index);
+        bool fits = true;
+        for (size_t label = 0; label < 40; ++label) {
+            List<std::pair<uint32_t, double>> expected, found;
+            for (const bool second : {false, true}) {  // the sides of `joint`
+                List<std::pair<uint32_t, double>> side;
+                for_each_entry(whole.view(), label, [&](uint32_t number, float v) {
+                    const uint32_t f = whole.features[number];
+                    if ((kind != Representation::output && f >= x.n_features) == second)
+                        side.emplace_back(f, v);
+                });
+                std::sort(side.begin(), side.end(), [](const auto& a, const auto& b) {
+                    return std::abs(a.second) != std::abs(b.second) ? std::abs(a.second) > std::abs(b.second)
+                                                                    : a.first < b.first;
+                });
+                side.resize(std::min<size_t>(side.size(), 7));
+                double norm2 = 0;
+                for (const auto& [f, v] : side) norm2 += v * v;
+                const double share = kind == Representation::joint ? 0.5 : 1.0;
+                for (const auto& [f, v] : side) expected.emplace_back(f, v * std::sqrt(share / norm2));
+            }
+            for_each_entry(cut.view(), label,
+                           [&](uint32_t n, float v) { found.emplace_back(cut.features[n], v); });
+            std::sort(expected.begin(), expected.end());
+            std::sort(found.begin(), found.end());
+            fits &= found.size() == expected.size();
+            for (size_t e = 0; fits && e < found.size(); ++e)
+                fits &= found[e].first == expected[e].first &&
+                        std::abs(found[e].second - expected[e].second) < 1e-5;
+        }
+        CHECK(fits);
+    }
+    CHECK(most_entries(kLargestWhole) > 1000000 && most_entries(kLargestWhole + 1) == kKeptEntries);
+    double products = 0;
+    for (size_t i = 0; i < x.n_rows; ++i)
+        products += static_cast<double>((x.ptr[i + 1] - x.ptr[i]) * (ptr[i + 1] - ptr[i]));
+    CHECK(n_products(data) == products);
+}
+
 void test_dense_slice() {
     const Rows rows = dense_rows();
     Slice::Scratch scratch;
@@ -331,6 +390,7 @@ int main() {
     test_large_slice();
     test_sorted_slice();
     test_numbered_by_frequency();
+    test_largest_entries();
     test_dense_slice();
     test_transpose();
     test_check_csr();

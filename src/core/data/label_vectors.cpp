@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -109,9 +110,32 @@ struct Slab {
     std::vector<size_t> units;
 };
 
-// Appends the accumulated sums, columns shifted by `shift`, with norm 1. Returns whether they have a
-// direction at all: rows may be empty, or cancel out.
-bool emit(Accumulator& sums, uint32_t shift, Part& out) {
+// Keeps the `most` largest entries from `begin` on, the first of equals. Returns their squared norm.
+double keep_largest(size_t begin, size_t most, Part& out) {
+    std::vector<float> sizes;
+    for (size_t e = begin; e < out.value.size(); ++e) sizes.push_back(std::abs(out.value[e]));
+    const auto least = sizes.begin() + static_cast<int64_t>(most) - 1;
+    std::ranges::nth_element(sizes, least, std::greater<>());
+    size_t n_equal = most - static_cast<size_t>(std::count_if(sizes.begin(), least,
+                                                              [&](float size) { return size > *least; }));
+    double norm2 = 0;
+    size_t end = begin;
+    for (size_t e = begin; e < out.value.size(); ++e) {
+        const float size = std::abs(out.value[e]);
+        if (size < *least || (size == *least && n_equal == 0)) continue;
+        if (size == *least) --n_equal;
+        norm2 += double{size} * size;
+        out.index[end] = out.index[e];
+        out.value[end++] = out.value[e];
+    }
+    out.index.resize(end);
+    out.value.resize(end);
+    return norm2;
+}
+
+// Appends the accumulated sums, columns shifted by `shift`, the `most` largest of them, with norm 1. Returns
+// whether they have a direction at all: rows may be empty, or cancel out.
+bool emit(Accumulator& sums, uint32_t shift, size_t most, Part& out) {
     const size_t begin = out.value.size();
     double norm2 = 0;
     sums.drain([&](uint32_t column, float value) {
@@ -119,6 +143,7 @@ bool emit(Accumulator& sums, uint32_t shift, Part& out) {
         out.value.push_back(value);
         norm2 += double{value} * value;
     });
+    if (out.value.size() - begin > most) norm2 = keep_largest(begin, most, out);
     const double norm = std::sqrt(norm2);
     if (norm <= kSmallestNorm) return false;
     for (size_t e = begin; e < out.value.size(); ++e) out.value[e] = static_cast<float>(out.value[e] / norm);
@@ -142,8 +167,8 @@ class Blocks : public LabelVectorStage {
 
 class SparseBlocks final : public Blocks {
   public:
-    SparseBlocks(const Dataset& data, Representation representation)
-        : Blocks(data), representation_(representation), sizes_(n_units()) {}
+    SparseBlocks(const Dataset& data, Representation representation, size_t most)
+        : Blocks(data), representation_(representation), most_(most), sizes_(n_units()) {}
 
     Rows finish(Pool& pool) override {
         require_complete();
@@ -238,10 +263,10 @@ class SparseBlocks final : public Blocks {
     void add_vector(size_t label, const Control& control, Scratch& scratch, Part& part) const {
         gather(data_, label, representation_, control, scratch);
         const size_t begin = part.value.size();
-        const bool first = has_input() && emit(scratch.input, 0, part);
+        const bool first = has_input() && emit(scratch.input, 0, most_, part);
         const bool second =
             has_output() &&
-            emit(scratch.output, static_cast<uint32_t>(has_input() ? data_.x().n_features : 0), part);
+            emit(scratch.output, static_cast<uint32_t>(has_input() ? data_.x().n_features : 0), most_, part);
         part.size.push_back(static_cast<uint32_t>(part.value.size() - begin));
         if (!first || !second) return;
         for (size_t e = begin; e < part.value.size(); ++e) part.value[e] *= std::sqrt(0.5f);
@@ -258,6 +283,7 @@ class SparseBlocks final : public Blocks {
     }
 
     const Representation representation_;
+    const size_t most_;                           // entries of a vector that are kept
     std::vector<std::vector<uint32_t>> sizes_;    // of the vectors of each unit
     std::mutex mutex_;                            // for the slabs
     std::vector<std::unique_ptr<Slab>> slabs_;    // in no order
@@ -322,9 +348,17 @@ class DenseBlocks final : public Blocks {
 
 }  // namespace
 
-std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation) {
+std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation,
+                                                     size_t most) {
     if (data.x().dense && representation == Representation::input) return std::make_unique<DenseBlocks>(data);
-    return std::make_unique<SparseBlocks>(data, representation);
+    return std::make_unique<SparseBlocks>(data, representation, most);
+}
+
+double n_products(const Dataset& data) {
+    double n = 0;
+    for (size_t i = 0; i < data.n_rows() && !data.x().is_dense(); ++i)
+        n += static_cast<double>(data.x().row_size(i)) * static_cast<double>(data.labels_of(i).size());
+    return n;
 }
 
 void make_unit_rows(Rows& rows) {
@@ -338,11 +372,25 @@ void make_unit_rows(Rows& rows) {
     }
 }
 
+namespace {
+
+bool cuts(const ProblemSizes& problem) {
+    return most_entries(problem.n_products) == kKeptEntries;
+}
+
+}  // namespace
+
 VectorSizes::VectorSizes(const ProblemSizes& problem, std::optional<Representation> representation)
     : problem_(problem),
       with_input_(representation && *representation != Representation::output),
       with_output_(representation && *representation != Representation::input),
-      n_entries_((with_input_ ? problem.input_entries : 0) + (with_output_ ? problem.output_entries : 0)),
+      of_input_(!with_input_    ? 0
+                : cuts(problem) ? problem.kept_input
+                                : problem.input_entries),
+      of_output_(!with_output_   ? 0
+                 : cuts(problem) ? problem.kept_output
+                                 : problem.output_entries),
+      n_entries_(of_input_ + of_output_),
       n_columns_((with_input_ ? problem.n_features : 0) + (with_output_ ? problem.n_labels : 0)) {}
 
 double VectorSizes::bytes() const {
@@ -364,8 +412,8 @@ RowsSize VectorSizes::part(double share) const {
 
 double VectorSizes::used_columns(double share) const {
     if (dense()) return problem_.n_features;
-    const double of_input = with_input_ ? problem_.distinct_features(share * problem_.input_entries) : 0;
-    const double of_output = with_output_ ? std::min(problem_.n_labels, share * problem_.output_entries) : 0;
+    const double of_input = problem_.distinct_features(share * of_input_);
+    const double of_output = std::min(problem_.n_labels, share * of_output_);
     return std::max(1.0, of_input + of_output);
 }
 

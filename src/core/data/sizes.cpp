@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <numeric>
 
+#include "data/label_vectors.hpp"
+
 namespace bonsai {
 namespace {
 
@@ -66,8 +68,11 @@ void count_vectors(const Dataset& data, std::vector<uint32_t> present, ProblemSi
                 for_each_entry(data.x(), static_cast<size_t>(row),
                                [&](uint32_t feature, float) { features.add(feature); });
         }
+        const double n_input = data.x().is_dense() ? sizes.n_features : features.n();
         sizes.output_entries += weight * (labels.n() - 1);
-        sizes.input_entries += weight * (data.x().is_dense() ? sizes.n_features : features.n());
+        sizes.input_entries += weight * n_input;
+        sizes.kept_output += weight * std::min<double>(labels.n() - 1, kKeptEntries);
+        sizes.kept_input += weight * std::min<double>(n_input, kKeptEntries);
     };
     for (size_t s = 0; s < n_sampled; ++s)
         count(present[(2 * s + 1) * n_rare / (2 * n_sampled)],
@@ -94,7 +99,10 @@ ProblemSizes sizes_of(const Dataset& data) {
                        .n_pairs = 0,
                        .n_present = 0,
                        .input_entries = 0,
-                       .output_entries = 0};
+                       .output_entries = 0,
+                       .kept_input = 0,
+                       .kept_output = 0,
+                       .n_products = n_products(data)};
     std::vector<uint32_t> present;
     for (uint32_t label = 0; label < data.n_labels(); ++label) {
         sizes.n_pairs += static_cast<double>(data.rows_of(label).size());

@@ -27,6 +27,8 @@ struct ProblemSizes {
     double n_labels, n_pairs;
     double n_present;                      // labels that have rows
     double input_entries, output_entries;  // of all label vectors
+    double kept_input, kept_output;        // those that are kept where vectors are cut (label_vectors.hpp)
+    double n_products;                     // entries of the rows of each label
     // Features of about the same frequency: how many there are, and their share of all entries.
     std::vector<std::pair<double, double>> frequencies = {};
 

@@ -61,6 +61,9 @@ class Sizes:
         part.n_rows, part.n_present, part.n_pairs = rows, max(1, labels), pairs
         part.input_entries *= of_vectors
         part.output_entries *= of_vectors
+        part.kept_input *= of_vectors
+        part.kept_output *= of_vectors
+        part.n_products *= pairs / max(1, whole.n_pairs)
         return Sizes(
             part,
             of_vectors * self.tree_bytes,
