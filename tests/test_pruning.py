@@ -5,7 +5,9 @@ import pytest
 
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._selection import pruning
+from bonsai_xmc._selection.held_out import Gain, gain
 from bonsai_xmc._training import splits
+from bonsai_xmc.metrics._ranking import Truth
 from helpers import same_model
 
 LEAF = {"classifiers": "leaf", "branching_factor": 12, "n_trees": 2}
@@ -16,7 +18,7 @@ def many(monkeypatch):
     """Data whose labels count as many."""
     monkeypatch.setattr(splits, "MANY_LABELS", 100)
     monkeypatch.setattr(splits, "SMALL", 0)
-    monkeypatch.setattr(pruning, "_FEWEST_ROWS", 100)
+    monkeypatch.setattr(pruning, "_SURE", 50.0)
     return datasets.make_xmc(
         n_rows=2500, n_test=500, n_features=600, n_labels=400, features_per_row=12, labels_per_row=3
     )
@@ -55,22 +57,70 @@ def test_the_largest_prune_that_loses_nothing_is_chosen(many, monkeypatch):
     X, Y = many.X_train, many.Y_train
     usual = Bonsai(**LEAF, prune=0.1).fit(X, Y)
     monkeypatch.setattr(pruning, "_LOSS", 20.0)
-    monkeypatch.setattr(pruning, "LARGER", (0.2, 50.0))  # the second leaves no weight at all
+    monkeypatch.setattr(pruning, "LARGER", (50.0, 0.2, 0.15))  # the first leaves no weight at all
     model = Bonsai(**LEAF).fit(X, Y)
     chosen = model.fitted_.linear.strategy
     assert (chosen.prune, chosen.node_prune) == (0.2, 0.2)
     assert [line.split()[0] for line in chosen.evidence.splitlines()[2:]] == [
         "prune=0.1",
-        "prune=0.2",
         "prune=50",
+        "prune=0.2",
     ]
     assert smallest_weight(model) > 0.17 > smallest_weight(usual)
     assert "pruning" in model.timings_ and model.threshold_ != 0.5
     assert model.trees_ == usual.trees_
-    monkeypatch.setattr(pruning, "LARGER", (50.0, 60.0))
+    monkeypatch.setattr(pruning, "LARGER", (60.0, 50.0))
     assert same_model(
         Bonsai(**LEAF, threshold=0.5).fit(X, Y), Bonsai(**LEAF, prune=0.1, threshold=0.5).fit(X, Y)
     )
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "taken"),
+    [
+        (0.5, 0.2, True),
+        (-0.2, 0.0, True),
+        (-0.3, 0.0, False),
+        (-0.5, 0.3, True),  # chance may explain the loss
+        (-0.6, 0.3, False),
+        (-0.5, 1.1, False),  # nothing is known
+        (0.5, 1.1, False),
+        (1.0, 1.1, True),
+    ],
+)
+def test_a_loss_counts_where_chance_does_not_explain_it(many, monkeypatch, mean, error, taken):
+    monkeypatch.setattr(pruning, "_SURE", 1.0)
+    monkeypatch.setattr(pruning, "gain", lambda *_: Gain(mean, error))
+    model = Bonsai(**LEAF, threshold=0.5).fit(many.X_train, many.Y_train)
+    assert model.fitted_.linear.strategy.prune == (0.3 if taken else 0.1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gains_have_the_error_of_resampled_rows(weighted):
+    """The mean is the relative gain of the metrics, and its error their spread over samples of the rows."""
+    rng = np.random.default_rng(0)
+    n = 400
+    truth = Truth(np.arange(n + 1) * 2, rng.integers(0, 9, 2 * n).reshape(n, 2).cumsum(axis=1).ravel())
+    weights = rng.random(n) + 0.5 if weighted else None
+    ids = [rng.integers(0, 12, (n, 5)) for _ in range(2)]
+    ids[1][:300] = ids[0][:300]
+
+    def of(rows):
+        some = Truth(
+            np.arange(len(rows) + 1) * 2,
+            truth.indices.reshape(n, 2)[rows].ravel(),
+            None if weights is None else weights[rows],
+        )
+        return gain(some.rank(ids[1][rows]), some.rank(ids[0][rows]), ("P@1", "P@3"))
+
+    found = of(np.arange(n))
+    part = lambda one, k: [
+        np.isin(i[:k], t).sum() for i, t in zip(one, truth.indices.reshape(n, 2), strict=True)
+    ]
+    new, old = ([np.average(part(one, k), weights=weights) for k in (1, 3)] for one in reversed(ids))
+    assert found.mean == pytest.approx(100 * (np.array(new) / old - 1).mean())
+    resampled = [of(rng.integers(0, n, n)).mean for _ in range(400)]
+    assert found.error == pytest.approx(np.std(resampled), rel=0.2)
 
 
 def test_what_is_given_or_small_is_not_chosen(many, monkeypatch):
@@ -80,7 +130,8 @@ def test_what_is_given_or_small_is_not_chosen(many, monkeypatch):
     monkeypatch.setattr(splits, "MANY_LABELS", 400)
     few = Bonsai(**LEAF).fit(X, Y)
     monkeypatch.setattr(splits, "MANY_LABELS", 100)
-    monkeypatch.setattr(pruning, "_FEWEST_ROWS", 1000)
+    monkeypatch.setattr(pruning, "_SURE", 0.0)
+    monkeypatch.setattr(pruning, "_LOSS", 0.0)
     unsure = Bonsai(**LEAF).fit(X, Y)
     assert unsure.fitted_.linear.strategy.prune == 0.1
     for model in (given, by_labels, few):
@@ -98,9 +149,12 @@ def test_the_choice_does_not_depend_on_threads_or_interruptions(many, tmp_path):
 
 
 def test_a_bounded_part_of_many_labels_is_measured():
-    assert splits.subtrees(50_000, 10**9) == (splits.TREE_SHARE, splits.FEWEST_SUBTREES)
-    assert splits.subtrees(50_001, 10) == (splits.TREE_SHARE, splits.FEW_SUBTREES)
-    share, fewest = splits.subtrees(2_812_281, 62_000_000)
-    assert share * 62_000_000 == pytest.approx(splits.MOST_PAIRS) and fewest == splits.FEW_SUBTREES
-    assert splits.most_held_out(50_000) == splits.MOST_HELD_OUT
-    assert splits.most_held_out(50_001) == splits.FEW_HELD_OUT
+    assert splits.subtrees(50_000, 10**9) == (splits.TREE_SHARE, splits.FEWEST_SUBTREES, np.inf)
+    few = splits.subtrees(50_001, 10**6)
+    assert few == (splits.FEW_PAIRS / 10**6, splits.FEW_SUBTREES, splits.FEW_PAIRS)
+    assert splits.subtrees(50_001, 10).share == splits.TREE_SHARE
+    whole = splits.subtrees(2_812_281, 62_000_000)
+    assert whole == (splits.PAIR_SHARE, splits.FEW_SUBTREES, pytest.approx(620_000))
+    assert splits.most_held_out(50_000, 10**7) == splits.MOST_HELD_OUT
+    assert splits.most_held_out(50_001, 10**5) == splits.FEW_HELD_OUT
+    assert splits.most_held_out(50_001, 1_700_000) == pytest.approx(56_667, abs=1)

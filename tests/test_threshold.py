@@ -18,7 +18,7 @@ from bonsai_xmc._model.thresholds import FALLBACK, Scored
 from bonsai_xmc._selection import threshold
 from bonsai_xmc._selection.label_thresholds import _counted, _Counts, label_thresholds
 from bonsai_xmc._selection.threshold import best_threshold
-from bonsai_xmc._training import splits
+from bonsai_xmc._training import samples, splits
 from bonsai_xmc._training.samples import sample_labels, sample_subtrees
 from bonsai_xmc.metrics._ranking import Truth
 from helpers import says
@@ -167,13 +167,16 @@ def labels():
     return labels_of(sp.csr_array(rng.random((600, 200)) < frequency))
 
 
-def test_samples_are_unbiased(labels):
+def test_samples_are_unbiased(labels, monkeypatch):
     """Over many seeds, the weighted number of positives is that of all labels."""
     tree = LabelTree.from_nested([list(range(i, 200, 40)) for i in range(40)])
+    deep = LabelTree.from_nested([[[i, i + 40, i + 80], [i + 120, i + 160]] for i in range(40)])
     total = len(labels.indices)
+    monkeypatch.setattr(samples, "_MOST_OF_LEAF", 2)
     for draw in (
         lambda seed: sample_labels(labels, 30, seed),
-        lambda seed: sample_subtrees(labels, tree, 0.3, 8, seed),
+        lambda seed: sample_subtrees(labels, tree, splits.Subtrees(0.3, 8), seed),
+        lambda seed: sample_subtrees(labels, deep, splits.Subtrees(0.5, 4, total / 8), seed),
     ):
         sums, sizes = [], []
         for seed in range(300):
@@ -181,7 +184,18 @@ def test_samples_are_unbiased(labels):
             sums.append(sample.weights[sample.labels.indices].sum())
             sizes.append(len(sample.original))
         assert np.mean(sums) == pytest.approx(total, rel=0.05)
-        assert 10 < np.mean(sizes) < 80
+        assert 5 < np.mean(sizes) < 80
+
+
+def test_subtrees_have_about_as_many_pairs_as_wanted(labels):
+    """Parts of as many subtrees are drawn, where whole ones have too many."""
+    tree = LabelTree.from_nested([[[i], [i + 40], [i + 80], [i + 120], [i + 160]] for i in range(40)])
+    some = lambda most, seed: sample_subtrees(labels, tree, splits.Subtrees(0.8, 1, most), seed).original
+    for seed in range(5):
+        assert set(some(200, seed)) <= set(some(np.inf, seed))
+    for most in (100, 300):
+        pairs = np.mean([labels.counts[some(most, seed)].sum() for seed in range(200)])
+        assert pairs == pytest.approx(most, rel=0.25)
 
 
 def test_a_sample_of_labels_keeps_their_rows(labels):
@@ -201,10 +215,12 @@ def test_a_sample_of_labels_keeps_their_rows(labels):
         list(range(200)),
     ],
 )
-def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
+@pytest.mark.parametrize("most_pairs", [np.inf, 100])
+def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested, most_pairs, monkeypatch):
     """Labels that are left out have their place in a leaf beside those that are kept."""
+    monkeypatch.setattr(samples, "_MOST_OF_LEAF", 2)
     tree = LabelTree.from_nested(nested)
-    sample = sample_subtrees(labels, tree, 0.3, 8, 2)
+    sample = sample_subtrees(labels, tree, splits.Subtrees(0.3, 8, most_pairs), 2)
     small = LabelTree(*sample.tree)
     n_drawn = len(sample.original)
     assert 0 < n_drawn < 200
@@ -216,12 +232,17 @@ def test_a_sample_of_subtrees_keeps_the_rows_of_each_node(labels, nested):
     np.testing.assert_array_equal(part[:, :n_drawn], full[:, sample.original])
     # Every row that reaches the root does so still.
     np.testing.assert_array_equal(part[:, small.labels()].any(axis=1), full[:, tree.labels()].any(axis=1))
-    # A leaf of drawn labels has the same labels as before; its rows are those labels' rows.
+    # A leaf of drawn labels has the same labels as before, or one that stands for some of them.
     before = {tuple(tree.labels(v)) for v in range(tree.n_nodes) if tree.is_leaf(v)}
     for v in range(small.n_nodes):
         below = small.labels(v)
         if small.is_leaf(v) and small.n_nodes > 1 and below[0] < n_drawn:
-            assert tuple(sample.original[below]) in before
+            if below[-1] < n_drawn:
+                assert tuple(sample.original[below]) in before
+            else:
+                whole = next(leaf for leaf in before if sample.original[below[0]] in leaf)
+                assert set(sample.original[below[:-1]]) < set(whole) and len(below) == 3
+                np.testing.assert_array_equal(part[:, below].any(axis=1), full[:, whole].any(axis=1))
 
 
 def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
@@ -238,7 +259,7 @@ def test_classifiers_of_a_sample_are_those_of_the_whole(generated, monkeypatch):
     strategy = model.fit(X, Y).strategy_
     core, _ = train(problem, strategy, 0, Work(1))
     tree = model.trees_[0]
-    sample = sample_subtrees(problem.labels, tree, 0.5, 8, 1)
+    sample = sample_subtrees(problem.labels, tree, splits.Subtrees(0.5, 8), 1)
     some = replace(problem, labels=sample.labels)
     part = train_sample(some, strategy, sample, problem.labels.counts, 0, Work(1))
     rows = X[:50].astype(np.float32)

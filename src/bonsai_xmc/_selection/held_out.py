@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics import _propensity
-from bonsai_xmc.metrics._definitions import value_of
+from bonsai_xmc.metrics._definitions import OF_ROWS, value_of
 from bonsai_xmc.metrics._ranking import Ranking, Truth
 
 if TYPE_CHECKING:
@@ -60,6 +60,28 @@ def measured(ranking: Ranking, measures: Sequence[str]) -> Array:
     """Return metrics such as "P@5" in percent."""
     named = (measure.split("@") for measure in measures)
     return np.array([100 * value_of(metric, ranking, int(k)) for metric, k in named])
+
+
+class Gain(NamedTuple):
+    """By how many percent the measures of a ranking are higher than those of another one, on average."""
+
+    mean: float
+    error: float  # the standard error of the mean: of the differences between rows
+
+
+def gain(ranking: Ranking, than: Ranking, measures: Sequence[str]) -> Gain:
+    """Compare two rankings of the same rows."""
+    weights = ranking.truth.weights
+    weights = np.ones(ranking.truth.n_rows) if weights is None else weights
+    gains, before = np.zeros((2, ranking.truth.n_rows))  # of each row: its share of the mean
+    for metric, k in (measure.split("@") for measure in measures):
+        new, old = (OF_ROWS[metric](one, int(k)).part * weights for one in (ranking, than))
+        total = max(float(old.sum()), 1e-9) * len(measures)
+        gains += (new - old) / total
+        before += old / total
+    mean = float(gains.sum())
+    error = float(np.sqrt(len(gains)) * (gains - mean * before).std())
+    return Gain(100 * mean, 100 * error)
 
 
 def best_columns(scores: Array, k: int) -> Array:

@@ -1,7 +1,7 @@
 """The `prune` of leaf classifiers of many labels: the largest one that loses nothing on held-out rows.
 
-Weights do not depend on it: classifiers of some subtrees are trained once, and then lose more and more of
-them.
+Weights do not depend on it: classifiers of some subtrees are trained once, and then lose those of at most
+this magnitude. What that costs is measured row by row; a loss counts where it is larger than chance explains.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ import numpy as np
 from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._data.tree import LabelTree
 from bonsai_xmc._model.strategy import Facts, Strategy, is_auto
-from bonsai_xmc._selection.held_out import Evidence, is_better, measured
+from bonsai_xmc._selection.held_out import Evidence, gain, measured
 from bonsai_xmc._selection.sampled import SampledModel, sampled_model
 from bonsai_xmc._training import splits
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
+from bonsai_xmc.metrics._ranking import Ranking
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
 
-LARGER = (0.15, 0.2, 0.3)
+LARGER = (0.3, 0.2, 0.15)
 _MEASURES = ("P@1", "P@3", "P@5", "PSP@5")
 _DEPTH = 5
-_LOSS = 0.25  # percent of the measures, on average: chance alone makes about as much
-_FEWEST_ROWS = 1000  # that say something about such differences
+_LOSS = 0.25  # percent of the measures, on average
+_SURE = 1.0  # up to this standard error, in percent, a loss may be chance; beyond it, so may be a gain
 
 
 def is_open(params: Mapping[str, Any], facts: Facts, strategy: Strategy) -> bool:
@@ -41,24 +42,25 @@ def choose_prune(
 ) -> tuple[SampledModel, str]:
     """Return the model of some labels that has lost most weights, with its strategy, and the evidence."""
     with work.phases.together("pruning"):
-        found = sampled_model(problem, strategy, LabelTree(*trees.arrays()[0]), seed, work)
-        drawn = found.weights > 0
-        held_out = found.held_out.among(drawn)
+        usual = found = sampled_model(problem, strategy, LabelTree(*trees.arrays()[0]), seed, work)
+        drawn = usual.weights > 0
+        held_out = usual.held_out.among(drawn)
 
-        def figures(model: SampledModel) -> Any:
+        def ranked(model: SampledModel) -> Ranking:
             core = model.core.restricted(drawn.astype(np.uint8))
-            return measured(held_out.rank(core, _DEPTH, work, beam_size=0, exact=False, n_probe=0), _MEASURES)
+            return held_out.rank(core, _DEPTH, work, beam_size=0, exact=False, n_probe=0)
 
-        tried = {strategy.prune: figures(found)}
-        usual = np.maximum(tried[strategy.prune], 1e-9)
-        for prune in LARGER if held_out.rows.n_rows >= _FEWEST_ROWS else ():
-            pruned = found.pruned(prune, work.threads)
-            tried[prune] = figures(pruned)
-            if is_better(100.0, 100 * tried[prune] / usual, _LOSS):
+        tried = {f"prune={strategy.prune:g}": (before := ranked(usual))}
+        for prune in LARGER:
+            pruned = usual.pruned(prune, work.threads)
+            after = tried[f"prune={prune:g}"] = ranked(pruned)
+            mean, error = gain(after, before, _MEASURES)
+            LOG.info("prune=%g: %+.2f ± %.2f %%", prune, mean, error)
+            if mean + (error if error <= _SURE else -error) >= -_LOSS:
+                found = pruned
                 break
-            found = pruned
     n_training = problem.rows.n_rows - found.held_out.rows.n_rows
-    named = {f"prune={prune:g}": values for prune, values in tried.items()}
+    named = {name: measured(ranking, _MEASURES) for name, ranking in tried.items()}
     note = f"  ({np.count_nonzero(drawn):,} labels alone)"
     evidence = str(Evidence(_MEASURES, named, held_out.rows.n_rows, n_training, note))
     LOG.info("prune=%g; %s", found.strategy.prune, evidence)

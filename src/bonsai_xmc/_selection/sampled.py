@@ -44,7 +44,7 @@ def sampled_model(
 ) -> SampledModel:
     """Train labels by themselves, or subtrees of the first tree where scores depend on the path."""
     n_rows, n_labels = problem.rows.n_rows, problem.facts.n_labels
-    split = splits.most_rows(n_rows, seed, splits.most_held_out(n_labels))
+    split = splits.most_rows(n_rows, seed, splits.most_held_out(n_labels, n_rows))
     sample = _sample(problem, strategy, tree, seed)
     some = replace(problem, labels=sample.labels)
     more_trees = row_trees(problem.take(split.training), strategy, seed, work)
@@ -59,5 +59,4 @@ def _sample(problem: Problem, strategy: Strategy, tree: LabelTree | None, seed: 
         n = min(splits.LABEL_SHARE * n_labels, splits.MOST_LABELS)
         return sample_labels(labels, max(n, splits.FEWEST_LABELS), seed)
     assert tree is not None
-    share, fewest = splits.subtrees(n_labels, len(labels.indices))
-    return sample_subtrees(labels, tree, share, fewest, seed)
+    return sample_subtrees(labels, tree, splits.subtrees(n_labels, len(labels.indices)), seed)

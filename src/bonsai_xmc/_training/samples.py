@@ -8,17 +8,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import uniform
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.tree import LabelTree
+from bonsai_xmc._training.splits import Subtrees
 
 TreeArrays = tuple[Array, Array, Array]
 NO_OTHERS: Mapping[int, Array] = {}
 
 # Subtrees to draw from, if the tree has as many, and labels of a tree that is one leaf, at least.
 _FEWEST_SUBTREES = 32
+# Labels of a leaf where pairs are bounded, at most: a leaf costs its rows × its labels.
+_MOST_OF_LEAF = 128
 
 
 class LabelSample(NamedTuple):
@@ -38,11 +42,12 @@ def sample_labels(labels: Labels, n: float, seed: int) -> LabelSample:
     return LabelSample(only_labels(labels, present[drawn]), weights, present[drawn], None)
 
 
-def sample_subtrees(labels: Labels, tree: LabelTree, share: float, fewest: int, seed: int) -> LabelSample:
-    """Draw about this share of the subtrees of a tree, and so many at least, by their frequencies."""
-    counts = labels.counts
+def sample_subtrees(labels: Labels, tree: LabelTree, size: Subtrees, seed: int) -> LabelSample:
+    """Draw subtrees of a tree by their frequencies, and parts of these where they have too many pairs."""
+    counts, of_label = labels.counts, np.ones(labels.n_labels)
     if tree.n_nodes == 1:
-        sample = sample_labels(labels, max(share * tree.n_labels, min(tree.n_labels, _FEWEST_SUBTREES)), seed)
+        n = max(size.share * tree.n_labels, min(tree.n_labels, _FEWEST_SUBTREES))
+        sample = sample_labels(labels, n, seed)
         rest = np.setdiff1d(tree.labels(), sample.original)
         n = len(sample.original) + bool(len(rest))
         one_leaf = (np.array([0, n]), np.arange(n, dtype=np.int32), np.ones(1, np.uint8))
@@ -50,9 +55,25 @@ def sample_subtrees(labels: Labels, tree: LabelTree, share: float, fewest: int, 
         weights = np.append(sample.weights, np.zeros(len(others)))
         return LabelSample(only_labels(labels, sample.original, others), weights, sample.original, one_leaf)
     units = _units(tree)
-    pairs = np.array([counts[tree.labels(unit)].sum() for unit in units])
-    drawn, weights = _draw(pairs, max(share * len(units), min(len(units), fewest)), seed)
-    return _pruned(labels, tree, {units[i]: w for i, w in zip(drawn, weights, strict=True)})
+    pairs = lambda nodes: np.array([counts[tree.labels(node)].sum() for node in nodes])
+    n_pairs = pairs(units)
+    drawn, weights = _draw(n_pairs, max(size.share * len(units), min(len(units), size.fewest)), seed)
+    weight_of = {units[i]: w for i, w in zip(drawn, weights, strict=True)}
+    kept: dict[int, Array] = {}
+    if n_pairs[drawn].sum() > size.most_pairs:
+        below = {node: tree.children(node).tolist() or [node] for node in weight_of}
+        parts = [part for nodes in below.values() for part in nodes]
+        above = np.repeat(list(weight_of.values()), [len(nodes) for nodes in below.values()])
+        n_pairs = pairs(parts)
+        drawn, weights = _draw(n_pairs, max(size.fewest, _number(n_pairs, size.most_pairs)), seed)
+        weight_of = {parts[i]: above[i] * w for i, w in zip(drawn, weights, strict=True)}
+        for node in weight_of:
+            if tree.is_leaf(node) and tree.sizes[node] > _MOST_OF_LEAF:
+                of_leaf = tree.labels(node)
+                drawn, weights = _draw(counts[of_leaf], _MOST_OF_LEAF, seed)
+                kept[node] = of_leaf[drawn]
+                of_label[kept[node]] = weights
+    return _pruned(labels, tree, weight_of, kept, of_label)
 
 
 def _units(tree: LabelTree) -> list[int]:
@@ -65,13 +86,20 @@ def _units(tree: LabelTree) -> list[int]:
     return [0]
 
 
-def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSample:
-    """Prune a tree to the drawn subtrees; at each node above, one leaf stands for all other children."""
+def _pruned(
+    labels: Labels, tree: LabelTree, drawn: dict[int, float], of_leaves: dict[int, Array], of_label: Array
+) -> LabelSample:
+    """Prune a tree to the drawn subtrees; at each node above, one leaf stands for all other children.
+
+    Of some leaves there are labels alone that are drawn, whose weights are multiplied by `of_label`; one more
+    label stands for the others.
+    """
     weight_of = np.zeros(labels.n_labels)
     kept = np.zeros(tree.n_nodes, bool)  # drawn, below or above a drawn node
     inside = np.zeros(tree.n_nodes, bool)
     for unit, weight in drawn.items():
-        weight_of[tree.labels(unit)] = weight
+        some = of_leaves.get(unit, tree.labels(unit))
+        weight_of[some] = weight * of_label[some]
         inside[unit] = True
         node = unit
         while node >= 0 and not kept[node]:
@@ -92,7 +120,11 @@ def _pruned(labels: Labels, tree: LabelTree, drawn: dict[int, float]) -> LabelSa
         if isinstance(node, list):
             children.append(node)
         elif is_leaf:
-            children.append([new_id[label] for label in tree.labels(node).tolist()])
+            children.append([new_id[label] for label in of_leaves.get(node, tree.labels(node)).tolist()])
+            if node in of_leaves:
+                stand_in = len(original) + len(others)
+                others[stand_in] = np.setdiff1d(tree.labels(node), of_leaves[node])
+                children[-1].append(stand_in)
         else:
             below: list[Any] = [child for child in tree.children(node).tolist() if kept[child]]
             rest = [child for child in tree.children(node).tolist() if not kept[child]]
@@ -116,11 +148,18 @@ def only_labels(labels: Labels, original: Array, others: Mapping[int, Array] = N
     for stand_in, stood_for in others.items():
         new_id[stood_for] = stand_in
     n_new = len(original) + len(others)
-    rows = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     ids = new_id[labels.indices]
-    keys = np.unique((rows * n_new + ids)[ids >= 0])
-    indptr = np.searchsorted(keys, np.arange(labels.n_rows + 1) * n_new)
-    return Labels(indptr.astype(np.int64), (keys % n_new).astype(np.int32), np.arange(n_new))
+    indptr = np.concatenate([[0], np.cumsum(ids >= 0)])[labels.indptr]
+    ids = ids[ids >= 0].astype(np.int32)
+    kept = csr_array((np.ones(len(ids), bool), ids, indptr), (labels.n_rows, n_new))
+    kept.sum_duplicates()  # labels of a row that one stands for; ids ascend
+    return Labels(kept.indptr.astype(np.int64), kept.indices.astype(np.int32), np.arange(n_new))
+
+
+def _number(sizes: Array, total: float) -> float:
+    """Return how many places to draw so that their sizes add up to about a total."""
+    chance = np.sqrt(np.maximum(sizes, 1))
+    return float(total * chance.sum() / max(1.0, (chance * sizes).sum()))
 
 
 def _draw(sizes: Array, n: float, seed: int) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 Held-out rows are never training rows, and every split follows from the seed alone.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +30,13 @@ MOST_LABELS = 8192
 TREE_SHARE = 1 / 5
 ROW_TREES = 10  # enough to measure scores
 FEWEST_SUBTREES = 8
-# The same where labels are so many that a fixed share of them, or as many rows, would take minutes: pairs of
-# a row and a label in the subtrees that are drawn.
+# The same where labels are so many that a fixed share of them, or as many rows, would take minutes: the
+# share of the rows that are held out, but so many at least; the share of the pairs of a row and a label that
+# the drawn subtrees have at most, but so many at least.
 MANY_LABELS = 50_000
-FEW_HELD_OUT = 12_000
-MOST_PAIRS = 100_000
-FEW_SUBTREES = 4
+FEW_HELD_OUT_SHARE, FEW_HELD_OUT = 1 / 30, 30_000
+PAIR_SHARE, FEW_PAIRS = 1 / 100, 120_000
+FEW_SUBTREES = 8
 # Labels of a row whose scores are compared: no sensible threshold takes more.
 DEPTH = 32
 
@@ -58,21 +60,30 @@ def part_sizes(n_rows: int) -> tuple[int, int]:
     return n_training, min(n_rows * 3 // 4, max(n_rows // 5, MIN_HELD_OUT_ROWS), MAX_HELD_OUT_ROWS)
 
 
-def most_held_out(n_labels: float) -> int:
+def most_held_out(n_labels: float, n_rows: float) -> float:
     """Return how many rows are held out at most."""
-    return MOST_HELD_OUT if n_labels <= MANY_LABELS else FEW_HELD_OUT
+    return MOST_HELD_OUT if n_labels <= MANY_LABELS else max(FEW_HELD_OUT, FEW_HELD_OUT_SHARE * n_rows)
 
 
-def subtrees(n_labels: float, n_pairs: float) -> tuple[float, int]:
-    """Return the share of the subtrees that are drawn, and how many at least."""
+class Subtrees(NamedTuple):
+    """How much of a tree is drawn."""
+
+    share: float  # of its subtrees
+    fewest: int
+    most_pairs: float = math.inf  # of a row and a label in them
+
+
+def subtrees(n_labels: float, n_pairs: float) -> Subtrees:
+    """Return how much of a tree is drawn where there are so many labels and pairs of a row and a label."""
     if n_labels <= MANY_LABELS:
-        return TREE_SHARE, FEWEST_SUBTREES
-    return min(TREE_SHARE, MOST_PAIRS / max(1, n_pairs)), FEW_SUBTREES
+        return Subtrees(TREE_SHARE, FEWEST_SUBTREES)
+    most = max(FEW_PAIRS, PAIR_SHARE * n_pairs)
+    return Subtrees(min(TREE_SHARE, most / max(1, n_pairs)), FEW_SUBTREES, most)
 
 
-def most_rows(n_rows: int, seed: int, most: int = MOST_HELD_OUT) -> Split:
+def most_rows(n_rows: int, seed: int, most: float = MOST_HELD_OUT) -> Split:
     """Hold out a bounded number of rows; all others train."""
-    n_held_out = min(int(HELD_OUT_SHARE * n_rows), most)
+    n_held_out = int(min(HELD_OUT_SHARE * n_rows, most))
     return Split(*split(n_rows, n_held_out, n_rows - n_held_out, seed)[::-1])
 
 

@@ -238,13 +238,13 @@ def _threshold_rows(
     """Return the bytes of some labels, or all, trained again on most rows and predicted for others."""
     n, n_present, n_pairs = sizes.counts.n_rows, sizes.counts.n_present, sizes.counts.n_pairs
     of_trees = strategy.classifiers != "one_vs_rest"
-    held_out, share = min(splits.HELD_OUT_SHARE * n, splits.most_held_out(n_present)), 1.0
+    held_out, share = min(splits.HELD_OUT_SHARE * n, splits.most_held_out(n_present, n)), 1.0
     if per_label:
         part = sizes.part(n - held_out, n_present, (1 - held_out / n) * n_pairs)
     elif n_present * sizes.counts.n_entries <= splits.SMALL:
         part, held_out = sizes.part(0.75 * n, n_present, 0.75 * n_pairs), n / 4
     else:
-        share = splits.subtrees(n_present, n_pairs)[0] if of_trees else splits.LABEL_SHARE
+        share = splits.subtrees(n_present, n_pairs).share if of_trees else splits.LABEL_SHARE
         part = sizes.part(n - held_out, share * n_present, share * n_pairs)
         part = replace(part, tree_bytes=part.tree_bytes / max(1, strategy.n_trees))
     again = replace(strategy, n_trees=min(1, strategy.n_trees), given_tree=True, search="exact")
