@@ -39,7 +39,7 @@ fuzz: fuzzbuild $(VENV)/.installed
 
 fuzzbuild: $(VENV)/.tools
 	$(BIN)/cmake -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Debug \
-	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_DEBUG="-gline-tables-only -D_GLIBCXX_ASSERTIONS" \
+	  -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_DEBUG="-gline-tables-only -D_GLIBCXX_ASSERTIONS -fno-sanitize-coverage=trace-cmp" \
 	  -DBONSAI_MODULE=OFF -DBONSAI_FUZZ=ON -DBONSAI_SANITIZE=fuzzer-no-link,address,undefined
 	$(BIN)/cmake --build build/fuzz
 

@@ -8,11 +8,12 @@ import os
 import shutil
 import sys
 import urllib.parse
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bonsai_xmc import Bonsai, TextBonsai, _cli, datasets
-from bonsai_xmc._cli.parser import VERBS, make_parser
+from bonsai_xmc._cli import parser
 from fuzz.mutate import Attempt, Rng, changed_bytes, changed_value, one_of
 
 
@@ -51,8 +52,9 @@ def commands(folder: Path) -> Attempt:
         "ä",
         "@empty",
     ]
-    parsers = make_parser("bonsai").verbs
-    verbs = [verb for verb in VERBS if verb not in ("serve", "demo")]
+    parser.make_parser = cache(parser.make_parser)  # it takes longer than most commands
+    parsers = parser.make_parser().verbs
+    verbs = [verb for verb in parser.VERBS if verb not in ("serve", "demo")]
     heads = {
         "train": ["docs.jsonl", "-o", "out"], "evaluate": ["texts.bonsai", "docs.csv"],
         "predict": ["rows.bonsai", "test.npz"], "explain": ["texts.bonsai", "word1", "a1"],

@@ -96,10 +96,12 @@ void predict(OwnedForest&& made, bool one_vs_rest, Trained& t) {
     const auto exact = std::make_shared<OwnedForest>(made);
     const auto forest = std::make_shared<const Forest>(exact->arrays(), kFeatures, kLabels, exact);
     const Model model(one_vs_rest ? nullptr : forest, one_vs_rest ? forest : nullptr, SquaredHinge{}, true);
-    std::vector<int32_t> ids(t.set.n_rows() * 3);
+    RowsView rows = t.data.rows.view();
+    rows.n_rows = 4;
+    std::vector<int32_t> ids(rows.n_rows * 3);
     std::vector<float> scores(ids.size());
     const TopKParams params{.k = 3, .beam_size = 2, .exact = false, .n_probe = 0};
-    top_k(model, t.data.rows.view(), params, kernels(), t.pool, ids.data(), scores.data());
+    top_k(model, rows, params, kernels(), t.pool, ids.data(), scores.data());
     for (const int32_t id : ids) REQUIRE(id >= -1 && id < static_cast<int32_t>(kLabels));
 }
 
