@@ -89,7 +89,7 @@ def test_predict_honours_restrict_and_exclude(bonsai):
     assert first("--restrict", "bricks", "--restrict", "pumps")[0]["label"] == "pumps"
     assert first("--restrict", "@some.txt")[0]["label"] == "heat"
     assert bonsai.error == (
-        "bonsai: warning: --restrict: 1 of 3 labels are not those of the model, such as 'not there'\n"
+        "bonsai: warning: --restrict: 1 of 3 labels are not in the model, such as 'not there'\n"
     )
     assert first("--exclude", "heat", "--exclude", "homes")[0]["label"] == "pumps"
     Path("rows.txt").write_text("2 3\n0:1\n2:1\n")

@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from bonsai_xmc import Bonsai, FormatError, _core
-from bonsai_xmc._cli.report import describe, rows_of, table, tuning_of
+from bonsai_xmc._cli.report import describe, rows_of, table
 from bonsai_xmc._modelfile import container
 from bonsai_xmc.compat._omikuji_files import load_omikuji
 from helpers import text_bonsai
@@ -93,7 +93,7 @@ def use(model, X):
         lambda: model.explain(row, label).to_html(),
         lambda: str(model.why_not(row, other)),
         lambda: json.dumps(described()),
-        lambda: table([*rows_of(report := described()), *tuning_of(report)]),
+        lambda: table(rows_of(described())),
         lambda: model.drop([label]).top_k(X, 1),
         lambda: model.rename({label: fresh}).top_k(X, 1),
         lambda: model.merge([label, other], other).top_k(X, 1),

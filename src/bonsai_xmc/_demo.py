@@ -1,7 +1,4 @@
-"""``bonsai demo``: from texts to labels in under a minute.
-
-Generate texts, train the default model, measure, save and load it, suggest labels, explain one of them.
-"""
+"""The demonstration: generate texts, train, evaluate, save and load a model, suggest and explain labels."""
 
 import os
 import sys
@@ -18,11 +15,11 @@ from bonsai_xmc import TextBonsai, __version__, datasets, metrics
 WIDTH = 88
 K = 5
 EXAMPLE = 7  # of the training texts
-EXPLANATION = 14  # lines of it
+EXPLANATION = 14  # lines shown
 BOLD, ITALIC, GREEN = "1", "3", "32"
 
-# Written by hand around words of the generator's themes, in whole sentences with many words that the model
-# has never seen. Chosen to be read, not to measure: the table on the test texts does that.
+# Written by hand around words of the generator's themes, with many words that the model does not know. They
+# illustrate; the table on the test texts measures.
 NEW_TEXTS = [
     (
         "My grandfather's juniper has lived in the same shallow pot for forty years. Every spring he takes "
@@ -65,7 +62,7 @@ NEW_TEXTS = [
 
 
 def main(verbose: bool = True) -> dict[str, Any]:
-    """Run the demonstration; returns its figures."""
+    """Run the demonstration, and return its figures."""
     heading(f"bonsai-xmc {__version__} on generated texts")
     data = datasets.make_texts(10_000, n_test=2_000, random_state=0)
     labels_per_text = sum(map(len, data.labels_train)) / len(data.labels_train)
@@ -143,7 +140,7 @@ def show_quality(model: TextBonsai, ids: npt.NDArray[Any], data: datasets.TextDa
 
 
 def bar(score: float, width: int = 40) -> str:
-    """Eighths of a character make small scores visible."""
+    """Return a bar in steps of an eighth of a character."""
     whole, rest = divmod(round(8 * width * score), 8)
     return "█" * whole + " ▏▎▍▌▋▊▉"[rest].strip()
 

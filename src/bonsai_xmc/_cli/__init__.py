@@ -1,12 +1,11 @@
-"""The command line ``bonsai``: verbs, a module for each, which translate options into calls.
+"""The command line ``bonsai``: a module for each verb, which translates options into calls.
 
 Results go to standard output; progress, warnings and at most one ``bonsai: error: …`` to standard error.
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 the reader of the output went away,
-143 terminated.
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 141 output pipe closed, 143 terminated.
 
 A verb is a module with ``SUMMARY``, ``EXAMPLES``, ``add_options(parser)`` and ``run(args)``, in the table
-`parser.VERBS`. Everything that is imported before ``run`` is light: help, usage errors and completion need
-neither NumPy nor the core.
+`parser.VERBS`. All imports outside ``run`` are light: help, usage errors and completion need neither NumPy
+nor the core.
 """
 
 import contextlib
@@ -18,16 +17,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-_SILENT = 1.0  # seconds of the processor within which an interrupt is not worth a message
+_SILENT = 1.0  # seconds of CPU time within which an interrupt needs no message
 
 
 class UsageError(ValueError):
-    """A command that is wrong in itself; exit code 2."""
+    """A command with wrong usage; exit code 2."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``--help`` and wrong usage exit from within."""
-    ended: list[int] = []  # by signals: libraries replace the exception by one of their own
+    ended: list[int] = []  # signals, as libraries may replace the exception
     args: Any = None
     try:
         with _ending_on_signals(ended), warnings.catch_warnings():
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.verb.run(args)
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python would complain once more when it flushes at exit.
+        # otherwise Python reports the error again when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (KeyboardInterrupt, Exception) as error:
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _ending_on_signals(ended: list[int]) -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does, so that nothing is left half-written."""
+    """Let SIGTERM end a command as Ctrl-C does, so that no file stays half-written."""
 
     def end(number: int, _: object) -> None:
         ended.append(number)
@@ -60,7 +59,7 @@ def _ending_on_signals(ended: list[int]) -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    if before[signal.SIGINT] is not signal.default_int_handler:  # ignored, as in the background of a script
+    if before[signal.SIGINT] is not signal.default_int_handler:  # ignored, as for background jobs of a script
         del before[signal.SIGINT]
     for number in before:
         signal.signal(number, end)

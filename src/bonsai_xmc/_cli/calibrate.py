@@ -1,4 +1,4 @@
-"""``bonsai calibrate``: calibrated scores and a threshold for a trained model, as a new file."""
+"""``bonsai calibrate``: write a model with calibrated scores and a new threshold."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ COMMON = ("output", "method", "groups", "threshold", "json", "quiet")
 
 
 def _objective(text: str) -> Any:
-    """``micro_f1``, ``f1_at_5`` or ``precision=0.8``, as `choose_threshold` takes them."""
+    """Parse ``micro_f1``, ``f1_at_5`` or ``precision=0.8`` for `choose_threshold`."""
     name, sign, value = text.partition("=")
     return (name, float(value)) if sign else text
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     from .report import calibration_of, in_bytes, show, table
 
     inputs = Inputs(args.model, args.data, args.labels, output=args.output, split=args.split)
-    inputs.hold(args.data)  # it is read twice
+    inputs.hold(args.data)  # read twice
     model = models.load(args, inputs)
     if args.method == "none" and args.groups != "none":
         raise ValueError("--groups needs a --method of calibration")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
         X, Y = source.for_model(args, model, inputs).labelled()
         model = model.calibrate(X, Y, method=args.method, groups=groups)
     if args.method == "none" or args.threshold is not None:
-        # with the method none, of the scores that the model has: calibrated ones, if it was before
+        # without a new calibration, for the present scores of the model
         X, Y = source.for_model(args, model, inputs).labelled()
         model.classifier_.threshold = model.choose_threshold(X, Y, args.threshold or "micro_f1")
     size = save_model(model, args.output)

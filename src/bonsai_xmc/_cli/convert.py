@@ -1,4 +1,4 @@
-"""``bonsai convert``: a file of rows becomes a folder of arrays, which other commands map."""
+"""``bonsai convert``: convert a matrix into a folder of arrays, which other commands map."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""``bonsai demo``: from texts to suggestions, on generated texts."""
+"""``bonsai demo``: train, evaluate, predict and explain on generated texts."""
 
 import argparse
 
@@ -7,7 +7,7 @@ EXAMPLES = ("bonsai demo", "bonsai demo --json")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """It has none of its own."""
+    """Add nothing: the demo has no options."""
 
 
 def run(args: argparse.Namespace) -> None:

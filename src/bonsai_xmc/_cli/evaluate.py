@@ -72,6 +72,6 @@ def run(args: argparse.Namespace) -> None:
         refuse(args, ("threshold", "table", "all_labels"), "has no effect on a --report")
     if args.json:
         refuse(args, ["table"], "is another form than --json: leave one of them out")
-    inputs.hold(args.data)  # it may be read more than once
+    inputs.hold(args.data)  # may be read more than once
     with evaluation.noting() as notes:
         evaluation.Evaluation(args, inputs).run(notes)

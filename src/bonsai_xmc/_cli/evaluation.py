@@ -1,4 +1,4 @@
-"""What ``bonsai evaluate`` measures: rankings of models and of files, beside the true labels of rows."""
+"""The measurements of ``bonsai evaluate``: rankings of models and files against true labels."""
 
 import argparse
 import contextlib
@@ -31,22 +31,22 @@ from .report import describe
 
 _CUTOFFS = (1, 3, 5)
 _DEPTH = 10  # labels of each row in a report
-_MOST = 100  # labels of each row that a threshold chooses from
+_MOST = 100  # labels of each row that are compared with a threshold
 _UNKNOWN = (
-    "the model does not know how frequent labels are in training, as it was imported: PSP, PSnDCG and C need "
-    "--train, the training labels"
+    "the model was imported and has no frequencies of labels in training: PSP, PSnDCG and C need --train, "
+    "the training labels"
 )
 _AT_THRESHOLD = ("precision", "recall", "f1", "macro_f1", "labels_per_row")
 
 
 class Ranked(NamedTuple):
-    """Rows with their best labels, as a model has predicted them, or as a file says."""
+    """Rows with their best labels, from a model or a file."""
 
-    rows: Sequence[int]  # by their numbers, rows of several systems belong together
-    labels: list[str]  # what ids refer to
+    rows: Sequence[int]  # numbers of rows, by which systems are aligned
+    labels: list[str]  # the labels of the ids
     ids: Any
     scores: Any
-    model: Any = None  # None: predictions in a file
+    model: Any = None  # None for predictions in a file
 
 
 class Known(NamedTuple):
@@ -75,19 +75,19 @@ class Known(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Several rankings of the same rows, over the same labels."""
+    """Rankings of the same rows, over the same labels."""
 
     known: Known
-    Y: sp.csr_array  # the true labels, but for those that no system knows
+    Y: sp.csr_array  # true labels, without those that no system has
     labels: list[str]
-    ranked: dict[str, tuple[Any, Any]]  # ids and scores by the name of the system
-    counts: Any  # training rows of the labels; None: unknown
+    ranked: dict[str, tuple[Any, Any]]  # ids and scores, by name of the system
+    counts: Any  # training rows of each label; None if unknown
     depth: int  # labels that a row can have
 
 
 @contextlib.contextmanager
 def noting() -> Iterator[list[str]]:
-    """Keep the messages that are printed meanwhile, for a report."""
+    """Collect the messages that are printed meanwhile, for a report."""
     out, notes = sys.stderr, []
 
     class Noting:
@@ -104,7 +104,7 @@ def noting() -> Iterator[list[str]]:
 
 
 class Evaluation:
-    """One call of ``bonsai evaluate``: a system, or several side by side."""
+    """One call of ``bonsai evaluate``, with one or several systems."""
 
     def __init__(self, args: argparse.Namespace, inputs: Inputs) -> None:
         self.args, self.inputs = args, inputs
@@ -116,7 +116,7 @@ class Evaluation:
             self.propensity |= dict(zip("AB", args.propensity, strict=True))
 
     def run(self, notes: list[str]) -> None:
-        """Measure and print; `notes` are the messages of this command, for a report."""
+        """Measure and print; `notes` are the messages for a report."""
         args, alone = self.args, self.kinds == ["columns"]
         no_model = f"needs a model, but {args.model} holds predictions"
         if "model" not in self.kinds:
@@ -167,7 +167,7 @@ class Evaluation:
     # Rankings
 
     def _ranked(self, depth: int) -> tuple[Known, list[Ranked]]:
-        """Return the true labels, as the first model reads the file, and the rankings of all systems."""
+        """Return the true labels, read as by the first model, and the rankings of all systems."""
         known: Known | None = None
         found: dict[int, Ranked] = {}
         for i, (path, kind) in enumerate(zip(self.paths, self.kinds, strict=True)):
@@ -186,7 +186,7 @@ class Evaluation:
         return known, [found[i] for i in range(len(self.paths))]
 
     def _of_model(self, path: str, k: int, exact: bool = False) -> tuple[Known, Ranked]:
-        """Return the best labels of all rows, with the true ones."""
+        """Return the true labels of all rows and the best ones of a model."""
         args = self.args
         model = models.load(args, self.inputs, path)
         by: dict[str, list[str]] = {name: [] for name in args.by or ()}
@@ -211,7 +211,7 @@ class Evaluation:
         return Known(numbers, truth, texts or None, by), ranked
 
     def _of_data(self) -> Known:
-        """Return the true labels without a model that says how to read them."""
+        """Return the true labels if no system is a model."""
         args = self.args
         if source.holds_documents(args, self.inputs):
             documents = source.documents_of(args, self.inputs)
@@ -229,7 +229,7 @@ class Evaluation:
         return self.inputs.labels(args, args.labels or args.data, args.split or args.usual_split, expected)
 
     def _of_columns(self) -> dict[str, Any]:
-        """Return the metrics of one file that is a matrix, as the labels are: however large it is."""
+        """Return the metrics of a single file of predictions beside a file of labels, both matrices."""
         args, ranked = self.args, predictions.read_columns(self.inputs, self.args.model)
         expected = Expected(n_labels=ranked.shape[1], owner=self.inputs.name(args.model))
         Y = self._matrix(expected)
@@ -237,7 +237,7 @@ class Evaluation:
         return self._evaluate(Y, ranked, Y_train, args.k or _usual(ranked.shape[1]))
 
     def _of_file(self, path: str, kind: str, known: Known, found: dict[int, Ranked], depth: int) -> Ranked:
-        """Return the predictions of any system in a file."""
+        """Return the predictions of a file."""
         if kind == "labels":
             rows = predictions.read_labels(self.inputs, path)
             labels = sorted({label for row in rows.values() for label, _ in row})
@@ -263,7 +263,7 @@ class Evaluation:
         return Ranked(numbers, labels, *best_first(row, label, score, len(numbers), depth))
 
     def _classes_of(self, path: str, known: Known, found: dict[int, Ranked], n_labels: int) -> list[str]:
-        """Return what numbers of labels in a file mean."""
+        """Return the labels that numbers in a file of predictions stand for."""
         classes = self.args.classes
         if classes is None:
             model = next((system for system in found.values() if len(system.labels) == n_labels), None)
@@ -282,7 +282,7 @@ class Evaluation:
         return [str(json.loads(line)["label"]) if kind == "jsonl" else line for line, *_ in lines]
 
     def _together(self, known: Known, found: list[Ranked]) -> Compared:
-        """Return the rows that all systems have, with numbers of labels that mean the same."""
+        """Return the rows that all systems have, with label ids in common."""
         labels, counts = self._all_labels(known, found)
         place = {label: i for i, label in enumerate(labels)}
         common = set(known.rows).intersection(*(system.rows for system in found))
@@ -308,7 +308,7 @@ class Evaluation:
                     f"{name}: the label {strange!r} is not the number of a column; --classes MODEL says what "
                     "labels mean"
                 )
-            column = np.array([*(place[label] for label in system.labels), -1])  # −1 stays what it is
+            column = np.array([*(place[label] for label in system.labels), -1])  # −1 stays −1
             at = {row: i for i, row in enumerate(system.rows)}
             chosen = [at[row] for row in known.rows]
             ranked[name] = column[system.ids[chosen]], system.scores[chosen]
@@ -319,7 +319,7 @@ class Evaluation:
         return Compared(known, Y, labels, ranked, counts, min(depths, default=_MOST))
 
     def _all_labels(self, known: Known, found: list[Ranked]) -> tuple[list[str], Any]:
-        """Return the labels of all systems, those of the first model first, and their training rows."""
+        """Return the labels of all systems, beginning with the first model, and their training rows."""
         first = next((system for system in found if system.model is not None), None)
         labels = [] if first is None else first.labels
         if known.is_documents:
@@ -365,15 +365,14 @@ class Evaluation:
         return {name: measure.differences(first, other, rows, 0) for name, other in others}
 
     def _at_threshold(self, name: str, model: Any, ids: Any, scores: Any, Y: sp.csr_array) -> dict[str, Any]:
-        """Return precision, recall and F1 of all labels that reach the threshold, in percent, and how many
-        these are."""
+        """Return precision, recall and F1 of the labels that reach the threshold, and labels per row."""
         least: Any = self.args.threshold
         check("threshold", least)
         if model is None and isinstance(least, str):
             raise ValueError(f"--threshold {least} needs models; give a number for predictions in a file")
         if model is not None:
             least = models.threshold_of(least, model, name)
-        if isinstance(least, np.ndarray):  # of the model's own labels, which come first
+        if isinstance(least, np.ndarray):  # for the labels of the model, which come first
             least = np.append(least, np.full(max(0, int(ids.max(initial=0)) + 1 - len(least)), np.inf))
         ids, _ = select(ids, scores, least)
         right, found = is_true(Y, ids), ids[ids >= 0]
@@ -421,13 +420,10 @@ class Evaluation:
                 text += f"\nreport: {args.report}"
         print(text, file=sys.stderr if args.report == "-" else sys.stdout)
 
-    # What is said beside the metrics
+    # Beside the metrics
 
     def _report(self, compared: Compared, model: Any, Y_train: Any, notes: list[str]) -> dict[str, Any]:
-        """Write a page about one model, or about two side by side, with the warnings of this command.
-
-        Return what it says beside the metrics.
-        """
+        """Write a page about one or two systems, and return the figures that it adds to the metrics."""
         args, known = self.args, compared.known
         label_names, classes = None, model.classes_
         if known.is_documents:
@@ -461,7 +457,7 @@ class Evaluation:
         return counted | {"by": by, "calibration_error": errors}
 
     def _about(self, model: Any) -> dict[str, str]:
-        """Return where the figures of a report come from."""
+        """Return the origin of the figures of a report."""
         args = self.args
         facts = describe(args.model, 0, model.fitted_, model.classifier_._prediction())
         usual = TextBonsai().get_params(deep=False) | type(model.classifier_)().get_params(deep=False)
@@ -480,7 +476,7 @@ class Evaluation:
         return {name: value for name, value in about.items() if value}
 
     def _tell(self, compared: Compared, model: Any, k: int) -> None:
-        """Warn of true labels that the model does not have; say how it finds those that have texts alone."""
+        """Print the share of true labels that the model lacks, and the recall of labels with texts alone."""
         if not compared.known.is_documents:
             return
         Y, total = compared.Y, sum(map(len, compared.known.truth))
@@ -507,12 +503,12 @@ class Evaluation:
 
 
 def _usual(most: int) -> list[int]:
-    """Return those of the cutoffs 1, 3 and 5 that make sense."""
+    """Return the cutoffs of 1, 3 and 5 up to a maximum."""
     return [k for k in _CUTOFFS if k <= max(1, most)]
 
 
 def _shown(document: Document, by: dict[str, list[str]], name: str) -> str:
-    """Return what examples show of a document; the values of `by` are noted."""
+    """Return the text of a document for examples, and append its values of the fields `by`."""
     if isinstance(document.text, str):
         if by:
             raise ValueError(f"{name} has no fields, so --by must not be given")
@@ -524,7 +520,7 @@ def _shown(document: Document, by: dict[str, list[str]], name: str) -> str:
 
 
 def _sentences(results: dict[str, Any], differences: dict[str, Any], at: dict[str, Any]) -> Iterator[str]:
-    """Yield what follows the table of metrics."""
+    """Yield the lines below the table of metrics."""
     for name, found in differences.items():
         yield f"\n{name} minus {next(iter(results))}, with 95 % intervals of a paired bootstrap over rows"
         for metric, one in found.items():
@@ -540,7 +536,7 @@ def _sentences(results: dict[str, Any], differences: dict[str, Any], at: dict[st
 
 
 def _cells(results: dict[str, Any], differences: dict[str, Any], at: dict[str, Any]) -> list[list[str]]:
-    """Return a line for each metric, a column for each system, and one for each difference."""
+    """Return a table with a line for each metric and a column for each system and difference."""
     first, *_ = results
     number = lambda value: "–" if value is None else f"{value:.2f}"
     change = lambda one: "" if one is None else f"{one.value:+.2f} ({one.low:+.2f} to {one.high:+.2f})"

@@ -1,4 +1,4 @@
-"""``bonsai explain``: why a row gets its labels, and why not others."""
+"""``bonsai explain``: explain why a row gets its labels, and why not others."""
 
 import argparse
 import json

@@ -1,11 +1,11 @@
-"""``bonsai fuse``: several models as one, with weights that are best on held-out rows."""
+"""``bonsai fuse``: combine several models, with weights chosen on held-out rows."""
 
 import argparse
 from typing import Any
 
 from .parser import add_data, add_output, add_parameter, add_table
 
-SUMMARY = "make one model of several, weighted by what is best on held-out rows"
+SUMMARY = "make one model of several, with weights chosen on held-out rows"
 EXAMPLES = (
     "bonsai fuse model.bonsai other.bonsai --on dev.csv -o fused.bonsai",
     "bonsai fuse model.bonsai other.bonsai --on dev.csv --link rank -o fused.bonsai --json",
@@ -21,8 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_table(
         parser,
         """
---link auto|score|calibrated|rank  what of a model is added up: its score, its score after calibration, or its
-    reciprocal rank (default: auto, the best one for each model)
+--link auto|score|calibrated|rank  value of each model to add up: its score, its score after calibration, or
+    its reciprocal rank (default: auto, the best one for each model)
 """,
         link={"default": "auto"},
     )

@@ -1,4 +1,4 @@
-"""``bonsai import``: models of other libraries become ours."""
+"""``bonsai import``: convert models of other libraries."""
 
 import argparse
 

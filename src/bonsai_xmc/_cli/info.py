@@ -1,4 +1,4 @@
-"""``bonsai info``: what a model is made of."""
+"""``bonsai info``: describe a model."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from .io import Inputs
-    from .report import describe, rows_of, table, tuning_of
+    from .report import describe, rows_of, table
 
     inputs = Inputs(args.model)
     fitted, prediction = inputs.fitted(args.model, verify=args.verify)
@@ -31,12 +31,11 @@ def run(args: argparse.Namespace) -> None:
             text = text.removesuffix("\n}") + f',\n  "structures": [\n{structures}\n  ]\n}}'
         print(text)
         return
-    rows = [*rows_of(report), *tuning_of(report)]
-    rows += [("verified", "checksums and contents")] if args.verify else []
     strategy = report["strategy"]
     evidence = strategy.pop("evidence", "")
-    rows += [("", ""), *((name, json.dumps(value)) for name, value in strategy.items())]
-    print(table(rows))
+    verified = [("verified", "checksums and contents")] * args.verify
+    chosen = ((name, json.dumps(value)) for name, value in strategy.items())
+    print(table([*rows_of(report), *verified, ("", ""), *chosen]))
     if evidence:
         print(f"\n{evidence}")
     if args.tree:

@@ -1,4 +1,4 @@
-"""What the commands read and write: files, pipes, and ``-`` for standard input and output."""
+"""Inputs and outputs of commands: files, pipes, and ``-`` for standard input and output."""
 
 import argparse
 import contextlib
@@ -27,10 +27,10 @@ _STANDARD_INPUT = "standard input"
 
 
 class Inputs:
-    """The inputs of one command. What cannot be read twice, a pipe for one, is kept once it has been read."""
+    """The inputs of one command. The content of pipes is kept, as they can be read only once."""
 
     def __init__(self, *paths: str | None, output: str | None = None, split: str | None = None) -> None:
-        """Refuse, before anything is read, an `output` that cannot be written or is one of the inputs."""
+        """Raise an error if `output` cannot be written or is one of the inputs, before reading anything."""
         given = [path for path in paths if path is not None]
         if given.count(STANDARD) > 1:
             raise ValueError("standard input (-) can be one of the inputs only")
@@ -43,7 +43,7 @@ class Inputs:
 
     @staticmethod
     def _files(paths: list[str], split: str | None) -> Iterator[str]:
-        """Yield all files among the inputs; in a folder those of its parts."""
+        """Yield the files of the inputs; of a folder, the files of its parts."""
         for path in paths:
             if not os.path.isdir(path):
                 yield path
@@ -53,11 +53,11 @@ class Inputs:
                     yield from (str(file) for file in find_part(Path(path), part) if file is not None)
 
     def name(self, path: str) -> str:
-        """Return what messages call an input."""
+        """Return the name of an input in messages."""
         return _STANDARD_INPUT if path == STANDARD else path
 
     def kind(self, path: str) -> str:
-        """Return what an input is, as `_sniff` says; of a file, only the beginning is read."""
+        """Return the kind of an input as in `sniff`, from its beginning."""
         return sniff(self.beginning(path), path)
 
     def beginning(self, path: str) -> bytes:
@@ -77,13 +77,13 @@ class Inputs:
             return Source(path, file.read())
 
     def hold(self, path: str) -> None:
-        """Keep what can be read only once: it is wanted several times."""
+        """Keep the content of a pipe that is needed several times."""
         if not _is_regular(path):
             self.source(path)
 
     @contextlib.contextmanager
     def file(self, path: str) -> Iterator[str]:
-        """A file that can be opened by its name: what comes through a pipe lies in one for that time."""
+        """Provide a file with a name: the content of a pipe is in a temporary one."""
         if _is_regular(path):
             yield path
             return
@@ -97,7 +97,7 @@ class Inputs:
                 raise ValueError(str(error).replace(file.name, source.name)) from error
 
     def fitted(self, path: str, verify: bool = False) -> tuple[FittedModel, dict[str, Any]]:
-        """Read a model and its parameters of prediction; to import the estimators would take a second."""
+        """Read a model and its prediction parameters, without importing estimators, which takes a second."""
         with self.file(path) as name:
             return model_file.load(name, mmap=name == path, verify=verify)
 
@@ -108,18 +108,18 @@ class Inputs:
         return restored(*self.fitted(path), path)
 
     def documents(self, path: str, format: str, options: DocumentOptions) -> Documents:
-        """Return a stream of documents; of a pipe that has been read already, those that it held."""
+        """Return a stream of documents, also of a pipe whose content is kept."""
         if path in self._read:
             source = self._read[path]
             return open_documents(io.BytesIO(source.data), source.name, format, options)
         return open_file(path, format, options)
 
     def rows(self, args: argparse.Namespace, expected: Expected) -> Rows:
-        """Features and labels of the arguments DATA and LABELS."""
+        """Return features and labels of the arguments DATA and LABELS."""
         return self._rows(args, args.data, args.labels, args.split or args.usual_split, expected)
 
     def features(self, args: argparse.Namespace, expected: Expected) -> Any:
-        """Features of the argument DATA; labels are ignored."""
+        """Return the features of the argument DATA, without labels."""
         if self._is_matrix(args.data):
             source, options = self.source(args.data), _options(args)
             return read_matrix(source, "feature", options.base, expected)[0]
@@ -127,7 +127,7 @@ class Inputs:
         return self._rows(args, args.data, None, split, expected._replace(n_labels=None)).X
 
     def labels(self, args: argparse.Namespace, path: str, split: str, expected: Expected) -> Any:
-        """Labels from a file of their own, or from one with features, which are ignored."""
+        """Return labels from a file of labels, or from a file of rows, without features."""
         if self._is_matrix(path):
             source, base = self.source(path), _options(args).label_base
             return read_matrix(source, "label", base, expected)[0]
@@ -141,12 +141,12 @@ class Inputs:
         return open_rows(path, labels, split, _options(args), expected, self.source)
 
     def _is_matrix(self, path: str) -> bool:
-        """Return whether an input holds features, labels or scores alone."""
+        """Return whether an input is a single matrix of features, labels or scores."""
         return not os.path.isdir(path) and self.kind(path) in ("matrix", "npz")
 
 
 def distinct_names(paths: list[str]) -> list[str]:
-    """Return names for files: without folders and ends, unless two of them were called alike."""
+    """Return distinct names for files, without folders and extensions if possible."""
     for names in ([os.path.splitext(os.path.basename(path))[0] for path in paths], paths):
         if len(set(names)) == len(names):
             return names
@@ -159,12 +159,12 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _is_regular(path: str) -> bool:
-    """Return whether a path can be read again, as files and folders can, and those that are missing."""
+    """Return whether a path is no pipe: a file or folder, or missing."""
     return path != STANDARD and not _is_stream(path)
 
 
 def _read_stream(path: str) -> Source:
-    """Read all that a pipe holds: its beginning may be a single byte, too few to tell what it is."""
+    """Read the whole content of a pipe, as its first part may be too short to detect its kind."""
     if path == STANDARD:
         name, packed = _STANDARD_INPUT, sys.stdin.buffer.read()
     else:
@@ -195,7 +195,7 @@ def _is_stream(path: str) -> bool:
 
 @contextlib.contextmanager
 def writing(path: str | None) -> Iterator[BinaryIO]:
-    """A place for output; files appear whole or not at all."""
+    """Open an output; files appear completely or not at all."""
     if path is None or path == STANDARD:
         yield sys.stdout.buffer
     elif _is_stream(path):
@@ -207,7 +207,7 @@ def writing(path: str | None) -> Iterator[BinaryIO]:
 
 
 def save_model(model: Any, path: str) -> int:
-    """Write a model to a file or a stream; its size in bytes."""
+    """Write a model to a file or a stream, and return its size in bytes."""
     if path != STANDARD and not _is_stream(path):
         model.save(path)
         return os.path.getsize(path)

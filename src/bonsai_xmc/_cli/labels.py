@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _edited(args: argparse.Namespace, model: Any) -> Any:
-    """In the order of _EDITS."""
+    """Apply the edits in the order of _EDITS."""
     from bonsai_xmc._model.labels import keys_of
 
     from .models import marked, words_of
@@ -86,7 +86,7 @@ def _edited(args: argparse.Namespace, model: Any) -> Any:
         if len(set(old)) < len(old):
             raise ValueError(f"--rename: {next(o for o in old if old.count(o) > 1)!r} is given twice")
         new = [pair[1] for pair in pairs]
-        # all labels of a model of integers may get names
+        # a model of integer labels may get names for all of them
         all_named = len(new) == len(model.classes_) and not all(map(str.isdigit, new))
         if model.fitted_.labels.named or not all_named:
             new = keys_of(model.fitted_, new, "--rename")
@@ -115,7 +115,7 @@ def _groups(given: Sequence[Sequence[str]], option: str) -> Iterator[Sequence[st
 
 
 def _listed(model: Any, as_json: bool) -> Iterator[str]:
-    """label<TAB>name<TAB>training rows, or – if they are not known: a file of names for --label-names."""
+    """Yield label<TAB>name<TAB>training rows (– if unknown), also a file for --label-names."""
     clean = str.maketrans("\t\r\n", "   ")
     names = model.fitted_.labels.names or [""] * len(model.classes_)
     labels = model.classes_.tolist()

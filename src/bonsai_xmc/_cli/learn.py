@@ -1,4 +1,4 @@
-"""``bonsai learn``: a model that has learnt from further rows, as a new file."""
+"""``bonsai learn``: write a model that is trained further with new rows."""
 
 import argparse
 from typing import Any

@@ -1,4 +1,4 @@
-"""A trained model, as the verbs that predict use it."""
+"""Trained models for the verbs that predict, and labels as arguments."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ class Ranked(NamedTuple):
 
 
 class TextModel:
-    """A model of texts that predicts, without an estimator: importing scikit-learn takes a second."""
+    """A text model without an estimator, as importing scikit-learn takes a second."""
 
     def __init__(self, fitted: FittedModel, prediction: Mapping[str, Any]) -> None:
         self.fitted_, self.classes_ = fitted, fitted.classes
@@ -37,7 +37,7 @@ class TextModel:
         self.classifier_ = SimpleNamespace(n_jobs=None, **prediction)
 
     def top_k(self, X: Any, k: int, **options: Any) -> tuple[Any, Any]:
-        """As `TextBonsai.top_k`."""
+        """Do the same as `TextBonsai.top_k`."""
         options |= {name: getattr(self.classifier_, name) for name in ("beam_size", "n_probe", "n_jobs")}
         ids, scores = predict.rank(self.fitted_, self._rows, X, k, **options)
         return ids, self.fitted_.scores(ids, scores)
@@ -49,7 +49,7 @@ class TextModel:
 def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, light: bool = False) -> Any:
     """Return the model, with the prediction parameters that were given as options.
 
-    `light`: it need not do more than `top_k`.
+    `light`: the model needs only `top_k`.
     """
     path = path or args.model
     fitted, prediction = inputs.fitted(path)
@@ -71,7 +71,7 @@ def load(args: argparse.Namespace, inputs: Inputs, path: str | None = None, ligh
 def rank(
     args: argparse.Namespace, model: Any, source: Source, k: int, exact: bool = False, least: Any = None
 ) -> Iterator[Ranked]:
-    """Yield the best labels of all rows; those of at least a score, if one is given."""
+    """Yield the best labels of all rows, or those that reach a threshold if `least` is given."""
     filters = {
         name: marked(model, getattr(args, name, None), f"--{name}") for name in ("restrict", "exclude")
     }
@@ -83,7 +83,7 @@ def rank(
 
 
 def threshold_of(given: Any, model: Any, name: str) -> Any:
-    """Return the threshold that an option asks for: a number, or one for each label."""
+    """Return the threshold of an option: a number, or an array over labels."""
     if given == PER_LABEL and model.thresholds_ is None:
         raise ValueError(
             f"--threshold per_label: the labels of {name} have no thresholds of their own; train it with "
@@ -93,7 +93,7 @@ def threshold_of(given: Any, model: Any, name: str) -> Any:
     return model.thresholds_ if given == PER_LABEL else resolve(given, model)
 
 
-# Labels as arguments: each is a label, or @FILE with one on each line
+# Labels as arguments: a label, or @FILE with a label on each line
 
 
 def lines_of(path: str) -> Iterator[list[str]]:
@@ -117,7 +117,7 @@ def words_of(values: Iterable[str]) -> list[str]:
 
 
 def marked(model: Any, values: Sequence[str] | None, option: str) -> Any:
-    """Labels for `restrict` or `exclude`, as booleans: they are used for every part of the input."""
+    """Return labels for `restrict` or `exclude` as booleans, which serve for all parts of the input."""
     if not values:
         return None
     words = words_of(values)
@@ -125,7 +125,7 @@ def marked(model: Any, values: Sequence[str] | None, option: str) -> Any:
     result, unknown = marked_words(model.fitted_, words, option, f"; @{file} reads a file" if file else "")
     if unknown:
         warnings.warn(
-            f"{option}: {len(unknown):,} of {len(words):,} labels are not those of the model, such as "
+            f"{option}: {len(unknown):,} of {len(words):,} labels are not in the model, such as "
             f"{unknown[0]!r}",
             stacklevel=2,
         )

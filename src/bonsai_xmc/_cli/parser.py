@@ -1,4 +1,4 @@
-"""The parser: verbs and their options, a short and a full help, and hints for what is misspelt."""
+"""The parser: verbs and their options, a short and a full help, and hints for misspelt words."""
 
 import argparse
 import importlib
@@ -19,10 +19,10 @@ VERBS = (
 )  # fmt: skip
 
 BONSAI = "bonsai"  # the system
-OWN = "classifier__"  # before parameters of a system that are called as those of texts
+OWN = "classifier__"  # prefix of parameters of a system that have the name of a text parameter
 MATRICES = "matrices"
-LABELS = "LABEL|@FILE"  # what several options take
-#: Options that have an effect on documents, matrices, files and models alone, by the names of their values.
+LABELS = "LABEL|@FILE"  # metavar of several options
+#: Options for documents, matrices, files and models only, by the names of their values.
 OF_DOCUMENTS = (
     "text", "label_field", "label_separator", "strict", "max_line", "encoding", "label_texts", "encoder",
     "tune", "by", "all_labels", *TEXT_PARAMETERS,
@@ -43,7 +43,7 @@ from a CSV file to a served model:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options of a command; `verb` is its module, `progress` the bar that shows how far it is."""
+    """Return the options of a command; `verb` is its module, `progress` its progress bar."""
     parser = make_parser(_system(sys.argv[1:] if argv is None else argv))
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
@@ -64,7 +64,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _system(argv: Sequence[str]) -> str:
-    """Return the system that a command line names: its options depend on it."""
+    """Return the system that a command line names, which determines the options."""
     from bonsai_xmc.systems import SYSTEMS
 
     found = re.search(r"--system[= ](\S+)", " ".join(argv))
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
     """A parser with a short help, of the `common` options, and a full one."""
 
     verbs: dict[str, "Parser"]
-    common: tuple[str, ...] | None = None  # names of values; None: all
+    common: tuple[str, ...] | None = None  # names of values; None for all
     system = BONSAI  # whose parameters are options
 
     def __init__(self, **options: Any) -> None:
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         return self.common is None or not action.option_strings or action.dest in (*self.common, "help")
 
     def short_usage(self) -> str:
-        """Return the arguments that must be given."""
+        """Return the required arguments."""
         words = []
         for action in self._actions:
             if action.required and action.option_strings:
@@ -182,8 +182,8 @@ def add_table(parser: Any, table: str, **more: Any) -> None:
     """Add options and arguments from a table: on each line names and metavar, two blanks, and the help.
 
     A line that begins with blanks continues the help above it. An option without a metavar is a switch; a
-    metavar such as ``csv|tsv`` lists all values. `more` has a type, or keyword arguments of `add_argument`,
-    by the names of options.
+    metavar such as ``csv|tsv`` lists all values. `more` maps names of options to a type, or to keyword
+    arguments of `add_argument`.
     """
     for entry in re.split(r"\n(?=\S)", table.strip()):
         words, _, help = entry.partition("  ")
@@ -212,12 +212,12 @@ def add_output(parser: Any, metavar: str = "MODEL") -> None:
 def add_data(
     parser: Any, name: str, split: str, labels: bool = True, sizes: bool = False, option: str = "data"
 ) -> None:
-    """Add the rows that a verb reads, and how: documents or matrices.
+    """Add the arguments and options for the rows that a verb reads, documents or matrices.
 
-    `option`: they are the value of an option, which cannot name a file of labels beside them.
+    `option` names an option instead of the argument ``data``; it cannot be followed by a file of labels.
     """
     text = "" if labels else "a text (with a model of texts), or a "
-    # a model knows the base of the svmlight file that it was trained on
+    # models store the base of their svmlight training file
     fallback = "an error" if sizes else "as in the training file"
     data = f"""
 {option} {name}  {text}file or folder: documents (JSON lines, CSV, TSV, Parquet, Excel, or as for Annif,
@@ -278,7 +278,7 @@ labels LABELS  matrices: file with the labels, if {name} has none
     parser.set_defaults(usual_split=split, **{} if beside else {"labels": None})
 
 
-#: As `datasets.read_documents` and `datasets.load_xc` take them.
+#: Formats of `datasets.read_documents` and `datasets.load_xc`.
 FORMATS = (
     "auto", "jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx",
     "lines", "xc", "split", "svmlight",
@@ -286,7 +286,7 @@ FORMATS = (
 
 
 def _fields(text: str) -> dict[str, float | None]:
-    """``title=0.7,abstract`` as names with weights; None: not given."""
+    """Parse ``title=0.7,abstract`` as names with weights; None if not given."""
     fields: dict[str, float | None] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, weight = part.rpartition("=")
@@ -308,7 +308,7 @@ def add_prediction_parameters(parser: Any) -> None:
 def add_parameter(
     parser: Any, name: str, shown_default: str | None = None, parameter: Parameter | None = None
 ) -> None:
-    """An option for a parameter. If it is not given, it does not appear in the result at all."""
+    """Add an option for a parameter; it is absent from the result unless given."""
     parameter = parameter or (TEXT_PARAMETERS[name] if name in TEXT_PARAMETERS else PARAMETERS[name])
     words = {True: "yes", False: "no", None: "none"}
     default = parameter.default
@@ -323,14 +323,14 @@ def add_parameter(
 
 
 def given(args: argparse.Namespace, options: Iterable[str]) -> Iterator[str]:
-    """Yield those of the options, by the names of their values, that have another value than by default."""
+    """Yield the options, by the names of their values, whose values differ from their defaults."""
     for name in options:
         if name in vars(args) and getattr(args, name) != args.parser.get_default(name):
             yield name
 
 
 def refuse(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
-    """Raise ValueError if the command has one of the options: it would have no effect."""
+    """Raise ValueError if one of the options, which would have no effect, is given."""
     for name in given(args, options):
         action = next(action for action in args.parser._actions if action.dest == name)
         option = next((word for word in action.option_strings if word.startswith("--")), action.metavar)

@@ -41,7 +41,7 @@ _BLANKS = str.maketrans("\t\r\n", "   ")
 
 
 class Names(NamedTuple):
-    """What labels are called: themselves, and by a name, "" where there is none."""
+    """Labels and their names, "" without one."""
 
     labels: Any
     names: Sequence[str]
@@ -54,7 +54,7 @@ class Names(NamedTuple):
 
 
 def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
-    """Return the names of the labels: those of a file, or else those that the model has."""
+    """Return the names of labels from a file, or those of the model."""
     labels = model.classes_
     if path is None:
         return Names(labels, model.fitted_.labels.names)
@@ -67,7 +67,7 @@ def names_of(model: Any, inputs: Inputs, path: str | None) -> Names:
 
 
 def format_of(args: argparse.Namespace, source: str) -> str:
-    """Return what to write; `source`: "text", "documents" or "matrix"."""
+    """Return the output format; `source` is "text", "documents" or "matrix"."""
     named = None if args.output in (None, "-") else _BY_EXTENSION.get(extension(args.output))
     if args.json and (args.output_format or named or "jsonl") != "jsonl":
         raise UsageError("--json writes JSON lines: leave it out, or the other format")
@@ -89,7 +89,7 @@ def format_of(args: argparse.Namespace, source: str) -> str:
 def lines_of(
     format: str, ranked: Iterator[Ranked], names: Names, headings: bool, least: bool
 ) -> Iterator[bytes]:
-    """Return predictions as lines. `headings`: of several rows; `least`: there was a threshold."""
+    """Return predictions as lines, with `headings` of rows; `least`: a threshold was given."""
     if format == "xc":
         return _xc_lines(list(ranked), len(names.labels))
     rows = _rows(ranked)
@@ -104,11 +104,11 @@ def lines_of(
         "csv": lambda: map(_csv_line, _cells(rows, names)),
         "tsv": lambda: map(_tsv_line, _cells(rows, names)),
     }
-    # texts and ids may hold halves of surrogate pairs
+    # texts and ids may contain single surrogates
     return (line.encode(errors="replace") + b"\n" for line in lines[format]())
 
 
-_Row = tuple[int, Document | None, list[tuple[int, float]]]  # its number, its document, its labels
+_Row = tuple[int, Document | None, list[tuple[int, float]]]  # number, document, labels with scores
 
 
 def _rows(ranked: Iterator[Ranked]) -> Iterator[_Row]:
@@ -151,7 +151,7 @@ def _json_lines(rows: Iterator[_Row], names: Names) -> Iterator[str]:
 
 
 def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
-    """Yield a line for each label; of a row without any, one without a label."""
+    """Yield a line for each label, and one without a label for rows without any."""
     yield list(_COLUMNS)
     for row, document, found in rows:
         where = [str(row), "" if document is None else document.id or ""]
@@ -162,7 +162,7 @@ def _cells(rows: Iterator[_Row], names: Names) -> Iterator[list[str]]:
 
 
 def _sheet(rows: Iterator[_Row], names: Names, mark: str = "") -> Iterator[list[str]]:
-    """Yield a line for each row: in the cells of labels, names and scores a line for each label."""
+    """Yield a line for each row; cells of labels, names and scores have a line for each label."""
     yield [mark + _SHEET[0], *_SHEET[1:]]
     for row, document, found in rows:
         title = ""
@@ -189,12 +189,12 @@ def _workbook(lines: Iterator[list[str]]) -> bytes:
 
 def _csv_line(cells: list[str]) -> str:
     line = io.StringIO()
-    csv.writer(line).writerow(cells)  # its own line end makes it quote cells that hold one
+    csv.writer(line).writerow(cells)  # with its own line end, it quotes cells that contain one
     return line.getvalue().removesuffix("\r\n")
 
 
 def _tsv_line(cells: list[str]) -> str:
-    """Quote as the reader of TSV takes it: quotes around a whole cell are not part of it."""
+    """Join cells for the reader of TSV, which removes quotes around whole cells."""
     plain = [cell.translate(_BLANKS) for cell in cells]
     quoted = [len(cell) >= 2 and cell[0] == cell[-1] == '"' for cell in plain]
     double = lambda cell: '"' + cell.replace('"', '""') + '"'
@@ -212,10 +212,10 @@ def _xc_lines(ranked: list[Ranked], n_labels: int) -> Iterator[bytes]:
 
 
 def kind_of(inputs: Inputs, path: str) -> str:
-    """Return what a file is: "model", predictions as "labels" or "columns", or something else.
+    """Return the kind of a file: "model", predictions as "labels" or "columns", or another kind.
 
-    "labels": predictions with labels, by rows. "columns": numbers of labels, as files of the Extreme
-    Classification Repository have them.
+    "labels": rows with labels. "columns": rows with numbers of labels, as in the Extreme Classification
+    Repository.
     """
     if os.path.isdir(path):
         return "model"
@@ -224,14 +224,14 @@ def kind_of(inputs: Inputs, path: str) -> str:
 
 
 def _sniffed(inputs: Inputs, path: str) -> str:
-    """Return what a file is; a table of predictions is known by its columns."""
+    """Return the format of a file; a table of predictions is recognised by its columns."""
     beginning = inputs.beginning(path)
     kinds = [sniff(beginning, path, ("row", labels)) for labels in ("label", "labels")]
     return next((kind for kind in kinds if kind in _READ), kinds[0])
 
 
 def read_columns(inputs: Inputs, path: str) -> PredictionFile:
-    """Predictions as `metrics.evaluate` takes them."""
+    """Read predictions for `metrics.evaluate`."""
     source = inputs.source(path)
     if source.kind != "npz":
         return parse_lines(io.BytesIO(source.data), source.name)
@@ -242,7 +242,7 @@ def read_columns(inputs: Inputs, path: str) -> PredictionFile:
 
 
 def _entries(record: Any) -> list[Any]:
-    """Return the labels of a record: a list, one, or lines of a cell."""
+    """Return the labels of a record: a list, a single label, or the lines of a cell."""
     if "labels" not in record:
         return [record] if record["label"] else []
     labels = record["labels"]
@@ -253,7 +253,7 @@ def _entries(record: Any) -> list[Any]:
 
 
 def read_labels(inputs: Inputs, path: str) -> dict[int, list[tuple[str, float]]]:
-    """Labels and their scores, best first, by the row that they belong to; 0 where there is no score."""
+    """Return labels and scores, best first, by row; scores are 0 where the file has none."""
     name, kind = inputs.name(path), _sniffed(inputs, path)
     found: dict[int, list[tuple[str, float]]] = {}
     for number, record in READERS[kind](io.BytesIO(inputs.source(path).data), Problems(name, strict=True)):

@@ -1,9 +1,9 @@
-"""What a model is, in words and numbers; and how a verb says what it has done."""
+"""Facts about a model as JSON and as a table, and the output of verbs."""
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,17 +19,17 @@ from bonsai_xmc._text.fitted import FittedText
 
 from .parser import OWN
 
-# Says nothing about a model that has no trees.
+# Parameters without effect on a model without trees.
 _OF_TREES = {
     "representation", "given_tree", "n_trees", "branching_factor", "max_leaf_size", "max_depth",
     "split_oversized", "balanced", "bounded", "kmeans_tol", "kmeans_max_iter", "kmeans_init", "node_C",
     "node_prune", "node_bias", "blend_weight",
 }  # fmt: skip
 
-# Likewise of trees over rows.
+# Parameters without effect on a model without trees over rows.
 _OF_ROW_TREES = {"n_row_trees", "row_tree_weight"}
 
-# All that is known of a model that was trained elsewhere.
+# The known parameters of an imported model.
 _OF_IMPORTED = ("classifiers", "search", "n_trees", "loss", "normalize", "strict_beam", "reason", "evidence")
 
 _RANKED_BY = {
@@ -48,7 +48,7 @@ def _ranked_by(report: dict[str, Any]) -> str:
 
 
 def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts about a model with its parameters of prediction, as JSON can hold them."""
+    """Return facts about a model and its prediction parameters as JSON values."""
     labels, kept, calibration = fitted.labels, fitted.rows, fitted.calibration
     given, own = prediction["threshold"], labels.thresholds
     chosen = isinstance(given, str)
@@ -79,7 +79,7 @@ def describe(path: str, size: int, fitted: FittedModel, prediction: Mapping[str,
 
 
 def _linear(fitted: FittedModel) -> dict[str, Any]:
-    """Return what only the linear classifiers of a `Bonsai` have."""
+    """Return the facts about the linear classifiers of a `Bonsai`."""
     ranker = fitted.ranker
     if not isinstance(ranker, LinearRanker):
         return {"classifiers": None, "search": None, "probes": None, "strategy": {}}
@@ -96,7 +96,7 @@ def _linear(fitted: FittedModel) -> dict[str, Any]:
 
 
 def _members(fitted: FittedModel) -> list[dict[str, Any]]:
-    """Return the members of a fusion; none of any other model."""
+    """Return the members of a fusion; an empty list for other models."""
     found = fitted.ranker.members if isinstance(fitted.ranker, FusionRanker) else ()
     return [
         {"name": one.name, "kind": one.model.ranker.kind, "weight": one.weight, "link": one.link}
@@ -105,7 +105,7 @@ def _members(fitted: FittedModel) -> list[dict[str, Any]]:
 
 
 def _texts(fitted: FittedModel) -> dict[str, Any]:
-    """Return how texts become features, and labels names."""
+    """Return how texts are turned into features, and the number of named labels."""
     text, words, encoded = fitted.text, fitted.words, fitted.encoded
     assert text is not None
     blocks = () if words is None else zip(words.plan.blocks, words.core.block_sizes, strict=True)
@@ -123,107 +123,74 @@ def _texts(fitted: FittedModel) -> dict[str, Any]:
 
 
 def _given(fitted: FittedModel) -> dict[str, Any]:
-    """Return the training parameters as they were given, for a parameter file to train again with."""
+    """Return the training parameters as given, for a parameter file."""
     text = fitted.words
     texts = {} if text is None or not text.given else params_to_json(text.given)
     own = {f"{OWN}{name}" if name in texts else name: value for name, value in fitted.given.items()}
     return texts | own
 
 
-def rows_of(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the same as rows of a table."""
-    size = f"{report['model']}, {in_bytes(report['bytes'])}"
-    labels = f"{report['labels']:,}"
-    if report["labels_with_rows"] is not None:
-        labels += f", {report['labels_with_rows']:,} of them with rows"
-    texts, kept = report["texts"], report["kept_rows"]
-    if texts is not None and texts["label_names"]:
-        labels += f", {texts['label_names']:,} with a name"
-    elif report["named"] and texts is None:
-        labels += ", with names"
+def rows_of(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the facts of `describe` as rows of a table."""
+    texts = report["texts"] or {}
+    yield "model", f"{report['model']}, {in_bytes(report['bytes'])}, format {report['format_version']}"
+    yield "rows", "unknown" if report["rows"] is None else f"{report['rows']:,}"
+    yield "features", f"{report['features']:,}"
+    width = max((len(block["name"]) for block in texts.get("blocks", ())), default=0)
+    for i, block in enumerate(texts.get("blocks", ())):
+        size = f"{block['features']:>9,} features × {block['weight']:g}"
+        yield "" if i else "texts", f"{block['name']:<{width}}  {size}"
+    if texts.get("lengths"):
+        yield "", _why(**texts["lengths"])
+    if found := texts.get("encoder"):
+        tokens = "" if found["max_tokens"] is None else f", the first {count(found['max_tokens'], 'token')}"
+        yield "encoder", f"{found['name']} ({found['kind']}), {found['dimension']:,} dimensions{tokens}"
+    known, named = report["labels_with_rows"], texts.get("label_names")
+    labels = f"{report['labels']:,}" + ("" if known is None else f", {known:,} of them with rows")
+    names = f", {named:,} with a name" if named else ", with names" * (report["named"] and not texts)
+    yield "labels", labels + names
+    if prior := texts.get("prior"):
+        weights = prior["weights"]
+        steps = [i for i in range(1, len(weights)) if weights[i] != weights[i - 1]]
+        said = [f"× {weights[0]:g} without rows", *(f"{weights[i]:g} from {FEWEST_ROWS[i]}" for i in steps)]
+        yield "label texts", ", ".join(said) + " rows on" * bool(steps)
+        yield from (("", line) for line in prior["evidence"].splitlines())
+    yield "ranked by", _ranked_by(report)
+    for member in report["members"]:
+        yield "", f"{member['name']}: {member['kind']}, {member['link']} × {member['weight']:.3g}"
+    if found := report["probes"]:  # what a search by the index finds, as measured by `fit`
+        said = [
+            f"{found[f'n_probe_{k}'] or 'all'} blocks find {100 * found[f'recall_{k}']:.2f} % of the {k} best"
+            for k in (5, 10)
+        ]
+        yield "n_probe", f"{', '.join(said)} labels ({found['n_rows']:,} rows)"
+    for number, tree in enumerate(report["trees"], 1):
+        nodes, leaves = count(tree["nodes"], "node"), count(tree["leaves"], "leaf", "leaves")
+        yield f"tree {number}", f"{nodes}, {leaves}, depth {tree['depth']}"
+    yield from calibration_of(report["calibration"])
     chosen = "chosen on held-out rows" if report["threshold_chosen"] else "as given"
-    own = f"; {count(report['label_thresholds'], 'label')} with one of their own"
-    return [
-        ("model", size + f", format {report['format_version']}"),
-        ("rows", "unknown" if report["rows"] is None else f"{report['rows']:,}"),
-        ("features", f"{report['features']:,}"),
-        *_blocks(texts),
-        *_encoder(texts),
-        ("labels", labels),
-        *_label_texts(texts),
-        ("ranked by", _ranked_by(report)),
-        *(("", f"{m['name']}: {m['kind']}, {m['link']} × {m['weight']:.3g}") for m in report["members"]),
-        *_probes(report["probes"]),
-        *((f"tree {number}", _size(tree)) for number, tree in enumerate(report["trees"], 1)),
-        *calibration_of(report["calibration"]),
-        ("threshold", f"{report['threshold']:.4g}, {chosen}" + own * bool(report["label_thresholds"])),
-        *([] if kept is None else [("kept rows", f"{kept['rows']:,}, {in_bytes(kept['bytes'])}")]),
-    ]
+    own = f"; {count(report['label_thresholds'], 'label')} with thresholds of their own"
+    yield "threshold", f"{report['threshold']:.4g}, {chosen}" + own * bool(report["label_thresholds"])
+    if kept := report["kept_rows"]:
+        yield "kept rows", f"{kept['rows']:,}, {in_bytes(kept['bytes'])}"
+    for i, tried in enumerate(texts.get("tuning", {}).get("tried", ())):
+        mark = "*" if tried["kept"] else " "
+        yield "" if i else "tuning", f"nDCG@5 {tried['nDCG@5']:6.2f} {mark} {tried['settings']}"
 
 
-def _probes(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what a search by an index finds, as `fit` has measured it; nothing if it has not."""
+def calibration_of(found: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield the method of calibration and its effect; nothing without calibration."""
     if found is None:
-        return []
-    said = [
-        f"{found[f'n_probe_{k}'] or 'all'} blocks find {100 * found[f'recall_{k}']:.2f} % of the {k} best"
-        for k in (5, 10)
-    ]
-    return [("n_probe", f"{', '.join(said)} labels ({found['n_rows']:,} rows)")]
-
-
-def _encoder(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Describe the encoder; nothing if there is none."""
-    found = None if texts is None else texts["encoder"]
-    if found is None:
-        return []
-    tokens = "" if found["max_tokens"] is None else f", the first {count(found['max_tokens'], 'token')}"
-    return [("encoder", f"{found['name']} ({found['kind']}), {found['dimension']:,} dimensions{tokens}")]
-
-
-def _label_texts(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Describe the label-text prior; nothing if there is none."""
-    prior = {} if texts is None else texts["prior"]
-    if not prior:
-        return []
-    weights = prior["weights"]
-    steps = [i for i in range(1, len(weights)) if weights[i] != weights[i - 1]]
-    said = [f"× {weights[0]:g} without rows", *(f"{weights[i]:g} from {FEWEST_ROWS[i]}" for i in steps)]
-    rows = [("label texts", ", ".join(said) + (" rows on" if steps else ""))]
-    return rows + [("", line) for line in prior["evidence"].splitlines()]
-
-
-def calibration_of(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return how scores were calibrated, and what that brought; nothing if they were not."""
-    if found is None:
-        return []
+        return
     maps = "one map for all labels" if found["groups"] is None else "maps for head, torso and tail labels"
-    rows = [("calibrated", f"{found['method']}, {maps}, learnt from {found['n_rows']:,} rows")]
+    yield "calibrated", f"{found['method']}, {maps}, learnt from {found['n_rows']:,} rows"
     if found["error_after"] is not None:
         before, after = (100 * found[name] for name in ("error_before", "error_after"))
-        rows.append(("", f"calibration error of the five best labels: {after:.2f} %, before {before:.2f} %"))
-    return rows
-
-
-def tuning_of(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a search for weights has tried, a row for each candidate."""
-    tried = [] if report["texts"] is None else report["texts"]["tuning"].get("tried", [])
-    rows = [f"nDCG@5 {c['nDCG@5']:6.2f} {'*' if c['kept'] else ' '} {c['settings']}" for c in tried]
-    return [("tuning" if i == 0 else "", row) for i, row in enumerate(rows)]
-
-
-def _blocks(texts: dict[str, Any] | None) -> list[tuple[str, str]]:
-    blocks = [] if texts is None else texts["blocks"]
-    width = max((len(block["name"]) for block in blocks), default=0)
-    rows = [
-        ("texts" if i == 0 else "", f"{b['name']:<{width}}  {b['features']:>9,} features × {b['weight']:g}")
-        for i, b in enumerate(blocks)
-    ]
-    return rows if texts is None or not texts["lengths"] else [*rows, ("", _why(**texts["lengths"]))]
+        yield "", f"calibration error of the five best labels: {after:.2f} %, before {before:.2f} %"
 
 
 def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
-    """Why a text has n-grams of its own, or none has."""
+    """Return why a field has n-grams of its own, or why none has."""
     what, measured = "no short field" if len(fields) > 1 else "long texts", fields
     if title is not None:
         name, measured = fields[title]["field"], [fields[title]]
@@ -235,13 +202,8 @@ def _why(rows: int, fields: list[dict[str, Any]], title: int | None) -> str:
     return f"{what}: three of four have up to {', '.join(lengths)} characters (first {rows:,} rows)"
 
 
-def _size(tree: dict[str, int]) -> str:
-    nodes, leaves = count(tree["nodes"], "node"), count(tree["leaves"], "leaf", "leaves")
-    return f"{nodes}, {leaves}, depth {tree['depth']}"
-
-
 def show(args: argparse.Namespace, facts: dict[str, Any], text: str) -> None:
-    """Print what a verb has done, as JSON or as text: not where the model itself is written."""
+    """Print the result of a verb, as JSON or text; on standard error if the model goes to standard output."""
     out = sys.stderr if args.output == "-" else sys.stdout
     if args.json:
         print(json.dumps(facts, indent=2), file=out)
@@ -254,7 +216,9 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def table(rows: list[tuple[str, str]]) -> str:
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Align rows of names and texts."""
+    rows = list(rows)
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in rows)
 

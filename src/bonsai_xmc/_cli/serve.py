@@ -13,13 +13,13 @@ EXAMPLES = (
     "bonsai serve model.bonsai other.bonsai --port 8080 --workers 2",
 )
 MORE = """\
-what is answered, as GET /openapi.json describes it:
+requests, which GET /openapi.json describes:
   GET /                 a page to try the models
   POST /predict         labels of a text: {"text": "…"}, or {"texts": […]}, with k, threshold, model, …
   POST /explain         why a text gets a label, or not: {"text": "…", "label": "…"}
   GET /models           the models; GET /labels?q=… and GET /tree?node=… their labels and label trees
-  GET /health           whether it runs; GET /ready and GET /metrics for whoever watches it
-  /v1/…                 the same as Annif answers: each model is a project
+  GET /health           whether the server runs; GET /ready, and GET /metrics for Prometheus
+  /v1/…                 Annif's REST interface: each model is a project
 
   curl --json '{"text": "Thermal insulation of old houses"}' http://127.0.0.1:8000/predict
 """
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _key(path: str | None) -> str | None:
-    """Return the key from a file or from the environment: options are seen by all users of a machine."""
+    """Return the API key from a file or the environment, as all users of a machine can see options."""
     if path is None:
         return os.environ.get(_KEY) or None
     with open(path, encoding="utf-8") as file:

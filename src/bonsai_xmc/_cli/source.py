@@ -1,4 +1,4 @@
-"""Documents and matrices: two sources of one stream of rows, labels and keys."""
+"""Documents and matrices as streams of rows, labels and row numbers."""
 
 import argparse
 import os
@@ -23,20 +23,20 @@ from .io import STANDARD, Inputs
 from .parser import OF_DOCUMENTS, OF_FILES, OF_MATRICES, refuse
 
 CHUNK = 4096  # documents that are predicted at a time
-_PROSE = 3  # words in the first line, which no file of features has
+_PROSE = 3  # alphabetic words in the first line; files of features have fewer
 
 
 class Part(NamedTuple):
-    """Some rows: features or texts, as the model takes them, and labels, as a matrix or as lists."""
+    """Some rows: features or texts for the model, and labels as a matrix or as lists."""
 
     X: Any
     Y: Any
-    rows: Sequence[int]  # their numbers from 1: the line of a document, the row of a matrix
-    documents: list[Document] | None  # None: rows of a matrix
+    rows: Sequence[int]  # counted from 1: lines of documents, rows of a matrix
+    documents: list[Document] | None  # None for rows of a matrix
 
 
 class Matrices:
-    """Rows of a matrix; all of them are one part."""
+    """Rows of a matrix, in a single part."""
 
     problems: dict[str, int] = {}  # noqa: RUF012 (never changed)
 
@@ -63,12 +63,12 @@ class Matrices:
         return self._X[[number - 1]]
 
     def remembered(self, model: Any) -> Any:
-        """Return the model, which from now on knows how ids are counted in its training file."""
+        """Return the model with the base of the feature ids in its training file."""
         return model._with(replace(model.fitted_, id_base=self._id_base))
 
 
 class Texts:
-    """Documents, read as a stream, in parts."""
+    """Documents, read as a stream in parts."""
 
     def __init__(
         self,
@@ -77,8 +77,8 @@ class Texts:
         more: Sequence[str] = (),
         text: str | None = None,
     ) -> None:
-        """`fields`: those that the model reads; without any, the texts of a document are joined, but for
-        those of `more` fields. `text`: a text that was given instead of a file.
+        """Take the `fields` that the model reads; without any, all texts of a document are joined except
+        those of `more` fields. `text` is a text given instead of a file.
         """
         self.documents, self.text, self.seconds = documents, text, 0.0
         self._fields, self._more = fields, more
@@ -89,7 +89,7 @@ class Texts:
         return {} if self.documents is None else self.documents.problems.counts
 
     def __iter__(self) -> Iterator[Document]:
-        """Yield the documents; what was faulty about them is reported at the end."""
+        """Yield the documents, and report faults at the end."""
         if self.documents is None:
             yield Document(1, None, self.text or "", [])
             return
@@ -110,7 +110,7 @@ class Texts:
             yield Part([self.read(d) for d in chunk], labels, [d.line for d in chunk], chunk)
 
     def labelled(self) -> tuple[Iterator[Any], list[list[str]]]:
-        """Texts as a stream, and their labels: a list that is complete when the texts have been read."""
+        """Return texts as a stream, and a list that receives their labels as the texts are read."""
         labels: list[list[str]] = []
 
         def texts() -> Iterator[Any]:
@@ -128,7 +128,7 @@ class Texts:
         return list(texts), labels
 
     def read(self, document: Document) -> Any:
-        """Return the text of a document as the model takes it: a record, or a string if it has no fields."""
+        """Return the text of a document for the model: a record, or a string for models without fields."""
         if isinstance(document.text, str) or self._fields:
             return document.text
         return " ".join(text for field, text in document.text.items() if text and field not in self._more)
@@ -152,7 +152,7 @@ class Texts:
         )
 
     def remembered(self, model: Any) -> Any:
-        """Return the model, which from now on knows the field and the separator of the labels."""
+        """Return the model with the field and the separator of labels in its training file."""
         documents = self.documents
         assert documents is not None
         source = {"labels": documents.label_field, "separator": documents.separator}
@@ -164,7 +164,7 @@ Source = Texts | Matrices
 
 
 def for_training(args: argparse.Namespace, inputs: Inputs) -> Source:
-    """Return the rows of the argument DATA, whatever they are."""
+    """Return the rows of the argument DATA, documents or a matrix."""
     if holds_documents(args, inputs):
         return documents_of(args, inputs)
     refuse(args, OF_DOCUMENTS, f"is for documents, but {args.data} holds features")
@@ -182,10 +182,10 @@ def for_model(
     new_labels: bool = False,
     more: Sequence[str] = (),
 ) -> Source:
-    """Return the rows of the argument DATA, as the model takes them; documents as its training file was read.
+    """Return the rows of the argument DATA for a model; documents are read like its training file.
 
-    `labels`: only rows with labels. `new_labels`: some may be unknown to the model. `more`: names of fields
-    that the text of a document holds, too.
+    `labels`: leave out rows without labels. `new_labels`: allow labels that the model does not have. `more`:
+    further fields to read.
     """
     text = model.fitted_.text
     if text is not None:
@@ -221,7 +221,7 @@ def documents_of(
     source: Any = None,
     complete: bool = True,
 ) -> Texts:
-    """Return the documents of the argument DATA; `source`: how the training file wrote its labels."""
+    """Return the documents of the argument DATA; `source` has the field and separator of training labels."""
     if getattr(args, "labels", None) is not None:
         raise ValueError(
             f"{args.data} holds documents with their labels, so LABELS must not be given; to name the field "
@@ -229,7 +229,7 @@ def documents_of(
         )
     refuse(args, OF_MATRICES, f"is for matrices, but {inputs.name(args.data)} holds documents")
     separator = (source or {}).get("separator")
-    if separator == LIST:  # the training file had lists, which need none; another one may have strings
+    if separator == LIST:  # lists need no separator, but this file may have strings
         separator = None
     options = DocumentOptions(
         tuple(fields) or tuple(args.text or ()),
@@ -246,7 +246,7 @@ def documents_of(
 
 
 def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
-    """Return whether the argument DATA is a file of documents, and not of features."""
+    """Return whether the argument DATA is a file of documents rather than features."""
     if args.format != "auto":
         return args.format in FORMATS
     if args.text is not None or args.label_field is not None or args.encoding is not None:
@@ -259,13 +259,13 @@ def holds_documents(args: argparse.Namespace, inputs: Inputs) -> bool:
 
 
 def _begins_with_words(beginning: bytes) -> bool:
-    """Return whether a file is prose: a message about documents helps more than one about features."""
+    """Return whether a file is prose, for which messages about documents help more."""
     words = beginning.partition(b"\n")[0].decode(errors="replace").split()
     return sum(word.isalpha() for word in words) >= _PROSE
 
 
 def is_file(argument: str) -> bool:
-    """Return whether an argument names a file; otherwise it is a text."""
+    """Return whether an argument is the name of a file rather than a text."""
     if argument == STANDARD or os.path.exists(argument):
         return True
     word = len(argument.split()) == 1

@@ -121,7 +121,7 @@ def class_of(system: str) -> Any:
 def run(args: argparse.Namespace) -> None:
     from . import source
     from .io import STANDARD, Inputs, save_model
-    from .report import describe, rows_of, show, table, tuning_of
+    from .report import describe, rows_of, show, table
 
     begin = time.perf_counter()
     given = given_parameters(args)
@@ -160,12 +160,12 @@ def run(args: argparse.Namespace) -> None:
         facts["problems"] = rows.problems
     total = seconds["total"]
     parts = ", ".join(f"{name} {value:,.2f}" for name, value in seconds.items() if name != "total")
-    show(args, facts, table([*rows_of(facts), *tuning_of(facts), ("time", f"{total:,.2f} s: {parts}")]))
+    show(args, facts, table([*rows_of(facts), ("time", f"{total:,.2f} s: {parts}")]))
 
 
 @contextlib.contextmanager
 def _runner(args: argparse.Namespace) -> Any:
-    """A cluster, if one was asked for; otherwise the threads of this process."""
+    """Provide the runner of a cluster if one is given; None stands for threads of this process."""
     from bonsai_xmc._base.progress import ProgressBar
 
     if args.verbose and not args.quiet:
@@ -181,7 +181,7 @@ def _runner(args: argparse.Namespace) -> Any:
 
 
 def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -> dict[str, Any]:
-    """Options of `fit`. What training will need is noted in `estimate`, and printed."""
+    """Return the options of `fit`; the estimate of memory is stored in `estimate` and printed."""
     from .report import in_bytes
 
     def note(found: dict[str, Any]) -> None:
@@ -213,7 +213,7 @@ def _trees(path: str) -> Any:
 
 
 def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] | None, dict[str, Any]]:
-    """Names and texts of labels, read before anything that takes longer."""
+    """Read names and texts of labels, before anything that takes longer."""
     from bonsai_xmc.datasets import read_label_names, read_label_texts
 
     names, texts = None, {}
@@ -227,7 +227,7 @@ def _label_files(args: argparse.Namespace, inputs: Any) -> tuple[dict[str, str] 
 
 
 def given_parameters(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the parameters of the parameter file and of the options, which win."""
+    """Return the parameters of the parameter file, overridden by those of the options."""
     known = [*TEXT_PARAMETERS, *map(_option, parameters_of(args.system))]
     given = {} if args.params is None else _read_params(args.params, ["fields", *known])
     return given | {name: value for name, value in vars(args).items() if name in known}
@@ -245,7 +245,7 @@ def estimator(args: argparse.Namespace, given: dict[str, Any], inputs: Any) -> A
 
 
 def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, inputs: Any) -> Any:
-    """Return the same for documents: a reader of texts in front of it."""
+    """Return the estimator for documents, with a reader of texts in front of the classifier."""
     from bonsai_xmc import TextBonsai
 
     if args.text and not rows.documents.fields:
@@ -261,7 +261,7 @@ def _text_estimator(args: argparse.Namespace, given: dict[str, Any], rows: Any, 
 
 
 def _fields_of(args: argparse.Namespace, fields: tuple[str, ...]) -> Any:
-    """Return the parameter `fields`: weights as given; without any, the title is known by its name."""
+    """Return the parameter `fields`, with given weights; a title is recognised by its name."""
     from bonsai_xmc._text.blocks import is_title
 
     weights = args.text or {}

@@ -1,4 +1,4 @@
-"""The definitions of the metrics, each once: functions of a ranking beside the true labels, and of k."""
+"""Definitions of the metrics: functions of a ranking with its true labels, and of k."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ TAIL_ROWS = 5
 
 
 class Quotient(NamedTuple):
-    """A metric as a sum over rows, divided by another one."""
+    """A metric as the quotient of two sums over rows."""
 
     part: Floats  # (n_rows,)
     whole: Floats
 
     def over(self, weights: Floats | None = None, rows: Any = slice(None)) -> float:
-        """Return the metric of all or some rows, as a fraction; 0 where nothing can be reached."""
+        """Return the metric of all or some rows as a fraction; 0 if the denominator is 0."""
         part, whole = self.part[rows], self.whole[rows]
         if weights is not None:
             part, whole = part * weights[rows], whole * weights[rows]
@@ -56,7 +56,7 @@ def _f1(ranking: Ranking, k: int) -> Quotient:
 
 
 def _dcg(gains: NDArray[Any], ranking: Ranking, k: int) -> Floats:
-    """Sum gain / log2(rank + 1) over the top k of each row, divided by the row's largest with gains of 1."""
+    """Sum gain / log2(rank + 1) over the top k, divided by the largest sum for gains of 1, for each row."""
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)[np.clip(ranking.truth.n_true, 1, k) - 1]
     top = gains[:, :k]
@@ -75,7 +75,7 @@ def _psndcg(ranking: Ranking, k: int) -> Quotient:
     return Quotient(*(_dcg(some.gains, some, k) for some in (ranking, ranking.best)))
 
 
-#: Metrics that are sums over rows: a part of the rows, or resampled rows, have them as well.
+#: Metrics that are quotients of sums over rows, and so defined for any part or resampling of the rows.
 OF_ROWS: dict[str, Callable[[Ranking, int], Quotient]] = {
     "P": _precision,
     "nDCG": _ndcg,
@@ -85,7 +85,7 @@ OF_ROWS: dict[str, Callable[[Ranking, int], Quotient]] = {
     "RP": _r_precision,
     "F1": _f1,
 }
-#: Metrics of the labels that occur in any row.
+#: Metrics of the distinct labels over all rows.
 COVERAGE = ("C", "CC")
 METRICS = (*OF_ROWS, *COVERAGE)
 NEED_PROPENSITY = {"PSP", "PSnDCG", "C"}
@@ -106,7 +106,7 @@ def value_of(metric: str, ranking: Ranking, k: int) -> float:
 
 
 def known(metrics: Iterable[str], ranking: Ranking) -> list[str]:
-    """Return these metrics, those that need propensities only where there are some."""
+    """Return the metrics that can be computed: some need propensities."""
     return [name for name in metrics if name not in NEED_PROPENSITY or ranking.truth.q is not None]
 
 
@@ -131,7 +131,7 @@ def frequency_groups(counts: Ints) -> NDArray[np.int8]:
 
 
 def split_by_frequency(ranking: Ranking, counts: Ints, cutoffs: list[int]) -> dict[str, float]:
-    """Return P and R of each group in percent."""
+    """Return P and R of each frequency group in percent."""
     group, weights = frequency_groups(counts), ranking.truth.weights
     precision: dict[str, float] = {}
     recall: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""`evaluate`, and a function for each metric."""
+"""`evaluate` and the functions of single metrics."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -149,7 +149,7 @@ class MetricAtK(Protocol):
 
 
 def _metric(metric: str, name: str, what: str, example: str, result: str) -> MetricAtK:
-    """Return the function of a metric; the example is what its arguments may look like."""
+    """Return the function of a metric; `example` and `result` are the example in its docstring."""
 
     def function(
         Y_true: Any,

@@ -1,4 +1,4 @@
-"""Prediction files: label ids with their scores, best first, a line for each row."""
+"""Prediction files: a line for each row, with label ids and scores, best first."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from bonsai_xmc._base.files import PathLike, opened, replacing_text
 
 from ._ranking import Floats, Ints, best_first, check_ids, check_labels
 
-_BLOCK_ROWS = 4096  # rows written at a time: few Python objects
+_BLOCK_ROWS = 4096  # rows formatted at a time, which bounds memory
 
 _HEADER = re.compile(rb"(\d{1,18})\s+(\d{1,10})")
 _NUMBER = rb"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?"
@@ -35,9 +35,9 @@ class PredictionFile(NamedTuple):
 def read_predictions(path: PathLike, k: int | None = None) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Read label ids and scores from a prediction file, each (n, width), best first, padded with -1 and 0.
 
-    The format is that of `write_predictions`. Rows are ranked by descending score, ties in the order of the
-    file: files whose rows are sorted by label id are read correctly, too. The width is that of the
-    longest row, at most `k`. A malformed line raises ValueError, which names file, line and error.
+    The format is that of `write_predictions`. Labels are ranked by descending score, ties in the order of
+    the file, so that rows may also be sorted by label id. The width is that of the longest row, at most `k`.
+    A malformed line raises ValueError, which names file, line and error.
 
     >>> import pathlib, tempfile
     >>> from bonsai_xmc import metrics
@@ -136,7 +136,7 @@ def _lines(ids: Any, scores: Any, n_labels: int) -> Iterator[bytes]:
     yield f"{len(ids)} {n_labels}\n".encode()
     for start in range(0, len(ids), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
-        # adding 0.0 turns −0 into 0
+        # + 0.0 turns −0 into 0
         for labels, values in zip(ids[block].tolist(), (scores[block] + 0.0).tolist(), strict=True):
             entries = zip(labels, values, strict=True)
             yield " ".join([f"{l}:{s:.6g}" for l, s in entries if l >= 0]).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Propensities: how likely a true label is to be recorded, by its training frequency."""
+"""Propensities: the probability that a true label is recorded, by its training frequency."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ._truth import label_counts
 
 _WIKIPEDIA, _AMAZON, OTHERS = (0.5, 0.4), (0.6, 2.6), (0.55, 1.5)
 
-#: Propensity parameters (A, B) by data set name, in the values that published results use.
+#: Propensity parameters (A, B) by data set name, as in published results.
 PROPENSITY: dict[str, tuple[float, float]] = {
     "amazon-3m": _AMAZON,
     "amazon-670k": _AMAZON,

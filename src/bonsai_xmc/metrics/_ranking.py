@@ -1,4 +1,4 @@
-"""Ranked labels beside the true ones: what metrics, and choices on held-out rows, are computed from."""
+"""Rankings with their true labels, the input of metrics and of choices on held-out rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from bonsai_xmc._data.labels import is_true, labels_of, over_classes
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Where = Callable[[int], str]  # row number -> how an error message names its place
+Where = Callable[[int], str]  # row number -> its place in error messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +21,13 @@ class Truth:
 
     indptr: NDArray[Any]
     indices: NDArray[Any]
-    weights: Floats | None = None  # of the rows; None: all weigh 1
+    weights: Floats | None = None  # of the rows; None for equal weights
     q: Floats | None = None  # inverse propensity of each label
-    sizes: Ints | None = None  # true labels of each row, where there are more than `indices` can name
+    sizes: Ints | None = None  # true labels of each row, if some are not in `indices`
 
     @classmethod
     def of(cls, Y: Any, classes: NDArray[Any], q: Floats | None = None) -> "Truth":
-        """Return the labels of rows as places in `classes`; others count as labels that are never found."""
+        """Return labels as places in `classes`; labels outside `classes` count as missed."""
         known = over_classes(Y, classes)
         return cls(known.indptr, known.indices, q=q, sizes=np.diff(labels_of(Y).indptr))
 
@@ -37,16 +37,16 @@ class Truth:
 
     @cached_property
     def n_true(self) -> Ints:
-        """True labels of each row."""
+        """Return the number of true labels of each row."""
         return np.diff(self.indptr) if self.sizes is None else self.sizes
 
     @cached_property
     def rows(self) -> Ints:
-        """The row of each true label."""
+        """Return the row of each true label."""
         return np.repeat(np.arange(self.n_rows), np.diff(self.indptr))
 
     def rank(self, ids: NDArray[Any], scores: Any = None) -> "Ranking":
-        """Return a ranking of these rows with what is true about it."""
+        """Return a ranking of these rows, with its labels marked as true or false."""
         return Ranking(self, ids, is_true(self, ids), scores)
 
     def best(self, k: int) -> "Ranking":
@@ -64,7 +64,7 @@ class Truth:
         return {}
 
     def among(self, labels: NDArray[np.bool_]) -> "Truth":
-        """Leave out the other labels."""
+        """Keep only some of the labels."""
         kept = labels[self.indices]
         indptr = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
         return replace(self, indptr=indptr, indices=self.indices[kept], sizes=None)
@@ -75,24 +75,24 @@ class Ranking:
     """The best labels of each row, best first: arrays of shape (n_rows, k)."""
 
     truth: Truth
-    ids: NDArray[Any]  # −1 where there are fewer
+    ids: NDArray[Any]  # −1 at the end of shorter rankings
     is_true: NDArray[np.bool_]
-    scores: Any = None  # log scores, an array, if they are known
+    scores: Any = None  # array of log scores, if known
 
     @cached_property
     def gains(self) -> Floats:
-        """Inverse propensities of the true ones, 0 of the others."""
+        """Return inverse propensities of true labels, 0 for false ones."""
         if self.truth.q is None:
             raise ValueError("this metric needs inv_propensity, see metrics.inverse_propensity")
         return np.where(self.is_true, self.truth.q[np.where(self.is_true, self.ids, 0)], 0.0)
 
     @property
     def best(self) -> "Ranking":
-        """The best ranking of as many labels."""
+        """Return the best ranking of the same length."""
         return self.truth.best(self.ids.shape[1])
 
     def among(self, labels: NDArray[np.bool_]) -> "Ranking":
-        """Count these labels alone; ranks stay as they are."""
+        """Count only some of the labels, at unchanged ranks."""
         return Ranking(self.truth.among(labels), self.ids, self.is_true & labels[self.ids], self.scores)
 
 
@@ -101,12 +101,12 @@ def in_row(row: int) -> str:
 
 
 def check_labels(row: Ints, label: Ints, n_labels: int, where: Where = in_row) -> None:
-    """Raise ValueError unless every id is a label and no row has one twice (it would count double)."""
+    """Raise ValueError unless all ids are labels and no row repeats one."""
     outside = np.flatnonzero((label < 0) | (label >= n_labels))
     if outside.size:
         i = outside[0]
         raise ValueError(f"{where(int(row[i]))}: label id {label[i]} is outside 0..{n_labels - 1}")
-    keys = np.sort(row * n_labels + label, kind="stable")  # linear where the entries come in order
+    keys = np.sort(row * n_labels + label, kind="stable")  # linear time for sorted entries
     twice = np.flatnonzero(keys[1:] == keys[:-1])
     if twice.size:
         at, double = divmod(int(keys[twice[0]]), n_labels)
@@ -120,7 +120,7 @@ def best_first(
 ) -> tuple[Ints, NDArray[Any]]:
     """Rank the entries of each row (ascending in `row`) by descending score; ties keep their order.
 
-    Returns ids and scores of shape (n_rows, width), filled up with −1 and 0. The width is that of the longest
+    Returns ids and scores of shape (n_rows, width), padded with −1 and 0. The width is that of the longest
     row, at most k.
     """
     order = np.lexsort((-score, row))

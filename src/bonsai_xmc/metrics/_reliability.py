@@ -1,4 +1,4 @@
-"""Reliability: how often predictions of a score are right."""
+"""Reliability: the share of right predictions by score."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ N_BINS = 15
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Predictions by their score, in bins of equal width that hold at least one; see `reliability`.
+    """Predictions in non-empty bins of equal width, by score; see `reliability`.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Reliability:
 def reliability(
     Y_true: Any, ids: Any, scores: Any, k: int = 5, *, n_bins: int = N_BINS, classes: Any = None
 ) -> Reliability:
-    """Measure how often the k best labels of each row are right, by score, as a reliability diagram shows.
+    """Measure the share of right labels among the k best by score, for a reliability diagram.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def reliability(
     >>> import numpy as np
     >>> from bonsai_xmc import metrics
     >>> Y, ids = np.array([[1, 0], [0, 1]]), np.array([[0], [0]])
-    >>> metrics.reliability(Y, ids, np.array([[0.9], [0.9]]), k=1).error  # half of them are right
+    >>> metrics.reliability(Y, ids, np.array([[0.9], [0.9]]), k=1).error  # half are right
     0.4
     """
     ids, scores = np.asarray(ids), np.asarray(scores)
@@ -69,7 +69,7 @@ def reliability(
 
 
 def in_bins(scores: NDArray[Any], right: NDArray[np.bool_], n_bins: int = N_BINS) -> Reliability:
-    """Do the same for predictions in any order."""
+    """Compute reliability from scores and whether each prediction is right."""
     if n_bins < 1:
         raise ValueError(f"n_bins must be at least 1, got {n_bins}")
     values = np.asarray(scores, np.float64)

@@ -30,16 +30,16 @@ class Scorer:
         return AT_K[self.metric](Y, ids, self.k, q, classes=classes, sample_weight=sample_weight)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> "Scorer":
-        """Say whether the scorer is to get `sample_weight` where scikit-learn routes metadata.
+        """Set whether scikit-learn's metadata routing passes `sample_weight` to the scorer.
 
-        As everywhere in scikit-learn: True asks for it, False ignores it, None makes it an error to pass it,
-        and a string is the name under which the caller passes it.
+        As in scikit-learn: True requests it, False ignores it, None makes passing it an error, and a string
+        is the name under which the caller passes it.
         """
         self.weighted = sample_weight
         return self
 
     def get_metadata_routing(self) -> Any:
-        """Return what scikit-learn's routing of metadata asks every scorer for."""
+        """Return the request for scikit-learn's metadata routing."""
         from sklearn.utils.metadata_routing import MetadataRequest  # takes a second to import
 
         request = MetadataRequest(owner=repr(self))
@@ -47,13 +47,13 @@ class Scorer:
         return request
 
     def _propensity(self, ranker: Any, classes: Any, Y: Any) -> Any:
-        """Return inverse propensities by the frequencies that the estimator was fitted on."""
+        """Return inverse propensities from the label frequencies of the estimator."""
         if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
             raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
         counts = ranker.label_counts_
         if counts is None:
             raise ValueError("PSP needs the frequencies of labels, which are unknown for imported models")
-        if classes is not None and not is_matrix(Y):  # labels that were not fitted on have no rows
+        if classes is not None and not is_matrix(Y):  # labels unknown to the estimator have no training rows
             known = set(np.asarray(classes).tolist())
             unseen = {label for row in label_rows(Y) for label in row} - known
             counts = np.append(counts, np.zeros(len(unseen)))
@@ -61,7 +61,7 @@ class Scorer:
 
 
 def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Find the estimator with `top_k` inside pipelines and searches, and X as it sees it."""
+    """Find the estimator with `top_k` inside pipelines and searches, and transform X for it."""
     from sklearn.pipeline import Pipeline
 
     while not hasattr(estimator, "top_k"):
@@ -78,7 +78,7 @@ def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:
 
 
 def scorer(name: str, A: float = 0.55, B: float = 1.5) -> Scorer:
-    """Scorer for GridSearchCV and cross_val_score: a metric of `evaluate` by its name, as a fraction.
+    """Return a scorer for GridSearchCV and cross_val_score: a metric of `evaluate`, as a fraction.
 
     Scorers take Y in any form that `Bonsai.fit` takes, and work on an estimator with `top_k`, also at the end
     of a Pipeline or inside a search. For Y as lists of labels, scikit-learn needs a splitter, as in

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """Format one result of `evaluate`, or several given by name, as an aligned table; None is unknown.
+    """Format one result of `evaluate`, or several by name, as an aligned table; None is an unknown value.
 
     >>> print(format_table({"P@1": 92.1, "P@3": 80.0, "R@1": 9.876}))
           @1     @3

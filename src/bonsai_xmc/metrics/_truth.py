@@ -1,4 +1,4 @@
-"""True labels, training labels and predictions over the same columns, in whatever form they come."""
+"""Alignment of true labels, training labels and predictions of any form to the same columns."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ from bonsai_xmc._data.sparse import is_sparse, proven_csr
 from ._files import PredictionFile, parse
 from ._ranking import Ints, Truth, best_first, check_ids, check_labels, in_row
 
-_WIDE = 10_000_000  # labels from which arrays with an entry for each label are avoided
+_WIDE = 10_000_000  # number of labels above which arrays over all labels are avoided
 
 
 class Columns:
-    """Which column a label has: its place in `classes`; labels that are not there follow.
+    """The columns of labels: places in `classes`, then further labels.
 
     Labels in lists are names or integers, as `Bonsai.fit` takes them; so are the columns of a data frame that
     have names. Other matrices and arrays of label ids refer to columns. Only `classes` connects the two.
@@ -31,7 +31,7 @@ class Columns:
         self._column = {} if given is None else {label: i for i, label in enumerate(given)}
         if given is not None and len(self._column) < len(given):
             raise ValueError("classes holds a label twice")
-        self._source = "classes"  # where the number of known labels comes from
+        self._source = "classes"  # the source of the number of known labels
         self._strings = None if not given else isinstance(given[0], str)
 
     @property
@@ -52,7 +52,7 @@ class Columns:
 
     def of_lists(self, rows: list[list[Any]], name: str) -> list[list[int]]:
         column = self._column
-        first = next((label for row in rows for label in row), None)  # `label_rows` has seen the others
+        first = next((label for row in rows for label in row), None)  # `label_rows` has checked the others
         if first is not None and self._strings is None:
             self._strings = isinstance(first, str)
         elif first is not None and isinstance(first, str) != self._strings:
@@ -61,7 +61,7 @@ class Columns:
         return [[column.setdefault(label, len(column)) for label in row] for row in rows]
 
     def of_matrix(self, n_columns: int, name: str) -> None:
-        """Take the columns of a matrix without names for the known labels."""
+        """Take the columns of a matrix without names as the known labels."""
         if self.n_known is None:
             self.n_known, self._source = n_columns, name
         elif n_columns != self.n_known:
@@ -69,18 +69,18 @@ class Columns:
 
 
 class Aligned(NamedTuple):
-    """Everything over the same `n_labels` columns."""
+    """Labels and rankings over the same `n_labels` columns."""
 
     truth: Truth
     ids: Ints  # the best labels, best first
     train: Truth | None
     n_labels: int
-    n_columns: int  # before columns that nothing uses were left out
-    used: Ints | None  # the original columns of the labels, where some were left out
+    n_columns: int  # including unused columns that were left out
+    used: Ints | None  # original columns, if some were left out
 
     @property
     def counts(self) -> Ints | None:
-        """Training rows of each label."""
+        """Return the number of training rows of each label."""
         return None if self.train is None else np.bincount(self.train.indices, minlength=self.n_labels)
 
 
@@ -125,7 +125,7 @@ def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes
 
 
 def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
-    """Count the rows of each label, and all rows."""
+    """Return the number of rows of each label, and of all rows."""
     columns = Columns(classes)
     rows = None if is_matrix(Y) else label_rows(Y, "Y_train")
     if rows is not None and classes is None:
@@ -137,7 +137,7 @@ def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
 
 
 def check_order(Y_true: Any, predictions: Any) -> None:
-    """Complain about swapped arguments, where the true labels can only be predictions."""
+    """Raise ValueError if the arguments are recognisably swapped."""
     if isinstance(Y_true, str | os.PathLike | PredictionFile) or _is_top_k(Y_true) or _has_scores(Y_true):
         raise ValueError(
             "Y_true holds predictions; metrics take the true labels first, then the predictions, as "
@@ -156,7 +156,7 @@ def _is_top_k(value: Any) -> bool:
 
 
 def _has_scores(value: Any) -> bool:
-    """Return whether this is what `top_k_labels` returns: lists of (label, score)."""
+    """Return whether a value has the form of `top_k_labels`: lists of (label, score)."""
     if not isinstance(value, list):
         return False
     return isinstance(next((row[0] for row in value if isinstance(row, list) and row), None), tuple)
@@ -199,7 +199,7 @@ def _label_lists(predictions: Any) -> list[list[Any]] | None:
         predictions = np.asarray(predictions).tolist()
     if not isinstance(predictions, list):
         return None
-    # generators, as lists of 0 and 1 would be taken for the rows of an indicator matrix
+    # generators, as lists of 0 and 1 would count as rows of an indicator matrix
     rows = [
         (entry[0] if isinstance(entry, tuple) else entry for entry in row) if isinstance(row, list) else row
         for row in predictions
@@ -214,7 +214,7 @@ def _ranked_lists(rows: list[list[int]]) -> Ints:
 
 
 def _ranking(predictions: Any, n_labels: int, k: int) -> tuple[Ints, str]:
-    """Return the k best labels out of ids, scores or a file, and what to call them."""
+    """Return the k best labels from ids, scores or a file, and their name in messages."""
     if isinstance(predictions, str | os.PathLike):
         predictions = parse(predictions)
     name, entries = "predictions", None
@@ -247,7 +247,7 @@ def _stored_scores(scores: Any) -> tuple[Ints, Ints, NDArray[Any]]:
     """Return the row, label and score of each entry, ordered by row, then label."""
     if scores.ndim != 2:
         raise ValueError(f"predictions must have two dimensions, got shape {scores.shape}")
-    coo = scores.tocoo()  # leaves duplicate entries apart, so that they can be refused
+    coo = scores.tocoo()  # keeps duplicate entries, which are refused
     if coo.data.dtype.kind not in "biuf" or np.isnan(coo.data).any():
         raise ValueError("predictions: scores must be real numbers without NaN")
     row, label = coo.row.astype(np.int64), coo.col.astype(np.int64)
@@ -269,7 +269,7 @@ def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str)
 
 
 def _compact(truth: Truth, train: Truth | None, ids: Ints, n_labels: int) -> Aligned:
-    """Leave out the columns that nothing uses where they are so many that they would cost memory."""
+    """Leave out unused columns if there are very many columns."""
     if n_labels <= _WIDE:
         return Aligned(truth, ids, train, n_labels, n_labels, None)
     parts = [truth.indices, ids[ids >= 0]] + ([] if train is None else [train.indices])

@@ -1,7 +1,7 @@
-"""Charts as SVG: a frame with axes, and lines, bars, diagrams and intervals in it. No scripts, no fonts.
+"""Charts as SVG, without scripts and fonts.
 
-Colours are CSS variables of `chart.css`, for light and dark. Series differ by the form of
-their marks, too. A chart has a title and a description, which screen readers read.
+Colours are CSS variables of `chart.css`, for light and dark. Series also differ in their marks. Each chart
+has a title and a description for screen readers.
 """
 
 import math
@@ -18,7 +18,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 38
 
 
 class Frame:
-    """A plane with axes: values go in, places in pixels come out."""
+    """A plane with axes, which maps values to pixels."""
 
     def __init__(
         self, width: int, height: int, x: tuple[float, float], y: tuple[float, float], left: int = _LEFT
@@ -95,7 +95,7 @@ def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], l
     """Draw a value for each x, which are equally far apart; up to two series."""
     ticks = round_ticks(max(value for of in series.values() for value in of))
     last = max(1, len(x) - 1)
-    frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (0, ticks[-1]))  # room for labels
+    frame = Frame(260, 200, (-0.08 * last, 1.08 * last), (0, ticks[-1]))  # with room for labels
     frame.y_ticks(ticks)
     every = math.ceil(len(x) / 10)
     frame.x_ticks([(i, str(at)) for i, at in enumerate(x) if i % every == 0], label)
@@ -166,7 +166,7 @@ def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], label
 
 
 def _told(x: Sequence[Any], series: Mapping[str, Sequence[float | None]]) -> str:
-    """Tell the numbers of a chart in words."""
+    """Return the numbers of a chart in words."""
     return "; ".join(
         (f"{name}: " if name else "")
         + ", ".join(f"{v:.1f} at {at}" for at, v in zip(x, values, strict=True) if v is not None)

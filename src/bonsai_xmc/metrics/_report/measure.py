@@ -1,4 +1,4 @@
-"""What a report says, as numbers: metrics row by row, resampled, and split by frequency, field and label."""
+"""The numbers of a report: metrics by row, resampled, and split by frequency, field and label."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from bonsai_xmc.metrics._definitions import OF_ROWS, Quotient, known
 from bonsai_xmc.metrics._ranking import Floats, Ints, Ranking
 
 SHOWN = ("P", "R", "nDCG", "RP", "F1", "PSP", "PSnDCG")  # metrics of rows, in the order of a report
-DEPTH = 5  # ranks that count where a report has one number only
+DEPTH = 5  # rank of metrics that are shown at a single k
 
 N_RESAMPLES = 1000
-_AT_A_TIME = 5_000_000  # random numbers
+_AT_A_TIME = 5_000_000  # random numbers drawn at a time
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 500)  # of label frequencies
 _N_COSTLY, _N_EXAMPLES = 10, 2
@@ -27,7 +27,7 @@ def at(ranking: Ranking, cutoffs: Sequence[int]) -> dict[str, Quotient]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the second model to the first, in percentage points, with a 95 % interval."""
+    """The difference of a second model to the first in percentage points, with a 95 % interval."""
 
     value: float
     low: float
@@ -53,7 +53,7 @@ def differences(
 
 
 def parts_of(values: Sequence[str]) -> dict[str, Ints]:
-    """Return the rows of each value of a field, most frequent first; rare values are put together."""
+    """Return the rows of each value of a field, most frequent first; rare values are merged."""
     column = np.array(values, dtype=object)
     kinds, place, counts = np.unique(column, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
@@ -69,8 +69,8 @@ class FrequencyBin:
     """Labels of similar numbers of training rows."""
 
     name: str
-    labels: int  # distinct ones among the true labels
-    occurrences: int  # of these
+    labels: int  # distinct true labels
+    occurrences: int  # of these labels
     recall: dict[str, float]  # by model: percentage of the occurrences that are among the five best
 
 
@@ -95,17 +95,17 @@ def _bin_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class LabelCost:
-    """What a label takes away from a metric."""
+    """The loss of a metric by one label."""
 
     label: int
     points: dict[str, float]  # by model: percentage points
-    rows: int  # with the label: true ones, or those that have it among the five best
-    wrong: dict[str, int]  # by model: in how many of them it is missed, or wrong
+    rows: int  # rows with the label, as a true one or among the five best
+    wrong: dict[str, int]  # by model: the number of these rows in which it is missed or wrong
     examples: list[int] = field(default_factory=list)  # some of these rows
 
 
 def missed_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
-    """Find the labels that cost most of R@5: true ones that are not among the five best."""
+    """Find the labels that cost most R@5 by missing among the five best."""
     truth = next(iter(rankings.values())).truth
     pairs = truth.rows * n_labels + truth.indices
     missed = {name: ~np.isin(pairs, _pairs(found, n_labels, true=True)) for name, found in rankings.items()}
@@ -113,7 +113,7 @@ def missed_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelC
 
 
 def wrong_labels(rankings: Mapping[str, Ranking], n_labels: int) -> list[LabelCost]:
-    """Find the labels that cost most of P@5: wrong ones among the five best."""
+    """Find the labels that cost most P@5 by being wrong among the five best."""
     parts = [_pairs(found, n_labels, true) for found in rankings.values() for true in (True, False)]
     pairs = np.unique(np.concatenate(parts))
     n_rows = next(iter(rankings.values())).truth.n_rows

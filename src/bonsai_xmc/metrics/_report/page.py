@@ -1,4 +1,4 @@
-"""The page of a report: HTML with everything in it. Every text from outside passes `escape`."""
+"""The page of a report: self-contained HTML. All texts from outside pass `escape`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -31,7 +31,7 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 class Example(NamedTuple):
-    """A row as examples show it."""
+    """A row that is shown as an example."""
 
     text: str
     truth: list[int]
@@ -131,7 +131,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _shown(report: "Report", known: Mapping[str, str]) -> list[str]:
-    """Return those of these metrics that the report has."""
+    """Return the metrics that the report contains."""
     return [metric for metric in known if f"{metric}@1" in next(iter(report.curves.values()))]
 
 

@@ -1,4 +1,4 @@
-"""`Report`: an evaluation as numbers, and as a page of its own."""
+"""`Report`: an evaluation as numbers and as a page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,10 +26,10 @@ class Report:
     Parameters
     ----------
     Y_true : indicator matrix (n, L), or lists of labels
-        True labels. Those that are not in `classes` are left out; the page says how many.
+        True labels. Labels outside `classes` are left out, and the page states their number.
     predictions : dict of str to (ids, scores)
-        By the name of the model what `Bonsai.top_k` returns, for all rows; one model or two over the same
-        labels. Ten labels for each row are a good number.
+        The results of `Bonsai.top_k` for all rows, by the name of the model; one model, or two over the same
+        labels. Ten labels for each row are a good choice.
     Y_train : as in `evaluate`, optional
         Training labels, for propensities and the frequency of labels.
     k : sequence of int, default=(1, 3, 5, 10)
@@ -39,7 +39,7 @@ class Report:
     label_names : sequence of L str, optional
         Names to show beside the labels.
     texts : sequence of n str, optional
-        What the examples show of a row.
+        Texts of the rows, for examples.
     by : dict of str to sequence of n str, optional
         Values of fields, such as the language, by which metrics are split.
     A : float, default=0.55
@@ -49,7 +49,7 @@ class Report:
     title : str
         Heading of the page.
     coverage : bool, default=False
-        Also C@k and CC@k: how many distinct labels the rankings have.
+        Whether to include C@k and CC@k, which measure distinct labels.
     about : dict of str to str, optional
         Facts that the page shows beside its date and the version of this package: data, parameters.
     notes : sequence of str, optional
@@ -60,7 +60,7 @@ class Report:
     Attributes
     ----------
     results : dict of str to dict
-        For each model what `evaluate` returns, in percent.
+        The results of `evaluate` for each model, in percent.
     differences : dict of str to Difference
         With two models: the second minus the first in percentage points for "P@1", …, with the 95 %
         interval of a paired bootstrap: `value`, `low`, `high`.
@@ -69,9 +69,9 @@ class Report:
     by_frequency : list
         Recall at 5 of labels by their number of training rows.
     reliability : dict of str to Reliability
-        For each model, of its five best labels.
+        The reliability of the five best labels, for each model.
     missed, wrong : list
-        The labels that cost most of R@5 and of P@5.
+        The labels that cost most R@5 and most P@5.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class Report:
     def _describe(
         self, truth: Any, ranked: Any, classes: Any, label_names: Sequence[str] | None, texts: Any
     ) -> None:
-        """Keep what the page shows of labels and rows."""
+        """Store the labels, names and example rows of the page."""
         labels = range(self.n_labels) if classes is None else np.asarray(classes, dtype=object).tolist()
         if label_names is not None and len(label_names) != self.n_labels:
             raise ValueError(f"there are {len(label_names):,} label_names, but {self.n_labels:,} labels")
@@ -209,7 +209,7 @@ class Report:
         return key, "" if name == key else name
 
     def to_html(self) -> str:
-        """Return the page: one file that loads nothing from elsewhere."""
+        """Return the page, a single file without external resources."""
         return page.render(self)
 
     def save(self, path: PathLike) -> None:
@@ -243,5 +243,5 @@ def _checked(name: str, given: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
             f"predictions[{name!r}]: ids have shape {ids.shape} and scores {scores.shape}, but there are "
             f"{shape[0]:,} rows"
         )
-    width = min(ids.shape[1], shape[1])  # top_k fills up with −1 beyond the number of labels
+    width = min(ids.shape[1], shape[1])  # top_k pads with −1 beyond the number of labels
     return ids[:, :width], scores[:, :width]
