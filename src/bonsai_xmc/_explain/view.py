@@ -128,12 +128,11 @@ def _fused(e: FusedExplanation, n: int) -> list[Block]:
 
 @blocks_of.register
 def _why_not(w: WhyNot, n: int) -> list[Block]:
-    paths = () if w.explanation is None else w.explanation.paths
     blocks: list[Block] = [Title(w.name, f"why not? ({w.reason})"), *w.sentences]
     for ahead in w.ahead:
         title = f"ahead: {ahead.name}, rank {ahead.rank}, score {ahead.score:.4g}"
         blocks += [Title(title), _differences(ahead, w.name, n)]
-    inner = [block for path in paths for block in _path(path)]
+    inner = [block for path in w.dropped for block in _path(path)]
     return [*blocks, _computation(inner)] if inner else blocks
 
 
