@@ -31,9 +31,9 @@ __all__ = ["RayRunner"]
 Array = npt.NDArray[Any]
 
 _SECONDS_BETWEEN_RECORDS = 10.0
-# Data sets, and label vectors of users, that are kept in the object store: stages alternate between the two.
+# Shared objects in the object store: stages alternate between the data set and given label vectors.
 _MOST_SHARED = 2
-# Data of this size take some seconds to train: no stage of more of it is tried here.
+# Bytes of data for each second of `local_seconds`; stages of larger data are sent at once.
 _BYTES_OF_A_SECOND = 16_000_000
 
 
@@ -41,9 +41,8 @@ class RayRunner:
     """Solves the units of work of `fit` on the nodes of a Ray cluster; the model has the same bytes.
 
     Rows and labels reach each node once. Units travel in batches of some seconds; workers and nodes may die,
-    and nodes may join, in mid-training. What depends on all results (the next level of the trees, the model,
-    its index, predictions of held-out rows) is done by this process, and so is a stage that is not worth
-    sending.
+    and nodes may join, during training. This process does all that depends on all results (the next level of
+    the trees, the model, its index, predictions of held-out rows), and stages that are too short to be sent.
 
     Parameters
     ----------
@@ -55,13 +54,13 @@ class RayRunner:
         Threads of a worker process. Default: one worker for each node, with all CPUs that Ray counts there.
         Rows are prepared by each worker: few of them, with many threads, need the least memory.
     batch_seconds : float, default=4.0
-        How long a batch of units should take. It is what is lost when a worker dies.
+        Target duration of a batch of units, which is also the loss when a worker dies.
     local_seconds : float, default=1.0
-        A stage that takes this process less time is not sent, unless the data are large (16 MB a second).
-        0: all are sent.
+        Stages that take this process less time are not sent, unless the data are large (16 MB a second). 0
+        sends all stages.
     status : callable, optional
-        Called with a line of text about nodes, units, rate and time left, several times a second. Every ten
-        seconds, such a line goes to the logger ``bonsai_xmc``, too.
+        Called several times a second with a line of text about nodes, units, rate and remaining time. The
+        logger ``bonsai_xmc`` receives such a line every ten seconds.
 
     Examples
     --------
@@ -98,11 +97,11 @@ class RayRunner:
         self._local_seconds = local_seconds
         self._status = status
         self._workers: Workers | None = None
-        self._connected = False  # by us
-        self._shared: list[Shared] = []  # the latest last
+        self._connected = False  # by this runner
+        self._shared: list[Shared] = []  # latest last
 
     def __enter__(self) -> Self:
-        """Connect to the cluster and start workers, as the first stage that is sent would do."""
+        """Connect to the cluster and start workers, which otherwise the first stage does."""
         self._connect()
         return self
 
@@ -110,7 +109,7 @@ class RayRunner:
         self.close()
 
     def close(self) -> None:
-        """End the workers, and the connection to Ray if it was made here. The runner can be used again."""
+        """Stop the workers, and the connection to Ray if it was made here. The runner can be used again."""
         if self._workers is not None and self._ray.is_initialized():
             self._workers.stop()
         self._workers = None
@@ -120,10 +119,10 @@ class RayRunner:
             self._connected = False
 
     def usage(self) -> dict[str, dict[str, float]]:
-        """Return what each node did, by its id.
+        """Return the work of each node, by its id.
 
-        ``cpus``, ``units``, ``batches``, ``seconds`` and ``core_seconds`` of its workers, bytes that it was
-        sent (``bytes_in``) and sent back (``bytes_out``).
+        These are ``cpus``, ``units``, ``batches``, ``seconds`` and ``core_seconds`` of its workers, and bytes
+        received (``bytes_in``) and sent (``bytes_out``).
         """
         return {} if self._workers is None else {n: vars(u).copy() for n, u in self._workers.usage.items()}
 
@@ -143,7 +142,7 @@ class RayRunner:
         try:
             Run(self._ray, self._workers, stage, recipe, shared, queue, *told).run()
         except BaseException:
-            # Ctrl-C, for one: the cluster is not to work for nobody. Finished units are in the checkpoint.
+            # such as Ctrl-C: no one collects further results, and finished units are in the checkpoint
             self._workers.stop()
             raise
         self._workers.forget()
@@ -151,7 +150,7 @@ class RayRunner:
     def _solve_small(
         self, stage: _core.Stage, units: Array, threads: int, progress: Watch, save: Save
     ) -> Array:
-        """Begin here, and stop if it will take long: the units that are left."""
+        """Begin in this process, stop if the estimate is long, and return the remaining units."""
         begin, limit = time.monotonic(), self._local_seconds
         before = float(stage.costs().sum()) - float(stage.costs()[units].sum())
 
@@ -178,7 +177,7 @@ class RayRunner:
             list(self._workers.look())
 
     def _share(self, value: Any) -> Shared:
-        """In the object store, and not once more for the next stage of the same object."""
+        """Put a value into the object store, once for consecutive stages with the same value."""
         found = next((shared for shared in self._shared if shared.value is value), None)
         self._shared = [shared for shared in self._shared if shared is not found][-(_MOST_SHARED - 1) :]
         if found is None:
@@ -201,21 +200,21 @@ class RayRunner:
 
 
 class _TakesLong(Exception):
-    """A stage that is worth sending."""
+    """Raised by a stage that is long enough to be sent."""
 
 
 def _initialize(ray: Any, address: str) -> None:
-    """Connect to a cluster, or start one. Signals keep their handlers: Ray would take SIGTERM."""
+    """Connect to a cluster, or start one. The handler of SIGTERM is kept, which Ray would replace."""
     options: dict[str, Any] = {"address": address, "logging_level": logging.WARNING, "log_to_driver": False}
     if address == "local":
-        options["logging_level"] = logging.ERROR  # how a cluster is made safe, say
+        options["logging_level"] = logging.ERROR  # without advice on how to secure a cluster
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if is_main else None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about Ray's own future
+            warnings.simplefilter("ignore")  # about future versions of Ray
             ray.init(**options)
     except (ConnectionError, ValueError) as error:
         raise ConnectionError(

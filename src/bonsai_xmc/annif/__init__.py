@@ -15,7 +15,7 @@ _CONFIGS = ("Config", "ProductionConfig", "DevelopmentConfig")
 
 
 def register() -> None:
-    """Add the backend to those that Annif knows."""
+    """Add the backend to those of Annif."""
     import annif.backend
 
     annif.backend._backend_fns.setdefault(NAME, _backend)
@@ -44,7 +44,7 @@ def _command() -> Any:
 
     @click.command(hidden=True)
     def bonsai() -> None:
-        """Say which version of the backend there is."""
+        """Print the version of the backend."""
         import bonsai_xmc
 
         click.echo(f"backend {NAME}: bonsai-xmc {bonsai_xmc.__version__}")
@@ -52,5 +52,5 @@ def _command() -> Any:
     return bonsai
 
 
-if "annif.backend" in sys.modules:  # other programs that use Flask load entry points, too
+if "annif.backend" in sys.modules:  # other programs with Flask also load entry points
     register()

@@ -1,4 +1,4 @@
-"""The backend: Annif's documents and parameters ↔ `Bonsai`."""
+"""The backend, which connects documents and parameters of Annif with `Bonsai`."""
 
 import os.path
 from collections.abc import Iterable, Mapping
@@ -79,7 +79,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
     def fit_model(
         model: Bonsai, X: csr_array, Y: csr_array, params: Mapping[str, Any], n_layers: int = 0
     ) -> Bonsai:
-        """Train a model; trees like those of omikuji are searched as omikuji does."""
+        """Train a model; trees like those of omikuji are searched as in omikuji."""
         return _omikuji_trees.fit(model, X, Y, n_layers) if is_like_omikuji(params) else model.fit(X, Y)
 
     def _estimator(self, params: Mapping[str, Any], jobs: int) -> Bonsai:
@@ -87,7 +87,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
             chosen = bonsai_params(params)
         except ValueError as error:
             raise ConfigurationException(str(error), project_id=self.project.project_id) from error
-        # Suggestions are ranked, so that the threshold of `predict` is not worth a second training.
+        # suggestions are ranked, so a search for the threshold of `predict` is not needed
         return Bonsai(**{"threshold": 0.5, "n_jobs": jobs if jobs > 0 else None, **chosen})
 
     def _create_train_data(self, corpus: Any, params: Mapping[str, Any]) -> tuple[csr_array, csr_array]:
@@ -107,7 +107,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         return X, Y
 
     def load_train_data(self) -> tuple[csr_array, csr_array]:
-        """Return the matrices that the last training on documents left."""
+        """Return the matrices of the last training on documents."""
         paths = [os.path.join(self.datadir, name) for name in TRAIN_FILES]
         for path in paths:
             if not os.path.exists(path):
@@ -149,7 +149,7 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
         return SuggestionBatch(result)
 
     def _allowed_subjects(self) -> Any:
-        """For each subject whether it may be suggested: it is neither deprecated nor excluded."""
+        """Return for each subject whether it is neither deprecated nor excluded."""
         subjects, kept = self.project.subjects, self._allowed
         if kept is None or kept[0] is not subjects or len(kept[1]) != len(subjects):
             allowed = np.zeros(len(subjects), dtype=bool)
@@ -166,4 +166,4 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
 
 
 def _save_matrix(matrix: csr_array, path: str) -> None:
-    save_npz(path, matrix, compressed=False)  # a third smaller otherwise, at 6 % of the time of training
+    save_npz(path, matrix, compressed=False)  # compression saves a third, for 6 % of the training time

@@ -1,4 +1,4 @@
-"""The settings of a project, which are text, as parameters of `Bonsai` and of the vectorizer."""
+"""Conversion of project settings, which are text, to parameters of `Bonsai` and the vectorizer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,26 +7,26 @@ from bonsai_xmc._base.params import PARAMETERS, check
 from bonsai_xmc._base.rules import Rule
 from bonsai_xmc.compat._omikuji_trees import parameters
 
-# What `annif.backend.omikuji` has besides min_df and ngram, with its defaults. Any of these in a project asks
-# for trees as omikuji builds them.
+# Further parameters of `annif.backend.omikuji` with their defaults. One of _ONLY_OMIKUJI in a project selects
+# trees as in omikuji.
 OMIKUJI = {"cluster_balanced": True, "cluster_k": 2, "max_depth": 20, "collapse_every_n_layers": 0}
 _ONLY_OMIKUJI = ("cluster_balanced", "cluster_k", "collapse_every_n_layers")
-_TRUE = ("1", "yes", "true", "on")  # as Annif reads them; everything else is false
+_TRUE = ("1", "yes", "true", "on")  # as in Annif; all other values are false
 _NOT_HERE = ("representation", "n_jobs")
 
 
 def bonsai_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of `Bonsai` that a project sets; ValueError for one that is wrong."""
+    """Return the parameters of `Bonsai` that a project sets; ValueError for a wrong one."""
     return _like_omikuji(params) if is_like_omikuji(params) else _own(params)
 
 
 def is_like_omikuji(params: Mapping[str, Any]) -> bool:
-    """Return whether a project asks for trees as omikuji builds them."""
+    """Return whether the settings of a project select trees as in omikuji."""
     return any(name in params for name in _ONLY_OMIKUJI)
 
 
 def collapsed_layers(params: Mapping[str, Any]) -> int:
-    """Layers of trees to take out below each one that is kept."""
+    """Return the number of layers to remove below each layer that is kept."""
     return 0 if int(params.get("cluster_k", 2)) < 2 else int(params.get("collapse_every_n_layers", 0))
 
 

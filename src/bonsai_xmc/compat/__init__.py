@@ -1,4 +1,4 @@
-"""Other libraries' interfaces over `Bonsai`, for programs that were written for them."""
+"""Interfaces of other libraries over `Bonsai`, for existing programs."""
 
 from bonsai_xmc.compat import omikuji
 

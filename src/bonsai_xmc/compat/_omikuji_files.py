@@ -1,4 +1,4 @@
-"""Models that omikuji 0.5 wrote: a folder with ``settings.json`` and a CBOR file for each tree.
+"""Reader of models of omikuji 0.5: folders with ``settings.json`` and a CBOR file for each tree.
 
 A tree is nested: {"Branch": {"weights", "children"}} or {"Leaf": {"weights", "labels"}}. Weights are a matrix
 with a row for each feature and one more, the bias, and a column for each child or label: sparse by rows, or
@@ -27,12 +27,12 @@ from bonsai_xmc._model.linear import LinearRanker
 Array = npt.NDArray[Any]
 
 _LOSSES = {"Hinge": "squared_hinge", "Log": "logistic"}
-# Ids that no leaf has, for each label that one has, and in any case: more are rather damage than a data set.
+# Accepted ids without a leaf: for each label in leaves, and in any case. More indicate damage.
 _GAPS, _GAPS_AT_LEAST = 50, 50_000
 
 
 def is_omikuji(path: str) -> bool:
-    """Return whether a path is a folder that omikuji wrote."""
+    """Return whether a path is a model folder of omikuji."""
     return os.path.isfile(os.path.join(path, "settings.json"))
 
 
@@ -41,11 +41,11 @@ def load_omikuji(
 ) -> Bonsai:
     """Return a model with omikuji's trees and weights, which predicts as omikuji does.
 
-    A weight is kept as two integers of 8 bits, the second one for the residual that the first one leaves.
-    With `quantise`, only the largest weights of a classifier, one in a hundred, have a second one.
+    A weight is stored as two 8-bit integers, the second for the residual of the first. With `quantise`, only
+    the largest weights of a classifier, one in a hundred, have a second one.
 
-    Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. What omikuji does not
-    store is not known: training rows, the frequencies of labels, and most parameters.
+    Labels are 0, 1, …, up to the largest one in the trees or `n_labels`, or have names. Training rows,
+    frequencies of labels and most parameters are unknown, as omikuji does not store them.
     """
     n_features, loss = _settings(path)
     trees = [_read_tree(file) for file in _tree_files(path)]
@@ -57,7 +57,7 @@ def load_omikuji(
 
 @contextlib.contextmanager
 def _described_as(source: str, what: str) -> Iterator[None]:
-    """Whatever damage to a file leads to is a FormatError, which begins with these words."""
+    """Turn the errors of a damaged file into a FormatError that begins with these words."""
     try:
         yield
     except FormatError:
@@ -70,7 +70,7 @@ def _described_as(source: str, what: str) -> Iterator[None]:
 
 
 def _count_labels(path: str, trees: list["_Tree"], given: int | None) -> int:
-    """Return the number that is given, or the largest id + 1 if leaves hold enough of the ids below it."""
+    """Return the given number, or the largest id + 1 if leaves contain enough of the smaller ids."""
     of_leaves = [labels for tree in trees for labels in tree.labels()]
     found = 1 + max(int(labels.max()) for labels in of_leaves)
     if given is not None:
@@ -96,7 +96,7 @@ def _estimator(
     names: list[str] | None,
 ) -> Bonsai:
     model = Bonsai(classifiers="leaf", loss=loss, n_trees=len(trees), threshold=0.5, n_jobs=1)
-    model.fit([[1.0, 0.0], [0.0, 1.0]], [[0], [1]])  # for what does not depend on the trees
+    model.fit([[1.0, 0.0], [0.0, 1.0]], [[0], [1]])  # for all that does not depend on the trees
     counts = np.zeros(n_labels, np.int64)
     for tree in trees:
         for labels in tree.labels():
@@ -151,7 +151,7 @@ class _Tree:
     source: str
 
     def nodes(self) -> list[_Node]:
-        """Level by level, so that children come after their parents."""
+        """Return the nodes level by level, children after their parents."""
         found, queue = [], deque([self.root])
         while queue:
             node = queue.popleft()
@@ -186,7 +186,7 @@ _OFFSETS = ("bucket_ptr", "record_ptr")
 
 
 def _joined(packed: list[dict[str, Array]]) -> dict[str, Array]:
-    """Return the packed weights of nodes, one after the other."""
+    """Concatenate the packed weights of nodes."""
     sizes = {name: np.concatenate([np.diff(one[name]) for one in packed]) for name in _OFFSETS}
     plain = ("bias", "scale", "shift", "buckets", "records")
     joined = {name: np.concatenate([one[name] for one in packed]) for name in plain}
@@ -266,10 +266,9 @@ def _packed(
 
 
 def _limits(value: Array, cls: Array, n_classes: int) -> Array:
-    """For each classifier the magnitude that one in a hundred of its weights exceeds.
+    """Return for each classifier the magnitude that one in a hundred of its weights exceeds.
 
-    A few weights are many times as large as the others, which would lose most of their precision if the
-    8 bits had to reach that far.
+    A few weights are far larger than the others, which would lose precision if all shared a scale of 8 bits.
     """
     magnitude = np.abs(value)
     ascending = np.append(np.float32(0), magnitude[np.lexsort((magnitude, cls))])
@@ -278,7 +277,7 @@ def _limits(value: Array, cls: Array, n_classes: int) -> Array:
 
 
 def _entries(weights: Any) -> tuple[Array, Array, Array, tuple[int, int]]:
-    """(row, column, value) of each entry that is not 0, and the shape."""
+    """Return row, column and value of each nonzero entry, and the shape."""
     ((kind, content),) = weights.items()
     if kind == "Dense":
         n_rows, n_columns = content["dim"]
@@ -299,7 +298,7 @@ _WORDS = {20: False, 21: True, 22: None}
 
 
 class _Cbor:
-    """Reads a value of CBOR, as far as trees need it."""
+    """Reader of the subset of CBOR that trees use."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -339,7 +338,7 @@ class _Cbor:
         raise ValueError(f"an unknown kind of value, {major}")
 
     def _list(self, size: int) -> list[Any]:
-        """Return a list. Long ones are of numbers, most of them alike, which are read in runs."""
+        """Return a list. Long lists are of numbers, which are read in runs of equal types."""
         data, at = self._data, self._at
         result: list[Any] = []
         while len(result) < size:
@@ -360,7 +359,7 @@ class _Cbor:
         return result
 
     def _run_of_floats(self, most: int) -> list[float]:
-        """Return the floats of 32 bits that follow each other here."""
+        """Return consecutive 32-bit floats."""
         n = min(most, (len(self._data) - self._at) // 5)
         items = np.frombuffer(self._data, np.uint8, 5 * n, self._at).reshape(n, 5)
         other = np.flatnonzero(items[:, 0] != 0xFA)

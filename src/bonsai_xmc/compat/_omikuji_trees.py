@@ -1,4 +1,4 @@
-"""What omikuji does with trees and `Bonsai` does not: its search, layers taken out, models added up."""
+"""Features of omikuji's trees beside those of `Bonsai`: strict beams, removed layers, sums of models."""
 
 import copy
 from dataclasses import replace
@@ -32,22 +32,22 @@ def parameters(k: int, balanced: bool, max_depth: int, min_branch_size: int = 10
 
 
 def fit(model: Bonsai, X: Any, Y: Any, n_layers: int) -> Bonsai:
-    """Train a model, and return it with trees that are searched as omikuji does; see `collapsed`."""
+    """Train a model whose trees are searched as in omikuji; see `collapsed`."""
     model.fit(X, Y, tree=collapsed(model, X, Y, n_layers) if n_layers else None)
     return search_as_omikuji(model) if model.classifiers_ == "leaf" else model
 
 
 def search_as_omikuji(model: Bonsai) -> Bonsai:
-    """Return the model with trees that are searched by a strict beam (docs/internals/format.md)."""
+    """Return the model with a strict beam (docs/internals/format.md)."""
     ranker = model.fitted_.linear
     strict = ranker.with_core(strategy=replace(ranker.strategy, strict_beam=True))
     return model._with(replace(model.fitted_, ranker=strict))
 
 
 def collapsed(model: Bonsai, X: Any, Y: Any, n_layers: int) -> list[LabelTree]:
-    """Return the trees that `model` would build, with `n_layers` of `n_layers` + 1 layers taken out.
+    """Return the trees that `model` would build, with `n_layers` of every `n_layers` + 1 layers removed.
 
-    Leaves stay as they are. The model's parameters of clustering are set to their defaults, as they have no
+    Leaves stay unchanged. The clustering parameters of the model are reset to their defaults, as they have no
     effect beside given trees.
     """
     problem = model._problem(_inputs.training_rows(X, "Bonsai"), Y)
@@ -95,6 +95,6 @@ def best(
 def _ranked(
     model: Bonsai, row: csr_array, beam_size: int, top_k: int, n_jobs: int
 ) -> list[tuple[int, float]]:
-    chosen = copy.copy(model)  # as other threads may ask for other beams
+    chosen = copy.copy(model)  # as other threads may use other beams
     chosen.beam_size, chosen.n_jobs = beam_size, n_jobs
     return chosen.top_k_labels(row, min(top_k, len(model.classes_)))[0]

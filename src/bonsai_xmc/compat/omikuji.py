@@ -1,9 +1,9 @@
 """omikuji's Python interface, version 0.5, over `Bonsai`: ``from bonsai_xmc.compat import omikuji``.
 
-Programs keep their calls: hyper-parameters, training from a file, saving to a folder, prediction of one row
-as pairs. What each hyper-parameter becomes is listed in `HyperParam`. Differences:
+Supported are hyper-parameters, training from a file, saving to a folder, and prediction of one row as pairs.
+`HyperParam` lists the meaning of each hyper-parameter. Differences:
 
-- Models are folders with files of our format. Those that omikuji wrote are read, their weights in 8 bits.
+- Models are folders with files in the format of this package. Models of omikuji are read.
 - Wrong input that ends the process in omikuji (no rows, a single feature index that is too large, a beam of
   size 0) raises an exception here.
 - A row without any feature gets no labels; omikuji ranks the labels by the biases of their classifiers.
@@ -78,7 +78,7 @@ class _FeatureIndexError(AssertionError, ValueError):
 
 
 class HyperParam:
-    """Hyper-parameters of training; attributes take what a C structure would take.
+    """Hyper-parameters of training; attributes accept the values of a C structure.
 
     =========================  =======================================================================
     here                       `Bonsai`, with ``classifiers="leaf"``
@@ -122,14 +122,14 @@ class HyperParam:
         if kind != "float" and not 0 <= int(value) <= _LARGEST[kind]:
             raise OverflowError(f"{name}: {int(value)} is out of range")
         if kind == "float":
-            value = struct.unpack("f", struct.pack("f", value))[0]  # as a float of C holds it
+            value = struct.unpack("f", struct.pack("f", value))[0]  # as a float in C
         super().__setattr__(name, bool(value) if kind == "bool" else value if kind == "float" else int(value))
 
     def __dir__(self) -> list[str]:
         return list(_FIELDS)
 
     def __repr__(self) -> str:
-        """Return the fields as omikuji prints them: those of solvers and of clustering in groups."""
+        """Return the fields in the format of omikuji, with groups for solvers and clustering."""
         groups: dict[str, list[str]] = {"": [], "linear": [], "cluster": []}
         for name in _FIELDS:
             value, group = getattr(self, name), name.partition("_")[0]
@@ -140,7 +140,7 @@ class HyperParam:
         return f"HyperParam {{ {own}, linear: {{ {linear} }}, cluster: {{ {cluster} }} }}"
 
     def _bonsai(self, n_threads: int | None) -> Bonsai:
-        """Return the estimator with these parameters; ValueError if omikuji would refuse them, too."""
+        """Return the estimator with these parameters; ValueError for values that omikuji refuses."""
         for name in ("n_trees", "max_depth", "linear_eps", "linear_c", "linear_max_iter", "cluster_k"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, but is {getattr(self, name)}")
@@ -156,21 +156,21 @@ class HyperParam:
             C=self.linear_c,
             prune=self.linear_weight_threshold,
             max_iter=min(self.linear_max_iter, 2**31 - 1),
-            threshold=0.5,  # not used here, so not worth a second training
+            threshold=0.5,  # not used here, which saves a second training
             n_jobs=None if n_threads is None or n_threads <= 0 else n_threads,
         )
 
 
 class Model:
-    """A trained model: by `train_on_data` or `load`."""
+    """A trained model, from `train_on_data` or `load`."""
 
     def __init__(self, parts: list[Bonsai], n_threads: int | None = None) -> None:
-        self._parts = parts  # more than one where models were saved into one folder
+        self._parts = parts  # several if models were saved into one folder
         self._n_threads = n_threads
 
     @classmethod
     def default_hyper_param(cls) -> HyperParam:
-        """Return the hyper-parameters that training takes if it is given none; attributes can be set."""
+        """Return the default hyper-parameters, whose attributes can be set."""
         return HyperParam()
 
     @classmethod
@@ -190,7 +190,7 @@ class Model:
     ) -> "Model":
         """Train on a matrix of features and a 0/1 matrix of labels."""
         param = HyperParam() if hyper_param is None else hyper_param
-        # words that callers look for
+        # words that callers search for
         print(f"bonsai-xmc: Training model with hyper-parameters {param!r}", flush=True)
         try:
             model = param._bonsai(n_threads)
@@ -204,7 +204,7 @@ class Model:
 
     @classmethod
     def load(cls, path: str) -> "Model":
-        """Return a model from a folder that `save` wrote, here or in omikuji 0.5."""
+        """Return a model from a folder of `save`, of this package or of omikuji 0.5."""
         files = _part_files(path)
         try:
             if is_omikuji(path):
@@ -216,7 +216,7 @@ class Model:
             raise RuntimeError(f"Failed to load model from {path}: {error}") from error
 
     def save(self, path: str) -> None:
-        """Write the model into a folder; a model of the same kind that is there gets these trees, too."""
+        """Write the model into a folder; its trees are added to a model of the same kind there."""
         try:
             os.makedirs(path, exist_ok=True)
             there = _part_files(path)
@@ -230,7 +230,7 @@ class Model:
 
     @property
     def n_features(self) -> int:
-        """Length of a row."""
+        """Return the number of features."""
         return self._parts[0].n_features_in_
 
     @property
@@ -255,10 +255,10 @@ class Model:
         return _trees.best(self._parts, row, beam_size, top_k, self._n_threads or 1)
 
     def densify_weights(self, max_sparse_density: float = 0.1, n_threads: int | None = None) -> None:
-        """Nothing to do: weights are packed for prediction already."""
+        """Do nothing, as weights are already packed for prediction."""
 
     def init_prediction_thread_pool(self, n_threads: int) -> None:
-        """Threads of prediction. One row is one thread's work, so that this makes no difference."""
+        """Set the prediction threads, without effect on the time, as one row takes one thread."""
         self._n_threads = n_threads if n_threads > 0 else None
 
 
@@ -266,7 +266,7 @@ default_hyper_param, train_on_data = Model.default_hyper_param, Model.train_on_d
 
 
 def init_logger() -> None:
-    """Raises RuntimeWarning, as omikuji does after its import: the log goes to standard output already."""
+    """Raise RuntimeWarning, as omikuji does after its import."""
     raise RuntimeWarning("Failed to initialize logger")
 
 

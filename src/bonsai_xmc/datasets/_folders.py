@@ -1,12 +1,12 @@
-"""Where a folder keeps the parts of a data set."""
+"""Names of the parts of a data set in a folder."""
 
 from pathlib import Path
 
 from bonsai_xmc._base.files import PACKED
 
-Layout = tuple[str, str | None]  # names of the files with features and labels, or of the one with both
+Layout = tuple[str, str | None]  # files of features and labels, or one file with both
 
-# Text files may be compressed, too.
+# text files may also be compressed
 LAYOUTS: tuple[Layout, ...] = (
     ("{part}_X_Xf.txt", "{part}_X_Y.txt"),
     ("X_{part}.npz", "Y_{part}.npz"),
@@ -32,6 +32,6 @@ def find_part(folder: Path, part: str, layouts: tuple[Layout, ...] = LAYOUTS) ->
 
 
 def versions(path: Path) -> list[Path]:
-    """Return the file and its compressed versions, as far as they are there."""
+    """Return the existing files among a file and its compressed versions."""
     names = (path.with_name(path.name + ending) for ending in ("", *PACKED))
     return [name for name in names if name.is_file()]

@@ -1,4 +1,4 @@
-"""Which labels the rows of a generated data set get."""
+"""Label sets of generated rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-_HEAD_SHARE = 0.08  # of the rows that have the most frequent label, about
-_RARE_ROWS = 1.5  # training rows that the rarest label may expect, where there are enough
+_HEAD_SHARE = 0.08  # approximate share of rows with the most frequent label
+_RARE_ROWS = 1.5  # expected training rows of the rarest label, if there are enough rows
 _SPREAD = 1.7  # of label frequencies, on the log scale: EURLEX57K has 2.1, TIBKAT 1.7
-_COVERED = 0.25  # of the labels of all rows at most are given to labels that no row has drawn
+_COVERED = 0.25  # largest share of all row labels that is given to labels that no row has drawn
 
 
 def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: float) -> np.ndarray:
     """Return the probability of each label: 1 / (rank + shift) with the ranks in random order.
 
-    The shift keeps the most frequent label from being everywhere, a floor the rarest ones from being nowhere.
+    A shift limits the share of the most frequent label, and a floor keeps the rarest labels in use.
     """
     ranks = np.arange(1, n_labels + 1)
     shift = 1.0
@@ -31,10 +31,10 @@ def zipf_weights(rng: Generator, n_labels: int, n_rows: int, labels_per_row: flo
 
 
 def lognormal_weights(rng: Generator, n_labels: int, labels_per_row: float) -> np.ndarray:
-    """Return the probability of each label: lognormal, cut off where a label would be everywhere."""
+    """Return the probability of each label: lognormal, with an upper limit."""
     weights = np.sort(rng.lognormal(0.0, _SPREAD, n_labels))
     head = max(_HEAD_SHARE / labels_per_row, 2 / n_labels)
-    for _ in range(20):  # what is cut off raises the others
+    for _ in range(20):  # the excess raises the other labels
         weights = np.minimum(weights / weights.sum(), head)
     return rng.permutation(weights / weights.sum())
 
@@ -48,7 +48,7 @@ def uneven_parts(rng: Generator, count: int, size: float, spread: float) -> np.n
 
 
 class LabelSets:
-    """Draws label sets in which neighbours in a hierarchy come together.
+    """Draws label sets in which neighbours in a hierarchy occur together.
 
     Labels of a group have consecutive ids, and so have the groups of a theme, and so on. A row has a main
     label, drawn by weight; each further one is drawn by weight from the main label's group, its theme, …, or
@@ -72,7 +72,7 @@ class LabelSets:
         self._extra: float = 0.0
 
     def calibrate(self, rng: Generator, labels_per_row: float) -> None:
-        """Find how many further labels to draw, as some are drawn twice, for this mean of distinct ones."""
+        """Find the number of draws for a mean number of distinct labels, as some are drawn twice."""
         self._extra = labels_per_row - 1
         for _ in range(6):
             if self._extra <= 0:
@@ -102,15 +102,15 @@ class LabelSets:
         return indptr, labels[kept]
 
     def n_missing(self, n_rows: int, labels_per_row: float) -> float:
-        """Return how many labels no row may be expected to draw, as far as there is room for them."""
+        """Return the expected number of labels that no row draws, limited to those that can be added."""
         undrawn = np.exp(-np.diff(self._cumulative) * n_rows * labels_per_row).sum()
         return float(min(undrawn, _COVERED * n_rows * labels_per_row))
 
     def join(
         self, rng: Generator, indptr: np.ndarray, labels: np.ndarray, more: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the label sets with `more` labels, which none of them holds: each joins a row of its group,
-        else of its theme, …, as its last label."""
+        """Return the label sets with `more` labels, none of which they contain yet: each is added to a row of
+        its group, or else of its theme, …, as the last label."""
         n_rows = len(indptr) - 1
         by_main = np.argsort(labels[indptr[:-1]], kind="stable")
         main = labels[indptr[:-1]][by_main]
@@ -128,12 +128,12 @@ class LabelSets:
         return indptr + added, np.concatenate((labels, more))[order]
 
     def missing(self, rng: Generator, labels: np.ndarray) -> np.ndarray:
-        """Return labels that are not among these, in random order, as many as there is room for."""
+        """Return labels that do not occur, in random order, limited to those that can be added."""
         unused = np.flatnonzero(np.bincount(labels, minlength=len(self._cumulative) - 1) == 0)
         return rng.permutation(unused)[: int(_COVERED / (1 - _COVERED) * len(labels))]
 
     def n_units(self) -> list[int]:
-        """Return how many labels, groups, themes, … there are."""
+        """Return the numbers of labels, groups, themes, …."""
         return [len(self._cumulative) - 1, *(len(starts) - 1 for starts in self._starts)]
 
     def ancestors(self, labels: np.ndarray) -> list[np.ndarray]:
@@ -141,6 +141,6 @@ class LabelSets:
         return [np.searchsorted(starts, labels, side="right") - 1 for starts in self._starts]
 
     def _pick(self, uniform: np.ndarray, low: Any, high: Any) -> np.ndarray:
-        """Draw by weight among the labels whose part of the unit interval lies in [low, high)."""
+        """Draw by weight among the labels whose intervals lie in [low, high)."""
         place = np.searchsorted(self._cumulative, low + uniform * (high - low), side="right") - 1
         return np.minimum(place, len(self._cumulative) - 2)

@@ -1,8 +1,8 @@
-"""Folders of arrays: rows and labels that are mapped into memory, not read.
+"""Folders of arrays: rows and labels that are mapped into memory instead of read.
 
-``rows.json`` says how many rows, features and labels there are; ``.npy`` files hold the arrays of two CSR
-matrices in the types that training uses. Pages are read when they are needed, and the system can drop them
-again: X does not count as memory of the process.
+``rows.json`` has the numbers of rows, features and labels; ``.npy`` files hold the arrays of two CSR matrices
+in the types that training uses. The system reads pages on demand and can drop them again: X does not count as
+memory of the process.
 """
 
 import json
@@ -24,16 +24,16 @@ from ._types import float_rows, to_csr
 _META = "rows.json"
 _FORMAT = "bonsai-xmc rows 1"
 _COUNTS = ("n_rows", "n_features", "n_labels")
-_MOST_ENTRIES = np.iinfo(np.int32).max  # beyond, scipy would copy the indices to wider ones
+_MOST_ENTRIES = np.iinfo(np.int32).max  # more entries would make scipy copy the indices to 64 bits
 
 
 def save_mapped(folder: PathLike, X: Any, Y: Any, *, id_base: int | None = None) -> None:
-    """Write rows with their labels as a folder of arrays, which :func:`load_xc` and the commands map.
+    """Write rows with their labels as a folder of arrays, which :func:`load_xc` and commands map.
 
     Parameters
     ----------
     folder : path
-        Made here, whole or not at all; it must not exist, or be empty.
+        A new or empty folder, which is written completely or not at all.
     X : matrix of shape (n_rows, n_features)
     Y : 0/1 matrix of shape (n_rows, n_labels)
     id_base : {0, 1}, optional
@@ -80,7 +80,7 @@ def is_mapped(folder: PathLike) -> bool:
 
 
 def read_mapped(folder: PathLike) -> tuple[csr_array, csr_array, int | None]:
-    """Return X and Y over mapped arrays, and the base of the ids of X; ValueError names what is damaged."""
+    """Return X and Y over mapped arrays, and the base of the ids of X; ValueError if a file is damaged."""
     folder = Path(folder)
     n_rows, n_features, n_labels, id_base = _read_meta(folder / _META)
     X = _matrix(folder, "", n_rows, n_features, _array(folder, "values", np.float32))
@@ -123,7 +123,7 @@ def _array(folder: Path, name: str, dtype: type) -> np.ndarray:
         found = np.load(path, mmap_mode="r" if path.stat().st_size > 128 else None, allow_pickle=False)
     except FileNotFoundError:
         raise ValueError(f"{folder} is not complete: {path.name} is missing") from None
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:  # the header is Python's syntax
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:  # headers are Python literals
         raise ValueError(f"{path} is damaged: {error}") from error
     if not isinstance(found, np.ndarray) or found.ndim != 1 or found.dtype != dtype:
         raise ValueError(f"{path} is not an array of {np.dtype(dtype)}")

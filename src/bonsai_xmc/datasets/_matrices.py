@@ -1,4 +1,4 @@
-"""Generated matrices of the size and with the statistics of public data sets."""
+"""Generated matrices with the sizes and statistics of public data sets."""
 
 from typing import NamedTuple
 
@@ -34,20 +34,20 @@ SHAPES = {
     "amazon-3m": Shape(1_717_899, 742_507, 337_067, 2_812_281, 50, 36.1),
 }
 
-_GROUP = 12  # labels that share the words of a group, at least, in the mean
-_THEME = 25  # groups that share the words of a theme
-_AREAS = 40  # of themes, where there are many labels: data of any size have their large parts
+_GROUP = 12  # minimum mean number of labels in a group
+_THEME = 25  # groups in a theme
+_AREAS = 40  # number of areas if there are many themes
 _UNEVEN = 0.8  # spread of the sizes of groups, themes and areas, on the log scale
-_BACKGROUND = 0.45  # share of the words of a row that say nothing about its labels
+_BACKGROUND = 0.45  # share of the words of a row that are unrelated to its labels
 _TYPICAL = 0.5  # the most probable rank of such a word is the number of features to this power
-_ANY = 1.5  # mean number of times that each feature is used by chance alone, as names and misprints are
-_LABEL_NOISE = 0.12  # share of the rows that carry the labels of another row, as human indexers err
+_ANY = 1.5  # mean number of random uses of each feature, like names and misprints
+_LABEL_NOISE = 0.12  # share of rows with the labels of another row, like errors of human indexers
 _MAIN = 0.35  # share of the other words that belong to the main label; the rest to any label of the row
-_BLOCK_WORDS = 2_000_000  # words drawn at a time: bounds the memory beyond the result
+_BLOCK_WORDS = 2_000_000  # words drawn at a time, which bounds memory beyond the result
 
-# Where a word about a label comes from, how many words such a source has, and how likely it is.
+# Sources of the words about a label: name, size of the vocabulary, probability.
 _SOURCES = (("label", 8, 0.35), ("group", 30, 0.25), ("theme", 200, 0.2), ("area", 600, 0.2))
-_COMMON = 3  # power that draws the words of a source to frequent ones
+_COMMON = 3  # power that makes the words of a source frequent ones
 
 
 def make_xmc(
@@ -103,14 +103,14 @@ def make_xmc(
     sets.calibrate(rng, max(1.0, size.labels_per_row - n_missing / size.n_rows))
     words = _Words(rng, size, sets)
 
-    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # ids must not show the hierarchy
+    label_ids = rng.permutation(size.n_labels).astype(np.int32)  # ids must not reveal the hierarchy
     parts = []
     rare = None  # labels that no training row has drawn
     for rows in (size.n_rows, size.n_test):
         indptr, labels = sets.draw(rng, rows)
         if rare is None:
             rare = more = sets.missing(rng, labels)
-        else:  # as often as in training, of those that the test rows have not drawn either
+        else:  # at the same rate as in training, among labels that no test row has drawn
             more = np.setdiff1d(rng.permutation(rare)[: len(rare) * rows // size.n_rows], labels)
         if rows:
             indptr, labels = sets.join(rng, indptr, labels, more)
@@ -127,7 +127,7 @@ def make_xmc(
 
 
 def _size(name: str | None, scale: float, given: tuple[float | None, ...]) -> Shape:
-    """Return the shape by name, scaled, with what the caller gave in its place; checked."""
+    """Return the named shape, scaled, with the given values in place of its own; checked."""
     known = SHAPES.get(name or "small")
     if known is None:
         raise ValueError(f"shape {name!r} is unknown; there are {', '.join(SHAPES)}")
@@ -140,7 +140,7 @@ def _size(name: str | None, scale: float, given: tuple[float | None, ...]) -> Sh
         if value < smallest or (field.startswith("n_") and value != int(value)):
             raise ValueError(f"{field} must be a number of at least {smallest}, not {value}")
     size = Shape(*(int(v) for v in values[:4]), *map(float, values[4:]))
-    # drawing distinct labels or words until a row has nearly all of them would take for ever
+    # rows with nearly all labels or words would take too long to draw
     return size._replace(
         features_per_row=min(size.features_per_row, max(1.0, size.n_features / 4)),
         labels_per_row=min(size.labels_per_row, max(1.0, size.n_labels / 8)),
@@ -164,13 +164,13 @@ def _hierarchy(rng: Generator, size: Shape) -> list[np.ndarray]:
 
 
 class _Words:
-    """Draws the words of rows from those of their labels; no list is stored, a word is a hash."""
+    """Draws the words of rows by their labels; vocabularies are hashes instead of lists."""
 
     def __init__(self, rng: Generator, size: Shape, sets: LabelSets) -> None:
         self._key = rng.integers(1 << 63, dtype=np.uint64)
         self._feature_ids = rng.permutation(size.n_features).astype(np.int32)
         self._sets = sets
-        # what all labels share says nothing about any of them
+        # words of the only unit of a kind are unrelated to labels
         shares = [share if n > 1 else 0 for (_, _, share), n in zip(_SOURCES, sets.n_units(), strict=True)]
         self._ends = np.cumsum(shares) / max(sum(shares), 1e-9)
         self._draws = 1.0
@@ -191,11 +191,11 @@ class _Words:
             values.append(count.astype(np.float32))
             sizes.append(np.bincount(keys // columns, minlength=stop - start))
         data = np.concatenate(values)
-        values.clear()  # half of what the blocks hold, before the other half is joined
+        values.clear()  # frees half of the blocks before the other half is joined
         return to_csr(np.cumsum(np.concatenate(sizes)), np.concatenate(indices), data, columns)
 
     def _calibrate(self, rng: Generator, features_per_row: float) -> None:
-        """Find how many words to draw, as some are drawn more than once, for this mean of distinct ones."""
+        """Find the number of draws for a mean number of distinct words, as some are drawn twice."""
         self._draws = features_per_row
         indptr, labels = self._sets.draw(rng, max(50, min(2000, int(300_000 / features_per_row))))
         for _ in range(6):
@@ -212,8 +212,8 @@ class _Words:
         label = labels[indptr[row] + which]
 
         n_words = len(self._feature_ids)
-        # The logarithm of the rank has a triangular density: frequencies fall slowly at first, then faster
-        # and faster, and most of the vocabulary is rare.
+        # The logarithm of the rank has a triangular density: frequencies fall slowly at first, then ever
+        # faster, and most of the vocabulary is rare.
         log_rank = rng.triangular(0.0, _TYPICAL, 1.0, len(row)) * np.log(n_words + 1)
         word = (np.exp(log_rank) - 1).astype(np.int64)
         any_word = np.flatnonzero(rng.random(len(row)) < self._any_share)
@@ -223,7 +223,7 @@ class _Words:
         units = (label, *self._sets.ancestors(label))
         for kind, ((_, vocabulary, _), unit) in enumerate(zip(_SOURCES, units, strict=True)):
             chosen = np.flatnonzero(source == kind)
-            # its first words are used most
+            # the first words of a source are the most frequent
             nth = (rng.random(len(chosen)) ** 2 * vocabulary).astype(np.uint64)
             place = self._hash(unit[chosen].astype(np.uint64) * np.uint64(1024) + nth, kind)
             word[chosen] = (place**_COMMON * n_words).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Matrices of scipy.sparse.save_npz and numpy.save: read without trust in what they say about themselves."""
+"""Readers of scipy.sparse.save_npz and numpy.save that do not trust the sizes in headers."""
 
 import contextlib
 import io
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.lib import format as npy
 from scipy import sparse
 
-# The most that one byte of deflated data can unpack to. A matrix whose row pointers are in the file has no
-# more rows than this many for each of its bytes.
+# The largest expansion of deflated data; a matrix with row pointers has at most this many rows per byte.
 _EXPANSION = 1032
 
 
@@ -38,7 +37,7 @@ def read_npy(data: bytes) -> Any:
 
 @contextlib.contextmanager
 def _made_by(function: str) -> Iterator[None]:
-    """Turn nearly anything that zipfile, numpy and scipy raise for damaged files into a ValueError."""
+    """Turn the errors of zipfile, numpy and scipy about damaged files into a ValueError."""
     try:
         yield
     except MemoryError:
@@ -49,7 +48,7 @@ def _made_by(function: str) -> Iterator[None]:
 
 
 def _check_sizes(data: bytes) -> None:
-    """Check sizes that headers announce: numpy allocates an array before it reads the content."""
+    """Check the sizes in headers, as numpy allocates arrays before it reads their content."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             if member.file_size > _EXPANSION * len(data):

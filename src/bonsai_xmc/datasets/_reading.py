@@ -25,12 +25,12 @@ from ._types import check_choice, float_rows, to_csr
 
 Base = Literal["auto", 0, 1]
 
-_FROM_FILE = -1  # the core's "as the text says"
+_FROM_FILE = -1  # takes the number from the text
 _MAX_COLUMNS = 2**31 - 1  # ids are 32-bit numbers
-# Columns up to which a header is believed, whatever the length of the file: what is made for each column
-# takes a few hundred megabytes at most.
+# Columns up to which a header is trusted for a file of any length: arrays over columns take a few hundred
+# megabytes at most.
 _PLAUSIBLE_COLUMNS = 2**24
-# What a single file of these kinds is instead of rows with labels.
+# Why a single file of these kinds has no rows with labels.
 _WITHOUT_LABELS = {
     "empty": "is empty",
     "model": "is a model, not a file of rows",
@@ -42,7 +42,7 @@ _WITHOUT_LABELS = {
 
 
 class Options(NamedTuple):
-    """How to read text; see `load_xc`."""
+    """Options of text; see `load_xc`."""
 
     format: str = "auto"
     base: Base = "auto"
@@ -58,15 +58,15 @@ class Options(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is known about a file before it is read."""
+    """Requirements of a file, known before it is read."""
 
     n_features: int | None = None
     n_labels: int | None = None
-    id_base: int | None = None  # of the training file's ids, where that was an svmlight file
-    owner: str | None = None  # the model or file that all this is known from
+    id_base: int | None = None  # base of the ids in the training file, if it was an svmlight file
+    owner: str | None = None  # the model or file that sets the requirements
 
     def check(self, found: int, what: str, size: int | None = None) -> None:
-        """Raise ValueError for another number of columns, or one that a file of this size cannot have."""
+        """Raise ValueError for a wrong number of columns, or one implausible for the size of the file."""
         wanted = self.n_labels if what == "label" else self.n_features
         if wanted is not None and found != wanted:
             known = f" instead of {wanted:,}" if self.owner is None else f", but {self.owner} has {wanted:,}"
@@ -84,7 +84,7 @@ NOTHING_KNOWN = Expected()
 
 
 class Rows(NamedTuple):
-    """Features and labels; `id_base` is the first feature's id where the format itself does not say it."""
+    """Features and labels; `id_base` is the id of the first feature if the format leaves it open."""
 
     X: csr_array
     Y: csr_array
@@ -126,7 +126,7 @@ def load_xc(
     labels : path, optional
         The label file of a split pair.
     format : {"auto", "xc", "split", "svmlight"}
-        What the text is; "auto" looks at its first line. ``.npz`` files are recognised by their content.
+        Format of text; "auto" detects it by the first line. ``.npz`` files are recognised by their content.
     base : {"auto", 0, 1}
         Id of the first feature in text. "auto": 0 where there is a header. An svmlight file has none: 0 if
         the id 0 occurs, 1 if `n_features` occurs as an id; otherwise it is unknown, which is an error.
@@ -137,7 +137,7 @@ def load_xc(
         which does not state its number of columns, gets this one. Default: that of the header; in svmlight,
         from the largest id that occurs.
     split : str
-        Which part of a folder: "trn" or "tst", or another name that its files have.
+        Part of a folder: "trn", "tst", or another name in its files.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def read_matrix(
 ) -> tuple[csr_array, int | None]:
     """Read one matrix, text or npz, and the base of its ids if it is not 0.
 
-    `what` the columns are: "feature", "label" (of an indicator) or "column".
+    `what` names the columns: "feature", "label" (of an indicator) or "column".
     """
     with _naming(source.name):
         if source.kind == "empty":
@@ -275,7 +275,7 @@ def read_matrix(
 
 
 def _check_header(source: Source, expected: Expected, *columns: str) -> None:
-    """Check the numbers of columns that a header announces; if it is malformed, its parser says so."""
+    """Check the numbers of columns in a header; its parser reports a malformed one."""
     header = source.header or ()
     if len(header) == 1 + len(columns):
         for found, what in zip(header[1:], columns, strict=True):
@@ -301,7 +301,7 @@ def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expect
         first = _svmlight_base(parts[1], expected)
         parts[1] -= first
         parts[3] -= first
-        if n_features != _FROM_FILE and parts[3] > n_features:  # once more, for a message with the place
+        if n_features != _FROM_FILE and parts[3] > n_features:  # again, for a message with the place
             _core.parse_svmlight(text, first, label_base, n_features, n_labels)
         parts[3] = max(parts[3], n_features)
     expected.check(parts[3], "feature", len(source.data))
@@ -310,7 +310,7 @@ def _read_svmlight(source: Source, base: Base, label_base: int, expected: Expect
 
 
 def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
-    """Return the base of ids that were read as if they began at 0."""
+    """Return the base of ids that were read with base 0."""
     smallest, largest = indices.min(initial=_MAX_COLUMNS), indices.max(initial=-1)
     if smallest == 0:
         if expected.id_base == 1:
@@ -324,13 +324,13 @@ def _svmlight_base(indices: np.ndarray, expected: Expected) -> int:
     if largest == expected.n_features:
         return 1
     raise ValueError(
-        "feature ids begin at 0 or at 1, and nothing tells which: there is no header, and the id 0 does not "
+        "feature ids may begin at 0 or at 1: there is no header, and the id 0 does not "
         "occur; pass base=0 or base=1 (on the command line --base 0 or --base 1)"
     )
 
 
 def _check_header_base(indices: np.ndarray, expected: Expected) -> None:
-    """Refuse a doubt: a file with a header counts from 0, but the training file counted from 1."""
+    """Raise ValueError if ids may begin at 0, as in files with a header, or at 1, as in the training file."""
     if expected.id_base == 1 and len(indices) and indices.min() > 0:
         raise ValueError(
             f"feature ids begin at 0 in a file with a header, but they began at 1 in the training file of "

@@ -1,4 +1,4 @@
-"""Generated texts that a person can read, with labels that a person can judge."""
+"""Generated texts that people can read, with labels that they can verify."""
 
 import json
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from ._types import TextDataset
 
 _LABELS_PER_ROW = 2.2
 _SUBJECT_ALONE = 3  # times as frequent as one with an aspect
-_LABEL_NOISE = 0.04  # share of the texts that are about something else than their labels say
+_LABEL_NOISE = 0.04  # share of the texts that are about other labels
 _MAIN = 0.35  # share of the words that belong to the main label; the rest to any label of the text
-# Words that say nothing about a label, and themes, each with words of its subjects and of its aspects. A
-# label is a subject ("bonsai") or a subject with an aspect ("bonsai pruning"). Words are nouns.
+# Words unrelated to labels, and themes, each with words of its subjects and of its aspects. A label is a
+# subject ("bonsai") or a subject with an aspect ("bonsai pruning"). Words are nouns.
 _VOCABULARY: dict[str, Any] = json.loads(Path(__file__).with_name("_themes.json").read_text(encoding="utf-8"))
 _COMMON: list[str] = _VOCABULARY["common"].split()
 _THEMES = {name: (theme["subjects"], theme["aspects"]) for name, theme in _VOCABULARY["themes"].items()}
-# Cumulative probabilities of a common word, one of the theme, of the subject; else one of the aspect.
+# Cumulative probabilities of a common word, a word of the theme, of the subject; otherwise of the aspect.
 _SHARES = np.cumsum([0.12, 0.06, 0.41])
 # Titles and sentences of texts: every {} takes a noun, singular or plural alike.
 _TITLES: list[str] = _VOCABULARY["titles"]
@@ -47,7 +47,7 @@ def make_texts(
     n_test : int
         Number of texts for test.
     n_labels : int, optional
-        How many labels to use; default all. Whole subjects are left out first.
+        Number of labels; default all. Whole subjects are left out first.
     random_state : int, Generator or None
         The same seed gives the same data.
 
@@ -90,7 +90,7 @@ def make_texts(
 
 
 def _choose_labels(rng: Generator, n_labels: int | None) -> list[tuple[str, str, str]]:
-    """Return (theme, subject, aspect or nothing) of each label, themes and subjects together."""
+    """Return (theme, subject, aspect or "") of each label, grouped by theme and subject."""
     subjects = [(theme, subject) for theme, (about, _) in _THEMES.items() for subject in about]
     every = [(*pair, aspect) for pair in subjects for aspect in ("", *_THEMES[pair[0]][1])]
     if n_labels is None:

@@ -1,4 +1,4 @@
-"""What the loaders and generators return, and the checks that they share."""
+"""Results of loaders and generators, and their common checks."""
 
 from typing import Any, NamedTuple
 
@@ -51,13 +51,13 @@ class TextDataset(NamedTuple):
 
 
 def to_csr(indptr: np.ndarray, indices: np.ndarray, values: np.ndarray | None, columns: int) -> csr_array:
-    """Return rows whose ids ascend and are unique; no values = ones. The arrays are taken over."""
+    """Return rows of ascending, unique ids, with ones unless values are given; the arrays are not copied."""
     values = np.ones(len(indices), np.float32) if values is None else values
     return SparseRows(indptr, indices, values, columns).to_scipy()
 
 
 def float_rows(matrix: Any, name: str) -> csr_array:
-    """Return canonical float32 rows with the given values, as a copy where anything had to change."""
+    """Return canonical float32 rows, as a copy if anything has to change."""
     matrix = matrix if is_sparse(matrix) else np.atleast_2d(np.asarray(matrix))
     if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
         raise ValueError(f"{name} must be a matrix of real numbers, not {matrix.ndim}-D {matrix.dtype}")

@@ -19,7 +19,7 @@ from bonsai_xmc._data.rows import SparseRows
 
 from ._types import check_choice, float_rows
 
-_BLOCK_ROWS = 4096  # rows formatted at a time: bounds the memory that writing takes
+_BLOCK_ROWS = 4096  # rows formatted at a time, which bounds memory
 
 
 def save_xc(
@@ -114,7 +114,7 @@ def save_sparse(path: PathLike, matrix: Any) -> None:
 
 
 def _format(X: csr_array, Y: csr_array | None, base: int, label_base: int) -> Iterator[bytes]:
-    """Yield lines of text for all rows, some at a time."""
+    """Yield the text of all rows, in blocks."""
     labels = repeat(None) if Y is None else SparseRows.from_scipy(Y).batches(_BLOCK_ROWS)
     for x, y in zip(SparseRows.from_scipy(X).batches(_BLOCK_ROWS), labels, strict=False):
         ptr, ids = (None, None) if y is None else (y.indptr, y.indices)

@@ -1,4 +1,4 @@
-"""Documents with labels, read as a stream from the files that people have."""
+"""Documents with labels, read as a stream from files of many formats."""
 
 import codecs
 import contextlib
@@ -31,23 +31,23 @@ __all__ = [
 
 FORMATS = (*DOCUMENTS, "lines")
 
-_SAMPLE = 200  # records that decide which fields hold what
-_SAMPLE_VALUES = 1_000_000  # in all of them: bounds time and memory
-_WORDS = 3  # in the name of a column
+_SAMPLE = 200  # records from which the fields of texts and labels are detected
+_SAMPLE_VALUES = 1_000_000  # values in them at most, which bounds time and memory
+_WORDS = 3  # in the name of a column at most
 _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16
 
 
 class Document(NamedTuple):
     """One document of a file."""
 
-    line: int  # where it begins; of a JSON array or a Parquet file the number of the row, from 1
+    line: int  # first line; in a JSON array, Parquet or Excel file the number of the row, from 1
     id: str | None
     text: str | dict[str, str]  # by field, if the file has fields
     labels: list[str]
 
 
 class Options(NamedTuple):
-    """How to read; see `read_documents`."""
+    """Options of reading; see `read_documents`."""
 
     text: tuple[str, ...] = ()
     labels: str | None = None
@@ -55,24 +55,24 @@ class Options(NamedTuple):
     complete: bool = True
     strict: bool = False
     max_line: int = MAX_LINE
-    table_separator: str = "auto"  # of files with fields, if `separator` is auto
-    encoding: str | None = None  # None: UTF-8, or UTF-16 with a byte order mark
+    table_separator: str = "auto"  # for files with fields, if `separator` is auto
+    encoding: str | None = None  # None for UTF-8, or UTF-16 with a byte order mark
 
 
 class Documents:
-    """The documents of a file, from `read_documents`. They can be iterated over once.
+    """The documents of a file, from `read_documents`, for a single iteration.
 
     Attributes
     ----------
     name, kind : str
-        The name of the file in messages, and its format.
+        Name of the file in messages, and its format.
     fields : tuple of str
         The fields that hold texts; empty where documents are plain strings.
     label_field : str or None
     separator : str
-        How strings that hold labels are split.
+        Separator of labels in strings.
     problems : Problems
-        The faults that were found so far: ``problems.report()`` is a list of sentences.
+        Faults found so far: ``problems.report()`` is a list of sentences.
     """
 
     def __init__(self, file: BinaryIO, name: str, kind: str, options: Options) -> None:
@@ -135,7 +135,7 @@ class Documents:
                 self.problems.add(*fault)
 
     def closing(self, stack: contextlib.ExitStack) -> None:
-        """Close these after the last document."""
+        """Set the files to close after the last document."""
         self._close = stack
 
     def __enter__(self) -> "Documents":
@@ -145,7 +145,7 @@ class Documents:
         self._close.close()
 
     def _document(self, line: int, record: dict[str, Any] | None) -> Document | None:
-        """Return a document, or None where the row is left out; without `complete`, none is."""
+        """Return a document, or None for a row that is left out, which happens only with `complete`."""
         if record is None:
             return None if self._complete else Document(line, None, "", [])
         given = None if self._id is None else record.get(self._id)
@@ -174,7 +174,7 @@ class Documents:
     def _tell_missing(self, line: int, record: dict[str, Any]) -> None:
         for field in self.fields:
             if field not in record:
-                self.problems.add(line, f"without the field {field!r}: it is taken for empty")
+                self.problems.add(line, f"without the field {field!r}: it counts as empty")
         if self._complete and self.label_field is not None and self.label_field not in record:
             self.problems.add(line, f"without the field {self.label_field!r}")
 
@@ -185,7 +185,7 @@ class Documents:
 
 
 def _no_header(kind: str, sample: _fields.Sample) -> str:
-    """End a message about a table whose first line seems to be a row already."""
+    """Return an end for messages about a table whose first line seems to be a row."""
     prose = next((name for name in (sample[0] if sample else ()) if len(name.split()) > _WORDS), None)
     if kind not in ("csv", "tsv", "xlsx") or prose is None:
         return ""
@@ -267,7 +267,7 @@ def open_file(path: str | os.PathLike[str], format: str, options: Options) -> Do
 
 
 def _first(records: Iterator[Record]) -> Iterator[Record]:
-    """Yield the records that decide which fields hold what: fewer where they have very many fields."""
+    """Yield the sample from which fields are detected: fewer records if they have very many fields."""
     values = 0
     for record in islice(records, _SAMPLE):
         yield record
@@ -283,7 +283,7 @@ def _names(text: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> Documents:
-    """Read the documents of an open file, decompressed already."""
+    """Read the documents of an open, decompressed file."""
     if options.max_line < 1:
         raise ValueError(f"max_line is {options.max_line}, but must be at least 1")
     if format != "auto" and format not in FORMATS:
@@ -297,7 +297,7 @@ def open_documents(file: BinaryIO, name: str, format: str, options: Options) -> 
     kind = _document_kind(beginning, name, options) if format == "auto" else format
     if kind not in ("parquet", "xlsx"):
         stream: Any = io.BufferedReader(_Stream(chain([beginning], parts)), BEGINNING)
-    else:  # which are read from their end
+    else:  # which need random access
         stream = file if file.seekable() else io.BytesIO(b"".join([beginning, *parts]))
         stream.seek(0)
     return Documents(stream, name, kind, options)
@@ -328,7 +328,7 @@ def _is_numeric(kind: str, beginning: bytes) -> bool:
 
 
 def _gathered(parts: Iterator[bytes]) -> bytes:
-    """Read enough parts to tell what a file is; a pipe may give little at a time."""
+    """Read enough parts to detect the kind of a file, as parts of a pipe may be short."""
     beginning = b""
     while len(beginning) < BEGINNING and (part := next(parts, None)) is not None:
         beginning += part
@@ -336,7 +336,7 @@ def _gathered(parts: Iterator[bytes]) -> bytes:
 
 
 def _in_utf8(parts: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
-    """Recode a text."""
+    """Convert a text to UTF-8."""
     try:
         codecs.getincrementaldecoder(encoding)
     except LookupError:
@@ -346,7 +346,7 @@ def _in_utf8(parts: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes
 
 
 class _Stream(io.RawIOBase):
-    """The bytes of some parts as a stream."""
+    """Parts of bytes as a stream."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts, self._ready = parts, memoryview(b"")

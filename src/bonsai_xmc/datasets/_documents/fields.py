@@ -1,4 +1,4 @@
-"""Which fields of records hold the texts and the labels, and how a cell becomes labels."""
+"""Detection of the fields with texts and labels, and conversion of cells to labels and texts."""
 
 import ast
 import json
@@ -16,14 +16,14 @@ _LABELS = (
 )  # fmt: skip
 IDS = ("id", "ID", "_id", "doc_id", "uid", "identifier")
 
-# A field is a text if its values are strings that are mostly as long, and have blanks between words.
+# Mean length from which a field of strings, most with blanks, counts as text.
 _LONG = 15
 _NAMED = 50  # fields that a message lists
 _SEPARATORS = ("|", ";", "\t", ",")
 
-#: A label that stands for the way of splitting: see `split_labels`.
+#: Ways of splitting strings into labels; see `split_labels`.
 LIST, URIS, NONE, ANNIF = "list", "uris", "none", "annif"
-_MARKS = ";,|"  # what people separate labels by where Annif has blanks
+_MARKS = ";,|"  # separators in use where Annif has blanks
 
 Sample = Sequence[Mapping[str, Any]]
 
@@ -85,7 +85,7 @@ def _is_list(field: str, sample: Sample) -> bool:
 
 
 def guess_separator(cells: Sequence[Any]) -> str:
-    """Guess how strings that hold labels are split: a separator, or one of the words above."""
+    """Guess the separator of labels in strings, or one of the ways above."""
     texts = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
     if not texts:
         return LIST

@@ -1,4 +1,4 @@
-"""The kinds of files that hold documents: each a function from an open file to records with line numbers."""
+"""Formats of documents: each a function from an open file to records with line numbers."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ from bonsai_xmc._base.hints import needed
 
 from .problems import Problems
 
-Record = tuple[int, dict[str, Any] | None]  # line, values by field; None: the line cannot be read
+Record = tuple[int, dict[str, Any] | None]  # line, values by field or None for a faulty line
 Reader = Callable[[BinaryIO, Problems], Iterator[Record]]
 
 _BYTE_ORDER_MARK = "\ufeff"
@@ -72,7 +72,7 @@ def _object(value: Any, number: int, problems: Problems) -> dict[str, Any] | Non
 
 
 def read_csv(file: BinaryIO, problems: Problems) -> Iterator[Record]:
-    csv.field_size_limit(_LONGEST_CELL)  # of the whole process; the default ends at 128 KiB
+    csv.field_size_limit(_LONGEST_CELL)  # for the whole process; the default is 128 KiB
     lines = lines_of(file, problems)
     first = next(lines, (1, ""))
     delimiter = max(",;\t|", key=first[1].count)

@@ -1,4 +1,4 @@
-"""Names and other texts of labels from a file."""
+"""Readers of names and other texts of labels."""
 
 import os
 import reprlib

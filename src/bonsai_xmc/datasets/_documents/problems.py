@@ -2,13 +2,13 @@
 
 from collections import Counter, defaultdict
 
-#: Bytes of the longest line, unless another number is given: documents in full are shorter.
+#: Default maximum length of a line in bytes, more than any document needs.
 MAX_LINE = 64 << 20
 _SHOWN = 5  # lines that are named for each kind of fault
 
 
 class Problems:
-    """The faults that were found while a file was read; with `strict`, the first one is a ValueError."""
+    """Faults found while a file is read; with `strict`, the first one is a ValueError."""
 
     def __init__(
         self, name: str, strict: bool = False, unit: str = "line", max_line: int | None = None
@@ -21,16 +21,16 @@ class Problems:
         self._held: list[tuple[int, str, str]] | None = None
 
     def hold(self) -> None:
-        """Make faults wait until `release`: rows are read ahead, but faults come in the order of the rows."""
+        """Collect faults until `release`, as rows are read ahead but faults are reported in their order."""
         self._held = []
 
     def release(self) -> list[tuple[int, str, str]]:
-        """Return the faults that wait, to be added later. From now on faults wait no more."""
+        """Return the collected faults, to be added later, and stop collecting."""
         held, self._held = self._held or [], None
         return held
 
     def add(self, line: int, what: str, detail: str = "") -> None:
-        """Add a fault; `what` names its kind and what became of the row."""
+        """Add a fault; `what` names its kind and the treatment of the row."""
         if self._held is not None:
             self._held.append((line, what, detail))
             return
@@ -41,7 +41,7 @@ class Problems:
             self._lines[what].append(line)
 
     def too_long(self, line: int, what: str) -> ValueError:
-        """Return the error for a line without end: the whole of it would have to be in memory."""
+        """Return the error for a line that is too long to be held in memory."""
         more = "; if this is meant, allow more by --max-line (max_line=)" if self._adjustable else ""
         return ValueError(f"{self.name}, line {line}: {what} is longer than {self.max_line:,} bytes{more}")
 
