@@ -128,7 +128,7 @@ def test_svmlight_ids_that_fit_both_bases_need_one(tmp_path):
         assert_same(loaded[0], expected.astype(np.float32))
         assert_same(loaded[1], np.array([[1, 1, 0], [0, 0, 1]], np.float32))
     assert datasets.load_xc(one, base=0)[0].shape == (2, 4)
-    with pytest.raises(ValueError, match=r"one\.svm: feature ids begin at 0 or at 1, and nothing tells"):
+    with pytest.raises(ValueError, match=r"one\.svm: feature ids may begin at 0 or at 1"):
         datasets.load_xc(one)
     with pytest.raises(ValueError, match="pass base=0 or base=1"):
         datasets.load_xc(one, n_features=4)

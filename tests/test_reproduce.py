@@ -412,7 +412,7 @@ def test_other_spellings_are_the_same_data(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "out" / "powerlaw").glob("*.json")] == ["mydata.json"]
     assert source.load("Generated:Small*0.1").name == "generated:small*0.1"
     assert source.canonical("EURLEX57K") == "eurlex57k"
-    # files whose base nothing tells are at least read alike
+    # files of unknown base are at least read alike
     pair = source.load("train.svm,test.svm").data
     assert (pair.X_test[:, 1:] != data.X_test[:, : pair.X_test.shape[1] - 1]).nnz == 0
     with pytest.raises(ValueError, match="mydata holds the data; give another folder for the results"):

@@ -20,15 +20,13 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 24, 38
 class Frame:
     """A plane with axes, which maps values to pixels."""
 
-    def __init__(
-        self, width: int, height: int, x: tuple[float, float], y: tuple[float, float], left: int = _LEFT
-    ) -> None:
-        self.width, self.height, self.x_range, self.y_range, self.left = width, height, x, y, left
+    def __init__(self, width: int, height: int, x: tuple[float, float], y: tuple[float, float]) -> None:
+        self.width, self.height, self.x_range, self.y_range = width, height, x, y
         self.parts: list[str] = []
 
     def x(self, value: float) -> float:
         low, high = self.x_range
-        return self.left + (value - low) / (high - low) * (self.width - self.left - _RIGHT)
+        return _LEFT + (value - low) / (high - low) * (self.width - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
         low, high = self.y_range
@@ -46,13 +44,13 @@ class Frame:
         base = self.height - _BOTTOM
         for value, text in ticks:
             self.text(self.x(value), base + 16, text, kind="soft")
-        self.text((self.left + self.width - _RIGHT) / 2, self.height - 6, label, kind="soft")
-        self.segment(self.left, base, self.width - _RIGHT, base, "axis")
+        self.text((_LEFT + self.width - _RIGHT) / 2, self.height - 6, label, kind="soft")
+        self.segment(_LEFT, base, self.width - _RIGHT, base, "axis")
 
     def y_ticks(self, values: Sequence[float]) -> None:
         for value in values:
-            self.segment(self.left, self.y(value), self.width - _RIGHT, self.y(value), "grid")
-            self.text(self.left - 6, self.y(value) + 4, f"{value:g}", "end", "soft")
+            self.segment(_LEFT, self.y(value), self.width - _RIGHT, self.y(value), "grid")
+            self.text(_LEFT - 6, self.y(value) + 4, f"{value:g}", "end", "soft")
 
     def line(self, points: Sequence[tuple[float, float]], series: str) -> None:
         places = [(self.x(x), self.y(y)) for x, y in points]
@@ -75,7 +73,7 @@ class Frame:
         )
 
     def svg(self, title: str, description: str) -> str:
-        self.text(self.left, 14, title, "start")
+        self.text(_LEFT, 14, title, "start")
         return (
             f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" role="img" '
             f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}">'
@@ -104,23 +102,6 @@ def lines(title: str, x: Sequence[Any], series: Mapping[str, Sequence[float]], l
     return frame.svg(title, _told(x, series))
 
 
-def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], label: str) -> str:
-    """Draw bars for each group, in percent; nothing where there is no value."""
-    frame = Frame(max(320, 72 * len(groups)), 230, (0, len(groups)), (0, 100))
-    frame.y_ticks([0, 25, 50, 75, 100])
-    width = 0.7 / len(series)
-    for number, (kind, values) in enumerate(zip(SERIES, series.values(), strict=False)):
-        for i, value in enumerate(values):
-            if value is None:
-                continue
-            left, top = frame.x(i + 0.15 + number * width), frame.y(value)
-            right = frame.x(i + 0.15 + (number + 1) * width)
-            frame.bar(left, top, right - left - 1, frame.y(0) - top, kind)
-            frame.text((left + right) / 2, top - 4, f"{value:.0f}")
-    frame.x_ticks([(i + 0.5, group) for i, group in enumerate(groups)], label)
-    return frame.svg(title, _told(groups, series))
-
-
 def reliability_diagram(title: str, found: Mapping[str, Reliability]) -> str:
     """Draw the share of right predictions by score: dots lie on the diagonal if scores are calibrated."""
     frame = Frame(300, 300, (0, 1), (0, 1))
@@ -145,30 +126,9 @@ def reliability_diagram(title: str, found: Mapping[str, Reliability]) -> str:
     return frame.svg(title, f"Share of right predictions at each score. {told}")
 
 
-def intervals(title: str, rows: Sequence[tuple[str, float, float, float]], label: str) -> str:
-    """Draw differences with their intervals, and a line at 0."""
-    reach = max(1e-9, *(max(abs(low), abs(high)) for _, _, low, high in rows))
-    limit = round_ticks(reach, 2)[-1]
-    frame = Frame(380, 60 + 20 * len(rows), (-limit * 1.05, limit * 1.05), (0, len(rows)), 76)
-    for tick in (-limit, -limit / 2, 0, limit / 2, limit):
-        kind = "axis" if tick == 0 else "grid"
-        frame.segment(frame.x(tick), frame.y(0), frame.x(tick), frame.y(len(rows)), kind)
-    frame.x_ticks(
-        [(tick, f"{tick:+g}".replace("-", "−") if tick else "0") for tick in (-limit, 0, limit)], label
-    )
-    for i, (name, difference, low, high) in enumerate(rows):
-        y = frame.y(len(rows) - i - 0.5)
-        frame.text(frame.left - 4, y + 4, name, "end", "soft")
-        frame.segment(frame.x(low), y, frame.x(high), y, "two path solid")
-        frame.mark(frame.x(difference), y, "two")
-    told = ", ".join(f"{name} {d:+.2f} ({low:+.2f} to {high:+.2f})" for name, d, low, high in rows)
-    return frame.svg(title, told)
-
-
-def _told(x: Sequence[Any], series: Mapping[str, Sequence[float | None]]) -> str:
+def _told(x: Sequence[Any], series: Mapping[str, Sequence[float]]) -> str:
     """Return the numbers of a chart in words."""
     return "; ".join(
-        (f"{name}: " if name else "")
-        + ", ".join(f"{v:.1f} at {at}" for at, v in zip(x, values, strict=True) if v is not None)
+        (f"{name}: " if name else "") + ", ".join(f"{v:.1f} at {at}" for at, v in zip(x, values, strict=True))
         for name, values in series.items()
     )

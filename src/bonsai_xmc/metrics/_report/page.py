@@ -158,8 +158,6 @@ def _differences(report: "Report") -> str:
     if not report.differences:
         return ""
     first, second = report.results
-    rows = [(name, d.value, d.low, d.high) for name, d in report.differences.items()]
-    chart = charts.intervals("Second model minus first, percentage points", rows, "better: to the right")
     table = _table(
         f"{second} minus {first}: 95 % intervals of a paired bootstrap over rows",
         ["metric", "first", "second", "difference", "clear"],
@@ -167,17 +165,17 @@ def _differences(report: "Report") -> str:
             [
                 name,
                 *(f"{found[name]:.2f}" for found in report.results.values()),
-                _difference(value, low, high),
-                "yes" if low > 0 or high < 0 else "no",
+                _difference(d.value, d.low, d.high),
+                "yes" if d.low > 0 or d.high < 0 else "no",
             ]
-            for name, value, low, high in rows
+            for name, d in report.differences.items()
         ),
     )
     note = (
         "<p>Rows are drawn with replacement, 1,000 times, the same ones for both models. A difference is "
         "clear if its interval does not hold 0.</p>"
     )
-    return f'{note}<div class="charts">{chart}{table}</div>'
+    return note + table
 
 
 def _difference(value: float, low: float, high: float) -> "Html":
@@ -192,25 +190,16 @@ def _frequency(report: "Report") -> str:
     if not report.by_frequency:
         return ""
     models = list(report.results)
-    groups = [part.name for part in report.by_frequency]
-    series = {model: [part.recall[model] for part in report.by_frequency] for model in models}
-    chart = charts.bars(
-        "Occurrences that are among the five best, %", groups, series, "training rows of the label"
-    )
-    table = _table(
-        "True labels by their number of training rows",
-        ["training rows", "labels", "occurrences", *_of_each("found at 5, %", models)],
-        (
-            [
-                part.name,
-                f"{part.labels:,}",
-                f"{part.occurrences:,}",
-                *(f"{part.recall[m]:.1f}" for m in models),
-            ]
-            for part in report.by_frequency
-        ),
-    )
-    return f'<div class="charts">{chart}{table}</div>'
+    rows = []
+    for part in report.by_frequency:
+        row: list[Any] = [part.name, f"{part.labels:,}", f"{part.occurrences:,}"]
+        for kind, model in zip(charts.SERIES, models, strict=False):
+            recall = part.recall[model]
+            bar = f'<span class="meter {kind}" style="width:{recall / 20:.2f}em"></span>'
+            row.append(Html(f"{recall:.1f} {bar}"))
+        rows.append(row)
+    head = ["training rows", "labels", "occurrences", *_of_each("found among the five best, %", models)]
+    return _table("True labels by their number of training rows", head, rows, text=range(3, len(head)))
 
 
 def _field(report: "Report", name: str, found: Mapping[str, Any]) -> str:
