@@ -1,12 +1,18 @@
-"""The backend, which connects documents and parameters of Annif with `Bonsai`."""
+"""The backend, which connects documents and parameters of Annif with `Bonsai`, and its hyperopt."""
 
 import os.path
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import annif.eval
 import annif.util
 import numpy as np
-from annif.backend.hyperopt import AnnifHyperoptBackend
+from annif.backend.hyperopt import (
+    AnnifHyperoptBackend,
+    HPObjective,
+    HPRecommendation,
+    HyperparameterOptimizer,
+)
 from annif.backend.mixins import TfidfVectorizerMixin
 from annif.exception import (
     ConfigurationException,
@@ -21,6 +27,7 @@ from bonsai_xmc import Bonsai, FormatError, load
 from bonsai_xmc.annif._parameters import bonsai_params, collapsed_layers, is_like_omikuji, vectorizer_params
 from bonsai_xmc.compat import _omikuji_trees
 
+_LIMIT = 100  # subjects of each document that a search for parameters measures
 TRAIN_FILES = ("bonsai-train-x.npz", "bonsai-train-y.npz")
 
 
@@ -160,9 +167,54 @@ class BonsaiBackend(TfidfVectorizerMixin, AnnifHyperoptBackend):
     # --- search for parameters ---
 
     def get_hp_optimizer(self, corpus: Any, metric: str) -> Any:
-        from bonsai_xmc.annif._optimizer import BonsaiOptimizer
-
         return BonsaiOptimizer(self, corpus, metric)
+
+
+class BonsaiObjective(HPObjective):
+    """Trains on the cached training data, and measures on the given documents."""
+
+    @classmethod
+    def objective(cls, trial: Any, args: Any) -> float:
+        chosen = {"C": trial.suggest_float("C", 0.1, 10.0, log=True)}
+        if args["tail"]:
+            chosen["tail_exponent"] = trial.suggest_float("tail_exponent", 0.0, 0.5)
+        else:
+            chosen["prune"] = trial.suggest_float("prune", 0.01, 0.2, log=True)
+        backend = args["backend"]
+        model = backend._estimator(args["params"] | chosen, args["threads"])
+        model = backend.fit_model(model, args["X"], args["Y"], args["params"])
+        batch = annif.eval.EvaluationBatch(backend.project.subjects)
+        batch.evaluate_many(backend.suggest_rows(model, args["X_test"], _LIMIT), args["gold"])
+        return float(batch.results(metrics=[args["metric"]])[args["metric"]])
+
+
+class BonsaiOptimizer(HyperparameterOptimizer):
+    """Searches C, and tail_exponent (one-vs-rest) or prune (trees)."""
+
+    def __init__(self, backend: Any, corpus: Any, metric: str) -> None:
+        super().__init__(backend, corpus, metric, BonsaiObjective)
+
+    def _prepare(self, n_jobs: int = 1) -> dict[str, Any]:
+        backend = self._backend
+        backend.initialize()
+        X, Y = backend.load_train_data()
+        documents = list(self._corpus.documents)
+        X_test = csr_array(backend.vectorizer.transform([document.text for document in documents]))
+        return {
+            "backend": backend,
+            "params": dict(backend.params),
+            "threads": 1 if n_jobs != 1 else 0,
+            "tail": backend._model.strategy_.tail_exponent > 0,
+            "X": X,
+            "Y": Y,
+            "X_test": X_test.astype(np.float32),
+            "gold": [document.subject_set for document in documents],
+            "metric": self._metric,
+        }
+
+    def _postprocess(self, study: Any) -> HPRecommendation:
+        lines = [f"{name}={value:.4f}" for name, value in study.best_params.items()]
+        return HPRecommendation(lines=lines, score=study.best_value)
 
 
 def _save_matrix(matrix: csr_array, path: str) -> None:
