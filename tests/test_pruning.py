@@ -6,7 +6,8 @@ import pytest
 from bonsai_xmc import Bonsai, datasets
 from bonsai_xmc._selection import pruning
 from bonsai_xmc._selection.held_out import Gain, gain
-from bonsai_xmc._training import splits
+from bonsai_xmc._training import memory, splits
+from bonsai_xmc._training.memory.limit import Room
 from bonsai_xmc.metrics._ranking import Truth
 from helpers import same_model
 
@@ -137,6 +138,23 @@ def test_what_is_given_or_small_is_not_chosen(many, monkeypatch):
     for model in (given, by_labels, few):
         assert "pruning" not in model.timings_
     assert few.fitted_.linear.strategy.evidence == ""
+
+
+def test_memory_is_planned_for_the_prune_that_is_chosen(many, monkeypatch):
+    """There is room for the classifiers that the largest one leaves, but not for those of 0.1."""
+    X, Y = many.X_train, many.Y_train
+    model = Bonsai(**LEAF | {"n_trees": 20}, threshold=0.5, n_jobs=1)
+    monkeypatch.setattr(pruning, "LARGER", (2.0,))
+    sizes = model.memory_estimate(X, Y)
+    most, least = (one["phases"]["classifiers"] for one in (sizes, sizes["least"]))
+    assert least < 0.6 * most and sizes["least"]["model_bytes"] < 0.1 * sizes["model_bytes"]
+    assert "least" not in Bonsai(**LEAF, prune=0.1).memory_estimate(X, Y)
+    monkeypatch.setattr(memory, "available", lambda _: Room(int(least + most) // 2))
+    monkeypatch.setattr(pruning, "gain", lambda *_: Gain(0.0, 0.1))
+    assert model.fit(X, Y).fitted_.linear.strategy.prune == 2.0
+    monkeypatch.setattr(pruning, "gain", lambda *_: Gain(-50.0, 0.1))
+    with pytest.raises(MemoryError, match="phase 'classifiers' would take about"):
+        model.fit(X, Y)
 
 
 def test_the_choice_does_not_depend_on_threads_or_interruptions(many, tmp_path):

@@ -187,7 +187,9 @@ def _fit_options(args: argparse.Namespace, estimate: dict[str, Any], out: Any) -
     def note(found: dict[str, Any]) -> None:
         estimate.update(found)
         if not args.quiet and not args.json:
-            memory, disk = (in_bytes(found[name]) for name in ("training_bytes", "model_bytes"))
+            both = found.get("least", found), found
+            sizes = ([in_bytes(one[name]) for one in both] for name in ("training_bytes", "model_bytes"))
+            memory, disk = (" to ".join(dict.fromkeys(size)) for size in sizes)
             print(f"about {memory} of memory to train, about {disk} for the model", flush=True, file=out)
 
     return {

@@ -318,10 +318,14 @@ class Bonsai(MatrixClassifier):
             kept = None
             if options.checkpoint is not None:
                 kept = stack.enter_context(Checkpoint(options.checkpoint, facts_of(problem, params, seed)))
-            plan = self._plan(problem, params, threads, options.max_memory)
-            limited = (plan.threads, plan.batch_rows)
-            work = Work(threads, job.phases, options.runner, kept, *limited)
-            strategy, core, report, thresholds = self._train(problem, params, seed, work)
+            work = Work(threads, job.phases, options.runner, kept)
+
+            def plan(params: dict[str, Any]) -> None:
+                found = self._plan(problem, params, threads, options.max_memory)
+                work.limit(found.threads, found.batch_rows)
+
+            plan(params)
+            strategy, core, report, thresholds = self._train(problem, params, seed, work, plan)
             ranker = LinearRanker(core, strategy, problem.labels.counts)
             fitted = self._trained(job, ranker, seed, thresholds, max(1, report.max_iter))
             if options.keep_rows:
@@ -346,9 +350,17 @@ class Bonsai(MatrixClassifier):
         return rows
 
     def _train(
-        self, problem: Problem, params: dict[str, Any], seed: int, work: Work
+        self,
+        problem: Problem,
+        params: dict[str, Any],
+        seed: int,
+        work: Work,
+        plan: Callable[[dict[str, Any]], None],
     ) -> tuple[Strategy, _core.Model, Report, Thresholds]:
-        """Train by the best strategy; return it, the model, how training went, and thresholds."""
+        """Train by the best strategy; return it, the model, how training went, and thresholds.
+
+        `plan` is called again where held-out rows choose a smaller `prune` than was planned for.
+        """
         choice, tried = None, search_space(params, problem.facts)
         if tried is not None:
             choice = gather(problem, params, tried, seed, work)
@@ -361,6 +373,8 @@ class Bonsai(MatrixClassifier):
             trees = grow(problem, strategy, seed, work)
             sampled, evidence = pruning.choose_prune(problem, strategy, trees, seed, work)
             strategy = replace(sampled.strategy, evidence=evidence)
+            if strategy.prune < pruning.LARGER[0]:
+                plan(params | {"prune": strategy.prune})
         core, report = train(problem, strategy, seed, work, trees)
         warn(core, report, strategy, problem.facts.n_labels, stacklevel=4)
         thresholds = Thresholds()
@@ -378,7 +392,8 @@ class Bonsai(MatrixClassifier):
         -------
         dict
             "training_bytes": the peak of resident memory, X and Y included, Python and its libraries (some
-            150 MB) not; "phases": the same for each phase; "model_bytes": the size of the model.
+            150 MB) not; "phases": the same for each phase; "model_bytes": the size of the model. Where
+            held-out rows choose `prune`: "least" is the same for the largest one, the rest for 0.1.
         """
         params = check_params(self.get_params(deep=False))
         problem = self._problem(training_rows(X, type(self).__name__), Y, tree=tree)
@@ -386,20 +401,30 @@ class Bonsai(MatrixClassifier):
 
     def _estimate(self, problem: Problem, params: dict[str, Any], X: Any, Y: Any) -> dict[str, Any]:
         _check_names(problem)
-        strategy, options = self._largest(problem, params)
         given = bytes_beside(X, problem.rows) + bytes_beside(Y)
-        return memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
+
+        def found(least: bool) -> dict[str, Any]:
+            strategy, options = self._largest(problem, params, least)
+            sizes = memory.estimate(problem, strategy, threads_of(self.n_jobs), given=given, **options)
+            return sizes | ({"least": found(True)} if options["prunes"] and not least else {})
+
+        return found(False)
 
     def _plan(
         self, problem: Problem, params: dict[str, Any], threads: int, max_memory: int | str | None
     ) -> memory.Plan:
         if memory.available(max_memory) is None:
             return memory.Plan()
-        strategy, options = self._largest(problem, params)
+        strategy, options = self._largest(problem, params, least=True)
         return memory.plan_for(problem, strategy, threads, max_memory, **options)
 
-    def _largest(self, problem: Problem, params: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        """Return what memory is estimated for: of what held-out rows may choose, that which needs most."""
+    def _largest(
+        self, problem: Problem, params: dict[str, Any], least: bool
+    ) -> tuple[Strategy, dict[str, Any]]:
+        """Return what memory is estimated for: of what held-out rows may choose, that which needs most.
+
+        `least`: but the `prune` that needs least, as it is chosen before classifiers are trained.
+        """
         tried = search_space(params, problem.facts)
         if tried is not None:
             params = params | {"classifiers": "blend"}
@@ -408,6 +433,8 @@ class Bonsai(MatrixClassifier):
                 params["blend_weight"] = (weight, tried.row_tree_weights[-1])
         strategy = resolve(params, problem.facts)
         prunes = pruning.is_open(params, problem.facts, strategy)
+        if prunes and least:
+            strategy = replace(strategy, prune=pruning.LARGER[0], node_prune=pruning.LARGER[0])
         return strategy, {"tunes": tried is not None, "prunes": prunes, "threshold": self.threshold}
 
 

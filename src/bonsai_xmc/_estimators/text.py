@@ -330,7 +330,7 @@ class TextBonsai(TextParameters, LabelRanker):
             return lambda fitted, work: fitted
         if not isinstance(classifier, Bonsai):
             raise ValueError(f"label_texts need the one-vs-rest classifiers of a Bonsai, not a {classifier}")
-        strategy = classifier._largest(problem, params)[0]
+        strategy = classifier._largest(problem, params, least=False)[0]
         if strategy.classifiers == "leaf" and is_by_names(problem.representation):
             return lambda fitted, work: _with_names(fitted, texts)  # they cluster labels, and that is all
         require_one_vs_rest(strategy, "label_texts")

@@ -105,7 +105,8 @@ def learn(
             facts = learning_facts(problem, old, touched, fitted.provenance.seed)
             results = stack.enter_context(Checkpoint(checkpoint, facts))
         plan = memory.plan_for(problem, alone, threads, max_memory, tunes=False, threshold=False)
-        work = Work(threads, phases, runner, results, fewer=plan.threads)
+        work = Work(threads, phases, runner, results)
+        work.limit(plan.threads)
         forest = _train(problem, strategy, old, kept.n_rows, touched, fitted.provenance.seed, work)
     counts = problem.labels.counts
     new = NewClassifiers.trained([classes[i] for i in touched.tolist()], forest, counts[touched])

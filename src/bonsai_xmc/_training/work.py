@@ -48,16 +48,17 @@ class Work:
         phases: Phases | None = None,
         runner: Runner | None = None,
         checkpoint: Checkpoint | None = None,
-        fewer: Mapping[str, int] | None = None,
-        batch_rows: int | None = None,
     ) -> None:
         self.threads = threads
-        self._fewer = {} if fewer is None else fewer  # threads of phases that have not all of them
-        self._batch_rows = batch_rows
+        self.limit({})
         self.phases = Phases(None) if phases is None else phases
         self._runner: Runner = Threads() if runner is None else runner
         self._checkpoint = checkpoint
         self._n_stages = 0
+
+    def limit(self, fewer: Mapping[str, int], batch_rows: int | None = None) -> None:
+        """Give some phases fewer threads, and predict so many rows at once, from here on."""
+        self._fewer, self._batch_rows = fewer, batch_rows
 
     def threads_for(self, phase: str) -> int:
         """Return the threads of a phase, or of the one that it is a part of."""
