@@ -46,7 +46,7 @@ def say(text: str) -> None:
 
 
 def prepare(name: str, fresh: bool = False) -> Path:
-    """The folder with the matrices of a data set: unit rows in float32, as .npz and as text for training."""
+    """Return the folder with the matrices of a data set: unit rows in float32, as .npz and as text."""
     folder = BUILD / "compare" / name.replace("*", "-x")
     ready = folder / "ready"
     if ready.exists() and not fresh:
@@ -70,7 +70,7 @@ def prepare(name: str, fresh: bool = False) -> Path:
 
 
 def generated(name: str, **sizes: int) -> datasets.Dataset | None:
-    """Generated data of the shape "name" or "name*scale"; None if there is no such shape."""
+    """Return generated data of the shape "name" or "name*scale"; None if there is no such shape."""
     shape, _, scale = name.partition("*")
     if shape not in datasets.SHAPES:
         return None
@@ -88,7 +88,7 @@ def accuracy(name: str, folder: Path, ids_file: Path) -> dict[str, float]:
 def process(
     python: Path, task: str, row: str, folder: Path, work: Path, threads: int, seed: int, limit: float
 ) -> Any:
-    """The report of one process of a system, run by `python`; its output goes to a log file."""
+    """Run a system in a process by `python` and return its report; its output goes to a log file."""
     report, log = work / f"{task}.json", folder / f"{work.name}.{task}.log"
     script = Path(__file__).parent / "_system.py"
     arguments = [task, row, folder, work / "model", threads, seed, report]
@@ -143,7 +143,7 @@ def run(python: Path, name: str, row: str, seed: int, threads: int, limit: float
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log; progress bars end their lines with a carriage return."""
+    """Return the last line of a log; progress bars end their lines with a carriage return."""
     lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "no output")
 
@@ -158,7 +158,7 @@ def markdown(header: list[str], body: list[list[str]]) -> str:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """Processor, threads, commit and date: what belongs to every table."""
+    """Return processor, threads, commit and date, which every table states."""
     cpu = next(
         (
             line.partition(":")[2].strip()

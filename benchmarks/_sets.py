@@ -21,7 +21,7 @@ Matrices = tuple[sp.csr_array, sp.csr_array, sp.csr_array, sp.csr_array]
 
 
 def load(name: str) -> Matrices:
-    """X and Y to train on, X and Y to evaluate on; labels that have no training row are left out of both."""
+    """Return X and Y for training, then for evaluation; labels without training rows are left out."""
     if name in TITLES:
         return _titles(*TITLES[name])
     data = known.load(name)

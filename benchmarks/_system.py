@@ -117,7 +117,7 @@ def _timed(call: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 
 def _memory(field: str) -> float:
-    """Resident memory of this process in MB: "VmRSS" now, "VmHWM" at its peak.
+    """Return the resident memory of this process in MB: "VmRSS" now, "VmHWM" at its peak.
 
     Not `ru_maxrss`, which a process inherits from its parent.
     """
@@ -130,13 +130,13 @@ def _matrix(data: Path, name: str) -> Any:
 
 
 def _test_rows(data: Path) -> tuple[Any, list[Any]]:
-    """The test matrix, and its first rows as matrices of one row."""
+    """Return the test matrix, and its first rows as matrices of one row."""
     X = _matrix(data, "X_test")
     return X, [X[i] for i in range(min(SINGLE_ROWS, X.shape[0]))]
 
 
 def _padded(rows: list[Any], n_rows: int) -> Ids:
-    """Lists of at most K label ids as an array, padded with −1."""
+    """Return lists of at most K label ids as an array, padded with −1."""
     ids = np.full((n_rows, K), -1, np.int32)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row[:K]
@@ -195,7 +195,7 @@ def _ours(name: str, data: Path, model: Path, threads: int) -> Iterator[Predicto
 
 
 def _train_scikit_learn(data: Path, model: Path, threads: int, seed: int) -> Trained:
-    """LogisticRegression (LIBLINEAR, C = 1) of each label, which takes no seed."""
+    """Train LogisticRegression (LIBLINEAR, C = 1) for each label; it takes no seed."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -231,7 +231,7 @@ def _scikit_learn(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
 
 
 def _train_omikuji(data: Path, model: Path, threads: int, seed: int) -> Trained:
-    """`Model.train_on_data`; reading the text file and training are timed separately. It takes no seed."""
+    """Train by `Model.train_on_data`, which takes no seed; reading the text file is timed separately."""
     import omikuji as package  # type: ignore[import-not-found,unused-ignore]
 
     omikuji: Any = package
@@ -252,7 +252,7 @@ def _train_omikuji(data: Path, model: Path, threads: int, seed: int) -> Trained:
 
 
 def _omikuji(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-    """As stored, and after `densify_weights(0.1)`, whose time counts as loading."""
+    """Predict with the model as stored, and after `densify_weights(0.1)`, whose time counts as loading."""
     import omikuji as package
 
     omikuji: Any = package
@@ -275,7 +275,7 @@ def _omikuji(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
 
 
 def _omikuji_batch(omikuji: Any, model: Any, X: Any, threads: int) -> Callable[[], Ids]:
-    """Its C function on the CSR rows, from several threads.
+    """Call omikuji's C function on CSR rows from several threads.
 
     `Model.predict` takes one row as a list of pairs, which it sorts, checks and copies in Python. This is the
     highest throughput that a caller can get, and about that of its command line.
@@ -337,7 +337,7 @@ def _train_pecos(data: Path, model: Path, threads: int, seed: int) -> Trained:
 
 
 def _pecos(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-    """Predict-only models, which store weights in chunks, with each of two scores of a path.
+    """Predict with predict-only models, which store weights in chunks, and with two path scores.
 
     The predictions of three models are combined by `CsrEnsembler.average`. Also reported: latency without the
     averaging, and the memory-mapped form of the models, which loads faster and is larger.
@@ -391,7 +391,7 @@ def _napkinxc(model: Path, options: dict[str, Any], **others: Any) -> Any:
 
 def _napkinxc_system(options: dict[str, Any]) -> System:
     def train(data: Path, model: Path, threads: int, seed: int) -> Trained:
-        """It writes the model while it trains, so that saving cannot be timed separately."""
+        """Train; the model is written during training, so that saving cannot be timed separately."""
         estimator = _napkinxc(model, options, ensemble=_TREES, threads=threads, seed=seed)
         X, Y = _matrix(data, "X_train"), _matrix(data, "Y_train")
         before = _memory("VmRSS")
@@ -399,7 +399,7 @@ def _napkinxc_system(options: dict[str, Any]) -> System:
         return Trained(before, {"fit": seconds}, lambda: None)
 
     def predictors(data: Path, model: Path, threads: int) -> Iterator[Predictor]:
-        """Batches by its ensemble; loading and single rows by three models, whose scores are averaged here.
+        """Predict batches by the ensemble, single rows by three models whose scores are averaged here.
 
         The ensemble reads its trees from disk in every call, also with `ens_on_the_trot=0`: acceptable for a
         batch, not for a single row. Version 0.7.2 crashes with `ens_on_the_trot=0` and exact search, and

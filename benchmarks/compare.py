@@ -112,7 +112,7 @@ RATIOS = ("train s", "peak MB", "added MB", "model MB", "load ms", "first ms", "
 
 
 def install(system: str) -> None:
-    """Install a peer into build/peers unless it is there; a Failure gives the reason."""
+    """Install a peer into build/peers unless it is installed; raises Failure with the reason."""
     if set(PACKAGES[system]) <= {f"{name}=={version}" for name, version in peer_versions().items()}:
         return
     log = BUILD / "compare" / f"install-{system}.log"
@@ -129,7 +129,7 @@ def install(system: str) -> None:
 
 
 def peer_versions() -> dict[str, str]:
-    """Versions of the packages in build/peers, without local parts such as "+cpu"."""
+    """Return the versions of the packages in build/peers, without local parts such as "+cpu"."""
     paths = [str(path) for path in PEERS.glob("lib/python*/site-packages")]
     found = importlib.metadata.distributions(path=paths) if paths else ()
     return {d.name: d.version.partition("+")[0] for d in found}
@@ -143,7 +143,7 @@ def python_of(row: str) -> Path:
 
 
 def schedule(systems: list[str], repeats: int, peer_repeats: int) -> list[tuple[str, int]]:
-    """(row of the table, seed) in the order of running: runs of ours alternate evenly with the peers."""
+    """Return (row of the table, seed) in running order: ours alternate evenly with the peers."""
     ours = [(row, seed) for seed in range(repeats) for row in ROWS["ours"]] if "ours" in systems else []
     peers = [
         (row, seed)
@@ -162,14 +162,14 @@ def is_ours(row: str) -> bool:
 
 
 def reusable(known: Run | None, row: str, limit: float) -> bool:
-    """Whether a stored run is valid: the same version, and complete or timed out with at least this limit."""
+    """Return whether a stored run is valid: of this version, and complete or timed out after this limit."""
     if known is None or known["version"] != version(row):
         return False
     return "error" not in known or (known["error"].startswith("over") and known["limit s"] >= limit)
 
 
 def version(row: str) -> str:
-    """The version that was measured; for ours with a digest of the installed package."""
+    """Return the measured version; for bonsai-xmc with a digest of the installed package."""
     if row == "scikit-learn":
         return importlib.metadata.version(row)
     if not is_ours(row):
@@ -184,7 +184,7 @@ def version(row: str) -> str:
 
 
 def summary(runs: list[Run]) -> dict[str, dict[str, Any]]:
-    """Means and standard deviations for each row of the table, or its error."""
+    """Return means and standard deviations for each row of the table, or its error."""
     rows: dict[str, dict[str, Any]] = {}
     for row in dict.fromkeys(r["system"] for r in runs):
         mine = [r for r in runs if r["system"] == row]
@@ -200,7 +200,7 @@ def summary(runs: list[Run]) -> dict[str, dict[str, Any]]:
 
 
 def ratios(rows: dict[str, dict[str, Any]], reference: str) -> dict[str, dict[str, float]]:
-    """How many times `reference` is better: a peer's cost ÷ ours, and our rows/s ÷ the peer's."""
+    """Return how many times better `reference` is: the peer's cost ÷ its own, its rows/s ÷ the peer's."""
     ours = rows.get(reference, {})
     result: dict[str, dict[str, float]] = {}
     for row, of in rows.items():
@@ -212,7 +212,7 @@ def ratios(rows: dict[str, dict[str, Any]], reference: str) -> dict[str, dict[st
 
 
 def label(row: str, figures: dict[str, Any]) -> str:
-    """The name of a row with its prediction mode, or with the reason why it has no figures."""
+    """Return the name of a row with its prediction mode, or with the reason why it has no figures."""
     return f"{row} ({figures.get('error') or figures['mode']})"
 
 
@@ -238,7 +238,7 @@ def ratio_table(rows: dict[str, dict[str, Any]], reference: str, factors: dict[s
 
 
 def remarks(runs: list[Run]) -> Iterator[str]:
-    """Facts that have no column."""
+    """Return facts that have no column."""
     dates = sorted(r["date"] for r in runs)
     yield f"- begun between {dates[0]} and {dates[-1]}"
     if len({r["version"] for r in runs if is_ours(r["system"])}) > 1:
@@ -255,7 +255,7 @@ def remarks(runs: list[Run]) -> Iterator[str]:
 
 
 def report(name: str, runs: list[Run]) -> tuple[str, dict[str, Any]]:
-    """The tables of a data set as text, and their figures for the JSON file."""
+    """Return the tables of a data set as text, and their figures for the JSON file."""
     rows = summary(runs)
     factors = {reference: ratios(rows, reference) for reference in ROWS["ours"]}
     parts = [f"## {name}", figure_table(rows)]
@@ -265,7 +265,7 @@ def report(name: str, runs: list[Run]) -> tuple[str, dict[str, Any]]:
 
 
 def recorded(name: str, rows: dict[str, dict[str, Any]]) -> Iterator[figures.Row]:
-    """Rows of the table in the documents, one for each system."""
+    """Return rows of the table in the documents, one for each system."""
     title = TITLES.get(name) or f"{name.replace('*', ' × ')}, generated"
     for row, of in rows.items():
         value = lambda m, of=of: [of[m]["mean"], of[m]["sd"]] if of[m]["sd"] is not None else of[m]["mean"]

@@ -1,4 +1,4 @@
-"""The default model beside trees, one-vs-rest and their blend with equal weights.
+"""Compare the default model with trees, one-vs-rest and their blend with equal weights.
 
     python -m benchmarks.default                           # all data sets; about an hour with two threads
     python -m benchmarks.default --data bibtex delicious   # some of them
@@ -83,7 +83,7 @@ def row(name: str, model: str, run: Run) -> str:
 
 
 def lead(runs: dict[str, Run], name: str, seed: int) -> dict[str, float]:
-    """How far the default is ahead of the best simple model, for each measure."""
+    """Return by how much the default is ahead of the best simple model, for each measure."""
     best = {m: max(runs[f"{name}/{model}/{seed}"][m] for model in SIMPLE) for m in JUDGED}
     return {m: runs[f"{name}/default/{seed}"][m] - best[m] for m in JUDGED}
 

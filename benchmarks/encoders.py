@@ -1,4 +1,4 @@
-"""What vectors of an encoder gain beside words, and what they cost.
+"""Measure the gain and the cost of an encoder's vectors in addition to words.
 
     python -m benchmarks.encoders tibkat-core wordllama /models/all-MiniLM-L6-v2@128 --seeds 0 1 2
 
@@ -33,7 +33,7 @@ from bonsai_xmc._text.encoders import Encoder
 
 
 class Timed(Bonsai):
-    """Notes the CPU seconds that training takes."""
+    """Records the CPU seconds of training."""
 
     seconds: list[float] = []  # noqa: RUF012 (of all of them)
 
@@ -89,7 +89,7 @@ def texts_of(name: str, part: str) -> list[str]:
 
 
 def names_of(name: str) -> list[str]:
-    """All texts of all labels."""
+    """Return all texts of all labels."""
     path = label_file(name)
     return (
         [] if path is None else [text for texts in datasets.read_label_texts(path).values() for text in texts]
@@ -97,7 +97,7 @@ def names_of(name: str) -> list[str]:
 
 
 def figures(model: Any, name: str) -> dict[str, dict[str, float]]:
-    """P and PSP, and R@10 of labels without rows, by language, "all" among them."""
+    """Return P, PSP, and R@10 of labels without rows, by language, including "all"."""
     train, names = read(name, "train")[1], label_file(name)
     known = Counter(label for row in train for label in set(row))
     named = set() if names is None else set(datasets.read_label_names(names))

@@ -48,7 +48,7 @@ def build() -> Path:
 
 
 class Machine:
-    """Ceilings: operations per second, and bytes per second of a cache level for an access pattern."""
+    """The ceilings: operations per second, and bytes per second of a cache level for an access pattern."""
 
     def __init__(self, raw: dict[str, Any]) -> None:
         self.peak: float = raw["peak"]
@@ -59,12 +59,12 @@ class Machine:
         return float(self._rates[level, chunk, random]["update" if update else "read"])
 
     def level_of(self, size: float) -> str:
-        """The fastest level that holds so many bytes."""
+        """Return the fastest level that holds this many bytes."""
         return next((level for level in LEVELS[:-1] if size <= self.caches[level]), LEVELS[-1])
 
 
 def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
-    """Seconds that a run needs of each resource, if caches hold the most frequent features."""
+    """Return the seconds that a run needs of each resource, if caches hold the most frequent features."""
     seconds = {"arithmetic": run["flop"] / machine.peak}
     # After the product with a row, the panel rows to update are in a near cache.
     near = machine.level_of(run["chunk"] * run["nonzeros"])
@@ -83,7 +83,7 @@ def model(run: dict[str, Any], machine: Machine) -> dict[str, float]:
 
 
 def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> str:
-    """The bottleneck of a kernel; `smallest` is the same work on the smallest panel."""
+    """Return the bottleneck of a kernel; `smallest` is the same work on the smallest panel."""
     taken = run["seconds"]
     parts = model(run, machine)
     arithmetic = parts.pop("arithmetic")
@@ -95,7 +95,7 @@ def bound(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> st
 
 
 def evaluate(run: dict[str, Any], smallest: dict[str, Any], machine: Machine) -> dict[str, Any]:
-    """The run with the columns of the table."""
+    """Return the run with the columns of the table."""
     moved = run["read_bytes"] + run["update_bytes"]
     level = machine.level_of(run["features"] * run["chunk"])
     at_level = run["read_bytes"] / machine.rate(level, run["chunk"], random=True)
@@ -150,7 +150,7 @@ def tables(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine) ->
 
 
 def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path: Path) -> None:
-    """The roofline as an SVG; equal numbers give equal bytes."""
+    """Write the roofline as an SVG; equal numbers give equal bytes."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -207,10 +207,10 @@ def draw(raw: dict[str, Any], runs: list[dict[str, Any]], machine: Machine, path
     axes.set_xlabel("arithmetic intensity (FLOP per byte of panel traffic)")
     axes.set_ylabel("GFLOP/s")
     axes.set_title(f"Kernels on one thread, rows with {PLOTTED_NONZEROS} non-zeros; lines: sequential read")
-    figure.canvas.draw()  # only now the axes have their size
+    figure.canvas.draw()  # the axes have their final size only here
     box = axes.get_window_extent()
     slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
-    for label in labels:  # along their lines
+    for label in labels:  # rotated along their lines
         label.set(rotation=math.degrees(math.atan(slope)), rotation_mode="anchor", color="0.25")
         label.set_in_layout(False)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What calibration and thresholds give on rows that had no part in them.
+"""Measure calibration and thresholds on rows that were not used for choosing them.
 
     python -m benchmarks.scores calibration --svg docs/img/reliability.svg    # three sets; some minutes
     python -m benchmarks.scores threshold                                     # some ten minutes on two cores
@@ -53,7 +53,7 @@ def model_of(name: str, folder: Path) -> TextBonsai:
 
 
 def parts_of(name: str) -> tuple[Rows, Rows]:
-    """Rows to calibrate on, and rows to measure on."""
+    """Return the rows for calibration and the rows for measuring."""
     rows = read(name, SETS[name][2])
     if name == "eurlex57k":
         return Rows(*read(name, "dev")), Rows(*rows)
@@ -72,7 +72,7 @@ def errors(model: TextBonsai, test: Rows) -> dict[int, metrics.Reliability]:
 
 
 def calibrations(name: str, model: TextBonsai, fit: Rows, test: Rows) -> dict[str, metrics.Reliability]:
-    """Prints a row for each method; the bins before, and after isotonic calibration."""
+    """Print a row for each method; return the bins before and after isotonic calibration."""
     found = {"raw scores": errors(model, test)}
     for method in ("platt", "isotonic"):
         for groups in (None, "frequency"):
@@ -85,7 +85,7 @@ def calibrations(name: str, model: TextBonsai, fit: Rows, test: Rows) -> dict[st
 
 
 def thresholds(name: str, model: TextBonsai, fit: Rows, test: Rows) -> None:
-    """Prints a row for each objective: what the threshold gives on the rows that did not choose it."""
+    """Print a row for each objective: the result of its threshold on rows not used for choosing it."""
     model = model.calibrate(fit.texts, fit.labels)
     ids, scores = model.top_k(test.texts, 100)
     for what, objective in OBJECTIVES.items():
@@ -120,7 +120,7 @@ def micro_f1(model: Bonsai, X: Any, Y: Any, threshold: Any) -> float:
 
 
 def best_f1(model: Bonsai, X: Any, Y: sp.csr_array) -> tuple[float, float]:
-    """The largest micro-F1 of all thresholds, and the threshold."""
+    """Return the largest micro-F1 of all thresholds, and the threshold."""
     scores = model.predict_proba(X).tocoo()
     right = np.asarray(sp.csr_array(Y)[scores.row, scores.col]).ravel() != 0
     order = np.argsort(-scores.data, kind="stable")
@@ -132,14 +132,14 @@ def best_f1(model: Bonsai, X: Any, Y: sp.csr_array) -> tuple[float, float]:
 
 
 def fitted(data: known.Dataset, preset: str | None, **options: Any) -> tuple[Bonsai, float]:
-    """A model, and the time of choosing its threshold in percent of the rest of training."""
+    """Return a model, and the time of choosing its threshold in percent of the other training time."""
     model = Bonsai(**options) if preset is None else Bonsai.preset(preset, **options)
     seconds = model.fit(data.X_train, data.Y_train).timings_
     return model, 100 * seconds["threshold"] / (sum(seconds.values()) - seconds["threshold"])
 
 
 def per_label_rows(name: str, preset: str | None, seed: int) -> list[str]:
-    """Micro- and macro-F1 on unseen rows with the common threshold and with one for each label."""
+    """Return micro- and macro-F1 on unseen rows with the common threshold and with one per label."""
     data = known.load(name)
     Y = sp.csr_array(data.Y_test, dtype=np.int8)
     present = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1]))

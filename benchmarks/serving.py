@@ -112,7 +112,7 @@ def uri(subject: str) -> str:
 
 
 def annif(*arguments: str) -> tuple[str, dict[str, float]]:
-    """Output, seconds and peak memory of a command of Annif."""
+    """Return the output, seconds and peak memory of an Annif command."""
     begin = time.perf_counter()
     command = [str(Path(sys.executable).parent / "annif"), *arguments]
     with open(WORK / "log.txt", "ab") as log:
@@ -132,7 +132,7 @@ def train(name: str) -> dict[str, float]:
 
 
 def index(name: str) -> dict[str, float]:
-    """Suggestions for all dev texts, written to a file."""
+    """Write suggestions for all dev texts to a file."""
     return annif("index", name, "dev.tsv", "--force", "--suffix", f".{name}")[1]
 
 
@@ -150,7 +150,7 @@ def alone(name: str, task: str) -> dict[str, float]:
 
 
 def size_of(name: str) -> float:
-    """MB of the model, without the vectorizer, which is the same for all, and training data."""
+    """Return MB of the model, without training data and the vectorizer, which is equal for all."""
     files = (path for path in (WORK / "data" / "projects" / name).rglob("*") if path.is_file())
     model = [path for path in files if "-train" not in path.name and path.name != "vectorizer"]
     return sum(path.stat().st_size for path in model) / 1e6
@@ -169,7 +169,7 @@ STEPS: dict[str, Callable[[str], dict[str, float]]] = {
 
 
 class Prepared:
-    """A vectorizer that has the rows already."""
+    """A vectorizer that returns stored rows."""
 
     def __init__(self, vectorizer: Any, batches: list[Any]) -> None:
         self.vocabulary_ = vectorizer.vocabulary_
@@ -200,7 +200,7 @@ def inside(name: str, task: str) -> None:
 
 
 def rows_of(backend: Any, corpus: Any, part: str) -> Any:
-    """The matrix of TF-IDF values, which is the same for all projects: computed once."""
+    """Return the matrix of TF-IDF values, which is equal for all projects and computed once."""
     from scipy.sparse import load_npz, save_npz
 
     path = WORK / f"rows-{part}.npz"
@@ -252,7 +252,7 @@ COLUMNS = {  # title: (step, value, format)
 
 
 def annif_table(results: dict[str, Any]) -> str:
-    """A row for each measure, a column for each project; empty where a step was not run."""
+    """Return a row per measure with a column per project; empty where a step was not run."""
     lines = [["", *(title for title, _ in PROJECTS.values())], ["---"] * (len(PROJECTS) + 1)]
     for title, (step, value, style) in COLUMNS.items():
         found = [results[name].get(step, {}).get(value) for name in PROJECTS]
@@ -346,7 +346,7 @@ def request(path: str, body: bytes, kind: str) -> bytes:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of a process and of its children, which are the workers."""
+    """Return the CPU seconds of a process and its children, the workers."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -516,7 +516,7 @@ print(json.dumps([memory, sorted(sys.modules)]), file=sys.stderr)
 
 
 def commands(folder: str) -> dict[str, list[str]]:
-    """Commands by what they show; a small model for those that need one."""
+    """Return commands by title, with a small model for those that need one."""
     from bonsai_xmc import TextBonsai, datasets
 
     data = datasets.make_texts(500, n_test=1, n_labels=50, random_state=0)

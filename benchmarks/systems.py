@@ -1,4 +1,4 @@
-"""Systems of `bonsai_xmc.systems`: accuracy over seeds and splits, CPU time and memory.
+"""Measure the systems of `bonsai_xmc.systems`: accuracy over seeds and splits, CPU time and memory.
 
     python -m benchmarks.systems accuracy --systems sleec leml --data bibtex delicious
     python -m benchmarks.systems splits --systems leml --data bibtex
@@ -103,7 +103,7 @@ def show(name: str, values: Any) -> None:
 
 
 def accuracy(systems: list[str], data: list[str], seeds: int) -> None:
-    """The usual split, several seeds, beside the published figures."""
+    """Measure the usual split with several seeds, next to the published figures."""
     for name in data:
         matrices = load(name)
         show(f"{name}: {' '.join(MEASURES)}", [])
@@ -115,7 +115,7 @@ def accuracy(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def splits(systems: list[str], data: list[str], seeds: int) -> None:
-    """Random splits of all rows, of the sizes of the usual split."""
+    """Measure random splits of all rows with the sizes of the usual split."""
     for name in data:
         X, Y, X_test, Y_test = load(name)
         n_train = X.shape[0]
@@ -131,7 +131,7 @@ def splits(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def choices(systems: list[str], data: list[str], seeds: int) -> None:
-    """Settings of each system on a fifth of the training rows (of 13,000 of them), trained on the others."""
+    """Evaluate settings of each system on a fifth of 13,000 training rows, trained on the others."""
     for name in data:
         X, Y = load(name)[:2]
         order = np.random.default_rng(0).permutation(X.shape[0])[:13_000]
@@ -146,7 +146,7 @@ def choices(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def cost(systems: list[str], data: list[str], seeds: int) -> None:
-    """CPU time of training, and peak memory, each system in a process of its own."""
+    """Measure CPU time of training and peak memory, each system in its own process."""
     if len(systems) * len(data) > 1:
         for name in data:
             for kind in systems:
@@ -171,7 +171,7 @@ def cost(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def tail(systems: list[str], data: list[str], seeds: int) -> None:
-    """LEML and RobustXML of equal rank: what the sparse part gives, by frequency of labels."""
+    """Compare LEML and RobustXML of equal rank: the gain by the sparse part, by label frequency."""
     groups = [f"R@5 {group}" for group in ("head", "torso", "tail")]
     for name in data:
         X, Y, X_test, Y_test = load(name)
@@ -185,7 +185,7 @@ def tail(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
-    """A vote of the nearest rows blended into the scores of `Bonsai`, with several weights."""
+    """Blend a vote of the nearest rows into the scores of `Bonsai`, with several weights."""
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
         depth = min(100, Y.shape[1])
@@ -204,7 +204,7 @@ def neighbors(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def forests(systems: list[str], data: list[str], seeds: int) -> None:
-    """FastXML with fewer trees, without its ranking loss, and blended into `Bonsai`."""
+    """Evaluate FastXML with fewer trees, without its ranking loss, and blended into `Bonsai`."""
     for name in data:
         matrices = X, Y, X_test, _ = load(name)
         depth = min(100, Y.shape[1])
@@ -263,7 +263,7 @@ def fusion(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def nodes(systems: list[str], data: list[str], seeds: int) -> None:
-    """Logistic regression with an L1 penalty, as in a node: LIBLINEAR, and ours at its objective.
+    """Compare L1 logistic regression, as in a node, by LIBLINEAR and by the core at equal objective.
 
     Both in CPU time from the rows of a node to its weights, the least of three runs; ours with the loosest
     tolerance that gives an objective as low. The rows are a random part of all, as many as nodes have.
@@ -289,7 +289,7 @@ def nodes(systems: list[str], data: list[str], seeds: int) -> None:
 
 
 def node_seconds(X: sp.csr_array, Y: sp.csr_array, order: np.random.Generator) -> tuple[float, float]:
-    """Return CPU seconds of our solver and of LIBLINEAR, for sides as FastXML finds them."""
+    """Return CPU seconds of the core's solver and of LIBLINEAR, for sides as FastXML finds them."""
     rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data.astype(np.float32), X.shape[1])
     labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), Y.shape[1])
     dataset = _core.Dataset(rows, *labels, np.empty(0, np.float32), False)
@@ -307,7 +307,7 @@ def node_seconds(X: sp.csr_array, Y: sp.csr_array, order: np.random.Generator) -
 
 
 def sparse_labels(systems: list[str], data: list[str], seeds: int) -> None:
-    """A label of ProXML: LIBLINEAR, and ours until its objective is as low; CPU time.
+    """Compare CPU time for a ProXML label by LIBLINEAR and by the core at an equally low objective.
 
     Ours without the columns of the rows, which all labels share: what four copies of a label take beyond one.
     """
@@ -343,7 +343,7 @@ def hinge(X: sp.csr_array, signs: Any, w: Any, bias: float, l1: float) -> float:
 
 
 def hinge_seconds(X: sp.csr_array, signs: Any, n: int, l1: float, tol: float) -> tuple[float, Any]:
-    """Return CPU seconds for n labels that are the same, and the weights and bias of the first."""
+    """Return CPU seconds for n equal labels, and the weights and bias of the first."""
     rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data.astype(np.float32), X.shape[1])
     Y = sp.csr_array(np.repeat((signs > 0)[:, None], n, axis=1))
     labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), n)

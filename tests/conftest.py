@@ -1,4 +1,4 @@
-"""Data that several test modules share, and the way to the real data sets."""
+"""Data that several test modules share, and the location of the real data sets."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from bonsai_xmc import Bonsai, _cli, _core, datasets
 from helpers import NAMES
 
-# Where the real data sets lie beside a checkout. The package itself looks into the user's data folder.
+# Real data sets next to a checkout. The package itself uses the user's data folder.
 _BESIDE = Path(__file__).parents[2] / "shared" / "data"
 if _BESIDE.is_dir():
     os.environ.setdefault("BONSAI_DATA", str(_BESIDE))
@@ -44,7 +44,7 @@ def blocks():
 
 @pytest.fixture
 def named(blocks):
-    """Rows, and for each a list of its label's name."""
+    """Rows, and a list with the name of its label for each."""
     X, Y = blocks(n_labels=6)
     return X, [[NAMES[i]] for i in Y.indices]
 
@@ -76,7 +76,7 @@ def larger():
 
 @pytest.fixture
 def real_data():
-    """real_data(name): a data set of `known.load`; the test is skipped where it is not to be found."""
+    """real_data(name): a data set of `known.load`; the test is skipped if it is missing."""
 
     def load(name):
         try:

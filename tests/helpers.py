@@ -1,4 +1,4 @@
-"""What several test modules share."""
+"""Helpers that several test modules share."""
 
 import re
 
@@ -14,13 +14,13 @@ NAMES = ["Ahorn", "Bäume 🌳", "", "línea\nnueva", "木", "a" * 300]
 
 
 def random_csr(shape, *, density, rng, dtype=np.float64, data_sampler=None):
-    """`scipy.sparse.random_array`, which the oldest versions that we support lack."""
+    """Replace `scipy.sparse.random_array`, which the oldest supported versions lack."""
     drawn = sp.random(*shape, density=density, random_state=rng, dtype=dtype, data_rvs=data_sampler)
     return sp.csr_array(drawn)
 
 
 def forests_of(model):
-    """The arrays of the trees and of the one-vs-rest classifiers; None for what there is not."""
+    """Return the arrays of the trees and of the one-vs-rest classifiers; None for a missing part."""
     core = model.fitted_.linear.core
     return tuple(None if forest is None else forest.arrays() for forest in (core.trees, core.one_vs_rest))
 
@@ -34,7 +34,7 @@ def one_vs_rest_of(model):
 
 
 def same_model(a, b):
-    """Whether two models have equal trees and weights, bit by bit."""
+    """Return whether two models have equal trees and weights, bit by bit."""
     return all(_same_arrays(x, y) for x, y in zip(forests_of(a), forests_of(b), strict=True))
 
 
@@ -48,7 +48,7 @@ def _same_arrays(a, b):
 
 
 def error_of(bonsai, *args):
-    """The error line of a command that fails: alone on standard error, and nothing on standard output."""
+    """Return the error line of a failing command, alone on standard error; standard output is empty."""
     assert bonsai(*args, code=1) == ""
     assert bonsai.error.startswith("bonsai: error: ")
     assert bonsai.error.count("\n") == 1
@@ -57,16 +57,16 @@ def error_of(bonsai, *args):
 
 
 def says(message, error=ValueError):
-    """The error must contain the message."""
+    """Expect a ValueError that contains the message."""
     return pytest.raises(error, match=re.escape(message))
 
 
 def text_bonsai(**params):
-    """A `TextBonsai` whose parameters, and those of its classifier, are given side by side."""
+    """Return a `TextBonsai` from its own parameters and those of its classifier, given side by side."""
     texts = {name: params.pop(name) for name in ("fields", *TEXT_PARAMETERS, "label_texts") if name in params}
     return TextBonsai(**texts, classifier=Bonsai(**params))
 
 
 def params_of(model):
-    """The parameters of an estimator and of its classifier, in a form that can be compared."""
+    """Return the parameters of an estimator and of its classifier in a comparable form."""
     return {name: value for name, value in model.get_params().items() if name != "classifier"}

@@ -1,4 +1,4 @@
-"""Every kind of fitted model: one list, on which the contract runs, and from which other modules choose."""
+"""Every kind of fitted model, in one list for the contract tests and other modules."""
 
 import tempfile
 import zlib
@@ -107,7 +107,7 @@ def _of_texts(classifier: Any) -> Case:
     return Case(model, estimator, *train, list(texts.texts_test), texts.labels_test)
 
 
-# Parameters with which a system is trained in a moment.
+# Parameters with which a system trains quickly.
 QUICK: dict[str, dict[str, Any]] = {
     "fastxml": {"n_trees": 4},
     "pfastrexml": {"n_trees": 4, "C": 5.0},
@@ -134,7 +134,7 @@ def _fusion_of_texts() -> Case:
 
 
 def _fused() -> Case:
-    """Models of files, with labels of their own, calibrated on other rows."""
+    """Return a fusion of models from files with different labels, calibrated on other rows."""
     case = _of_rows(Bonsai(**PARAMS["leaf"], threshold=0.3, n_jobs=1))
     few = [row[:1] for row in case.Y_train[:200]]
     models = [case.model.drop(["label 3"]), system_of("fastxml").fit(case.X_train[:200], few)]
@@ -157,7 +157,7 @@ def vectors_of(texts: list[str]) -> Any:
 
 
 def _encoded() -> Case:
-    """Either member finds labels that the other does not: words are long, vectors know short ones."""
+    """Return a case in which each member finds labels that the other misses: long words and short ones."""
     rng = np.random.default_rng(7)
     names = [f"label {i}" for i in range(9)]
     texts, labels = [], []

@@ -1,6 +1,6 @@
 """The whole method in plain NumPy: the oracle that the compiled core is compared with.
 
-Dense float64 arrays and loops, written to be read beside the description of the method; nothing here is fast.
+Dense float64 arrays and loops that follow the description of the method; nothing here is fast.
 Similarities and margins are summed row by row instead of by a matrix product: a BLAS may round equal rows
 differently, and then ties would not be ties. Weights are not quantised: compare with the core before it does.
 """
@@ -69,7 +69,7 @@ def weights_of(X: np.ndarray, sample_weight) -> np.ndarray:
 
 
 def label_vectors(X, Y, representation="input", sample_weight=None, normalize=True, names=None) -> np.ndarray:
-    """L × η unit or zero rows; η = features, labels, both, or the columns of the user's matrix."""
+    """Return L × η unit or zero rows; η = features, labels, both, or the columns of the user's matrix."""
     if not isinstance(representation, str):
         return unit_rows(dense(representation))
     if representation == "text":
@@ -103,7 +103,7 @@ def similarities(V: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def first_centres(V: np.ndarray, k: int, init: str, rng: Rng) -> list[int]:
-    """Row numbers; k-means++ gives fewer than k where no row is left that differs from the chosen ones."""
+    """Return row numbers; k-means++ returns fewer than k if no row differs from the chosen ones."""
     if init == "random":
         return rng.sample(len(V), k)
     chosen = [rng.below(len(V))]
@@ -132,7 +132,7 @@ def assign_balanced(sim: np.ndarray) -> np.ndarray:
 
 
 def lloyd(V, centres, tol, max_iter, balanced) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """The last iteration's assignment and the similarities that it was made from, and all objectives."""
+    """Return the last assignment, the similarities that it is based on, and all objectives."""
     alive, objectives = np.ones(len(centres), dtype=bool), []
     for _ in range(max_iter):
         sim = np.where(alive, similarities(V, centres), -np.inf)
@@ -164,7 +164,7 @@ class Clustering(NamedTuple):
 
 
 def kmeans(V, K, rng, tol=1e-4, max_iter=100, init="random", balanced=False) -> Clustering:
-    """Spherical k-means of n unit or zero rows."""
+    """Run spherical k-means on n unit or zero rows."""
     n = len(V)
     part = np.arange(n) if balanced else np.flatnonzero(V.any(axis=1))
     if len(part) == 0:
@@ -181,7 +181,7 @@ def kmeans(V, K, rng, tol=1e-4, max_iter=100, init="random", balanced=False) -> 
 
 
 def bounded_kmeans(V, K, largest, key, *kmeans_params) -> np.ndarray:
-    """The cluster of each row; what has more than `largest` rows is split again, its parts come last."""
+    """Return the cluster of each row; clusters above `largest` rows are split, their parts come last."""
     cluster = kmeans(V, K, Rng(key), *kmeans_params).cluster.astype(np.int64)
     c = 0
     while c <= cluster.max():
@@ -226,7 +226,7 @@ def build_tree(
     V, labels, key, branching=100, max_leaf=None, max_depth=None, balanced=False,
     kmeans_tol=1e-4, kmeans_max_iter=100, kmeans_init="random", bounded=False,
 ) -> Node:  # fmt: skip
-    """V: one row for each label id; labels: those that have a training row."""
+    """Build a tree. V: one row for each label id; labels: those with a training row."""
     max_leaf = branching if max_leaf is None else max_leaf
     root = Node(np.array(sorted(labels), dtype=np.int64), key)
     nodes = [root]
@@ -250,7 +250,7 @@ def build_tree(
 
 
 def flatten(root: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(child_ptr, children, is_leaf): child node ids of an inner node, label ids of a leaf."""
+    """Return (child_ptr, children, is_leaf): child node ids of an inner node, label ids of a leaf."""
     nodes = breadth_first(root)
     entries = [[c.id for c in node.children] or list(node.labels) for node in nodes]
     child_ptr = np.cumsum([0] + [len(e) for e in entries])
@@ -259,7 +259,7 @@ def flatten(root: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def unflatten(child_ptr, children, is_leaf, key: int, v: int = 0, level: int = 1) -> Node:
-    """A tree that is given instead of clustered; numbered breadth-first, each label has a training row."""
+    """Return a given tree as nodes, numbered breadth-first; each label must have a training row."""
     entries = [int(e) for e in children[child_ptr[v] : child_ptr[v + 1]]]
     if is_leaf[v]:
         return Node(np.array(sorted(entries), dtype=np.int64), key, level, v)
@@ -270,7 +270,7 @@ def unflatten(child_ptr, children, is_leaf, key: int, v: int = 0, level: int = 1
 
 
 def loss_of(margin: np.ndarray, loss: str) -> np.ndarray:
-    """Of a signed margin. Its negative, at the raw margin, is the log score of a child or label."""
+    """Return the loss of a signed margin; minus the loss of a raw margin is a log score."""
     if loss == "squared_hinge":
         return np.maximum(0, 1 - margin) ** 2
     if loss == "logistic":
@@ -286,7 +286,7 @@ def objective(w, b, X, y, C=1.0, sample_weight=None, bias="learn", loss="squared
 def solve_dual_squared_hinge(
     X, y, C, sample_weight, tol, max_iter, bias, rng
 ) -> tuple[np.ndarray, float, int]:
-    """Dual coordinate descent, the bias moved between the passes: (w, b, passes)."""
+    """Run dual coordinate descent with bias updates between passes: (w, b, passes)."""
     learn, s = bias == "learn", weights_of(X, sample_weight)
     w, b = np.zeros(X.shape[1]), (s @ y) / s.sum() if learn else float(bias)
     alpha, diagonal = np.zeros(len(X)), 1 / (2 * C * s)
@@ -311,7 +311,7 @@ def solve_dual_squared_hinge(
 
 
 def solve_dual_logistic(X, y, C, sample_weight, tol, max_iter, bias, rng) -> tuple[np.ndarray, float, int]:
-    """Dual coordinate descent, a learnt bias being the weight of a constant feature: (w, b, passes)."""
+    """Run dual coordinate descent; a learnt bias is the weight of a constant feature: (w, b, passes)."""
     learn, costs = bias == "learn", C * weights_of(X, sample_weight)
     w, b, alpha = np.zeros(X.shape[1]), 0.0 if learn else float(bias), np.zeros(len(X))
     Q = (X * X).sum(axis=1) + (1 if learn else 0)
@@ -322,7 +322,7 @@ def solve_dual_logistic(X, y, C, sample_weight, tol, max_iter, bias, rng) -> tup
         for i in order:
             margin = y[i] * (X[i] @ w + b)
             residual += abs(costs[i] / (1 + np.exp(margin)) - alpha[i])
-            low, high = 0.0, costs[i]  # of the minimiser: the value that fits the margin after the step
+            low, high = 0.0, costs[i]  # a condition of the minimiser: alpha fits the margin after the step
             for _ in range(60):
                 z = (low + high) / 2
                 moved = margin + Q[i] * (z - alpha[i])
@@ -338,7 +338,7 @@ DUAL_SOLVERS = {"squared_hinge": solve_dual_squared_hinge, "logistic": solve_dua
 def solve_exact(
     X, y, C=1.0, sample_weight=None, bias="learn", loss="squared_hinge"
 ) -> tuple[np.ndarray, float, int]:
-    """(w, b, steps): the optimum, which every solver must reach; damped Newton steps with a dense Hessian."""
+    """Return (w, b, steps): the optimum for every solver, by damped Newton with a dense Hessian."""
     learn, s = bias == "learn", weights_of(X, sample_weight)
     A = np.hstack([X, np.ones((len(X), 1))]) if learn else X
     split = lambda u: (u[:-1], u[-1]) if learn else (u, float(bias))
@@ -426,7 +426,7 @@ def train(
 
 
 def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int, tuple[float, float]]:
-    """One tree's candidates: label → (log score, raw margin). The beam holds nodes, never labels."""
+    """Return one tree's candidates: label → (log score, raw margin). The beam holds nodes, not labels."""
     found, expanded = {}, [(0.0, root)]
     while expanded:
         reached = []
@@ -443,7 +443,7 @@ def descend(root: Node, x: np.ndarray, beam: int | None, loss: str) -> dict[int,
 
 
 def log_mean(scores: np.ndarray, n_trees: int) -> float:
-    """Of exp(score), a tree without one counting 0."""
+    """Return the log of the mean of exp(score); a tree without a score counts as 0."""
     top = scores.max()  # log-sum-exp: no score is lost by underflow
     return float(top + np.log(np.exp(scores - top).sum() / n_trees))
 
@@ -458,13 +458,13 @@ def step_of(x: np.ndarray) -> float:
 
 
 def shorten(x: np.ndarray) -> np.ndarray:
-    """One row, each entry rounded to a multiple of the row's step."""
+    """Return a row with each entry rounded to a multiple of the row's step."""
     x = x.astype(np.float32).astype(np.float64)
     return np.rint(x / step_of(x)) * step_of(x) if x.any() else x
 
 
 def predict(forest, X, beam=10, loss="squared_hinge", normalize=True) -> list[list[tuple[int, float, float]]]:
-    """For each row all its candidates as (label, log score, margin), best first."""
+    """Return the candidates of each row as (label, log score, margin), best first."""
     ranked = []
     for x in dense(X):
         short = shorten(x) / (np.linalg.norm(x) if normalize and x.any() else 1)

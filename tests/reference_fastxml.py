@@ -11,12 +11,12 @@ from reference import CLUSTERING, Rng, derive
 
 
 def discount(rank: int) -> float:
-    """1 / log(1 + rank), ranks from 1 on."""
+    """Return 1 / log(1 + rank), with ranks from 1 on."""
     return 1 / np.log(1 + rank)
 
 
 def ranking(Y, side_weight, q=None):
-    """Labels by descending Σ I(y) y, ties to the smaller label; `side_weight` is 0 off the side."""
+    """Return labels by descending Σ I(y) y, ties to the smaller label; `side_weight` is 0 off the side."""
     best_gain = np.cumsum([0.0, *map(discount, range(1, Y.shape[1] + 1))])[Y.sum(axis=1).astype(int)]
     inverse = 1 / np.where(best_gain > 0, best_gain, 1) if q is None else 1.0
     scores = (Y * (inverse * side_weight)[:, None]).sum(axis=0) * (1 if q is None else q)
@@ -25,7 +25,7 @@ def ranking(Y, side_weight, q=None):
 
 
 def divide(Y, side, q=None, weights=None):
-    """The sides of rows, from those given, after rounds of ranking and moving."""
+    """Return the sides of rows after rounds of ranking and moving, starting from the given sides."""
     side = np.array(side)
     weights = np.ones(len(Y)) if weights is None else weights
     for _ in range(100):
@@ -43,7 +43,7 @@ def divide(Y, side, q=None, weights=None):
 
 
 def divide_by_means(Y, side):
-    """The sides of rows after rounds of 2-means: of rows over their best gain, by unit means of the sides."""
+    """Return the sides after rounds of 2-means on rows divided by their best gain, with unit means."""
     side = np.array(side)
     best_gain = np.cumsum([0.0, *map(discount, range(1, Y.shape[1] + 1))])[Y.sum(axis=1).astype(int)]
     rows = Y / np.where(best_gain > 0, best_gain, 1)[:, None]
@@ -62,7 +62,7 @@ def l1_objective(X, s, c, w, b):
 
 
 def l1_logistic(X, s, c):
-    """Weights and bias that minimise `l1_objective`, by accelerated proximal gradient steps."""
+    """Return weights and bias that minimise `l1_objective`, by accelerated proximal gradient steps."""
     A = np.hstack([X, np.ones((len(X), 1))])
     step = 4 / (np.linalg.norm(A * np.sqrt(c)[:, None], 2) ** 2 + 1e-12)
     w = v = np.zeros(A.shape[1])
@@ -82,7 +82,7 @@ def l1_logistic(X, s, c):
 
 
 def leaf(Y, weights, most, q=None):
-    """Labels and shares of a leaf, by label."""
+    """Return the labels and shares of a leaf, by label."""
     shares = (weights @ Y) / weights.sum() * (1 if q is None else q)
     best = sorted(np.flatnonzero(shares).tolist(), key=lambda l: (-shares[l], l))[:most]
     return {l: shares[l] for l in sorted(best)}
@@ -126,7 +126,7 @@ def grow(X, Y, key, *, max_leaf_rows, max_leaf_labels, C, q=None, weights=None):
 
 
 def scores(trees, x, n_labels):
-    """The mean share of each label in the leaves that a row reaches."""
+    """Return the mean share of each label in the leaves that a row reaches."""
     total = np.zeros(n_labels)
     for tree in trees:
         for l, share in tree.reach(x).items():
@@ -135,6 +135,6 @@ def scores(trees, x, n_labels):
 
 
 def tail(x, mean, gamma):
-    """P(l | x) of the tail classifier."""
+    """Return P(l | x) of the tail classifier."""
     norm = np.linalg.norm(x)
     return 1 / (1 + np.exp(gamma / 2 * ((x / (norm or 1) - mean) ** 2).sum()))

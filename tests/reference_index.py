@@ -1,4 +1,4 @@
-"""The index over one-vs-rest classifiers and its search, again, in plain Python."""
+"""The index over one-vs-rest classifiers and its search in plain Python."""
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Index:
         self.n_positions = len(W)
 
     def arrays(self):
-        """As the model file stores them."""
+        """Return the arrays as the model file stores them."""
         words, ends = [], [0]
         for postings in self.lists:
             if len(postings) > SHORT:
@@ -65,7 +65,7 @@ class Index:
         return sum(level < n * (LEVELS // GROUPS) for level, _, _ in postings)
 
     def find_blocks(self, x, n_probe, normalize=True) -> set[int]:
-        """The blocks of the largest sums of the largest products of a row, as many as the budget allows."""
+        """Return the blocks with the largest sums of a row's largest products, within the budget."""
         step = reference.step_of(x)
         norm = np.linalg.norm(np.float64(np.float32(x))) if normalize else 1.0
         unit = np.float32(step / norm)
@@ -91,7 +91,7 @@ class Index:
         return set(sorted(range(n_blocks), key=lambda b: (-largest[b], b))[:n_probe])
 
     def _within_budget(self, queries, budget) -> list[int]:
-        """How many postings of each list: all of short ones, of others whole groups of levels."""
+        """Return the number of postings used per list: all of a short one, else whole groups of levels."""
         if sum(len(postings) for postings, _ in queries) <= budget:
             return [len(postings) for postings, _ in queries]
         groups, total = [], 0
@@ -117,7 +117,7 @@ class Index:
 
 
 def _smallest_kept(sizes) -> int:
-    """The largest weights hold three quarters of the squared norm; equal ones go together."""
+    """Return the smallest kept weight: those kept hold three quarters of the squared norm."""
     all_of_it, kept, smallest = (sizes**2).sum(), 0, 1
     for size in range(127, 0, -1):
         if kept >= KEPT_MASS * all_of_it:

@@ -1,4 +1,4 @@
-"""Data as they cross the boundary to the core, and forests as it stores them, to and from the reference's."""
+"""Conversions between the reference's data and forests and the forms that the core uses."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from reference import Node
 
 
 def as_rows(A, dense=False):
-    """A as it crosses the boundary to the core."""
+    """Return A in the form passed to the core."""
     A = np.asarray(A, dtype=np.float32)
     if dense:
         return np.ascontiguousarray(A)
@@ -30,7 +30,7 @@ def as_array(rows):
 
 
 def make_data(seed, n=60, d=40, labels=12, density=0.25, values="normal"):
-    """Continuous, against near ties. Two rows have no features, one has no label, one label has no row."""
+    """Return continuous data, without near ties. Two rows lack features, one a label, one label rows."""
     rng = np.random.default_rng(seed)
     draw = rng.standard_normal if values == "normal" else lambda size: rng.random(size) + 0.1
     X = random_csr((n, d), density=density, rng=rng, data_sampler=lambda size: draw(size)).toarray()
@@ -56,7 +56,7 @@ def as_vectors(V, dense=False):
 
 
 def top_k(trees, one_vs_rest, x, k, beam, loss="squared_hinge", normalize=True, threads=1):
-    """Ids and log scores by a model of these forests; `beam` None: all nodes."""
+    """Return ids and log scores by a model of these forests; `beam` None: all nodes."""
     model = _core.Model(trees, one_vs_rest, loss, normalize)
     options = {"beam_size": beam or 0, "exact": False, "n_probe": 0, "threads": threads}
     return model.top_k(x, k, **options)
@@ -87,7 +87,7 @@ BLOCK, LISTED = 128, 8  # children in a block of weights; weights of a feature t
 
 
 def stored_classifiers(arrays, v, n_features):
-    """(classifiers × features weights, their scales, biases) of node v as the arrays hold them."""
+    """Return (classifiers × features weights, scales, biases) of node v from the arrays."""
     children = slice(*arrays["child_ptr"][v : v + 2])
     scale, bias = np.float64(arrays["scale"][children]), np.float64(arrays["bias"][children])
     W = np.zeros((len(scale), n_features))
@@ -119,7 +119,7 @@ def stored_classifiers(arrays, v, n_features):
 
 
 def stored_forest(arrays, n_features):
-    """The reference's nodes with the weights that the arrays hold."""
+    """Return the reference's nodes with the weights in the arrays."""
     forest = []
     for first, end in zip(arrays["tree_ptr"][:-1], arrays["tree_ptr"][1:], strict=True):
         ptr = arrays["child_ptr"][first : end + 1]
@@ -132,13 +132,13 @@ def stored_forest(arrays, n_features):
 
 
 def stored_ranker(arrays, n_features):
-    """The leaf whose classifiers the arrays hold, its labels in their order."""
+    """Return the leaf with the classifiers in the arrays, labels in their order."""
     W, _, b = stored_classifiers(arrays, 0, n_features)
     return Node(arrays["children"].astype(np.int64), W=W, b=b)
 
 
 def random_tree(rng, labels, most_children, level=1):
-    """A tree whose leaves lie at different levels; ids are set afterwards."""
+    """Return a tree with leaves at different levels; ids are set afterwards."""
     node = Node(np.sort(labels), level=level)
     if len(labels) > 2 and level < 5 and (level == 1 or rng.random() < 0.7):
         cuts = np.sort(rng.choice(np.arange(1, len(labels)), rng.integers(1, most_children), replace=False))
@@ -148,7 +148,7 @@ def random_tree(rng, labels, most_children, level=1):
 
 
 def pack(forest, scale=2.0**-3):
-    """The arrays of reference nodes whose weights are whole multiples of the scale."""
+    """Return the arrays of reference nodes whose weights are integer multiples of the scale."""
     pointers = ("tree_ptr", "child_ptr", "block_ptr", "bucket_ptr", "record_ptr")
     plain = ("children", "is_leaf", "bias", "shift", "buckets", "records")
     a = {name: [0] for name in pointers} | {name: [] for name in plain}
@@ -174,7 +174,7 @@ def pack(forest, scale=2.0**-3):
 
 def pack_block(a, W):
     used = np.flatnonzero(W.any(axis=0))
-    shift = (5 * len(a["shift"]) + 2) % 17  # any will do; each in turn
+    shift = (5 * len(a["shift"]) + 2) % 17  # any value is valid; use each in turn
     while len(used) and np.bincount(used >> shift).max() > 255:
         shift -= 1
     records = bytearray()
@@ -204,7 +204,7 @@ def pack_block(a, W):
 
 
 def lattice_forest(rng, n_labels, n_features, n_trees, most_children=5, density=0.3):
-    """Weights and biases on a coarse grid: float32 adds them exactly, and ties abound."""
+    """Return a forest with weights and biases on a coarse grid: float32 sums are exact, and ties frequent."""
     forest = [random_tree(rng, np.arange(n_labels), most_children) for _ in range(n_trees)]
     for node in (node for root in forest for node in reference.breadth_first(root)):
         n = len(node.children) or len(node.labels)

@@ -19,7 +19,7 @@ class KeepLines(griffe.Extension):
 
 
 def fenced(prose: str) -> str:
-    """The text with fences around each run of lines that belong to a doctest or to a table."""
+    """Return the text with fences around each run of doctest or table lines."""
     kinds: list[tuple[str, str]] = []
     kind = ""
     for line in prose.split("\n"):

@@ -1,4 +1,4 @@
-"""Hooks of `mkdocs`: links that lead out of docs/, to sources for one, become plain text."""
+"""Hooks of `mkdocs`: links that lead out of docs/, for example to sources, become plain text."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Writes src/core/text/unicode_tables.inc from the Unicode database of the Python that runs this script.
+"""Write src/core/text/unicode_tables.inc from the Unicode database of the running Python.
 
     python3.11 tools/make_unicode_tables.py > src/core/text/unicode_tables.inc
 
@@ -12,12 +12,12 @@ import unicodedata
 from collections.abc import Iterable
 
 WORD, SPACE, CASED, IGNORABLE = 1, 2, 4, 8
-DOTTED_I, SIGMA = 0x130, 0x3A3  # the two that one number for each code point cannot describe
+DOTTED_I, SIGMA = 0x130, 0x3A3  # the two exceptions that a single number per code point cannot describe
 BLOCK = 128
 
 
 def record(code: int) -> tuple[int, int]:
-    """(difference to the lower-case code point, flags) of a code point."""
+    """Return (difference to the lower-case code point, flags) of a code point."""
     character = chr(code)
     lower = character.lower()
     if len(lower) != 1:
@@ -37,7 +37,7 @@ def record(code: int) -> tuple[int, int]:
 
 
 def check_sigma(code: int) -> None:
-    """The core looks back at what it has put into lower case: that must not change what a sigma sees."""
+    """Check that lower-casing the text before a sigma does not change the form of the sigma."""
     lower = chr(code).lower()[-1]
     context = CASED | IGNORABLE
     assert code == DOTTED_I or record(code)[1] & context == record(ord(lower))[1] & context, f"U+{code:04X}"

@@ -1,4 +1,4 @@
-"""CPU seconds of four tasks with the bonsai-xmc of this Python, as JSON. Run by `tools/wheels.py`."""
+"""Print CPU seconds of four tasks with the bonsai-xmc of this Python, as JSON. Run by `tools/wheels.py`."""
 
 import json
 import time

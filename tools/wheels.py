@@ -56,7 +56,7 @@ def build() -> None:
     raw = WORK / "raw"
     shutil.rmtree(raw, ignore_errors=True)
     for version in BUILT_BY:
-        # a build folder of its own: the one of `make` builds the modules of the tests, too
+        # a separate build folder: that of `make` also builds modules for tests
         settings = ("cmake.define.BONSAI_STATIC_RUNTIME=ON", f"build-dir={WORK}/{version}")
         options = (*(f"--config-settings={setting}" for setting in settings), "--no-deps", "--quiet")
         run(python(version), "-m", "pip", "wheel", ".", *options, "--wheel-dir", str(raw))
@@ -85,12 +85,12 @@ def test_in(folder: Path, version: str, name: str, constraints: tuple[str, ...])
     """Install the wheel into a new environment, and use it with nothing but that environment on PATH."""
     print(f"\n--- Python {version}, {name} NumPy, SciPy and scikit-learn", flush=True)
     bin_ = environment(python(version), folder / "env", *TEST_NEEDS, *constraints)
-    # not from the source tree, not from an index: the wheel, and what it says that it needs
+    # only the wheel and its declared dependencies, neither the source tree nor an index
     install = ("install", "--quiet", "--only-binary=:all:", "--find-links", str(DIST), *constraints)
     run(str(bin_ / "python"), "-m", "pip", *install, "bonsai-xmc")
-    tests = folder / "tests"  # away from the sources, so that these cannot be imported
+    tests = folder / "tests"  # outside the source tree, so that the sources cannot be imported
     shutil.copytree(ROOT / "tests", tests, ignore=shutil.ignore_patterns("cpp", "__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)  # the settings of pytest
+    shutil.copy(ROOT / "pyproject.toml", folder)  # pytest's settings
     bare = {"PATH": str(bin_), "BONSAI_DATA": str(folder)}
     check = f"import shutil; assert not list(filter(None, map(shutil.which, {COMPILERS!r})))"
     run(str(bin_ / "python"), "-c", check, env=bare, cwd=folder)
@@ -112,7 +112,7 @@ print("bonsai-xmc", bonsai_xmc.__version__, "with numpy", numpy.__version__, "sc
 
 
 def speed() -> None:
-    """CPU time with each wheel beside that of the build in .venv."""
+    """Compare CPU time with each wheel to that of the build in .venv."""
     with tempfile.TemporaryDirectory() as folder:
         ours = str(ROOT / ".venv" / "bin" / "python")
         same = run(ours, "-c", VERSIONS, capture=True).split()
@@ -130,7 +130,7 @@ def speed() -> None:
 
 
 def relative_speed(local: str, wheel: str, folder: str) -> dict[str, float]:
-    """Least CPU time of alternating runs: five each, more (at most fifteen) where noise hides the result."""
+    """Return least CPU times of alternating runs: five each, up to fifteen if noise hides the result."""
     script = str(ROOT / "tools" / "wheel_speed.py")
     best: dict[str, list[float]] = {local: [math.inf] * len(TASKS), wheel: [math.inf] * len(TASKS)}
     ratios: dict[str, float] = {}
@@ -150,14 +150,14 @@ print(f"numpy=={numpy.__version__} scipy=={scipy.__version__} scikit-learn=={skl
 
 
 def environment(interpreter: str, folder: Path, *packages: str) -> Path:
-    """The `bin` of a virtual environment with these packages."""
+    """Return the `bin` folder of a virtual environment with these packages."""
     run(interpreter, "-m", "venv", str(folder))
     run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--only-binary=:all:", *packages)
     return folder / "bin"
 
 
 def python(version: str) -> str:
-    """The interpreter of a Python version: what runs this script, one on PATH, or pyenv's."""
+    """Return the interpreter of a Python version: the running one, one on PATH, or pyenv's."""
     candidates = [sys.executable, shutil.which(f"python{version}")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += [

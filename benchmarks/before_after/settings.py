@@ -26,7 +26,7 @@ _RECORDS = 300
 
 
 def matrix_settings() -> dict[str, dict[str, Any]]:
-    """Parameters of `Bonsai` by the name of the setting."""
+    """Return parameters of `Bonsai` by the name of the setting."""
     names = ("bonsai-i", "bonsai-o", "bonsai-io", "parabel", "parabel-o", "balanced", "dismec")
     settings = {name: Bonsai.preset(name).get_params(deep=False) for name in names}
     own: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def matrix_settings() -> dict[str, dict[str, Any]]:
 
 
 def text_settings() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Parameters of texts and of the classifier."""
+    """Return parameters of `TextBonsai` and of its classifier by the name of the setting."""
     words = {"word_ngrams": 1, "char_ngrams": None}
     return {
         "texts, words": (words, {}),
@@ -68,7 +68,7 @@ def text_model(texts: dict[str, Any], classifier: dict[str, Any]) -> TextBonsai:
 
 
 def found() -> Iterator[tuple[str, dict[str, str]]]:
-    """(setting, {"tensors": digest, "predictions": digest})."""
+    """Yield (setting, {"tensors": digest, "predictions": digest})."""
     data = datasets.make_xmc(n_rows=1500, n_test=200, n_features=600, n_labels=120, random_state=3)
     for name, params in matrix_settings().items():
         yield name, digests(Bonsai(**params).fit(data.X_train, data.Y_train), data.X_test)
@@ -92,7 +92,7 @@ def found() -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def digests(model: Any, X: Any) -> dict[str, str]:
-    """Of the tensors of the model's file, and of its predictions."""
+    """Return digests of the tensors in the model file and of the predictions."""
     from safetensors.numpy import load_file
 
     with tempfile.TemporaryDirectory() as folder:

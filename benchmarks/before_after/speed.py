@@ -1,4 +1,4 @@
-"""Two checkouts of this repository measured against each other, alternately, in one run.
+"""Compare two checkouts of this repository in one run, alternating between them.
 
     python -m benchmarks.before_after speed ../old                     # this checkout is the new one
     python -m benchmarks.before_after speed ../old ../new --data delicious --repeats 5
@@ -43,7 +43,7 @@ def order(repeat: int) -> tuple[str, str]:
 
 
 def measure(sides: dict[str, Path], name: str, args: argparse.Namespace) -> dict[tuple[str, str], list[Run]]:
-    """Runs by (side, model)."""
+    """Return the runs by (side, model)."""
     runs: dict[tuple[str, str], list[Run]] = {(side, model): [] for side in sides for model in MODELS}
     for repeat in range(args.repeats):
         for model in MODELS:
@@ -56,7 +56,7 @@ def measure(sides: dict[str, Path], name: str, args: argparse.Namespace) -> dict
 
 
 def table(old: list[Run], new: list[Run]) -> str:
-    """Old and new side by side; the last column is a ratio for costs, a difference for accuracy."""
+    """Return old and new side by side; the last column is a ratio for costs, a difference for accuracy."""
     errors = {r["error"] for r in (*old, *new) if "error" in r}
     if errors:
         return "failed: " + "; ".join(sorted(errors))

@@ -1,4 +1,4 @@
-"""Generated data beside the real data whose size they have: labels, features, clusters, classifiers.
+"""Compare generated data with real data of the same size: labels, features, clusters, classifiers.
 
     python -m benchmarks.scale generator  # tibkat-core, eurlex57k, delicious; minutes
     python -m benchmarks.scale generator --data eurlex57k --scale 0.2
@@ -27,7 +27,7 @@ Facts = dict[str, float]
 
 
 def entropy_size(sizes: np.ndarray) -> float:
-    """Number of equal parts with the same entropy."""
+    """Return the number of equal parts with the same entropy."""
     shares = sizes[sizes > 0] / sizes.sum()
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
@@ -78,7 +78,7 @@ def _largest(X: sp.csr_array, n: int) -> float:
 
 
 def vector_facts(X: sp.csr_array, Y: sp.csr_array) -> Facts:
-    """How close the nearest other label is, by the vectors that labels are clustered by."""
+    """Return how close the nearest other label is, by the vectors used for clustering."""
     V = sp.csr_array(Y.T @ X)
     norms = np.sqrt(np.asarray(V.multiply(V).sum(axis=1)).ravel())
     V = sp.csr_array(sp.diags_array(1 / np.maximum(norms, 1e-30)) @ V)
@@ -157,7 +157,7 @@ def real(name: str, scale: float) -> Dataset:
 
 
 def twin(data: Dataset) -> Dataset:
-    """Generated data of the same size."""
+    """Return generated data of the same size."""
     X, Y = data.X_train, data.Y_train
     return datasets.make_xmc(
         n_rows=X.shape[0],

@@ -1,4 +1,4 @@
-"""Scaling on generated data: shapes of large data sets, and growth with rows, features, labels and threads.
+"""Measure scaling on generated data: large shapes, and growth with rows, features, labels and threads.
 
     python -m benchmarks.scale growth shapes  # full size of Amazon-670K and WikiLSHTC-325K
     python -m benchmarks.scale growth shapes --shapes amazon-670k --scale 0.1
@@ -87,7 +87,7 @@ def measure(data_params: dict[str, Any], threads: int, preset: str, params: dict
 
 
 def _resident(field: str) -> float | None:
-    """Resident memory of this process in MB: VmRSS (now) or VmHWM (peak)."""
+    """Return the resident memory of this process in MB: VmRSS (now) or VmHWM (peak)."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -115,7 +115,7 @@ def known_results() -> dict[str, Any]:
 def run(
     key: str, data_params: dict[str, Any], threads: int, fresh: bool, preset: str = "bonsai-i", **params: Any
 ) -> dict[str, Any]:
-    """The stored result, or a new measurement, now stored."""
+    """Return the stored result, or measure and store it."""
     known = known_results()
     if fresh or key not in known:
         print(f"{key} …", flush=True)
@@ -160,7 +160,7 @@ def shapes(
 
 
 def growth(threads: int, fresh: bool) -> None:
-    """One dimension at a time, from the same base; then threads."""
+    """Vary one dimension at a time from the same base, then the threads."""
     curves: dict[str, list[dict[str, Any]]] = {}
     for dimension in BASE:
         curves[dimension] = []
@@ -195,7 +195,7 @@ def growth(threads: int, fresh: bool) -> None:
 
 
 def one_vs_rest(threads: int, fresh: bool) -> None:
-    """Training time by rows and labels; prediction time of exact and beam search by labels."""
+    """Measure training time by rows and labels, and prediction time of exact and beam search by labels."""
     for dimension, factors in (("n_rows", FACTORS), ("n_labels", (*FACTORS, 16))):
         results: dict[str, list[dict[str, Any]]] = {}
         for search in ("exact", "beam") if dimension == "n_labels" else ("exact",):
@@ -241,7 +241,7 @@ def _value(result: dict[str, Any], what: str) -> float:
 
 
 def exponent(factors: tuple[int, ...], values: list[float]) -> float:
-    """The slope of log(value) over log(factor), by least squares."""
+    """Return the slope of log(value) over log(factor), by least squares."""
     return float(np.polyfit(np.log(factors), np.log(values), 1)[0])
 
 

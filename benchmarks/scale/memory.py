@@ -1,4 +1,4 @@
-"""Memory of training: the estimate against what is measured, for presets and sizes.
+"""Compare the memory estimate of training with measured peaks, for presets and sizes.
 
     python -m benchmarks.scale memory                              # all; some minutes
     python -m benchmarks.scale memory --labels 10000 --presets default parabel --phases
@@ -31,7 +31,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def write_data(folder: Path, n_labels: int, dense: bool) -> None:
-    """X and Y as files of arrays: reading them takes no more memory than they do."""
+    """Write X and Y as array files, which are read without extra memory."""
     data = datasets.make_xmc(n_labels=n_labels, n_test=100, **SIZES[n_labels], random_state=0)
     X, Y = data.X_train, data.Y_train
     if dense:
@@ -55,13 +55,13 @@ def read_matrix(folder: Path, name: str) -> Any:
 
 
 def resident(field: str) -> int:
-    """Bytes of this process: VmRSS (now) or VmHWM (peak)."""
+    """Return the bytes of this process: VmRSS (now) or VmHWM (peak)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
 class PhasePeaks:
-    """A progress callback that notes the peak of each phase."""
+    """A progress callback that records the peak of each phase."""
 
     def __init__(self, base: int) -> None:
         self._base = base
@@ -81,7 +81,7 @@ def measure(
 ) -> dict[str, Any]:
     """Train once; runs in a fresh process."""
     tiny = np.eye(16, dtype=np.float32)
-    Bonsai(n_jobs=threads).fit(tiny, tiny.astype(int))  # what is imported late is no memory of training
+    Bonsai(n_jobs=threads).fit(tiny, tiny.astype(int))  # late imports do not count as memory of training
     Path("/proc/self/clear_refs").write_text("5")
     base = resident("VmRSS")
     X, Y = read_matrix(folder, "X"), read_matrix(folder, "Y")

@@ -1,4 +1,4 @@
-"""One-vs-rest classifiers searched in two ways, all labels or an index, and a blend with label trees.
+"""Compare exhaustive and index search of one-vs-rest classifiers, and a blend with label trees.
 
     python -m benchmarks.scale search                                     # some ten minutes on two cores
     python -m benchmarks.scale search --data 'amazon-670k*0.1' --n-probe 8 16 32 64

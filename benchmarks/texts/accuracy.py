@@ -1,4 +1,4 @@
-"""What fields, n-grams and tuning give on real texts: `python -m benchmarks.texts accuracy tibkat-core`.
+"""Measure fields, n-grams and tuning on real texts: `python -m benchmarks.texts accuracy tibkat-core`.
 
 Trains `TextBonsai` with the settings of each variant on the training part of a data set (see BONSAI_DATA) and
 evaluates it on dev (tibkat-core) or test. P, PSP and R count the true labels that occur in training. F1@5 and
@@ -36,7 +36,7 @@ SETS: dict[str, tuple[list[str], str, str]] = {  # fields, field of the labels, 
 
 
 def variants(name: str, fields: list[str]) -> dict[str, dict[str, Any]]:
-    """Settings by name: from words alone to all that there is."""
+    """Return settings by name, from words alone to all options."""
     none = dict.fromkeys(fields, 0)
     words = {**none, fields[0]: {"word_ngrams": {1: 0.5}}}
     bigrams = {"word_ngrams": {1: 1.0, 2: 0.5}}
@@ -63,7 +63,7 @@ def label_file(name: str) -> pathlib.Path | None:
 
 
 def read(name: str, part: str) -> tuple[list[dict[str, Any]], list[list[str]], list[str]]:
-    """Texts, labels, and the language of each row ("" if the set does not say)."""
+    """Return texts, labels, and the language of each row ("" if unknown)."""
     fields, labels, _ = SETS[name]
     path = _folder(name) / f"{part}.jsonl.gz"
     texts, rows, languages = [], [], []
@@ -80,7 +80,7 @@ def _language(name: str) -> list[str]:
 
 
 def as_annif(ranked: list[list[str]], truth: list[list[str]]) -> dict[str, float]:
-    """F1@5 and nDCG@10 over all true labels, in percent."""
+    """Return F1@5 and nDCG@10 over all true labels, in percent."""
     discounts = 1 / np.log2(np.arange(2, 1000))
     ndcg = []
     for labels, true in zip(ranked, truth, strict=True):
@@ -92,7 +92,7 @@ def as_annif(ranked: list[list[str]], truth: list[list[str]]) -> dict[str, float
 def recall_at_10(
     ranked: list[list[str]], truth: list[list[str]], rows: Counter[str], named: set[str]
 ) -> dict[str, float]:
-    """Of labels without a row that have a name, and of labels with 1 to 4 rows, in percent."""
+    """Return R@10 of labels with a name but no row, and of labels with 1 to 4 rows, in percent."""
 
     def recall(chosen: Callable[[str], bool]) -> float:
         wanted = [{label for label in row if chosen(label)} for row in truth]
@@ -108,7 +108,7 @@ def recall_at_10(
 def measure(
     name: str, settings: dict[str, Any], seed: int, threads: int, n_rows: int | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(language or "all", figures)."""
+    """Yield (language or "all", figures)."""
     texts, labels, _ = read(name, "train")
     if n_rows is not None:
         chosen = np.sort(np.random.default_rng(5).permutation(len(texts))[:n_rows])

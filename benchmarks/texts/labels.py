@@ -1,4 +1,4 @@
-"""Labels that change, and feedback, on real texts: `restrict`, `merge` and `learn` beside their alternatives.
+"""Compare `restrict`, `merge` and `learn` with their alternatives on real texts.
 
     python -m benchmarks.texts labels tibkat-core             # some minutes
     python -m benchmarks.texts labels tate --only learn
@@ -55,7 +55,7 @@ def precision(model: Bonsai, X: Any, Y: Any, k: int) -> float:
 
 
 def restricted(data: Data) -> None:
-    """CPU time of a row, and the share of the filtered exhaustive top 5 that is found."""
+    """Return the CPU time of a row, and the share of the filtered exhaustive top 5 that is found."""
     print("| search | labels | µs/row | found, % |\n| --- | --- | --- | --- |")
     X, some = data.X_test[:1000], data.X_test[:200]
     kinds: dict[str, dict[str, Any]] = {"exact": {}, "index": {"search": "index"}}
@@ -81,7 +81,7 @@ def restricted(data: Data) -> None:
 
 
 def merged(data: Data) -> None:
-    """Pairs of labels with similar classifiers become one: how their rows are found."""
+    """Merge pairs of labels with similar classifiers, and measure how well their rows are found."""
     model = Bonsai(**PARAMS).fit(data.X, data.Y)
     pairs, averages = similar_pairs(model)
     into = {label: pair[0] for pair in pairs for label in pair}
@@ -106,7 +106,7 @@ def merged(data: Data) -> None:
 
 
 def similar_pairs(model: Bonsai) -> tuple[list[tuple[str, str]], sp.csr_array]:
-    """Pairs of labels of 5 rows or more with the largest cosine of their weights, and the mean weights."""
+    """Return pairs of labels (5 rows or more) with the largest cosine of weights, and the mean weights."""
     forest = model.fitted_.linear.core.one_vs_rest
     rows, features, values = forest.weights(0)
     children = forest.arrays()["children"]
@@ -130,7 +130,7 @@ def similar_pairs(model: Bonsai) -> tuple[list[tuple[str, str]], sp.csr_array]:
 
 
 def learnt(data: Data) -> None:
-    """A tenth of the rows comes later: `learn` beside `fit` on all rows."""
+    """Add a tenth of the rows later: compare `learn` with `fit` on all rows."""
     order = np.random.default_rng(0).permutation(data.X.shape[0])
     n = int(0.9 * len(order))
     X, Y = data.X[order], [data.Y[i] for i in order]
