@@ -1,7 +1,5 @@
-"""Nested lists and dictionaries of labels → the flat arrays of a tree; no recursion, as trees may be deep."""
+"""Turn nested lists and dictionaries of labels into the flat arrays of a tree, without recursion."""
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,43 +96,3 @@ def _label_ids(labels: list[Any], names: Names | None) -> tuple[list[int], Names
     if unknown is not None:
         raise ValueError(f"the tree holds the label {unknown!r}, which is not among the {len(names)} names")
     return [ids[word] for word in words], names
-
-
-_OPEN = re.compile(r'\s*(\{\s*"children"\s*:\s*)?\[\s*')
-_CLOSE = {False: re.compile(r"\s*\]"), True: re.compile(r"\s*\]\s*\}")}
-_COMMA = re.compile(r"\s*,\s*")
-
-
-def parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except RecursionError:
-        return _parse_deep_json(text)
-
-
-def _parse_deep_json(text: str) -> Any:
-    """Parse nested lists and ``{"children": […]}`` as `json.loads` does, without recursion into them."""
-    decoder = json.JSONDecoder()
-    stack: list[tuple[list[Any], bool]] = [([], False)]  # open lists, and whether each is a node's "children"
-    place = 0
-    while not stack[0][0]:
-        if opened := _OPEN.match(text, place):
-            stack.append(([], opened[1] is not None))
-            place = opened.end()
-            if not text.startswith("]", place):
-                continue
-        else:
-            value, place = decoder.raw_decode(text, place)
-            stack[-1][0].append(value)
-        while len(stack) > 1 and (closed := _CLOSE[stack[-1][1]].match(text, place)):
-            items, is_node = stack.pop()
-            stack[-1][0].append({"children": items} if is_node else items)
-            place = closed.end()
-        if len(stack) > 1:
-            comma = _COMMA.match(text, place)
-            if comma is None:
-                raise json.JSONDecodeError("Expecting ',' or the end of a node", text, place)
-            place = comma.end()
-    if text[place:].strip():
-        raise json.JSONDecodeError("Extra data", text, place)
-    return stack[0][0][0]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._base.hints import needed
-from bonsai_xmc._data.nested import Names, flatten, parse_json
+from bonsai_xmc._data.nested import Names, flatten
 
 _LEVELS_SHOWN = 30
 
@@ -260,33 +260,17 @@ class LabelTree:
     def to_json(self, path: PathLike | None = None, indent: int | None = None) -> str:
         """Return the tree of `to_dict` as JSON text, also written to the file `path` if one is given.
 
-        With `indent` each node has a line of its own, indented by this many spaces for each level.
+        `indent` is that of `json.dumps`.
 
         Examples
         --------
         >>> LabelTree.from_nested([[0, 1], [[2, 5], [3]]]).to_json()
         '{"children": [{"labels": [0, 1]}, {"children": [{"labels": [2, 5]}, {"labels": [3]}]}]}'
         """
-        parts: list[str] = []
-        # Nodes to come (−1 for none), each with the text before it; a stack, not a recursion.
-        todo = [(0, "")]
-        while todo:
-            node, before = todo.pop()
-            parts.append(before)
-            if node < 0:
-                continue
-            if self._leaf[node]:
-                parts.append(json.dumps(self._describe_leaf(node), ensure_ascii=False))
-                continue
-            level = int(self._levels[node])
-            outer, inner = ["" if indent is None else "\n" + " " * (indent * n) for n in (level - 1, level)]
-            comma = ", " if indent is None else "," + inner
-            parts.append('{"children": [')
-            todo.append((-1, outer + "]}"))
-            first, *others = self.children(node).tolist()
-            todo += [(child, comma) for child in reversed(others)]
-            todo.append((first, inner))
-        text = "".join(parts)
+        try:
+            text = json.dumps(self.to_dict(), ensure_ascii=False, indent=indent)
+        except RecursionError as error:
+            raise ValueError(f"a tree of {self.depth:,} levels is too deep for JSON") from error
         if path is not None:
             with replacing(path) as file:
                 file.write(text.encode() + b"\n")
@@ -318,7 +302,9 @@ class LabelTree:
                 place = text
                 with open(source, encoding="utf-8") as file:
                     text = file.read()
-            return cls.from_nested(parse_json(text), names)
+            return cls.from_nested(json.loads(text), names)
+        except RecursionError as error:
+            raise ValueError(f"{place}: lists are nested too deeply") from error
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
 
