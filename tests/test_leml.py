@@ -223,7 +223,7 @@ def test_files_keep_the_model_and_damaged_ones_are_refused(estimator, tmp_path):
                 if damage is not None
                 else {n: a for n, a in arrays.items() if n != name}
             )
-            with pytest.raises(ValueError, match="model file"):
+            with pytest.raises(ValueError, match="the tensor"):
                 kind.from_arrays(facts, broken, 30, 12)
 
 

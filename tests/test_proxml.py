@@ -156,7 +156,7 @@ def test_a_damaged_file_is_an_error():
     facts, arrays = ProXML(l1=0.3, threshold=0.5, n_jobs=1).fit(X, Y).fitted_.ranker.to_arrays()
     make = lambda facts, arrays: ProXMLRanker.from_arrays(facts, arrays, 60, 6)
     assert make(facts, arrays).n_labels == 6
-    with says("normalize is 1 in the model file, but must be true or false"):
+    with says("facts.normalize is 1, but must be one of True, False"):
         make({"normalize": 1}, arrays)
     with says("it lacks bias"):
         make(facts, {name: array for name, array in arrays.items() if name != "bias"})

@@ -1,5 +1,6 @@
 """Turn nested lists and dictionaries of labels into the flat arrays of a tree, without recursion."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,3 +97,11 @@ def _label_ids(labels: list[Any], names: Names | None) -> tuple[list[int], Names
     if unknown is not None:
         raise ValueError(f"the tree holds the label {unknown!r}, which is not among the {len(names)} names")
     return [ids[word] for word in words], names
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; ValueError also where lists are nested more deeply than Python's stack allows."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists are nested too deeply") from error

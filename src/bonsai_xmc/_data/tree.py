@@ -14,7 +14,7 @@ import numpy.typing as npt
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.files import PathLike, replacing
 from bonsai_xmc._base.hints import needed
-from bonsai_xmc._data.nested import Names, flatten
+from bonsai_xmc._data.nested import Names, flatten, parse_json
 
 _LEVELS_SHOWN = 30
 
@@ -302,9 +302,7 @@ class LabelTree:
                 place = text
                 with open(source, encoding="utf-8") as file:
                     text = file.read()
-            return cls.from_nested(json.loads(text), names)
-        except RecursionError as error:
-            raise ValueError(f"{place}: lists are nested too deeply") from error
+            return cls.from_nested(parse_json(text), names)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
 

@@ -21,7 +21,7 @@ from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
 from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.ranker import BONSAI, Evidence, Search, Searching
-from bonsai_xmc._model.row_trees import TENSORS, TreeRanker, array_of
+from bonsai_xmc._model.row_trees import TreeRanker, copied
 from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
 
 _KEPT = 8  # restricted models
@@ -246,8 +246,7 @@ def _core_model(
         index = _core.LabelIndex(section_of(arrays, "index"), n_features, n_classifiers)
     row_trees = None
     if beside := section_of(arrays, "row_trees"):
-        tensors = {name: array_of(beside, name, dtype) for name, dtype in TENSORS.items()}
-        row_trees = _core.RowTrees(tensors, n_features, len(slot_counts), False)
+        row_trees = _core.RowTrees(copied(beside), n_features, len(slot_counts), False)
     if (0 if row_trees is None else row_trees.n_trees) != strategy.n_row_trees:
         raise ValueError(f"n_row_trees is {strategy.n_row_trees} in params, which does not fit its tensors")
     parts = forests.get("trees"), forests.get("one_vs_rest"), index

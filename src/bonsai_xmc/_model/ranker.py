@@ -1,11 +1,12 @@
 """What ranks labels inside a fitted model, and the kinds of it that a model file can hold."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Tensor, check_tensors, check_value
 from bonsai_xmc._data.rows import Rows
 
 Watch = Callable[[int, int], None]
@@ -38,9 +39,15 @@ class Search(NamedTuple):
 
 
 class Searching:
-    """`Ranker.top_k` by the method ``_top_k(rows, k, search)`` of a subclass."""
+    """What most rankers have in common.
 
+    A subclass searches by ``_top_k(rows, k, search)``; ``_from_arrays`` makes it of a file that has `FACTS`
+    and `tensors` as described.
+    """
+
+    FACTS: ClassVar[Any] = {}
     _top_k: Callable[..., tuple[Array, Array]]
+    _from_arrays: ClassVar[Callable[..., Any]]
 
     def top_k(
         self,
@@ -55,6 +62,21 @@ class Searching:
     ) -> tuple[Array, Array]:
         """See `Ranker`."""
         return self._top_k(rows, k, Search(allowed, exact, threads, progress, search))
+
+    @classmethod
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """Return descriptions of the tensors that Python checks; integers among the facts are dimensions."""
+        return ()
+
+    @classmethod
+    def from_arrays(
+        cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
+    ) -> Any:
+        """See `Ranker`."""
+        check_value("facts", facts, cls.FACTS)
+        sizes = {name: value for name, value in facts.items() if type(value) is int}
+        check_tensors(arrays, cls.tensors(facts), {"D": n_features, "L": n_labels, **sizes})
+        return cls._from_arrays(facts, arrays, n_features, n_labels)
 
 
 class Ranker(Protocol):

@@ -3,13 +3,14 @@
 Imports the core, which searches the trees.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import FLAG, Tensor
 from bonsai_xmc._data.rows import Rows, select
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 
@@ -17,28 +18,29 @@ _MOST_FEATURES = 20  # of an explanation
 
 # The tensors of a model file. The nodes of a tree stand in order of levels: of the node that is the k-th of
 # its tree, from 0, to have children, these are the nodes 1 + 2k and 2 + 2k, for margins ≤ 0 and > 0. Inner
-# nodes, and leaves, are numbered through all trees.
+# nodes, and leaves, are numbered through all trees. The core checks the values.
 TENSORS = {
-    "tree_ptr": np.int64,  # where the nodes of each tree begin, and the number of nodes
-    "is_leaf": np.uint8,  # of each node
-    "weight_ptr": np.int64,  # where the weights of each inner node begin, and their number
-    "features": np.int32,  # of each weight, ascending in a node
-    "weights": np.float32,
-    "biases": np.float32,  # of each inner node
-    "leaf_ptr": np.int64,  # where the labels of each leaf begin, and their number
-    "leaf_labels": np.int32,  # ascending in a leaf
-    "leaf_shares": np.float32,  # of the leaf's rows that have the label, times its weight; in (0, 1]
-    "leaf_rows": np.int32,  # training rows of each leaf
+    "tree_ptr": Tensor("i8", "T + 1"),  # where the nodes of each tree begin, and the number of nodes
+    "is_leaf": Tensor("u1", "V", most=1),
+    "weight_ptr": Tensor("i8", "I + 1"),  # where the weights of each inner node begin, and their number
+    "features": Tensor("i4", "W"),  # of each weight, ascending in a node
+    "weights": Tensor("f4", "W"),
+    "biases": Tensor("f4", "I"),  # of each inner node
+    "leaf_ptr": Tensor("i8", "leaves + 1"),  # where the labels of each leaf begin, and their number
+    "leaf_labels": Tensor("i4", "entries"),  # ascending in a leaf
+    "leaf_shares": Tensor(
+        "f4", "entries"
+    ),  # of the leaf's rows that have the label, times its weight; in (0, 1]
+    "leaf_rows": Tensor("i4", "leaves"),  # training rows of each leaf
 }
 
 
-def array_of(arrays: Mapping[str, Array], name: str, dtype: Any) -> Array:
-    """Return an array of a model file; ValueError if it is missing, or of another type or shape."""
-    array = arrays.get(name)
-    if array is None or array.dtype != dtype or array.ndim != 1:
-        raise ValueError(f"the model needs {name}, a one-dimensional array of {np.dtype(dtype).name}")
-    # Ids and pointers are copied: a mapped file may change after they were checked.
-    return np.array(array) if array.dtype.kind == "i" else np.ascontiguousarray(array)
+def copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return arrays of a model file, with copies of ids and pointers.
+
+    A mapped file may change after they were checked.
+    """
+    return {name: np.array(part) if part.dtype.kind == "i" else part for name, part in arrays.items()}
 
 
 def relabelled(trees: Mapping[str, Array], number: Array) -> dict[str, Array]:
@@ -83,14 +85,19 @@ class TreeRanker(Searching):
         """See `Ranker`."""
         return {"normalize": self.normalize}, dict(self.trees)
 
+    FACTS: ClassVar[Any] = {"normalize": FLAG}
+
     @classmethod
-    def from_arrays(
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """See `Searching`."""
+        return TENSORS.items()
+
+    @classmethod
+    def _from_arrays(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
-        """See `Ranker`."""
-        if not isinstance(facts.get("normalize"), bool):
-            raise ValueError("the model does not say whether rows are normalized")
-        trees = {name: array_of(arrays, name, dtype) for name, dtype in TENSORS.items()}
+        arrays = copied(arrays)
+        trees = {name: arrays[name] for name in TENSORS}
         tail = cls._tail_of(facts, arrays, n_features, n_labels)
         return cls(trees, n_features, n_labels, normalize=facts["normalize"], **tail)
 

@@ -5,7 +5,7 @@ follow from the data alone, and a pool of threads shares them out: equal bytes f
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -16,10 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Tensor
 from bonsai_xmc._base.random import normals
 from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import DenseRows, Rows
-from bonsai_xmc._data.sparse import is_sparse
+from bonsai_xmc._data.sparse import is_canonical, is_sparse
 from bonsai_xmc._model.ranker import Search
 
 Matrix = Any  # csr_array or a dense array
@@ -310,53 +311,23 @@ def mean_precision(ranker: Any, held_out: Any, threads: int = 1) -> float:
 # --- tensors of files ---
 
 
-def tensor(arrays: Mapping[str, Array], name: str, dtype: Any, shape: tuple[int | None, ...]) -> Array:
-    """Return a stored tensor of this type and shape (None: any size); raise ValueError otherwise."""
-    if name not in arrays:
-        raise ValueError(f"the model file has no tensor {name}")
-    array = arrays[name]
-    wanted = tuple("any" if size is None else str(size) for size in shape)
-    fits = array.ndim == len(shape) and all(
-        size in (None, actual) for size, actual in zip(shape, array.shape, strict=True)
-    )
-    if array.dtype != dtype or not fits:
-        raise ValueError(
-            f"the tensor {name} of the model file is {array.dtype} of shape {array.shape}, "
-            f"but must be {np.dtype(dtype)} of shape ({', '.join(wanted)})"
-        )
-    if np.dtype(dtype).kind == "f" and not np.isfinite(array).all():
-        raise ValueError(f"the tensor {name} of the model file holds NaN or infinite values")
-    return array
+def described_csr(name: str, rows: str, columns: str, values: bool = True) -> Iterator[tuple[str, Tensor]]:
+    """Yield descriptions of the tensors of `csr_tensors`, of a matrix with these dimensions."""
+    yield f"{name}_indptr", Tensor("i8", f"{rows} + 1", ends_at=f"{name} entries")
+    yield f"{name}_indices", Tensor("i4", f"{name} entries", least=0, most=columns)
+    if values:
+        yield f"{name}_values", Tensor("f4", f"{name} entries", finite=True)
 
 
-def stored_csr(
-    arrays: Mapping[str, Array], name: str, shape: tuple[int, int], values: bool = True
-) -> sp.csr_array:
+def stored_csr(arrays: Mapping[str, Array], name: str, shape: tuple[int, int]) -> sp.csr_array:
     """Return the matrix that `csr_tensors` stored, with ones for values that it did not store."""
-    indptr = tensor(arrays, f"{name}_indptr", np.int64, (shape[0] + 1,))
-    indices = tensor(arrays, f"{name}_indices", np.int32, (None,))
-    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(
-            f"the tensor {name}_indptr of the model file does not ascend from 0 to {len(indices)}"
-        )
-    if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
-        raise ValueError(
-            f"the tensor {name}_indices of the model file has entries outside 0 … {shape[1] - 1}"
-        )
-    ascends = np.diff(indices.astype(np.int64)) > 0
-    starts = indptr[1:-1]
-    ascends[starts[(starts > 0) & (starts < len(indices))] - 1] = True
-    if not ascends.all():
-        raise ValueError(f"the tensor {name}_indices of the model file does not ascend within a row")
-    data = (
-        tensor(arrays, f"{name}_values", np.float32, (len(indices),))
-        if values
-        else np.ones(len(indices), np.float32)
-    )
+    indptr, indices = arrays[f"{name}_indptr"], arrays[f"{name}_indices"]
+    data = arrays.get(f"{name}_values", np.ones(len(indices), np.float32))
+    if not is_canonical(indptr, indices, data, shape):
+        raise ValueError(f"the tensor {name}_indices does not ascend within a row")
     # Of two types of indices scipy would choose the wider one and copy.
-    return sp.csr_array(
-        (data, indices, indptr.astype(np.int32 if len(indices) < 2**31 else np.int64)), shape=shape
-    )
+    indptr = indptr.astype(np.int32 if len(indices) < 2**31 else np.int64)
+    return sp.csr_array((data, indices, indptr), shape=shape)
 
 
 def csr_tensors(name: str, matrix: sp.csr_array, values: bool = True) -> dict[str, Array]:
@@ -366,13 +337,3 @@ def csr_tensors(name: str, matrix: sp.csr_array, values: bool = True) -> dict[st
         f"{name}_indices": matrix.indices.astype(np.int32),
     }
     return arrays | ({f"{name}_values": matrix.data.astype(np.float32)} if values else {})
-
-
-def count(facts: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    """Return an integer of the file's facts from low to high; raise ValueError otherwise."""
-    value = facts.get(name)
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(
-            f"the model file says {name} = {value!r}, but it must be an integer from {low} to {high}"
-        )
-    return value

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import FLAG
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import one_leaf
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
@@ -111,21 +112,19 @@ class SparseRanker(Searching):
         """See `Ranker`."""
         return {"normalize": self.normalize}, dict(self.forest.arrays())
 
+    FACTS: ClassVar[Any] = {"normalize": FLAG}
+
     @classmethod
-    def from_arrays(
+    def _from_arrays(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
-        """See `Ranker`."""
-        normalize = facts.get("normalize")
-        if not isinstance(normalize, bool):
-            raise ValueError(f"normalize is {normalize!r:.40} in the model file, but must be true or false")
         forest = _core.Forest(dict(arrays), n_features, n_labels)
         children = forest.arrays()["children"]
         if not np.array_equal(children, np.arange(n_labels)):
             raise ValueError(
                 "the model file has not one classifier for each label, in the order of the labels"
             )
-        return cls(forest, normalize)
+        return cls(forest, facts["normalize"])
 
     def verify(self) -> None:
         """Check every index of the classifiers, which takes time."""

@@ -1,12 +1,13 @@
 """LEML: a linear model of low rank for all labels (Yu, Jain, Kar, Dhillon, ICML 2014)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
@@ -27,7 +28,6 @@ from bonsai_xmc.systems._embedding import (
     ranked_in_parts,
     ridge,
     start_factor,
-    tensor,
     unit_rows,
     weighted,
     with_bias,
@@ -175,12 +175,16 @@ class LowRankRanker(Searching):
         return {}, {"w": self.w, "h": self.h}
 
     @classmethod
-    def from_arrays(
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """See `Searching`."""
+        yield "w", Tensor("f4", "D + 1, K", finite=True)
+        yield "h", Tensor("f4", "L, K", finite=True)
+
+    @classmethod
+    def _from_arrays(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
-        """See `Ranker`."""
-        w = tensor(arrays, "w", np.float32, (n_features + 1, None))
-        return cls(w, tensor(arrays, "h", np.float32, (n_labels, w.shape[1])))
+        return cls(arrays["w"], arrays["h"])
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`."""

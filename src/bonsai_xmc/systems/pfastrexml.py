@@ -1,19 +1,20 @@
 """PfastreXML: FastXML for rare labels (Jain, Prabhu, Varma, KDD 2016)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import flag, number_between
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
 from bonsai_xmc._estimators.system import System
 from bonsai_xmc._model.ranker import Evidence
-from bonsai_xmc._model.row_trees import TreeRanker, array_of
+from bonsai_xmc._model.row_trees import TreeRanker
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.trees_over_rows import grow
 from bonsai_xmc._training.work import Work
@@ -56,25 +57,27 @@ class PfastreXMLRanker(TreeRanker):
             arrays["mean_values"] = self.means.values.reshape(-1)
         return facts, arrays
 
+    FACTS: ClassVar[Any] = {**TreeRanker.FACTS, "alpha": (0.0, 1e9), "gamma": (0.0, 1e9)}
+
+    @classmethod
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """See `Searching`. The core checks the values."""
+        yield from super().tensors(facts)
+        yield "mean_ptr", Tensor("i8", "L + 1", needed=False)
+        yield "mean_features", Tensor("i4", "M", needed=False)
+        yield "mean_values", Tensor("f4", "", needed=False)
+
     @classmethod
     def _tail_of(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> dict[str, Any]:
-        tail: dict[str, Any] = {name: facts.get(name) for name in ("alpha", "gamma")}
-        if not all(type(v) in (float, int) and 0 <= v <= 1e9 for v in tail.values()):
-            raise ValueError("the model needs alpha and gamma, numbers of at least 0")
-        if "mean_values" not in arrays:
+        tail: dict[str, Any] = {name: facts[name] for name in ("alpha", "gamma")}
+        values = arrays.get("mean_values")
+        if values is None:
             return tail
-        values = array_of(arrays, "mean_values", np.float32)
-        if "mean_ptr" in arrays:
-            ptr, features = (
-                array_of(arrays, "mean_ptr", np.int64),
-                array_of(arrays, "mean_features", np.int32),
-            )
-            return tail | {"means": SparseRows(ptr, features, values, n_features)}
-        if len(values) != n_labels * n_features:
-            raise ValueError("the model needs one mean for each label")
-        return tail | {"means": DenseRows(values.reshape(n_labels, n_features))}
+        if "mean_ptr" not in arrays:
+            return tail | {"means": DenseRows(values.reshape(n_labels, n_features))}
+        return tail | {"means": SparseRows(arrays["mean_ptr"], arrays["mean_features"], values, n_features)}
 
     def _tail_for(self, labels: Array) -> dict[str, Any]:
         means = None if self.means is None else self.means.take(np.asarray(labels))

@@ -1,12 +1,13 @@
 """RobustXML: a linear model of low rank plus a sparse one for labels of few rows. A reconstruction."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import integer, number_between
 from bonsai_xmc._data.sparse import is_sparse
@@ -18,6 +19,7 @@ from bonsai_xmc.systems._embedding import (
     Pool,
     csr_tensors,
     dense_blocks,
+    described_csr,
     label_matrix,
     soft_threshold,
     stored_csr,
@@ -62,12 +64,16 @@ class RobustRanker(LowRankRanker):
         return facts, arrays | csr_tensors("sparse", self.sparse)
 
     @classmethod
-    def from_arrays(
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """See `Searching`."""
+        yield from super().tensors(facts)
+        yield from described_csr("sparse", "D", "L")
+
+    @classmethod
+    def _from_arrays(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
-        """See `Ranker`."""
-        low = LowRankRanker.from_arrays(facts, arrays, n_features, n_labels)
-        return cls(low.w, low.h, stored_csr(arrays, "sparse", (n_features, n_labels)))
+        return cls(arrays["w"], arrays["h"], stored_csr(arrays, "sparse", (n_features, n_labels)))
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`."""

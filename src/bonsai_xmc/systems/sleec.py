@@ -1,13 +1,15 @@
 """SLEEC: nearest neighbours in embeddings that keep which rows share labels (Bhatia et al., NeurIPS 2015)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._base.described import Each, Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number_between
@@ -22,10 +24,10 @@ from bonsai_xmc.systems._embedding import (
     Matrix,
     Pool,
     best_entries,
-    count,
     csr_tensors,
     cuts,
     dense_blocks,
+    described_csr,
     label_matrix,
     mean_precision,
     ranked_in_parts,
@@ -33,7 +35,6 @@ from bonsai_xmc.systems._embedding import (
     soft_threshold,
     start_factor,
     stored_csr,
-    tensor,
     unit_rows,
     weighted,
     with_bias,
@@ -377,52 +378,45 @@ class NeighborRanker(Searching):
                 arrays |= {f"{i}.{j}.{name}": array for name, array in vars(cluster).items()}
         return facts, arrays
 
+    FACTS: ClassVar[Any] = dict.fromkeys(("n_rows", "n_neighbors"), range(1, 2**31)) | {
+        "n_clusters": Each(range(1, 2**31))
+    }
+
     @classmethod
-    def from_arrays(
+    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
+        """See `Searching`."""
+        yield from described_csr("labels", "n_rows", "L", values=False)
+        yield "weights", Tensor("f4", "n_rows", needed=False, least=math.ulp(0.0), finite=True)
+        for i, size in enumerate(facts["n_clusters"]):
+            yield f"{i}.centres", Tensor("f4", f"D, {size}", finite=True)
+            for own in (f"{i}.{j}" for j in range(size)):
+                yield f"{own}.rows", Tensor("i4", f"{own}.R", least=0, most="n_rows", ascending=True)
+                yield f"{own}.features", Tensor("i4", f"{own}.F", least=0, ascending=True)
+                yield f"{own}.weights", Tensor("f4", f"{own}.F, {own}.C", finite=True)
+                yield f"{own}.embedded", Tensor("f4", f"{own}.R, {own}.C", finite=True)
+
+    @classmethod
+    def _from_arrays(
         cls, facts: Mapping[str, Any], arrays: Mapping[str, Array], n_features: int, n_labels: int
     ) -> Self:
-        """See `Ranker`."""
-        n_rows = count(facts, "n_rows", 1, 2**31 - 1)
-        sizes = facts.get("n_clusters")
-        if not isinstance(sizes, list) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
-            raise ValueError(f"the model file says n_clusters = {sizes!r}, but it must be a list of numbers")
-        if sum(sizes) > len(arrays):
-            raise ValueError(
-                f"the model file says n_clusters = {sizes!r}, but has only {len(arrays)} tensors"
-            )
-        labels = stored_csr(arrays, "labels", (n_rows, n_labels), values=False)
-        weights = tensor(arrays, "weights", np.float32, (n_rows,)) if "weights" in arrays else None
-        if weights is not None and not (weights > 0).all():
-            raise ValueError("the tensor weights of the model file holds values that are not above 0")
-        centres, clusters = [], []
-        for i, size in enumerate(sizes):
-            centres.append(tensor(arrays, f"{i}.centres", np.float32, (n_features, size)))
-            clusters.append([_stored_cluster(arrays, f"{i}.{j}.", n_rows, n_features) for j in range(size)])
-        return cls(centres, clusters, labels, weights, n_features, count(facts, "n_neighbors", 1, 2**31 - 1))
+        sizes = facts["n_clusters"]
+        labels = stored_csr(arrays, "labels", (facts["n_rows"], n_labels))
+        names = tuple(one.name for one in fields(Cluster))
+        clusters = [
+            [Cluster(*(arrays[f"{i}.{j}.{name}"] for name in names)) for j in range(n)]
+            for i, n in enumerate(sizes)
+        ]
+        of_clusters = [cluster for of_learner in clusters for cluster in of_learner]
+        if not of_clusters or any(not len(one.rows) or one.features[-1:] > n_features for one in of_clusters):
+            raise ValueError("a cluster has no rows, or a feature that rows do not have")
+        centres = [arrays[f"{i}.centres"] for i in range(len(sizes))]
+        return cls(centres, clusters, labels, arrays.get("weights"), n_features, facts["n_neighbors"])
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`."""
         kept = sp.csr_array(self.labels[:, labels])
         kept.sort_indices()
         return type(self)(self.centres, self.clusters, kept, self.weights, self.n_features, self.n_neighbors)
-
-
-def _stored_cluster(arrays: Mapping[str, Array], prefix: str, n_rows: int, n_features: int) -> Cluster:
-    rows = tensor(arrays, f"{prefix}rows", np.int32, (None,))
-    features = tensor(arrays, f"{prefix}features", np.int32, (None,))
-    for name, ids, bound in (("rows", rows, n_rows), ("features", features, n_features + 1)):
-        if not len(ids) or ids[0] < 0 or ids[-1] >= bound or (np.diff(ids.astype(np.int64)) <= 0).any():
-            raise ValueError(
-                f"the tensor {prefix}{name} of the model file is empty, or does not ascend "
-                f"from 0 at least to {bound - 1} at most"
-            )
-    weights = tensor(arrays, f"{prefix}weights", np.float32, (len(features), None))
-    return Cluster(
-        rows,
-        features,
-        weights,
-        tensor(arrays, f"{prefix}embedded", np.float32, (len(rows), weights.shape[1])),
-    )
 
 
 class SLEEC(System):
