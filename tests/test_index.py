@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 import reference_index
 from bonsai_xmc import Bonsai, FormatError, _core, datasets
 from bonsai_xmc._cli.report import describe, rows_of
-from bonsai_xmc._model.probes import Probes
-from bonsai_xmc._model.strategy import Facts, n_probe
+from bonsai_xmc._model.strategy import Facts, Probes, n_probe
 from bonsai_xmc._modelfile import container
 from bonsai_xmc._selection.strategy import resolve
 from helpers import random_csr

@@ -8,12 +8,21 @@ import scipy.sparse as sp
 
 import reference
 from bonsai_xmc import Bonsai, TextBonsai, datasets
+from bonsai_xmc._base.described import check_value
 from bonsai_xmc._data import rows as rows_module
 from bonsai_xmc._data.labels import labels_of
 from bonsai_xmc._data.rows import training_rows
-from bonsai_xmc._model.label_prior import FEWEST_ROWS, USUAL, LabelPrior, row_class, weights_of
-from bonsai_xmc._model.label_texts import text_vectors, texts_of
+from bonsai_xmc._model.label_prior import (
+    FEWEST_ROWS,
+    USUAL,
+    LabelPrior,
+    row_class,
+    text_vectors,
+    texts_of,
+    weights_of,
+)
 from bonsai_xmc._model.predict import text_rows
+from bonsai_xmc._modelfile.schema import KEYS
 from bonsai_xmc._selection import prior as prior_search
 from bonsai_xmc._selection import strategy
 from bonsai_xmc._selection.prior import Candidates, search
@@ -192,7 +201,7 @@ def test_invalid_label_texts_are_rejected(given, error, message):
         TextBonsai(min_df=1, label_texts=given).fit(["one", "two"], [["a"], ["b"]])
 
 
-def test_leaf_classifiers_cannot_lean_on_texts():
+def test_leaf_classifiers_take_no_label_texts():
     model = TextBonsai(min_df=1, label_texts={"a": "one"}, classifier=Bonsai(classifiers="leaf"))
     with pytest.raises(ValueError, match=r"label_texts needs one-vs-rest classifiers, but .*: train with"):
         model.fit(["one", "two"], [["a"], ["b"]])
@@ -204,9 +213,10 @@ def test_leaf_classifiers_cannot_lean_on_texts():
 def test_a_malformed_label_prior_is_rejected():
     good = USUAL.to_json()
     assert LabelPrior.from_json(good) == USUAL
-    for bad in ({}, good | {"weights": [1.0]}, good | {"offsets": ["x"] * len(FEWEST_ROWS)}):
-        with pytest.raises(ValueError, match="prior of its labels' texts is malformed"):
-            LabelPrior.from_json(bad)
+    check_value("prior", good, KEYS["text"]["prior?"])
+    for bad in ({"weights": []}, good | {"weights": [1.0]}, good | {"offsets": ["x"] * len(FEWEST_ROWS)}):
+        with pytest.raises(ValueError, match=r"^prior(\.weights is|\.offsets\[0\] is)"):
+            check_value("prior", bad, KEYS["text"]["prior?"])
 
 
 # the search

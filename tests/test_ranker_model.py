@@ -308,13 +308,13 @@ def test_files_that_do_not_fit_together(generated, tmp_path, change):
             Bonsai.load(path, verify=verify)
 
 
-def test_files_with_routed_search_are_refused(generated, tmp_path):
+def test_files_of_one_vs_rest_with_a_beam_are_refused(generated, tmp_path):
     make(generated, **KINDS["blend"]).save(tmp_path / "m")
     file = container.read(tmp_path / "m")
     metadata = dict(file.metadata)
     fitted_as("one_vs_rest", "beam")({}, metadata)
     container.write(tmp_path / "m", file.arrays, metadata)
-    with pytest.raises(FormatError, match=r"made by an unreleased version with routed search.*train again"):
+    with pytest.raises(FormatError, match=r"classifiers .* do not fit its tensors"):
         Bonsai.load(tmp_path / "m")
 
 

@@ -19,7 +19,7 @@ from scipy.sparse import save_npz
 from bonsai_xmc import Bonsai, _core, datasets
 from bonsai_xmc._cli import main
 from bonsai_xmc._training import sending
-from bonsai_xmc._training.batches import Batches
+from bonsai_xmc._training.sending import Batches
 from bonsai_xmc.datasets import make_xmc
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -16,8 +16,7 @@ from bonsai_xmc._model import calibration
 from bonsai_xmc._model import thresholds as _thresholds
 from bonsai_xmc._model.thresholds import FALLBACK, Scored
 from bonsai_xmc._selection import threshold
-from bonsai_xmc._selection.label_thresholds import _counted, _Counts, label_thresholds
-from bonsai_xmc._selection.threshold import best_threshold
+from bonsai_xmc._selection.threshold import _counted, _Counts, best_threshold, label_thresholds
 from bonsai_xmc._training import samples, splits
 from bonsai_xmc._training.samples import sample_labels, sample_subtrees
 from bonsai_xmc.metrics._ranking import Truth

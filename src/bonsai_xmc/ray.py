@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from bonsai_xmc._base.hints import needed
 from bonsai_xmc._base.progress import LOG
-from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Workers
 from bonsai_xmc._training.recipes import Recipe
-from bonsai_xmc._training.sending import Run, Shared, arrays_in
+from bonsai_xmc._training.sending import Batches, Run, Shared, arrays_in
 from bonsai_xmc._training.work import Save, Watch
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Files as everything here reads and writes them: decompressed on the way, written whole or not at all."""
+"""Read files, decompressed where needed, and write files whole or not at all."""
 
 import bz2
 import contextlib
@@ -41,7 +41,7 @@ def opened(path: PathLike) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
-    """Read the content of a file that is open already; `name` is what messages call it."""
+    """Read the content of an open file, which messages call `name`."""
     start = raw.peek(8)
     kind = next((kind for kind, (magic, _) in _READERS.items() if start.startswith(magic)), None)
     if kind is None:
@@ -53,7 +53,7 @@ def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if (
             isinstance(error, OSError) and error.errno is not None
-        ):  # gzip and bz2 tell damage without a number
+        ):  # gzip and bz2 report damage without a number
             raise
         raise ValueError(f"{name}: damaged {kind} data ({error})") from error
 
@@ -62,11 +62,11 @@ def decompressed(raw: BufferedReader, name: str) -> Iterator[BinaryIO]:
 def replacing(path: PathLike, check: Callable[[str], None] | None = None) -> Iterator[BinaryIO]:
     """Open a file to write that appears at `path` when it is complete and on the disk, or not at all.
 
-    It is written beside `path` under a temporary name, synced, looked at by `check` (which gets that name and
-    may raise) and renamed. After any failure, an interrupt too, the temporary file is gone and an older file
-    at `path` untouched; processes that have mapped that one keep it. The new file has the old one's
-    mode, and its owner where this process may set it. What processes that were killed left in the folder is
-    removed.
+    It is written beside `path` under a temporary name, synced, checked by `check` (which is called with that
+    name and may raise) and renamed. After any failure, an interrupt too, the temporary file is gone and an
+    older file at `path` untouched; processes that have mapped the older file keep it. The new file has the
+    mode of the old one, and its owner where this process may set it. Temporary files of killed processes
+    are removed from the folder.
     """
     target = check_writable(path)
     remove_abandoned(os.path.dirname(target))
@@ -129,10 +129,10 @@ def check_writable(path: PathLike) -> str:
 
 
 def remove_abandoned(folder: str) -> None:
-    """Remove the temporary files of writers that no longer live.
+    """Remove the temporary files of processes that have ended.
 
-    A writer holds a lock on its file from the moment the file has a name that lasts; the system gives the
-    lock up with the process, however that ends. So a file whose lock can be acquired has no writer.
+    A writer holds a lock on its file as soon as the file has its name, and the system releases the lock when
+    the process ends. So a file whose lock can be acquired has no writer.
     """
     with contextlib.suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
         for name in os.listdir(folder):
@@ -143,12 +143,14 @@ def remove_abandoned(folder: str) -> None:
 
 
 def _create(target: str) -> tuple[int, str]:
-    """Create a locked temporary file, which nobody else can read if the target is not for everybody."""
+    """Create a locked temporary file; where the target exists, other users cannot read it."""
     mode = 0o600 if os.path.exists(target) else 0o666
     while True:
         temporary = _temporary_name(target)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody gets one to remove the file
+        with contextlib.suppress(
+            OSError
+        ):  # a file system without locks: no process can lock the file and remove it
             fcntl.flock(handle, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(temporary), os.fstat(handle)):

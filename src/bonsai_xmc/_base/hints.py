@@ -1,4 +1,4 @@
-"""Messages that help: words that are almost the same, packages that are to be installed."""
+"""Hints in messages: similar words and files, packages to install."""
 
 import difflib
 import os
@@ -14,14 +14,14 @@ def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def similar_file(path: str) -> str:
-    """Return the same about the files of a folder, for one that is not there."""
+    """Return the hint for a missing file: files of its folder with similar names."""
     folder, name = os.path.split(path)
     there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     return did_you_mean(name, there, cutoff=0.8)  # the ends of names are often the same
 
 
 def needed(module: str, what: str, install: str) -> Any:
-    """Import a module that not all have; ImportError says what needs its package and how to install it."""
+    """Import an optional module; the ImportError names what needs it and how to install it."""
     package = module.partition(".")[0]
     try:
         import_module(package)

@@ -25,5 +25,5 @@ def facts(about: Mapping[str, str]) -> str:
 
 
 def made() -> str:
-    """Say when and by which version a page was made."""
+    """Return when and by which version a page was made."""
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC by bonsai-xmc {version('bonsai-xmc')}"

@@ -1,4 +1,4 @@
-"""How far a long call is: reports to a callback, a bar for people who wait, records for `logging`."""
+"""Progress of a long call: reports to a callback, a bar on the terminal, records of `logging`."""
 
 import contextlib
 import logging
@@ -17,9 +17,9 @@ NO_MEMORY = "not enough memory"  # what messages about it begin with
 
 
 class memory_for:
-    """A MemoryError inside says what was being done; the core says no more than std::bad_alloc.
+    """Adds to a MemoryError what was being done: that of the core is a bare std::bad_alloc.
 
-    No generator: these take as long as a fifth of a single row's prediction.
+    A class, as a generator takes a fifth of the time of a prediction for a single row.
     """
 
     __slots__ = ("_advice", "_doing")
@@ -36,7 +36,7 @@ class memory_for:
 
 
 class Phases:
-    """Runs the phases of a long call one after the other: times each, reports and logs it."""
+    """The phases of a long call, one after the other: each is timed, reported and logged."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
@@ -65,7 +65,7 @@ class Phases:
             assert report is not None
             nonlocal ended
             if together is not None:
-                report(together, 0, 0)  # how far all of it is, is not known
+                report(together, 0, 0)  # the progress of the whole is not known
             elif (begin, end) == (0.0, 1.0):
                 report(phase, done, total)
                 ended = 0 < total <= done
@@ -105,7 +105,7 @@ class Phases:
 
 
 def phases_of(progress: Progress | bool | None) -> Phases:
-    """Return phases that report to a callback, to a bar if it is True, or to nobody."""
+    """Return phases that report to a callback, to a bar if it is True, or to nothing."""
     return Phases(progress if callable(progress) else ProgressBar() if progress else None)
 
 

@@ -1,11 +1,11 @@
-"""What a file is, by how its content begins and how it is called. This is decided here and nowhere else.
+"""The kind of a file, from the beginning of its content and from its name.
 
 =============  =============================================================================================
 model          a file of `Bonsai.save`
 npz, npy       files of `scipy.sparse.save_npz` and of `numpy.save`
 xc             text, its first line a header ``rows features labels``
 matrix         text, its first line a header ``rows columns``
-svmlight       text without a header, and anything that is nothing else
+svmlight       text without a header, and any other text
 empty          nothing
 
                documents:

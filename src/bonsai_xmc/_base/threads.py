@@ -1,4 +1,4 @@
-"""Threads and instruction set of this machine, which the core knows."""
+"""Threads and instruction set of this machine, from the core."""
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import check

@@ -1,4 +1,4 @@
-"""Label sets from outside: checked once, here, before anything uses them."""
+"""Label sets as users give them, checked here once."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -39,6 +39,11 @@ class Labels:
         counts = np.bincount(self.indices, minlength=self.n_labels)
         counts.flags.writeable = False
         return counts
+
+    def matrix(self, dtype: Any = np.float32) -> sp.csr_array:
+        """Return the label sets as a matrix of ones, (rows, labels)."""
+        ones = np.ones(len(self.indices), dtype)
+        return sp.csr_array((ones, self.indices, self.indptr), shape=(self.n_rows, self.n_labels))
 
     def take(self, rows: Array) -> "Labels":
         """Return the label sets of these rows, in this order."""

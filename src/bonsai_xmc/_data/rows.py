@@ -1,6 +1,4 @@
-"""X and other matrices of numbers from outside: checked once, here, before anything uses them.
-
-Nothing of the caller's is changed in place.
+"""X and other matrices of numbers as users give them: checked here once, and not changed in place.
 
 Imports the core to check a single row, where NumPy would take longer than its prediction.
 """
@@ -84,6 +82,13 @@ class SparseRows(NamedTuple):
     def to_sparse(self) -> "SparseRows":
         return self
 
+    def unit(self) -> "SparseRows":
+        """Return the rows scaled to length 1; a row of zeros stays as it is."""
+        # Of an empty row, reduceat gives a number that is repeated 0 times.
+        squares = np.add.reduceat(np.append(self.values.astype(np.float64) ** 2, 0.0), self.indptr[:-1])
+        norms = np.repeat(np.sqrt(np.where(squares > 0, squares, 1.0)), np.diff(self.indptr))
+        return self._replace(values=(self.values / norms).astype(np.float32))
+
     def take(self, rows: Array) -> "SparseRows":
         """Return some of the rows, in this order."""
         sizes = self.indptr[rows + 1] - self.indptr[rows]
@@ -148,6 +153,11 @@ class DenseRows:
 
     def to_sparse(self) -> SparseRows:
         return _canonical(self.to_scipy())
+
+    def unit(self) -> "DenseRows":
+        """Return the rows scaled to length 1; a row of zeros stays as it is."""
+        norms = np.sqrt(np.einsum("ij,ij->i", self.values, self.values, dtype=np.float64))
+        return DenseRows((self.values / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32))
 
     def take(self, rows: Array) -> "DenseRows":
         """Return some of the rows, in this order."""
@@ -334,11 +344,4 @@ def label_vectors(matrix: Any, n_labels: int) -> Rows:
     entries = vectors.data if is_sparse(vectors) else vectors
     if not (np.abs(entries) <= _FLOAT32_MAX).all():
         raise ValueError("representation holds NaN, infinite values, or values beyond the range of float32")
-    rows = _as_rows(vectors).by_density()
-    if isinstance(rows, DenseRows):
-        norms = np.sqrt(np.einsum("ij,ij->i", rows.values, rows.values, dtype=np.float64))
-        return DenseRows((rows.values / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32))
-    sizes = np.diff(rows.indptr)
-    squares = np.add.reduceat(np.append(rows.values.astype(np.float64) ** 2, 0.0), rows.indptr[:-1])
-    norms = np.sqrt(np.where(sizes > 0, squares, 1.0))
-    return rows._replace(values=(rows.values / np.repeat(norms, sizes)).astype(np.float32))
+    return _as_rows(vectors).by_density().unit()

@@ -1,7 +1,7 @@
-"""Sparse matrices from outside, proven to be what they say.
+"""Sparse matrices as users give them, whose arrays are proven to be consistent.
 
-scipy's own operations trust the arrays of a matrix, which may have been changed or made by hand since they
-were checked, if ever: they read and write out of bounds if the arrays lie.
+The arrays may have been changed since scipy made the matrix. scipy's operations do not check them, and read
+and write out of bounds where they are wrong.
 """
 
 from collections.abc import Callable, Iterator

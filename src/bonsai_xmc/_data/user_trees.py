@@ -1,4 +1,4 @@
-"""A user's trees → the arrays that training takes: labels by their ids, those without rows left out."""
+"""Turn a user's trees into the arrays that training takes: ids of labels, without labels that have no rows."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every fitted estimator of this package does: rank labels, explain, calibrate, edit labels, save."""
+"""The base of all estimators: rank labels, explain, calibrate, edit labels, save."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._modelfile import format as model_file
-from bonsai_xmc._selection.label_thresholds import label_thresholds
+from bonsai_xmc._selection.threshold import label_thresholds
 from bonsai_xmc._training import learn as further_rows
 from bonsai_xmc._training.work import Runner
 from bonsai_xmc.metrics._ranking import Ranking, Truth
@@ -52,7 +52,7 @@ def with_scores(classes: Array, ids: Array, scores: Array) -> list[list[tuple[An
 
 
 class LabelRanker(ClassifierMixin, BaseEstimator):
-    """A fitted model that ranks labels; `fit` and the form of X are up to its subclasses."""
+    """An estimator that ranks labels; its subclasses define `fit` and the form of X."""
 
     #: The estimator whose parameters predictions use: `threshold`, `beam_size`, `n_probe`, `n_jobs`.
     classifier_: Any
@@ -169,13 +169,13 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return self._sparse(ids, np.ones(ids.shape, np.int8))
 
     def calibrate(self, X: Any, Y: Any, *, method: str = "isotonic", groups: str | None = None) -> Self:
-        """Make scores say how often labels with such a score are right; rankings do not change.
+        """Turn scores into estimates of how often such labels are right; rankings do not change.
 
         On rows that the model was not trained on. Of the ten best labels of each, those that are right are
         learnt as a function of the score. Later predictions, `save` and `threshold_` use calibrated scores: a
         threshold that was given as a number is compared with these, and `threshold_` is chosen again for
         micro-F1, as are `thresholds_` for macro-F1, if there are any. Calling it again starts from the raw
-        scores; `fit` forgets it. `calibration_` says what it brought.
+        scores; `fit` removes the calibration. `calibration_` holds the errors before and after.
 
         Parameters
         ----------
@@ -187,8 +187,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             rows, but fits less well.
         groups : None or "frequency", default=None
             One map for all labels, or one for each of head, torso and tail labels, as
-            ``metrics.evaluate(by_frequency=True)`` defines them. Rare labels are often right more seldom than
-            their score says. Labels are still ranked by their raw scores, so that a label of one group may
+            ``metrics.evaluate(by_frequency=True)`` defines them. Scores of rare labels are often too
+            high. Labels are still ranked by their raw scores, so that a label of one group may
             have a lower score than a label of another group that is ranked below it.
 
         Examples
@@ -489,10 +489,10 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Return a model that has learnt from further rows, too; needs `fit(…, keep_rows=True)`.
 
-        Only the one-vs-rest classifiers of the labels of these rows are trained again. They go on from what
-        they are: new rows join with their loss, old positives with what a change of their margins costs.
+        Only the one-vs-rest classifiers of the labels of these rows are trained again. Training starts from
+        their weights: new rows add their loss, old rows of the label what a change of their margins costs.
         New labels are trained on all rows, old and new. Label trees, the threshold and the calibration stay
-        as they are; the vocabulary of a model of texts does, too: words that it does not have are ignored. In
+        as they are; so does the vocabulary of a model of texts: words that it does not have are ignored. In
         trees, a new label goes to the leaf that its weights lead to.
 
         Parameters

@@ -122,7 +122,7 @@ def _text(vectorizer: TfidfVectorizer, params: Mapping[str, Any], n_rows: int) -
 
 
 def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndarray]:
-    """Return the number of documents, and of those with each term, which the weights tell."""
+    """Return the number of documents, and of those with each term, from the weights."""
     if not vectorizer.use_idf:  # all weights are 1: as if every document had every term
         return n_rows, np.full(len(vectorizer.vocabulary_), n_rows, np.uint32)
     more = 1 if vectorizer.smooth_idf else 0
@@ -135,7 +135,7 @@ def _frequencies(vectorizer: TfidfVectorizer, n_rows: int) -> tuple[int, np.ndar
 
 
 def _compare(text: FittedText, vectorizer: TfidfVectorizer) -> None:
-    """Check that both give the same rows for texts made of the terms; this Python may know other Unicode."""
+    """Check that both give the same rows for texts made of the terms: versions of Unicode may differ."""
     terms = vectorizer.get_feature_names_out().tolist()
     step = max(1, len(terms) // (8 * _PROBES))
     some = terms[::step]

@@ -22,8 +22,15 @@ from bonsai_xmc._estimators.pipelines import model_of
 from bonsai_xmc._estimators.vectorizer import TextParameters, TextVectorizer
 from bonsai_xmc._model.fitted import FittedModel
 from bonsai_xmc._model.fusion import with_readers
-from bonsai_xmc._model.label_prior import LabelPrior, add_labels, apply_texts, require_one_vs_rest
-from bonsai_xmc._model.label_texts import Texts, keyed_as, texts_of
+from bonsai_xmc._model.label_prior import (
+    LabelPrior,
+    Texts,
+    add_labels,
+    apply_texts,
+    keyed_as,
+    require_one_vs_rest,
+    texts_of,
+)
 from bonsai_xmc._model.predict import text_rows
 from bonsai_xmc._model.ranker import estimator_class
 from bonsai_xmc._model.thresholds import FALLBACK

@@ -102,7 +102,7 @@ def edit_labels(
     new : NewClassifiers, optional
         Classifiers for some of `keys`, which replace those that these labels have, and for other labels,
         which are appended. In label trees, a new label goes to the leaf that its weights lead to; trees over
-        rows do not know it. Labels that are replaced keep their classifiers there, unless the model has
+        rows do not get it. Labels that are replaced keep their classifiers there, unless the model has
         nothing but trees.
     threads : int
 
@@ -281,7 +281,7 @@ def _edit_forest(
 ) -> _core.Forest:
     """Return trees without the labels that are dropped, and without nodes that have no label left.
 
-    New labels go to the leaves that suit them; one-vs-rest classifiers are a tree of one leaf. `replaces`:
+    New labels go to their best leaves; one-vs-rest classifiers are a tree of one leaf. `replaces`:
     whether labels that have new classifiers lose their own.
     """
     a = old.arrays()
@@ -348,7 +348,7 @@ def _alive(a: Mapping[str, Array], with_labels: Array) -> Array:
 
 
 def _best_leaves(forest: _core.Forest, tree: int, vectors: sp.csr_array) -> Array:
-    """Return the leaf that each vector comes to when it always goes on to the best child."""
+    """Return the leaf that each vector reaches by the best child of each node."""
     a = forest.arrays()
     root = int(a["tree_ptr"][tree])
     at = np.full(vectors.shape[0], root)

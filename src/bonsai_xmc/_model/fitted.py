@@ -1,4 +1,4 @@
-"""The trained model: one immutable object, a ranker and what it is about."""
+"""The trained model: one immutable object, a ranker and what every model has."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ VERSION = version("bonsai-xmc")
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a model comes from. Prediction does not depend on it."""
+    """The origin of a model. Predictions do not depend on it."""
 
     version: str  # of this package
     isa: str  # instruction set that trained it
@@ -68,7 +68,7 @@ class LabelTable:
 
     @cached_property
     def similar(self) -> Similar:
-        """Finds labels that a misspelt one may mean."""
+        """The labels, for a search of those that are similar to a misspelt one."""
         return Similar(self.classes, self.names)
 
     def take(self, order: Array, **changed: Any) -> "LabelTable":
@@ -93,7 +93,7 @@ class FittedModel:
 
     ranker: Ranker
     labels: LabelTable
-    n_rows: int | None  # that it was trained on; None: it was trained elsewhere, nobody knows by which rows
+    n_rows: int | None  # that it was trained on; None: it was trained elsewhere
     n_features: int
     feature_names: Array | None  # objects
     id_base: int | None  # of the ids in the text file that it was trained on, if it was

@@ -14,7 +14,7 @@ from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._data.rows import FusedRows
 from bonsai_xmc._model.edit import keep_labels
 from bonsai_xmc._model.fitted import FittedModel, LabelTable, class_array
-from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch
+from bonsai_xmc._model.ranker import FUSION, Evidence, Search, Searching, Watch, best_entries
 from bonsai_xmc._text.reader import FusedText, TextReader
 
 SCORE, CALIBRATED, RANK, ROOT = LINKS = ("score", "calibrated", "rank", "root")
@@ -255,14 +255,7 @@ def best_sums(ids: Array, values: Array, k: int, n_labels: int) -> tuple[Array, 
     sums = np.bincount(which, weights=values[row, place], minlength=len(pairs))  # added in this order
     row, label = np.divmod(pairs, n_labels)
     scores = np.log(np.clip(sums, _LEAST, 1.0)).astype(np.float32)
-    order = np.lexsort((label, -scores, row))
-    counts = np.bincount(row, minlength=n_rows)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    best = order[rank < k]
-    row, rank = row[best], rank[rank < k]
-    found, of_found = np.full((n_rows, k), -1, np.int32), np.full((n_rows, k), -np.inf, np.float32)
-    found[row, rank], of_found[row, rank] = label[best], scores[best]
-    return found, of_found
+    return best_entries(row, label, scores, n_rows, k)
 
 
 def fusion_of(fitted: FittedModel) -> FusionRanker:

@@ -1,13 +1,14 @@
-"""The text of a label as a prior for its classifier.
+"""Texts of labels, and the text of a label as a prior for its classifier.
 
-A label with n training rows has the weights w + β(n) v and the bias b + δ(n): w and b are what its rows have
-taught (0 and −1 without rows), v is the vector of its text. β and δ are chosen on held-out rows, for classes
-of n (`prior_search.py`). A label without rows is found by its text alone, a frequent one hardly leans on it.
+A label with n training rows has the weights w + β(n) v and the bias b + δ(n): w and b are learnt from them
+(0 and −1 without rows), v is the vector of its text. `_selection.prior` chooses β and δ on held-out rows, for
+classes of n. A label without rows is found by its text alone; for a frequent one, β is near 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._data.labels import label_key
+from bonsai_xmc._data.rows import SparseRows, check_encodable
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel
-from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors, texts_of
 from bonsai_xmc._model.strategy import Strategy
+from bonsai_xmc._text.blocks import is_title
+from bonsai_xmc._text.fitted import FittedText
+from bonsai_xmc.datasets import read_label_texts
 
 if TYPE_CHECKING:
     from bonsai_xmc import _core
@@ -48,15 +53,9 @@ class LabelPrior:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LabelPrior:
-        """Return the prior that a file holds; ValueError if it is malformed."""
-        parts = [value.get(name) for name in ("weights", "offsets")]
-        for part in parts:
-            if not isinstance(part, list) or len(part) != len(FEWEST_ROWS):
-                raise ValueError("the prior of its labels' texts is malformed")
-            if not all(isinstance(number, int | float) and np.isfinite(number) for number in part):
-                raise ValueError("the prior of its labels' texts is malformed")
-        weights, offsets = (tuple(map(float, part or ())) for part in parts)
-        return cls(weights, offsets, str(value.get("evidence", "")))
+        """Return the prior of a file, which is as `_modelfile.schema` describes it."""
+        weights, offsets = (tuple(map(float, value[name])) for name in ("weights", "offsets"))
+        return cls(weights, offsets, value["evidence"])
 
 
 # Where nothing can be measured: near to what held-out rows of TIBKAT, EURLEX57K and the Tate collection give.
@@ -127,3 +126,66 @@ def apply_texts(fitted: FittedModel, texts: Texts, prior: LabelPrior, threads: i
     )
     labels_with_names = replace(edited.labels, names=names)
     return replace(edited, labels=labels_with_names, text=replace(edited.words, prior=prior.to_json()))
+
+
+Texts = dict[Any, list[str]]
+
+
+def texts_of(given: Any, what: str = "label_texts") -> Texts:
+    """Return the texts of each label, none of them empty, from a mapping to texts or lists, or a file."""
+    if isinstance(given, str | os.PathLike):
+        return read_label_texts(given)
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{what} is of type {type(given).__name__}, but must map labels to their texts, or be a path"
+        )
+    texts = {}
+    for label, value in given.items():
+        if not isinstance(value, str) and not isinstance(value, Iterable):
+            raise TypeError(f"{what}[{label!r}] is {value!r}, but must be a text, or a list of texts")
+        parts = [value] if isinstance(value, str) else list(value)
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong:
+            raise TypeError(f"{what}[{label!r}] holds {wrong[0]!r}, but texts are strings")
+        if isinstance(label, str):
+            check_encodable(label, f"{what} holds the label")
+        for part in parts:
+            check_encodable(part, f"{what}[{label!r}] holds")
+        texts[label] = [part for part in parts if part.strip()]
+    return texts
+
+
+def keyed_as(texts: Texts, classes: Any, what: str = "label_texts") -> Texts:
+    """Return texts by names or integers, as the model's labels are. Of equal keys the last one counts."""
+    if classes.dtype == object:
+        return {str(label): value for label, value in texts.items()}
+    keyed = {}
+    for label, value in texts.items():
+        try:
+            number = int(label)
+        except (TypeError, ValueError):
+            number = -1
+        if number < 0 or str(number) != str(label).strip():
+            raise ValueError(f"{what} has the label {label!r}, but the labels of the rows are integers")
+        keyed[label_key(number, what)] = value
+    return keyed
+
+
+def text_vectors(text: FittedText, texts: list[list[str]], threads: int) -> sp.csr_array:
+    """Return a vector of length 1, or 0 where no term is known, for the texts of each label.
+
+    Each text is read as the title of a document; several texts are averaged.
+    """
+    owner = np.repeat(np.arange(len(texts)), [len(parts) for parts in texts])
+    flat: list[str | None] = [part for parts in texts for part in parts]
+    fields = text.fields
+    own = [block.text[0] for block in text.plan.blocks if len(block.text) == 1] or list(fields)
+    title = next(filter(is_title, own), own[0] if own else None)
+    nothing: list[str | None] = [None] * len(flat)
+    columns = [flat if field == title else nothing for field in fields or (None,)]
+    rows = text.transform([columns], threads).to_scipy()
+    ones = np.ones(len(owner), np.float32)
+    owners = sp.csr_array((ones, (owner, np.arange(len(owner)))), shape=(len(texts), len(owner)))
+    sums = sp.csr_array(owners @ rows)
+    sums.sort_indices()
+    return SparseRows.from_scipy(sums).unit().to_scipy()

@@ -19,10 +19,9 @@ from bonsai_xmc._base.params import DEFAULTS, PARAMETERS, check
 from bonsai_xmc._base.rules import number_between
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.tree import LabelTree, trees_of
-from bonsai_xmc._model.probes import Probes
 from bonsai_xmc._model.ranker import BONSAI, Evidence, Search, Searching
 from bonsai_xmc._model.row_trees import TreeRanker, copied
-from bonsai_xmc._model.strategy import STRATEGIES, Strategy, beam_size, n_probe
+from bonsai_xmc._model.strategy import STRATEGIES, Probes, Strategy, beam_size, n_probe
 
 _KEPT = 8  # restricted models
 # What prediction depends on: model files have it twice, and the two must agree.
@@ -63,7 +62,7 @@ def core_model(
 class LinearRanker(Searching):
     """Linear classifiers of labels and of tree nodes.
 
-    A label that was made of several has their classifiers. Slots are the labels as the core knows them.
+    A label that was made of several has their classifiers. Slots are the labels of the core.
     """
 
     core: _core.Model
@@ -224,11 +223,6 @@ def _core_model(
 ) -> _core.Model:
     chosen = (strategy.classifiers, strategy.search)
     present = {name.partition(".")[0] for name in arrays} & {"trees", "one_vs_rest", "index"}
-    if chosen == ("one_vs_rest", "beam"):
-        raise ValueError(
-            "it was made by an unreleased version with routed search (one-vs-rest classifiers behind label "
-            "trees), which is gone: train again"
-        )
     needed = STRATEGIES.get(chosen)
     if needed is None or present != set(needed):
         raise ValueError(f"classifiers {chosen[0]!r} and search {chosen[1]!r} do not fit its tensors")
@@ -269,7 +263,7 @@ def typed(kind: Any, values: Any) -> Any:
     arguments = {}
     for one in fields(kind):
         if one.name not in values:
-            continue  # the class has a default, or complains
+            continue  # the class has a default, or raises an error
         value = values[one.name]
         if type(value) is int and hints[one.name] in (float, str | float):
             value = float(value)

@@ -1,4 +1,4 @@
-"""Predictions of a fitted model, whoever asks: an estimator, or a command that needs no estimator."""
+"""Predictions of a fitted model, for estimators and for commands that need none."""
 
 from collections.abc import Callable
 from typing import Any

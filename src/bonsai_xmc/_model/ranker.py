@@ -5,6 +5,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
+
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.described import Tensor, check_tensors, check_value
 from bonsai_xmc._data.rows import Rows
@@ -42,10 +44,11 @@ class Searching:
     """What most rankers have in common.
 
     A subclass searches by ``_top_k(rows, k, search)``; ``_from_arrays`` makes it of a file that has `FACTS`
-    and `tensors` as described.
+    and `TENSORS` as described.
     """
 
     FACTS: ClassVar[Any] = {}
+    TENSORS: ClassVar[Mapping[str, Tensor]] = {}  # those that Python checks
     _top_k: Callable[..., tuple[Array, Array]]
     _from_arrays: ClassVar[Callable[..., Any]]
 
@@ -65,8 +68,8 @@ class Searching:
 
     @classmethod
     def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        """Return descriptions of the tensors that Python checks; integers among the facts are dimensions."""
-        return ()
+        """Return `TENSORS`, or those of these facts; integers among the facts are dimensions."""
+        return cls.TENSORS.items()
 
     @classmethod
     def from_arrays(
@@ -77,6 +80,21 @@ class Searching:
         sizes = {name: value for name, value in facts.items() if type(value) is int}
         check_tensors(arrays, cls.tensors(facts), {"D": n_features, "L": n_labels, **sizes})
         return cls._from_arrays(facts, arrays, n_features, n_labels)
+
+
+def best_entries(rows: Array, columns: Array, scores: Array, n_rows: int, k: int) -> tuple[Array, Array]:
+    """Return (ids, scores) of the k best entries of each row, given as triples, equal ones by column."""
+    keep = scores > -np.inf
+    rows, columns, scores = rows[keep], columns[keep], scores[keep]
+    order = np.lexsort((columns, -scores, rows))
+    rows, columns, scores = rows[order], columns[order], scores[order]
+    place = np.arange(len(rows)) - np.searchsorted(rows, np.arange(n_rows))[rows]
+    first = place < k
+    ids = np.full((n_rows, k), -1, np.int32)
+    best = np.full((n_rows, k), -np.inf, np.float32)
+    ids[rows[first], place[first]] = columns[first]
+    best[rows[first], place[first]] = scores[first]
+    return ids, best
 
 
 class Ranker(Protocol):

@@ -3,7 +3,7 @@
 Imports the core, which searches the trees.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -86,11 +86,7 @@ class TreeRanker(Searching):
         return {"normalize": self.normalize}, dict(self.trees)
 
     FACTS: ClassVar[Any] = {"normalize": FLAG}
-
-    @classmethod
-    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        """See `Searching`."""
-        return TENSORS.items()
+    TENSORS: ClassVar[Mapping[str, Tensor]] = TENSORS
 
     @classmethod
     def _from_arrays(

@@ -1,4 +1,4 @@
-"""Labels that a misspelt one may mean.
+"""Labels that are similar to a misspelt one.
 
 Candidates are those with most characters and pairs of them in common, by bits: difflib takes too long for
 half a million labels.

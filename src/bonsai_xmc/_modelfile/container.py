@@ -1,4 +1,4 @@
-"""The model file: bytes ↔ named arrays and metadata. Knows nothing of trees, labels or estimators.
+"""The model file as a container: bytes ↔ named arrays and metadata, whatever these stand for.
 
 A model is one valid `safetensors` container, so that foreign tools can look into it:
 
@@ -277,7 +277,7 @@ def _crc32(tensor: Array) -> str:
 
 
 def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
-    # From here on every number in the file is a claim until it is checked.
+    # No number of the file is relied on until it is checked.
     header = _read_header(view, len(view), source)
     entries, fields = _parse_header(header, source)
     version = _read_version(fields["format_version"], source)

@@ -49,7 +49,7 @@ _SURE = 1.0
 
 # Parameters that the search sets itself.
 _SEARCHED = ("word_ngrams", "char_ngrams")
-_SAMPLE = 200  # rows that tell which fields hold texts
+_SAMPLE = 200  # rows by which fields with texts are found
 _FEW_FIELDS = 6  # fields that may have words of their own
 
 
@@ -137,7 +137,7 @@ def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
 def tune(
     params: Mapping[str, Any], names: Sequence[str], rows: Sequence[Any], y: Any, progress: Progress | None
 ) -> Tuned | None:
-    """Search the best settings for `rows` with the fields `names`; None: there are too few rows to tell."""
+    """Search the best settings for `rows` with the fields `names`; None: there are too few rows."""
     labels = labels_of(y)
     if labels.n_rows != len(rows):
         raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")

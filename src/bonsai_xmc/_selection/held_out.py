@@ -105,8 +105,8 @@ def best_of(candidates: Ranking, scores: Array, k: int) -> Ranking:
 class Pool:
     """The best labels of several models for the same rows, side by side.
 
-    Any weighted sum of the models' scores can be ranked without asking the models again. A label that a model
-    does not name has the score 0 there.
+    Any weighted sum of the models' scores can be ranked without further predictions. A label that is not
+    among the best of a model has the score 0 there.
     """
 
     def __init__(self, members: Sequence[Ranking]) -> None:

@@ -25,11 +25,13 @@ from bonsai_xmc._model.label_prior import (
     FEWEST_ROWS,
     USUAL,
     LabelPrior,
+    Texts,
     apply_texts,
+    keyed_as,
     row_class,
+    text_vectors,
     weights_of,
 )
-from bonsai_xmc._model.label_texts import Texts, keyed_as, text_vectors
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._model.thresholds import FALLBACK, Scored, micro_f1, steadiest
 from bonsai_xmc._selection.held_out import Evidence, best_of, climb, is_better, measured
@@ -39,7 +41,7 @@ from bonsai_xmc._training.train import Problem, train
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.metrics._ranking import Ranking, Truth
 
-_FEWEST = 1000  # rows; fewer say too little
+_FEWEST = 1000  # rows; fewer are too few to measure by
 _TRAINING_SHARE, _MOST_TRAINING = 0.25, 50_000
 _MOST_HELD_OUT = 3000
 _MOST_PAIRS = 300_000_000  # held-out rows × labels: bounds the time

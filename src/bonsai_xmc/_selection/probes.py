@@ -14,7 +14,7 @@ from bonsai_xmc._base.progress import LOG
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._data.labels import Labels, is_true
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
-from bonsai_xmc._model.probes import Probes
+from bonsai_xmc._model.strategy import Probes
 from bonsai_xmc._training.work import Work
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ _CLEAR_GAIN = 0.05
 USUAL_BLEND_WEIGHT = 0.3
 
 # What is tried on held-out rows: smaller C after the usual one, as long as they get better, and combinations
-# of the others. Fewer rows say too little: differences of a point would be noise.
+# of the others. With fewer rows, differences of a point would be noise.
 MIN_ROWS = 1000
 SMALLER_COSTS = (0.3, 0.1)
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The best setting on held-out rows, and the figures that speak for it, as a table."""
+    """The best setting on held-out rows, and its evidence: a table of figures."""
 
     setting: Setting
     evidence: str

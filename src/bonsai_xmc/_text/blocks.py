@@ -102,7 +102,7 @@ def _orders(value: Any, name: str) -> list[tuple[int, int, float]]:
 
 
 # A field's own blocks, if only their weight is given. Chosen on rows held out from TIBKAT, EURLEX57K and the
-# Tate collection: character n-grams, pairs and triples of words of a title tell more than its words, which
+# Tate collection: character n-grams, pairs and triples of words of a title add more than its words, which
 # the joined text has already.
 OWN_WORDS: Mapping[Any, float] = {2: 0.3, 3: 0.2}
 OWN_CHARS: Mapping[Any, float] = {5: 0.7}
@@ -117,9 +117,9 @@ def field_names(fields: Any) -> tuple[str, ...]:
 
 
 def chooses_title(fields: Any, word_ngrams: Any, char_ngrams: Any) -> bool:
-    """Return whether the data say which text has the blocks of a title.
+    """Return whether the lengths of texts decide which text has the blocks of a title.
 
-    They do so unless weights of fields are given, or n-grams of the only text, which are its own, then.
+    They do not where weights of fields are given, or n-grams of the only text.
     """
     if isinstance(fields, Mapping):
         return False
@@ -131,7 +131,7 @@ def _is_auto(value: Any) -> bool:
 
 
 def _named_fields(fields: Any) -> dict[str, Any]:
-    """Return field names with what was said of each; None in a list, which says nothing."""
+    """Return the names of fields, each with its settings; None for fields of a list."""
     if isinstance(fields, str):
         raise ValueError(f"fields is {fields!r}, but must be a list of names, or map names to weights")
     if isinstance(fields, Mapping):
@@ -166,9 +166,9 @@ def _own_settings(value: Any, name: str) -> dict[str, Any]:
 def make_plan(
     fields: Any, word_ngrams: Any, char_ngrams: Any, char_boundaries: Any, title: int | None = None
 ) -> Plan:
-    """Make the blocks that the parameters of a vectorizer stand for; ValueError if they make no sense.
+    """Make the blocks that the parameters of a vectorizer stand for; ValueError for impossible ones.
 
-    `title`: the number of the field that has the blocks of a title, where the data say so (`chooses_title`).
+    `title`: the number of the field that has the blocks of a title, if lengths decide (`chooses_title`).
     """
     check("char_boundaries", char_boundaries, TEXT_PARAMETERS)
     char = "char_wb" if char_boundaries else "char"

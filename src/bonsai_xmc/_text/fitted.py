@@ -143,7 +143,7 @@ class FittedText:
 
     @classmethod
     def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> "FittedText":
-        """Make it from what `_modelfile.schema` describes; ValueError if the two do not fit together."""
+        """Make the vectorizer that a file describes; ValueError if its parts do not fit together."""
         version = description["unicode_version"]
         if version != _core.unicode_version():
             raise ValueError(

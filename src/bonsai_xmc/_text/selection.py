@@ -1,11 +1,10 @@
-"""n-grams that tell something about the labels: selection by co-occurrence.
+"""Selection of n-grams by their co-occurrence with labels.
 
-Bigrams and character n-grams are many, and most of them tell nothing that words do not tell. Training takes
-time for every entry of X, and more for each where the weights of all features do not fit into the caches. The
-score of an n-gram is the largest of c log(c n / (f m)) over the labels: c rows have both, f the n-gram and m
-the label, out of n. That is the part of the likelihood ratio test which speaks for the label; pairs that only
-one row has do not count. n-grams of many rows come last: they have most of the entries, and say little that
-words do not say (docs/text.md).
+Bigrams and character n-grams are many, and most of them add nothing to the words. Training takes time for
+every entry of X, and more for each where the weights of all features do not fit into the caches. The score of
+an n-gram is the largest of c log(c n / (f m)) over the labels, a term of the likelihood ratio test: of the n
+rows, f have the n-gram, m the label, and c both. Pairs that only one row has do not count. n-grams of many rows are
+taken last: they have most of the entries, and add little to the words (docs/text.md).
 """
 
 from dataclasses import replace
@@ -39,8 +38,8 @@ def most_ngrams(given: Any, n_rows: int) -> int | None:
 def select_ngrams(
     text: FittedText, rows: SparseRows, labels: Labels, most: int | None, threads: int = 1
 ) -> tuple[FittedText, SparseRows]:
-    """Keep at most so many features in each block of n-grams: those with the best scores."""
-    if most is None or labels.n_rows != rows.n_rows:  # the latter is an error, which `fit` will tell
+    """Keep at most `most` features in each block of n-grams: those with the best scores."""
+    if most is None or labels.n_rows != rows.n_rows:  # the latter is an error that `fit` raises
         return text, rows
     X, keep = rows.to_scipy(), np.ones(rows.n_features, np.uint8)
     for block, columns in zip(text.plan.blocks, text.block_slices(), strict=True):
@@ -66,13 +65,9 @@ def best_columns(X: sp.csr_array, labels: Labels, most: int) -> Array:
 
 
 def label_scores(X: sp.csr_array, labels: Labels) -> Array:
-    """Score each column, as above; 0 where there is no label that it speaks for."""
+    """Score each column as above; 0 where no pair counts."""
     n_rows, n_columns = X.shape
-    Y = sp.csr_array(
-        (np.ones(len(labels.indices), np.float32), labels.indices, labels.indptr),
-        shape=(n_rows, labels.n_labels),
-    )
-    label_counts = labels.counts
+    Y, label_counts = labels.matrix(), labels.counts
     rows = sp.csc_array((np.ones(X.nnz, np.float32), X.indices, X.indptr), shape=X.shape[::-1]).tocsr()
     counts = np.diff(rows.indptr)
     scores = np.zeros(n_columns)

@@ -1,7 +1,7 @@
-"""Which text has n-grams of its own: a short one, in the role of a title.
+"""The choice of the text that has n-grams of its own: a short one, such as a title.
 
-A short text has few words, so that its bigrams, trigrams and parts of words tell what the words alone do not,
-and they are few enough to be cheap. In a long text they take more time for less (docs/text.md).
+A short text has few words, to which its bigrams, trigrams and parts of words add much, and these are few
+enough to be cheap. In a long text they take more time and add less (docs/text.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ class Lengths:
 
     field: str  # "" for plain strings
     rows: int  # that have a text
-    characters: int  # at most so many in three of four of these texts
+    characters: int  # that three of four of these texts have at most
 
     @property
     def short(self) -> bool:
@@ -48,7 +48,7 @@ def planned(X: Any, params: dict[str, Any]) -> tuple[Plan, dict[str, Any], Itera
     """Return the blocks for X, why they were chosen (empty if given), and X as `columns_of` reads it."""
     fields = params["fields"]
     settings = (fields, params["word_ngrams"], params["char_ngrams"], params["char_boundaries"])
-    plan = make_plan(*settings)  # what is wrong with the parameters is told before X is read
+    plan = make_plan(*settings)  # impossible parameters are an error before X is read
     chunks = columns_of(X, plan.fields, complete=True)
     if not chooses_title(*settings[:3]):
         return plan, {}, chunks

@@ -1,6 +1,6 @@
 """Results of units on disk, so that training can be continued after it was killed.
 
-A folder with `checkpoint.json`, which says what is trained from what, and one log for each stage. A log is
+A folder with `checkpoint.json`, the facts that identify the training, and one log for each stage. A log is
 append-only: a header, then an entry for each unit. Whatever a crash leaves of it can be read: entries have
 checksums, and one that is torn or damaged counts as missing.
 """
@@ -41,7 +41,7 @@ class Checkpoint:
     folder : path
         Made if it does not exist.
     facts : mapping
-        What is trained from what, in the types of JSON. A folder with other facts is refused.
+        What identifies the training, in the types of JSON. A folder with other facts is refused.
     """
 
     def __init__(self, folder: PathLike, facts: Mapping[str, Any]) -> None:

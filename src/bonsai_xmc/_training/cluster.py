@@ -1,4 +1,4 @@
-"""Workers on the nodes of a Ray cluster, as the driver sees them."""
+"""Workers on the nodes of a Ray cluster, on the side of the driver."""
 
 import time
 import warnings
@@ -15,7 +15,7 @@ from bonsai_xmc._base.threads import instruction_set
 from bonsai_xmc._training.solver import VERSION, Solver
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-# A node on which workers end this often, before they solve anything, is left alone.
+# A node on which workers end this often, before they solve anything, is not used.
 _MOST_FAILED_STARTS = 3
 
 
@@ -34,7 +34,7 @@ class Usage:
 
 @dataclass(eq=False)
 class Worker:
-    """A `Solver`, as the driver sees it."""
+    """A `Solver` of a node, on the side of the driver."""
 
     node: str
     cpus: int
@@ -107,7 +107,7 @@ class Workers:
             self.workers.append(Worker(node, each, actor, actor.about.remote()))
 
     def started(self, worker: Worker) -> None:
-        """Take note that a worker has answered, or failed to start."""
+        """Record that a worker has answered, or failed to start."""
         try:
             version, isa, worker.pid = self._ray.get(worker.starting)
             if (version, isa) != (VERSION, instruction_set()):
@@ -119,7 +119,7 @@ class Workers:
             why = getattr(error, "cause", None) or error
             self._why = f"node {worker.node[:8]}: {_last_line(why)}"
             self._failed_starts[worker.node] += 1
-            if isinstance(error, ValueError):  # no chance would mend it
+            if isinstance(error, ValueError):  # another start would not help
                 self._failed_starts[worker.node] = _MOST_FAILED_STARTS
             if self._failed_starts[worker.node] == _MOST_FAILED_STARTS:
                 warnings.warn(f"a node of the Ray cluster is not used; {self._why}", stacklevel=2)

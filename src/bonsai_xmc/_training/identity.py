@@ -1,4 +1,4 @@
-"""What is trained from what: the facts by which a checkpoint knows its training."""
+"""The facts that identify a training in a checkpoint."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
+from bonsai_xmc._data.rows import SparseRows
 
 
 class DatasetArrays(NamedTuple):
@@ -74,21 +75,12 @@ def joined_vectors(shared: tuple[DatasetArrays, Any], threads: int, kind: str) -
 
 def side_by_side(made: _core.LabelVectors, names: Any, kind: str) -> _core.LabelVectors:
     """Put the vectors of names beside others, and scale to length 1: "joint" counts as the two that it is."""
-    left, right = _matrix(made.arrays()), _matrix(names)
+    left, right = (
+        SparseRows(*rows).to_scipy() if isinstance(rows, tuple) else sp.csr_array(np.asarray(rows))
+        for rows in (made.arrays(), names)
+    )
     whole = sp.hstack([left * np.float32(np.sqrt(2 if kind == "joint" else 1)), right], format="csr")
-    row = np.repeat(np.arange(whole.shape[0]), np.diff(whole.indptr))
-    squares = np.bincount(row, whole.data.astype(np.float64) ** 2, minlength=whole.shape[0])
-    values = (whole.data / np.sqrt(np.where(squares > 0, squares, 1.0))[row]).astype(np.float32)
-    arrays = whole.indptr.astype(np.int64), whole.indices.astype(np.int32), values, whole.shape[1]
-    return _core.LabelVectors.from_rows(arrays)
-
-
-def _matrix(rows: Any) -> sp.csr_array:
-    """Return rows of the core as a sparse matrix."""
-    if not isinstance(rows, tuple):
-        return sp.csr_array(rows)
-    indptr, indices, values, n_columns = rows
-    return sp.csr_array((values, indices, indptr), shape=(len(indptr) - 1, n_columns))
+    return _core.LabelVectors.from_rows(SparseRows.from_scipy(whole).unit())
 
 
 def given_vectors(rows: Any, threads: int) -> _core.LabelVectors:

@@ -165,8 +165,8 @@ def _number(sizes: Array, total: float) -> float:
 def _draw(sizes: Array, n: float, seed: int) -> tuple[Array, Array]:
     """Draw about n places, ascending, each with its weight: 1 / its chance.
 
-    The chance grows with the square root of the size: what is frequent decides about micro-F1, but what is
-    rare is much. Systematic sampling in the order of size: every size gets its share.
+    The chance grows with the square root of the size: frequent labels decide micro-F1, but rare ones are
+    many. Systematic sampling in the order of size takes some of every size.
     """
     chance = np.sqrt(np.maximum(sizes, 1))
     n = min(n, float(len(sizes)))

@@ -1,12 +1,12 @@
-"""The units of one stage, sent to the workers of a cluster in batches, and their results."""
+"""The units of one stage, sent to the workers of a cluster in batches, and the results of these."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ import numpy as np
 
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.progress import LOG, clock
-from bonsai_xmc._training.batches import Batches
 from bonsai_xmc._training.cluster import Worker, Workers
 from bonsai_xmc._training.recipes import Recipe
 from bonsai_xmc._training.solver import Results, StageOf
@@ -34,6 +33,61 @@ _MOST_TAKEN = 16
 # A unit whose workers die this often is likely to be the reason.
 _MOST_LOSSES = 8
 _KEYS = itertools.count()
+
+
+_SHORTEST = 1 / 40  # of the time that a batch should take
+
+
+class Batches:
+    """The units of a stage that no worker has, the most costly first.
+
+    Parameters
+    ----------
+    units : array of uint32
+    costs : array
+        Of all units of the stage, in any measure.
+    seconds : float
+        How long a batch should take.
+    """
+
+    def __init__(self, units: Array, costs: Array, seconds: float) -> None:
+        # A unit without cost counts, too: it has to be sent.
+        self._costs = np.maximum(costs.astype(np.float64), 1.0)
+        self._seconds = seconds
+        order = np.argsort(-self._costs[units], kind="stable")
+        self._waiting = deque(units[order].tolist())
+        self.waiting_cost = self.cost(units)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def cost(self, units: Any) -> float:
+        """Return the cost of some units."""
+        return float(self._costs[np.asarray(units, np.int64)].sum())
+
+    def take(self, rate: float | None, n_takers: int) -> Array:
+        """Return a batch for one of `n_takers`, which solves units of this cost in a second.
+
+        A single unit where the rate is not known. Batches become smaller towards the end, so that all takers
+        end at about the same time, but not so small that sending them takes longer.
+        """
+        wanted = 0.0
+        if rate is not None:
+            longest, shortest = self._seconds * rate, self._seconds * rate * _SHORTEST
+            wanted = min(longest, max(shortest, self.waiting_cost / (2 * max(1, n_takers))))
+        taken: list[int] = []
+        cost = 0.0
+        while self._waiting and (not taken or cost + self._costs[self._waiting[0]] <= wanted):
+            taken.append(self._waiting.popleft())
+            cost += self._costs[taken[-1]]
+        self.waiting_cost -= cost
+        return np.array(taken, np.uint32)
+
+    def give_back(self, units: Iterable[int]) -> None:
+        """Put units that were taken and not solved in front of all others."""
+        units = list(units)
+        self._waiting.extendleft(reversed(units))
+        self.waiting_cost += self.cost(units)
 
 
 class Shared:
@@ -97,7 +151,7 @@ class Run:
 
     def _send(self) -> None:
         ready = self.workers.ready()
-        for depth in range(_IN_FLIGHT):  # everyone's first, then everyone's second
+        for depth in range(_IN_FLIGHT):  # one batch for each worker, then a second
             for worker in ready:
                 if len(worker.batches) == depth and len(self.queue):
                     self._give(worker, self.queue.take(worker.rate, len(ready)))

@@ -260,7 +260,7 @@ def one_vs_rest(
 
 
 def warn(model: _core.Model, report: Report, strategy: Strategy, n_labels: int, stacklevel: int) -> None:
-    """Tell what about the trained classifiers is unusual."""
+    """Warn of what is unusual about the trained classifiers."""
     last = model.trees if model.one_vs_rest is None else model.one_vs_rest
     assert last is not None
     scale = last.arrays()["scale"]

@@ -1,4 +1,4 @@
-"""Carries out the stages of training: what a checkpoint holds is read, a runner solves the rest.
+"""The stages of training carried out: what a checkpoint holds is read, a runner solves the rest.
 
 Imports the core for its models, which predict as a phase.
 """
@@ -40,7 +40,7 @@ class Threads:
 
 
 class Work:
-    """Who carries out the stages of a long call, with how many threads, watched by whom."""
+    """The means of a long call: threads, runner, checkpoint and progress."""
 
     def __init__(
         self,

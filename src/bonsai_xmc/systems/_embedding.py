@@ -5,7 +5,7 @@ follow from the data alone, and a pool of threads shares them out: equal bytes f
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -21,7 +21,7 @@ from bonsai_xmc._base.random import normals
 from bonsai_xmc._data.labels import is_true
 from bonsai_xmc._data.rows import DenseRows, Rows
 from bonsai_xmc._data.sparse import is_canonical, is_sparse
-from bonsai_xmc._model.ranker import Search
+from bonsai_xmc._model.ranker import Search, best_entries
 
 Matrix = Any  # csr_array or a dense array
 _Item = TypeVar("_Item")
@@ -228,14 +228,9 @@ def soft_threshold(values: Array, size: float) -> Array:
 
 
 def unit_rows(rows: Rows) -> Matrix:
-    """Return the rows scaled to unit norm, as CSR or dense float32; a row of zeros stays as it is."""
-    if isinstance(rows, DenseRows):
-        norms = np.sqrt(np.einsum("ij,ij->i", rows.values, rows.values, dtype=np.float64))
-        return (rows.values / np.where(norms > 0, norms, 1.0)[:, None]).astype(np.float32)
-    squares = np.add.reduceat(np.append(rows.values.astype(np.float64) ** 2, 0.0), rows.indptr[:-1])
-    sizes = np.diff(rows.indptr)
-    norms = np.repeat(np.sqrt(np.where(sizes > 0, squares, 1.0)), sizes)
-    return rows._replace(values=(rows.values / norms).astype(np.float32)).to_scipy()
+    """Return the rows scaled to length 1, as CSR or dense float32."""
+    unit = rows.unit()
+    return unit.values if isinstance(unit, DenseRows) else unit.to_scipy()
 
 
 def with_bias(rows: Matrix) -> Matrix:
@@ -244,12 +239,6 @@ def with_bias(rows: Matrix) -> Matrix:
     if is_sparse(rows):
         return sp.hstack([rows, sp.csr_array(ones)], format="csr")
     return np.hstack([rows, ones])
-
-
-def label_matrix(indptr: Array, indices: Array, n_labels: int) -> sp.csr_array:
-    """Return the labels of rows as a matrix of ones."""
-    ones = np.ones(len(indices), np.float32)
-    return sp.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, n_labels))
 
 
 def weighted(matrix: Matrix, weights: Array | None) -> Matrix:
@@ -286,21 +275,6 @@ def best_columns(scores: Array, k: int) -> tuple[Array, Array]:
     return best_entries(rows, columns, scores[rows, columns], n_rows, k)
 
 
-def best_entries(rows: Array, columns: Array, scores: Array, n_rows: int, k: int) -> tuple[Array, Array]:
-    """Return (ids, scores) of the k best entries of each row, given as triples, equal ones by column."""
-    keep = scores > -np.inf
-    rows, columns, scores = rows[keep], columns[keep], scores[keep]
-    order = np.lexsort((columns, -scores, rows))
-    rows, columns, scores = rows[order], columns[order], scores[order]
-    place = np.arange(len(rows)) - np.searchsorted(rows, np.arange(n_rows))[rows]
-    first = place < k
-    ids = np.full((n_rows, k), -1, np.int32)
-    best = np.full((n_rows, k), -np.inf, np.float32)
-    ids[rows[first], place[first]] = columns[first]
-    best[rows[first], place[first]] = scores[first]
-    return ids, best
-
-
 def mean_precision(ranker: Any, held_out: Any, threads: int = 1) -> float:
     """Return the mean of P@1, P@3 and P@5 of a ranker on a problem that it was not trained on."""
     ids, _ = ranker.top_k(held_out.rows, min(5, ranker.n_labels), threads=threads)
@@ -311,12 +285,14 @@ def mean_precision(ranker: Any, held_out: Any, threads: int = 1) -> float:
 # --- tensors of files ---
 
 
-def described_csr(name: str, rows: str, columns: str, values: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """Yield descriptions of the tensors of `csr_tensors`, of a matrix with these dimensions."""
-    yield f"{name}_indptr", Tensor("i8", f"{rows} + 1", ends_at=f"{name} entries")
-    yield f"{name}_indices", Tensor("i4", f"{name} entries", least=0, most=columns)
-    if values:
-        yield f"{name}_values", Tensor("f4", f"{name} entries", finite=True)
+def described_csr(name: str, rows: str, columns: str, values: bool = True) -> dict[str, Tensor]:
+    """Return descriptions of the tensors of `csr_tensors`, of a matrix with these dimensions."""
+    entries = f"{name} entries"
+    described = {
+        f"{name}_indptr": Tensor("i8", f"{rows} + 1", ends_at=entries),
+        f"{name}_indices": Tensor("i4", entries, least=0, most=columns),
+    }
+    return described | ({f"{name}_values": Tensor("f4", entries, finite=True)} if values else {})
 
 
 def stored_csr(arrays: Mapping[str, Array], name: str, shape: tuple[int, int]) -> sp.csr_array:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, TREES, Parameter
 from bonsai_xmc._base.rules import flag, integer, number
-from bonsai_xmc._estimators.system import System
+from bonsai_xmc._estimators.matrix import System
 from bonsai_xmc._model.row_trees import TreeRanker
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.trees_over_rows import grow

@@ -1,6 +1,6 @@
 """LEML: a linear model of low rank for all labels (Yu, Jain, Kar, Dhillon, ICML 2014)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
 from bonsai_xmc._data.rows import Rows
-from bonsai_xmc._estimators.system import System
+from bonsai_xmc._estimators.matrix import System
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
@@ -23,7 +23,6 @@ from bonsai_xmc.systems._embedding import (
     best_columns,
     dense_blocks,
     gram,
-    label_matrix,
     mean_precision,
     ranked_in_parts,
     ridge,
@@ -174,11 +173,10 @@ class LowRankRanker(Searching):
         """See `Ranker`."""
         return {}, {"w": self.w, "h": self.h}
 
-    @classmethod
-    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        """See `Searching`."""
-        yield "w", Tensor("f4", "D + 1, K", finite=True)
-        yield "h", Tensor("f4", "L, K", finite=True)
+    TENSORS: ClassVar[Mapping[str, Tensor]] = {
+        "w": Tensor("f4", "D + 1, K", finite=True),
+        "h": Tensor("f4", "L, K", finite=True),
+    }
 
     @classmethod
     def _from_arrays(
@@ -196,9 +194,8 @@ class LowRankRanker(Searching):
 
 def matrices(problem: Problem, pool: Pool) -> tuple[Blocked, Blocked]:
     """Return the unit rows with a bias, and the labels, both times the roots of the rows' weights."""
-    labels = problem.labels
     x = weighted(with_bias(unit_rows(problem.rows)), problem.weights)
-    y = weighted(label_matrix(labels.indptr, labels.indices, labels.n_labels), problem.weights)
+    y = weighted(problem.labels.matrix(), problem.weights)
     return Blocked(x, pool), Blocked(y, pool)
 
 

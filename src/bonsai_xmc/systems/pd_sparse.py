@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from bonsai_xmc import _core
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import flag, integer, number_between, one_of
-from bonsai_xmc._estimators.system import System
+from bonsai_xmc._estimators.matrix import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._sparse import SparseRanker, core_dataset, solve_labels

@@ -1,6 +1,6 @@
 """PfastreXML: FastXML for rare labels (Jain, Prabhu, Varma, KDD 2016)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import flag, number_between
 from bonsai_xmc._data.labels import Labels
 from bonsai_xmc._data.rows import DenseRows, Rows, SparseRows
-from bonsai_xmc._estimators.system import System
+from bonsai_xmc._estimators.matrix import System
 from bonsai_xmc._model.ranker import Evidence
 from bonsai_xmc._model.row_trees import TreeRanker
 from bonsai_xmc._training.train import Problem
@@ -59,13 +59,12 @@ class PfastreXMLRanker(TreeRanker):
 
     FACTS: ClassVar[Any] = {**TreeRanker.FACTS, "alpha": (0.0, 1e9), "gamma": (0.0, 1e9)}
 
-    @classmethod
-    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        """See `Searching`. The core checks the values."""
-        yield from super().tensors(facts)
-        yield "mean_ptr", Tensor("i8", "L + 1", needed=False)
-        yield "mean_features", Tensor("i4", "M", needed=False)
-        yield "mean_values", Tensor("f4", "", needed=False)
+    TENSORS: ClassVar[Mapping[str, Tensor]] = {  # the core checks the values
+        **TreeRanker.TENSORS,
+        "mean_ptr": Tensor("i8", "L + 1", needed=False),
+        "mean_features": Tensor("i4", "M", needed=False),
+        "mean_values": Tensor("f4", "", needed=False),
+    }
 
     @classmethod
     def _tail_of(
@@ -115,10 +114,7 @@ def _diagonal(values: Array) -> sp.dia_array:
 
 def label_means(rows: Rows, labels: Labels) -> Rows:
     """Return the mean of the unit rows of each label; 0 where it has none."""
-    y = sp.csr_array(
-        (np.ones(len(labels.indices)), labels.indices, labels.indptr), (rows.n_rows, labels.n_labels)
-    )
-    averages = _diagonal(1 / np.maximum(labels.counts, 1)) @ y.T
+    averages = _diagonal(1 / np.maximum(labels.counts, 1)) @ labels.matrix(np.float64).T
     if isinstance(rows, DenseRows):
         norms = np.linalg.norm(rows.values.astype(np.float64), axis=1)
         unit = rows.values / np.where(norms > 0, norms, 1)[:, None]

@@ -1,6 +1,6 @@
 """RobustXML: a linear model of low rank plus a sparse one for labels of few rows. A reconstruction."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ from bonsai_xmc._base.described import Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.rules import integer, number_between
 from bonsai_xmc._data.sparse import is_sparse
-from bonsai_xmc._estimators.system import System
+from bonsai_xmc._estimators.matrix import System
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._embedding import (
@@ -20,7 +20,6 @@ from bonsai_xmc.systems._embedding import (
     csr_tensors,
     dense_blocks,
     described_csr,
-    label_matrix,
     soft_threshold,
     stored_csr,
     unit_rows,
@@ -63,11 +62,10 @@ class RobustRanker(LowRankRanker):
         facts, arrays = super().to_arrays()
         return facts, arrays | csr_tensors("sparse", self.sparse)
 
-    @classmethod
-    def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
-        """See `Searching`."""
-        yield from super().tensors(facts)
-        yield from described_csr("sparse", "D", "L")
+    TENSORS: ClassVar[Mapping[str, Tensor]] = {
+        **LowRankRanker.TENSORS,
+        **described_csr("sparse", "D", "L"),
+    }
 
     @classmethod
     def _from_arrays(
@@ -190,7 +188,7 @@ class RobustXML(System):
         k = n_components_of(params["n_components"], problem.labels.n_labels)
         labels = problem.labels
         rows = sp.csc_array(weighted(unit_rows(problem.rows), problem.weights))
-        truth = weighted(label_matrix(labels.indptr, labels.indices, labels.n_labels), problem.weights)
+        truth = weighted(labels.matrix(), problem.weights)
         with Pool(work.threads) as pool:
             alpha = params["alpha"]
             if alpha == "auto":

@@ -15,20 +15,18 @@ from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number_between
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.sparse import is_sparse
-from bonsai_xmc._estimators.system import System
-from bonsai_xmc._model.ranker import Evidence, Search, Searching
+from bonsai_xmc._estimators.matrix import System
+from bonsai_xmc._model.ranker import Evidence, Search, Searching, best_entries
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._embedding import (
     Blocked,
     Matrix,
     Pool,
-    best_entries,
     csr_tensors,
     cuts,
     dense_blocks,
     described_csr,
-    label_matrix,
     mean_precision,
     ranked_in_parts,
     ridge,
@@ -385,7 +383,7 @@ class NeighborRanker(Searching):
     @classmethod
     def tensors(cls, facts: Mapping[str, Any]) -> Iterable[tuple[str, Tensor]]:
         """See `Searching`."""
-        yield from described_csr("labels", "n_rows", "L", values=False)
+        yield from described_csr("labels", "n_rows", "L", values=False).items()
         yield "weights", Tensor("f4", "n_rows", needed=False, least=math.ulp(0.0), finite=True)
         for i, size in enumerate(facts["n_clusters"]):
             yield f"{i}.centres", Tensor("f4", f"D, {size}", finite=True)
@@ -495,8 +493,7 @@ def _learn(
     if n_learners == "auto":
         n_learners = _LEARNERS if n_clusters > 1 else 1
     unit = unit_rows(problem.rows)
-    of_rows = problem.labels
-    labels = label_matrix(of_rows.indptr, of_rows.indices, of_rows.n_labels)
+    labels = problem.labels.matrix()
     all_centres, all_clusters = [], []
     done = 0
     for learner in range(n_learners):
