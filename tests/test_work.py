@@ -69,6 +69,7 @@ class Elsewhere:
 
     def solve(self, stage, recipe, units, threads, progress, save):
         if self.splits_here and isinstance(stage, _core.SplitStage):
+            recipe.prepare(stage)
             return stage.solve(units, threads, progress, save)
         pickled = pickle.dumps(recipe)
         order = np.random.default_rng(0).permutation(np.concatenate([units, units]))

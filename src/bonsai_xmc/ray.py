@@ -131,7 +131,7 @@ class RayRunner:
         """Solve units of a stage; `fit` calls this."""
         n_bytes = sum(array.nbytes for array in arrays_in(recipe.shared))
         if n_bytes <= self._local_seconds * _BYTES_OF_A_SECOND:
-            units = self._solve_small(stage, units, threads, progress, save)
+            units = self._solve_small(stage, recipe, units, threads, progress, save)
         if not len(units):
             return
         self._connect()
@@ -147,7 +147,13 @@ class RayRunner:
         self._workers.forget()
 
     def _solve_small(
-        self, stage: _core.Stage, units: Array, threads: int, progress: Watch, save: Save
+        self,
+        stage: _core.Stage,
+        recipe: Recipe,
+        units: Array,
+        threads: int,
+        progress: Watch,
+        save: Save,
     ) -> Array:
         """Begin in this process, stop if the estimate is long, and return the remaining units."""
         begin, limit = time.monotonic(), self._local_seconds
@@ -161,6 +167,7 @@ class RayRunner:
             if done < total and elapsed > limit / 10 and elapsed + left > 2 * limit:
                 raise _TakesLong
 
+        recipe.prepare(stage)
         with contextlib.suppress(_TakesLong):
             stage.solve(units, threads, watch, save)
         return np.intersect1d(units, stage.missing()).astype(np.uint32)

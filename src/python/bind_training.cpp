@@ -147,7 +147,6 @@ class PyStage {
                     unit, nb::bytes(reinterpret_cast<const char*>(result.data()), result.size())));
             save(results);
         };
-        get_ready();
         give_large_arrays_own_pages();
         give_back_memory();
         run_watched(
@@ -159,7 +158,6 @@ class PyStage {
     nb::tuple solve_for_others(In<uint32_t> units, unsigned threads) {
         std::mutex mutex;
         std::vector<std::pair<uint32_t, Bytes>> finished;
-        get_ready();
         if (!caches_) {
             give_large_arrays_own_pages();
             give_back_memory();
@@ -208,10 +206,6 @@ class PyStage {
         });
     }
 
-  protected:
-    // Before units are solved.
-    virtual void get_ready() {}
-
   private:
     std::unique_ptr<Pool::Caches> caches_;
 };
@@ -257,17 +251,14 @@ class PySplitStage final : public PyStage {
     Stage& stage() override { return stage_; }
     SplitStage& splits() { return stage_; }
     const SplitStage& splits() const { return stage_; }
-    void set_vectors(nb::object vectors) { vectors_ = std::move(vectors); }
-
-  protected:
-    void get_ready() override {
-        if (!vectors_.is_none() && !nb::isinstance<LabelVectors>(vectors_)) vectors_ = vectors_();
-        stage_.set_vectors(vectors_.is_none() ? nullptr : &nb::cast<const LabelVectors&>(vectors_).view());
+    void set_vectors(nb::object vectors) {
+        stage_.set_vectors(&nb::cast<const LabelVectors&>(vectors).view());
+        vectors_ = std::move(vectors);
     }
 
   private:
     SplitStage stage_;
-    nb::object vectors_ = nb::none();  // kept alive; or what returns them
+    nb::object vectors_;  // kept alive
 };
 
 std::unique_ptr<PySplitStage> split_stage(In<int64_t> ptr, In<uint32_t> labels, In<uint64_t> keys, bool roots,
@@ -464,8 +455,9 @@ void bind_training(nb::module_& m) {
              nb::sig("def nodes(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], "
                      "NDArray[numpy.uint64], bool]"),
              "(ptr, labels, keys, roots): read-only views.")
-        .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a.none(),
-             "Label vectors, to solve units; or what returns them, called when the first unit is solved.")
+        .def("set_vectors", &PySplitStage::set_vectors, "vectors"_a,
+             nb::sig("def set_vectors(self, vectors: LabelVectors) -> None"),
+             "Label vectors, without which no unit is solved.")
         .def_static(
             "bytes",
             [](const ProblemSizes& sizes, const std::string& kind, nb::dict params, unsigned n_trees,

@@ -1,4 +1,4 @@
-"""Turn a user's trees into the arrays that training takes: ids of labels, without labels that have no rows."""
+"""Turn a user's trees into the arrays that training takes: ids of labels, those without rows left out."""
 
 import os
 from typing import Any

@@ -1,15 +1,10 @@
-"""A member of a fusion that knows rare labels by the vectors of their names.
-
-Imports the core to make a model of classifiers that nothing has trained.
-"""
+"""A member of a fusion whose classifiers of rare labels are the vectors of their names."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 
-from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.random import seed_of
 from bonsai_xmc._estimators.bonsai import Bonsai
@@ -64,16 +59,9 @@ class Named(Bonsai):
         counts = np.array([rows.get(key, 0) for key in classes], np.int64)
         few = np.array([rows.get(key, 0) < ENOUGH_ROWS for key in keys], bool) & vectors.any(axis=1)
         used = np.flatnonzero(few) if few.any() else np.arange(1)
-        weights = sp.csr_array(_WEIGHT * vectors[used])
-        packed = _core.pack_node(
-            np.full(len(used), _BIAS, np.float32),
-            weights.indptr.astype(np.int64),
-            weights.indices.astype(np.uint32),
-            weights.data.astype(np.float32),
-            job.problem.rows.n_features,
-        )
         ids = np.array([place[keys[i]] for i in used], np.int32)
-        forest = one_leaf(packed, len(used), job.problem.rows.n_features, ids, len(classes))
+        bias = np.full(len(used), _BIAS, np.float32)
+        forest = one_leaf(_WEIGHT * vectors[used], bias, ids, len(classes))
         given = {"classifiers": "one_vs_rest", "search": "exact", "C": 1.0, "logit_adjustment": 0.0}
         strategy = resolve({**job.params, **given}, job.problem.facts)
         ranker = LinearRanker(core_model(None, forest, None, strategy, counts), strategy, counts)

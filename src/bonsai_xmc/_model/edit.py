@@ -45,21 +45,13 @@ class NewClassifiers:
         """Return quantised one-vs-rest classifiers."""
         if self.made is not None:
             return self.made
-        weights = sp.csr_array(self.weights, dtype=np.float32)
-        if weights.shape != (len(self.labels), n_features):
+        shape = (len(self.labels), n_features)
+        if self.weights.shape != shape:
             raise ValueError(
-                f"the weights have the shape {weights.shape}, but there are {len(self.labels)} new labels "
-                f"and {n_features} features"
+                f"the weights have the shape {self.weights.shape}, but there are {shape[0]} new labels and "
+                f"{n_features} features"
             )
-        weights.sum_duplicates()
-        packed = _core.pack_node(
-            np.ascontiguousarray(self.bias, np.float32),
-            weights.indptr.astype(np.int64),
-            weights.indices.astype(np.uint32),
-            weights.data,
-            n_features,
-        )
-        return one_leaf(packed, len(self.labels), n_features)
+        return one_leaf(self.weights, self.bias)
 
 
 def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
@@ -70,17 +62,32 @@ def weights_of_node(forest: _core.Forest, node: int) -> sp.csr_array:
 
 
 def one_leaf(
-    packed: Mapping[str, Array], n: int, n_features: int, labels: Array | None = None, n_labels: int = 0
+    weights: Any, bias: Array, labels: Array | None = None, n_labels: int | None = None
 ) -> _core.Forest:
-    """Return a forest of one leaf, from what `pack_node` returns: labels 0 … n − 1, or these of more."""
-    structure = {
+    """Return a forest of one leaf, its classifiers quantised: labels 0, 1, … of all, or these of more."""
+    csr = sp.csr_array(weights, dtype=np.float32)
+    csr.sum_duplicates()
+    n, n_features = csr.shape
+    structure = leaf_of(n) if labels is None else leaf_of(n) | {"children": labels}
+    packed = _core.pack_node(
+        np.ascontiguousarray(bias, np.float32),
+        csr.indptr.astype(np.int64),
+        csr.indices.astype(np.uint32),
+        csr.data,
+        n_features,
+    )
+    block_ptr = np.array([0, len(packed["shift"])])
+    return _core.Forest({**structure, "block_ptr": block_ptr, **packed}, n_features, n_labels or n)
+
+
+def leaf_of(n: int) -> dict[str, Array]:
+    """Return the structure of a tree that is one leaf of n labels."""
+    return {
         "tree_ptr": np.array([0, 1]),
         "child_ptr": np.array([0, n]),
-        "children": np.arange(n, dtype=np.int32) if labels is None else labels,
+        "children": np.arange(n, dtype=np.int32),
         "is_leaf": np.ones(1, np.uint8),
-        "block_ptr": np.array([0, len(packed["shift"])]),
     }
-    return _core.Forest({**structure, **packed}, n_features, n if labels is None else n_labels)
 
 
 def edit_labels(

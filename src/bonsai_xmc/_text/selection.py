@@ -3,8 +3,8 @@
 Bigrams and character n-grams are many, and most of them add nothing to the words. Training takes time for
 every entry of X, and more for each where the weights of all features do not fit into the caches. The score of
 an n-gram is the largest of c log(c n / (f m)) over the labels, a term of the likelihood ratio test: of the n
-rows, f have the n-gram, m the label, and c both. Pairs that only one row has do not count. n-grams of many rows are
-taken last: they have most of the entries, and add little to the words (docs/text.md).
+rows, f have the n-gram, m the label, and c both. Pairs that only one row has do not count. n-grams of many
+rows are taken last: they have most of the entries, and add little to the words (docs/text.md).
 """
 
 from dataclasses import replace

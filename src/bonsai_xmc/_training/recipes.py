@@ -46,6 +46,10 @@ class Recipe:
     shared: Any
     derive: Callable[..., Any]
     how: tuple[Any, ...] = ()
+    prepare: Callable[[Any], None] = lambda stage: None  # called with a stage that this process solves
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recipe, (self.make, self.own, self.shared, self.derive, self.how)
 
     def stage(self) -> _core.Stage:
         """Make the stage again."""

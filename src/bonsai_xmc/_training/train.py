@@ -288,7 +288,7 @@ def _trees(
         arrays = tree_arrays(problem.tree, labels.classes, labels.counts > 0)
         return _core.Trees.from_arrays(arrays, labels.n_labels)
 
-    basis: tuple[Any, ...]
+    basis: tuple[Any, Any, tuple[Any, ...]]
     kind, _, text = strategy.representation.partition("+")
     names = None if problem.name_vectors is None else label_vectors(problem.name_vectors, labels.n_labels)
     if kind in ("custom", "text"):
@@ -296,7 +296,7 @@ def _trees(
         given = rows.to_core()
         checked = _core.LabelVectors.from_rows(given)  # even where nothing is split
         vectors = lambda: checked
-        basis = given, recipes.given_vectors
+        basis = given, recipes.given_vectors, ()
     elif text:
         assert names is not None
         given = names.to_core()
@@ -317,19 +317,16 @@ def _trees(
 def _split_level(
     builder: _core.TreeBuilder,
     vectors: Callable[[], _core.LabelVectors],
-    basis: tuple[Any, ...],
+    basis: tuple[Any, Any, tuple[Any, ...]],
     params: dict[str, Any],
     work: Work,
 ) -> None:
     stage = builder.splits()
-    stage.set_vectors(vectors)
     # How many levels there will be is not known, and the first takes the most time.
     part = (1 - 0.5 ** (builder.depth - 1), 1 - 0.5**builder.depth)
-    try:
-        recipe = lambda: Recipe(recipes.splits, (stage.nodes(), params), *basis)
-        work.solve("trees", stage, recipe, part=part)
-    finally:
-        stage.set_vectors(None)  # they refer to the runner, which may refer to the stage
+    prepare = lambda stage: stage.set_vectors(vectors())
+    recipe = lambda: Recipe(recipes.splits, (stage.nodes(), params), *basis, prepare)
+    work.solve("trees", stage, recipe, part=part)
     builder.advance(stage, work.threads)
 
 

@@ -26,7 +26,10 @@ class Runner(Protocol):
     def solve(
         self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
     ) -> None:
-        """Solve `units` so that `stage` has all of them; `save` gets each result, if it is not None."""
+        """Solve `units` so that `stage` has all of them; `save` gets each result, if it is not None.
+
+        ``recipe.prepare(stage)`` comes before ``stage.solve``.
+        """
 
 
 class Threads:
@@ -36,6 +39,7 @@ class Threads:
         self, stage: _core.Stage, recipe: Recipe, units: Array, threads: int, progress: Watch, save: Save
     ) -> None:
         """See `Runner`."""
+        recipe.prepare(stage)
         stage.solve(units, threads, progress, save)
 
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from bonsai_xmc import _core
 from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.described import FLAG
 from bonsai_xmc._data.rows import Rows
-from bonsai_xmc._model.edit import one_leaf
+from bonsai_xmc._model.edit import leaf_of, one_leaf
 from bonsai_xmc._model.ranker import Evidence, Search, Searching
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
@@ -61,8 +62,8 @@ class SparseRanker(Searching):
     def packed(cls, weights: tuple[Any, ...], n_features: int, normalize: bool) -> Self:
         """Make the ranker of what training in the core returns: bias, ptr, feature and value first."""
         bias, ptr, feature, value = weights[:4]
-        packed = _core.pack_node(bias, ptr, feature, value, n_features)
-        return cls(one_leaf(packed, len(bias), n_features), normalize)
+        matrix = sp.csr_array((value, feature, ptr), shape=(len(bias), n_features))
+        return cls(one_leaf(matrix, bias), normalize)
 
     @property
     def n_labels(self) -> int:
@@ -132,15 +133,6 @@ class SparseRanker(Searching):
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`."""
-        n = len(labels)
-        structure = {
-            "tree_ptr": np.array([0, 1]),
-            "child_ptr": np.array([0, n]),
-            "children": np.arange(n, dtype=np.int32),
-            "is_leaf": np.ones(1, np.uint8),
-        }
-        child = np.asarray(labels, np.int64)
-        source = np.zeros(n, np.uint32)
-        return type(self)(
-            _core.assemble_forest(structure, [self.forest], source, child, n, 1), self.normalize
-        )
+        n, child = len(labels), np.asarray(labels, np.int64)
+        forest = _core.assemble_forest(leaf_of(n), [self.forest], np.zeros(n, np.uint32), child, n, 1)
+        return type(self)(forest, self.normalize)
