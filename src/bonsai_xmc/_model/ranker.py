@@ -97,6 +97,20 @@ def best_entries(rows: Array, columns: Array, scores: Array, n_rows: int, k: int
     return ids, best
 
 
+def linear_evidence(
+    title: str, parts: tuple[Array, Array, Array], bias: float, score: tuple[str, Callable[[float], float]]
+) -> tuple[Evidence, Evidence]:
+    """Explain a sum of features, weights and values, and the score that a named function makes of it."""
+    features, weights, values = parts
+    products = weights.astype(np.float64) * values
+    largest = np.lexsort((features, -np.abs(products)))
+    columns = (array[largest].tolist() for array in (features, weights, values, products))
+    table = Evidence(title, ("feature", "weight", "value", "contribution"), tuple(zip(*columns, strict=True)))
+    z, (name, score_of) = float(products.sum()), score
+    sums = ("features", z), ("bias", bias), ("z", z + bias), (name, float(score_of(z + bias)))
+    return table, Evidence("from contributions to the score", ("part", "amount"), sums)
+
+
 class Ranker(Protocol):
     """The part of a fitted model that differs between systems. Never changes."""
 

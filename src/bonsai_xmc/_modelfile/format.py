@@ -138,14 +138,12 @@ def to_tensors(fitted: FittedModel, prediction: Mapping[str, Any]) -> tuple[dict
     if fitted.feature_names is not None:
         arrays |= pack_names("features.names", fitted.feature_names)
     of_words = isinstance(fitted.text, FittedText)
-    if isinstance(fitted.text, FittedText):
-        metadata["text"], terms = fitted.text.to_arrays()
-        arrays |= {f"text.{name}": array for name, array in terms.items()}
-    if isinstance(fitted.text, EncodedText):
-        metadata["encoder"], numbers = fitted.text.to_arrays()
-        arrays |= {f"encoder.{name}": array for name, array in numbers.items()}
-    if labels.names:
-        arrays |= pack_names(_NAMES[0] if of_words else _NAMES[1], labels.names)
+    names = pack_names(_NAMES[0] if of_words else _NAMES[1], labels.names) if labels.names else {}
+    if isinstance(fitted.text, FittedText | EncodedText):
+        section = "text" if of_words else "encoder"
+        metadata[section], own = fitted.text.to_arrays()
+        arrays |= {f"{section}.{name}": array for name, array in own.items()}
+    arrays |= names
     if fitted.calibration is not None:
         metadata["calibration"], maps = fitted.calibration.to_arrays()
         arrays |= {f"calibration.{name}": array for name, array in maps.items()}
@@ -188,6 +186,7 @@ def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str
     ranker = _ranker(file, model, params, depth)
     prediction = _prediction(ranker, model["prediction"])
     names = next((unpack_names(file.arrays, name) for name in _NAMES if name in file.arrays), [])
+    maps, rows = (section_of(file.arrays, section) for section in ("calibration", "rows"))
     fitted = FittedModel(
         ranker=ranker,
         labels=LabelTable(
@@ -198,14 +197,14 @@ def from_tensors(file: ModelFile, depth: int = 0) -> tuple[FittedModel, dict[str
         ),
         n_rows=model["n_rows"],
         n_features=n_features,
-        feature_names=_feature_names(file.arrays),
+        feature_names=_distinct(file.arrays, "features.names") if "features.names" in file.arrays else None,
         id_base=model["id_base"],
         given=_given(params["given"]) if ranker.kind == BONSAI else params["given"],
         threshold=float(model["threshold"]),
         provenance=typed(Provenance, provenance),
         text=_text(file, n_features, ranker),
-        calibration=_calibration(file),
-        rows=KeptRows.from_arrays(rows, n_features) if (rows := section_of(file.arrays, "rows")) else None,
+        calibration=Calibration.from_arrays(_object(file, "calibration"), maps) if maps else None,
+        rows=KeptRows.from_arrays(rows, n_features) if rows else None,
     )
     return fitted, prediction
 
@@ -286,19 +285,10 @@ def _text(file: ModelFile, n_features: int, ranker: Ranker) -> TextReader | None
     return text
 
 
-def _calibration(file: ModelFile) -> Calibration | None:
-    maps = section_of(file.arrays, "calibration")
-    return Calibration.from_arrays(_object(file, "calibration"), maps) if maps else None
-
-
 def _classes(arrays: dict[str, Array], n_labels: int) -> Array:
     if "labels.names" in arrays:
         return _distinct(arrays, "labels.names")
     return np.array(arrays["labels.keys"]) if "labels.keys" in arrays else np.arange(n_labels)
-
-
-def _feature_names(arrays: Mapping[str, Array]) -> Array | None:
-    return _distinct(arrays, "features.names") if "features.names" in arrays else None
 
 
 def unpack_names(arrays: Mapping[str, Array], name: str) -> list[str]:

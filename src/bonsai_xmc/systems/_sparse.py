@@ -16,7 +16,7 @@ from bonsai_xmc._base.arrays import Array
 from bonsai_xmc._base.described import FLAG
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import leaf_of, one_leaf
-from bonsai_xmc._model.ranker import Evidence, Search, Searching
+from bonsai_xmc._model.ranker import Evidence, Search, Searching, linear_evidence
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 
@@ -87,27 +87,14 @@ class SparseRanker(Searching):
         norm = float(np.linalg.norm(x.values)) if self.normalize else 1.0
         values = x.values / (norm or 1.0)
         features, integers, scale, bias = self.forest.classifier(label)
-        weight_of = dict(zip(features.tolist(), (integers * np.float64(scale)).tolist(), strict=True))
-        found = [
-            (feature, weight_of[feature], value, weight_of[feature] * value)
-            for feature, value in zip(x.indices.tolist(), values.tolist(), strict=True)
-            if feature in weight_of
-        ]
-        found.sort(key=lambda part: (-abs(part[3]), part[0]))
+        shared, own, of_row = np.intersect1d(features, x.indices, return_indices=True)
         of = "the unit row" if self.normalize else "the row"
-        table = Evidence(
+        return linear_evidence(
             f"features of {of}, times the weights of the label",
-            ("feature", "weight", "value", "contribution"),
-            tuple(found),
+            (shared, integers[own] * np.float64(scale), values[of_row]),
+            bias,
+            ("score σ(z)", lambda z: np.exp(-np.logaddexp(0, -z))),
         )
-        z = sum(part[3] for part in found)
-        sums = (
-            ("features", z),
-            ("bias", bias),
-            ("z", z + bias),
-            ("score σ(z)", float(np.exp(-np.logaddexp(0, -(z + bias))))),
-        )
-        return table, Evidence("from contributions to the score", ("part", "amount"), sums)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """See `Ranker`."""

@@ -13,7 +13,7 @@ from bonsai_xmc._base.random import shuffled
 from bonsai_xmc._base.rules import integer, number
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._estimators.matrix import System
-from bonsai_xmc._model.ranker import Evidence, Search, Searching
+from bonsai_xmc._model.ranker import Evidence, Search, Searching, linear_evidence
 from bonsai_xmc._training.train import Problem
 from bonsai_xmc._training.work import Work
 from bonsai_xmc.systems._embedding import (
@@ -152,22 +152,12 @@ class LowRankRanker(Searching):
         """See `Ranker`. The contributions of features and the bias add up to z."""
         x = sp.csr_array(with_bias(unit_rows(row)))
         weights = self.label_weights(label)[x.indices]
-        parts = x.data * weights
-        largest = np.argsort(-np.abs(parts[:-1]), kind="stable")
-        columns = (array[largest].tolist() for array in (x.indices, weights, x.data, parts))
-        table = Evidence(
+        return linear_evidence(
             "features of the unit row, times the weights W h of the label",
-            ("feature", "weight", "value", "contribution"),
-            tuple(zip(*columns, strict=True)),
+            (x.indices[:-1], weights[:-1], x.data[:-1]),
+            float(weights[-1] * x.data[-1]),
+            ("score σ(4 (z − ½))", lambda z: float(np.exp(log_scores(np.array(z))))),
         )
-        bias, z = float(parts[-1]), float(parts.sum())
-        sums = (
-            ("features", z - bias),
-            ("bias", bias),
-            ("z", z),
-            ("score σ(4 (z − ½))", float(np.exp(log_scores(np.array(z))))),
-        )
-        return table, Evidence("from contributions to the score", ("part", "amount"), sums)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """See `Ranker`."""
@@ -208,13 +198,8 @@ def choose_alpha(problem: Problem, k: int, seed: int, threads: int, pool: Pool) 
     if not len(known.labels.indices) or not len(held_out.labels.indices):
         return 1.0
     x, y = matrices(known, pool)
-    best, chosen = -1.0, _ALPHAS[0]
-    for alpha in _ALPHAS:
-        ranker = LowRankRanker(*factorize(x, y, k, alpha, seed, pool, rounds=_TRIAL_ROUNDS))
-        precision = mean_precision(ranker, held_out, threads)
-        if precision > best:
-            best, chosen = precision, alpha
-    return chosen
+    of = lambda alpha: LowRankRanker(*factorize(x, y, k, alpha, seed, pool, rounds=_TRIAL_ROUNDS))
+    return max(_ALPHAS, key=lambda alpha: mean_precision(of(alpha), held_out, threads))  # the first of equals
 
 
 def n_components_of(given: Any, n_labels: int) -> int:

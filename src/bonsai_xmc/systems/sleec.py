@@ -527,13 +527,12 @@ def _choose_neighbors(problem: Problem, params: dict[str, Any], seed: int, pool:
         return _NEIGHBORS[0]
     single = params | {"n_clusters": 1, "n_learners": 1, "n_neighbors": 1}
     ranker = _learn(known, single, seed, pool, None)
-    best, chosen = -1.0, 1
-    for n in _NEIGHBORS:
+
+    def precision(n: int) -> float:
         ranker.n_neighbors = n
-        precision = mean_precision(ranker, held_out)
-        if precision > best:
-            best, chosen = precision, n
-    return chosen
+        return mean_precision(ranker, held_out)
+
+    return max(_NEIGHBORS, key=precision)  # the first of equals
 
 
 def _embed(
