@@ -123,6 +123,11 @@ def test_bonsai_documents_the_parameters_of_the_table_in_their_order():
     assert all(parameter.help for parameter in PARAMETERS.values())
 
 
+def test_text_bonsai_has_few_parameters_beside_its_classifier():
+    own = [name for name in inspect.signature(TextBonsai).parameters if name != "classifier"]
+    assert len(own) <= 15
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_of_documents(document, tmp_path, monkeypatch):
     """All Python blocks of a document, one after the other, in one namespace and an empty folder."""

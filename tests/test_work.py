@@ -126,8 +126,8 @@ def test_results_of_many_units_are_added_at_once(data, tmp_path):
     assert len(wrong) > 7
 
 
-def test_label_vectors_are_made_for_those_who_solve_splits(data):
-    """A runner that solves them elsewhere does not wait for vectors that nobody here needs."""
+def test_label_vectors_are_made_where_splits_are_solved(data):
+    """A runner that solves them elsewhere needs no vectors in this process."""
     X, Y = data
     seen = []
 
@@ -137,6 +137,8 @@ def test_label_vectors_are_made_for_those_who_solve_splits(data):
 
         def solve(self, stage, recipe, units, threads, progress, save):
             seen.append(type(stage))
+            if self.here:
+                recipe.prepare(stage)
             source = stage if self.here else recipe.stage()
             stage.add_all(*source.solve_for_others(units, threads), threads)
 
@@ -188,6 +190,7 @@ def test_stages_refuse_what_is_not_a_result(data):
 
     class Damaging:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             results = results_of(stage, units, threads)
             rng = np.random.default_rng(len(seen))
             for unit, result in results.items():
@@ -217,6 +220,7 @@ def test_flipped_bits_of_results_never_crash(data, kind):
 
     class Flipping:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             results = results_of(stage, units, threads)
             for unit, result in results.items():
                 noise = bytearray(result)
@@ -245,6 +249,7 @@ def test_a_stage_that_is_used_up_says_so(data):
 
     class Keeping:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             stage.solve(units, threads, progress, save)
             seen.append(stage)
 
@@ -261,6 +266,7 @@ def test_a_stage_is_solved_in_several_calls(data, tmp_path):
 
     class Piecemeal:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             for part, n in zip(np.array_split(units[::-1], 4), (1, 3, 2, 1), strict=True):
                 stage.solve(np.ascontiguousarray(part), n, progress, save)
 
@@ -283,6 +289,7 @@ class KilledAfter:
         self.left = n
 
     def solve(self, stage, recipe, units, threads, progress, save):
+        recipe.prepare(stage)
         for unit in units:
             if save is not None and self.left == 0:
                 raise Killed
@@ -295,6 +302,7 @@ class Counting:
         self.solved = 0
 
     def solve(self, stage, recipe, units, threads, progress, save):
+        recipe.prepare(stage)
         self.solved += len(units) if save is not None else 0
         stage.solve(units, threads, progress, save)
 
@@ -444,6 +452,7 @@ def test_one_process_at_a_time(data, tmp_path):
 
     class Second:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             with pytest.raises(CheckpointError, match="in use by another process"):
                 Bonsai(**KINDS["leaf"]).fit(X, Y, checkpoint=tmp_path / "c")
             stage.solve(units, threads, progress, save)
@@ -568,11 +577,13 @@ def test_learn_continues_from_its_checkpoint(data, tmp_path):
         """Solves the first unit, then fails."""
 
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             stage.solve(units[:1], threads, progress, save)
             raise KeyboardInterrupt
 
     class Count:
         def solve(self, stage, recipe, units, threads, progress, save):
+            recipe.prepare(stage)
             self.units = len(units)
             stage.solve(units, threads, progress, save)
 

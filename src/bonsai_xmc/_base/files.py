@@ -134,7 +134,7 @@ def remove_abandoned(folder: str) -> None:
     A writer holds a lock on its file as soon as the file has its name, and the system releases the lock when
     the process ends. So a file whose lock can be acquired has no writer.
     """
-    with contextlib.suppress(OSError):  # a folder that cannot be listed, or a file of somebody else
+    with contextlib.suppress(OSError):  # a folder that cannot be listed, or a file of another user
         for name in os.listdir(folder):
             if _TEMPORARY.fullmatch(name):
                 with contextlib.suppress(OSError), open(os.path.join(folder, name), "rb") as file:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 #: Called as progress(phase, done, total), a few times a second and at the end of each phase; done and total
-#: are in any unit, and a total of 0 is not known yet. What it raises ends the call.
+#: are in any unit, and a total of 0 stands for one that is not known yet. What the callback raises ends the
+#: call.
 Progress = Callable[[str, float, float], None]
 
 LOG = logging.getLogger("bonsai_xmc")

@@ -28,16 +28,16 @@ from typing import NamedTuple
 
 from bonsai_xmc._base.files import PACKED
 
-#: Bytes that suffice to tell what a file is.
+#: Bytes that suffice to find the kind of a file.
 BEGINNING = 1 << 16
 
 DOCUMENTS = ("jsonl", "json", "csv", "tsv", "annif", "pecos", "libmultilabel", "fasttext", "parquet", "xlsx")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# What the end of a name says, where the content leaves a doubt.
+# Kinds by the end of a name, where the content leaves a doubt.
 _EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 _OTHERS = (".json", ".parquet", ".xlsx", ".txt", ".npz", ".npy", ".svm", ".bonsai")
-#: Ends of names that nobody would give to a text instead of a file.
+#: Ends of names of files, which texts of documents do not have.
 KNOWN_EXTENSIONS = (*_EXTENSIONS, *_OTHERS, *PACKED)
 
 _WORKBOOK = re.compile(rb"\[Content_Types|_rels/|docProps/|xl/")

@@ -14,7 +14,7 @@ from bonsai_xmc._base.arrays import Array
 
 _INTEGERS, _NUMBERS = "iu", "biufc"  # kinds of types
 
-# What is wrong with a matrix. Only the first flaw is asked for: later checks rely on those before.
+# What is wrong with a matrix. Only the first flaw is taken: later checks rely on those before.
 Flaws = Iterator[str]
 
 

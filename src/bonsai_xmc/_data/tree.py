@@ -400,7 +400,7 @@ class Node:
 
     @property
     def names(self) -> list[str]:
-        """Names of these labels, if the tree knows names; empty otherwise."""
+        """Names of these labels; empty if the tree has no names."""
         return self.tree._names_of(self.labels)
 
     @property

@@ -442,7 +442,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
         All of their classifiers stay, and the highest of their scores is the score of the new label. So
         `predict` gives it to a row exactly if it would give it one of the old ones. Its number of training
-        rows is the sum of theirs, as rows with several of them are not known any more.
+        rows is the sum of theirs: rows with several of them count several times.
 
         Parameters
         ----------

@@ -286,13 +286,13 @@ class Bonsai(MatrixClassifier):
         max_memory : "auto", None, int or str, default="auto"
             Bytes that the process may take, X and Y included: a number, or one with a unit ("4GB"). Where
             all threads would need more, some phases have fewer; the model is the same. Where one thread would
-            need more, a MemoryError says so at the start, and what would fit. "auto": the limit of the
+            need more, a MemoryError at the start names settings that would fit. "auto": the limit of the
             control group (of a container) or of RLIMIT_AS, if there is one. None: no limit.
         progress : callable or bool, optional
             True writes a line for each phase to standard error, and shows a progress bar on a terminal; the
             logger "bonsai_xmc" gets a record for each phase in any case. A callable is called as
             ``progress(phase, done, total)`` a few times a second and at the end of each phase. `done` and
-            `total` are in any unit; a `total` of 0 means that it is not known yet. An exception that it
+            `total` are in any unit; a `total` of 0 stands for one that is not known yet. An exception that it
             raises ends the call.
         on_estimate : callable, optional
             Called before training with what `memory_estimate` returns, without reading X twice. An exception

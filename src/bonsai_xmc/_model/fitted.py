@@ -41,7 +41,7 @@ def class_array(keys: Sequence[Any]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LabelTable:
-    """What a model knows of each label."""
+    """The labels of a model, with a column for each property."""
 
     classes: Array  # names (objects) or integers
     counts: Array  # int64: training rows of each label; 1 or 0 if the number of rows is not known

@@ -138,8 +138,8 @@ def n_probe(
             )
         return int(given or 0)
     # Without a measure, 99 % of the labels of generated data (docs/performance.md); adjusted scores prefer
-    # rare labels, which the index does not know. Where half of the blocks would be scored, scoring all takes
-    # no longer.
+    # rare labels, while the index is made for raw scores. Where half of the blocks would be scored, scoring
+    # all takes no longer.
     chosen = measured.n_probe(k) if measured is not None else (16 + 4 * k) * (4 if adjusted else 1)
     return chosen if 2 * chosen * _core.BLOCK_LABELS <= n_labels else 0
 

@@ -1,4 +1,4 @@
-"""The threshold of `predict`, chosen on predictions whose rightness is known."""
+"""The threshold of `predict`, chosen on predictions beside the true labels."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LAST_DIGITS = 1e-4
 
 
 class Scored(NamedTuple):
-    """Predictions whose truth is known, and the weight of all true labels, found or not."""
+    """Predictions, right or wrong, and the weight of all true labels, found or not."""
 
     scores: Array
     is_true: Array
@@ -173,7 +173,7 @@ Objective = tuple[str, float]  # "micro_f1", "f1_at" and k, or "precision" and t
 
 
 def objective_of(given: Any) -> Objective:
-    """Return what `choose_threshold` was asked for."""
+    """Read the objective of `choose_threshold`."""
     if given == "micro_f1":
         return "micro_f1", 0
     if isinstance(given, str) and (match := re.fullmatch(r"f1_at_([1-9]\d{0,5})", given)):

@@ -18,7 +18,7 @@ entries the metadata holds
     crc32.NAME      CRC-32 (that of zlib) of the bytes of tensor NAME, eight lower-case hexadecimal digits
     crc32.header    CRC-32 of the first 8 + N bytes of the file, in which these eight digits are "00000000"
 
-    requires        JSON list of the sections that a reader must know to use the model at all; unknown
+    requires        JSON list of the sections without which the model cannot be used; unknown
                     sections that are not listed may be skipped
 
 Everything up to here, and the place of these keys, stays the same in every later version: a reader can always

@@ -33,7 +33,7 @@ from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
 from bonsai_xmc._text.reader import FusedText, TextReader
 
-# Sections without which a model cannot be used, and what else a reader must know.
+# Sections without which a model cannot be used, and further requirements.
 _NEEDED = {*schema.TENSORS, "ranker"} - {"rows", "features"}
 _STRICT_BEAM, _SPARSE_INDEX = "strict_beam", "sparse_index"
 # Tensors of a ranker beside that of `Bonsai`, whose tensors lie in sections of their own.
@@ -51,7 +51,7 @@ def save(path: PathLike, fitted: FittedModel, prediction: Mapping[str, Any]) -> 
 
 
 def _required(fitted: FittedModel, arrays: Mapping[str, Array]) -> list[str]:
-    """Return what a reader must know to use a model."""
+    """Return the sections and features that a reader needs for a model."""
     requires = sorted({name.partition(".")[0] for name in arrays} & _NEEDED)
     if isinstance(fitted.ranker, LinearRanker) and fitted.ranker.strategy.strict_beam:
         requires.append(_STRICT_BEAM)

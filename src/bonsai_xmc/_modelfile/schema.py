@@ -159,7 +159,7 @@ KEYS: Mapping[str, Any] = {
         "probes?": OneOf(None, _PROBES),
         "row_tree_weight?": (0.0, 1.0),
     },
-    # Any other ranker: its kind, and what that kind needs to know.
+    # Any other ranker: its kind, and the facts of that kind.
     "ranker": {"kind": str, "facts": {}},
     "params": {"given": {}, "resolved?": {}},
     "provenance": {"n_iter": range(1, INT32_MAX + 1), "seed": range(2**64)},

@@ -41,8 +41,8 @@ def gather(
     """Choose the best of the search space on held-out rows; None where these, or the others, have no labels.
 
     Trees are trained once, one-vs-rest classifiers for each C until one is no better than those before. What
-    matters is the gain of models of all rows. That of a blend grows as the measures do, by what models of
-    half the rows tell. The effect of C does not, and is extrapolated by itself.
+    matters is the gain of models of all rows. That of a blend grows as the measures do, which are also
+    taken with models of half the rows. The effect of C does not, and is extrapolated by itself.
     """
     with work.phases.together("held-out rows"):
         return _gather(problem, params, space, seed, work)

@@ -28,8 +28,8 @@ MAX_INDEX_LABELS = _core.MAX_INDEX_LABELS
 FREQUENT_SHARE = 0.02
 _LOSSES: Mapping[str, Any] = _core.losses()
 # What that is multiplied by where rows are made of blocks of several texts. Rows have unit length, so that
-# each block is shorter the more there are; C makes up for that. Blocks of one text say much the same: nothing
-# has to be made up for (chosen on titles of yso-sv and TIBKAT).
+# each block is shorter the more there are; C makes up for that. Blocks of one text are much alike, and need
+# no such factor (chosen on titles of yso-sv and TIBKAT).
 _C_OF_TEXTS = 1.5
 # Points by which a larger logit adjustment must be better where there are several blocks: on all rows the
 # best one is smaller than on the part of them that the choice is made on.

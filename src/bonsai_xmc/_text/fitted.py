@@ -33,7 +33,7 @@ class TextOptions:
 
 
 def text_options(params: Mapping[str, Any]) -> TextOptions:
-    """Return what the parameters of a vectorizer say about all blocks; ValueError if one breaks its rule."""
+    """Return the options that all blocks of a vectorizer share; ValueError if one breaks its rule."""
     names = [option.name for option in fields(TextOptions)]
     for name in names:
         check(name, params[name], TEXT_PARAMETERS)
@@ -120,7 +120,7 @@ class FittedText:
 
     @cached_property
     def _packed_names(self) -> list[tuple[bytes, np.ndarray]]:
-        """The names of each block's features and where each ends, kept once they have been asked for."""
+        """The names of each block's features and where each ends, kept after their first use."""
         return [self.core.names(block) for block in range(len(self.plan.blocks))]
 
     def __reduce__(self) -> tuple[Any, ...]:

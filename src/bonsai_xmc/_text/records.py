@@ -26,7 +26,7 @@ def columns_of(X: Any, fields: tuple[str, ...], *, complete: bool) -> Iterator[C
 
 def _frame_columns(X: Any, fields: tuple[str, ...]) -> Iterator[Columns]:
     if not fields:
-        raise ValueError("X is a data frame: name its text columns by fields=[…], or hand over one column")
+        raise ValueError("X is a data frame: name its text columns by fields=[…], or pass one column")
     missing = [field for field in fields if field not in X.columns]
     if missing:
         raise ValueError(f"X has no column {missing[0]!r}; its columns are {', '.join(map(repr, X.columns))}")

@@ -52,7 +52,7 @@ class Workers:
     ----------
     ray : module
     cpus_per_worker : int, optional
-        Threads of a worker; default: one worker for each node, with as many threads as Ray says it has CPUs.
+        Threads of a worker; default: one worker for each node, with a thread for each CPU that Ray counts.
     """
 
     def __init__(self, ray: Any, cpus_per_worker: int | None) -> None:
