@@ -28,8 +28,8 @@ import numpy as np
 from benchmarks.texts.accuracy import SETS, label_file, read, recall_at_10
 from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._model.fusion import LINKS, FusionRanker
-from bonsai_xmc._text.encoded import joined
 from bonsai_xmc._text.encoders import Encoder
+from bonsai_xmc._text.reader import joined
 
 
 class Timed(Bonsai):

@@ -27,7 +27,7 @@ from bonsai_xmc import Bonsai, TextBonsai, datasets, metrics
 from bonsai_xmc._base.params import PARAMETERS, PRESETS
 from bonsai_xmc._cli import parser
 from bonsai_xmc._modelfile import container
-from bonsai_xmc.systems.leml import LEML
+from bonsai_xmc.systems.low_rank import LEML
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -7,8 +7,16 @@ import scipy.sparse as sp
 from bonsai_xmc._data.rows import DenseRows, SparseRows
 from bonsai_xmc.systems import LEML, RobustXML
 from bonsai_xmc.systems._embedding import Blocked, Pool, best_columns, ridge, unit_rows, with_bias
-from bonsai_xmc.systems.leml import LowRankRanker, factorize, feature_step, label_step, log_scores
-from bonsai_xmc.systems.robustxml import RobustRanker, lasso, sparse_step
+from bonsai_xmc.systems.low_rank import (
+    LowRankRanker,
+    RobustRanker,
+    factorize,
+    feature_step,
+    label_step,
+    lasso,
+    log_scores,
+    sparse_step,
+)
 
 
 def random_data(seed=0, n=120, d=30, n_labels=12):

@@ -10,7 +10,7 @@ import reference_l1 as reference
 from bonsai_xmc import _core, load
 from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc.systems import ProXML
-from bonsai_xmc.systems.proxml import ProXMLRanker
+from bonsai_xmc.systems.sparse import ProXMLRanker
 from helpers import says
 
 NO_WEIGHTS = np.empty(0, np.float32)

@@ -37,10 +37,9 @@ from bonsai_xmc._model.thresholds import FALLBACK
 from bonsai_xmc._modelfile import format as model_file
 from bonsai_xmc._selection import fields as tuning
 from bonsai_xmc._selection.prior import all_labels, with_label_texts
-from bonsai_xmc._text.encoded import EncodedText, joined
 from bonsai_xmc._text.encoders import Encoder
 from bonsai_xmc._text.fitted import FittedText, check_terms, text_options
-from bonsai_xmc._text.reader import TextReader
+from bonsai_xmc._text.reader import EncodedText, TextReader, joined
 from bonsai_xmc._text.records import columns_of
 from bonsai_xmc._text.selection import is_selected, most_ngrams, select_ngrams
 from bonsai_xmc._text.title import planned
@@ -182,8 +181,7 @@ class TextBonsai(TextParameters, LabelRanker):
         if tuning.is_auto(self.fields):
             X, names = tuning.rows_and_fields(X, self.fields)
             found = tuning.tune(params, names, X, y, phases.progress)
-            chosen = {"fields": names or None} if found is None else found.settings.params()
-            tuned = {} if found is None else found.to_json()
+            chosen, tuned = found or ({"fields": names or None}, {})
         rows, text = self._read(X, y, params | chosen, phases, tuned)
         problem = classifier._problem((rows, None), y, sample_weight, self._facts(text), tree)
         of_names = None

@@ -15,9 +15,8 @@ from bonsai_xmc._model.kept_rows import KeptRows
 from bonsai_xmc._model.linear import LinearRanker
 from bonsai_xmc._model.ranker import Ranker
 from bonsai_xmc._model.similar import Similar
-from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
-from bonsai_xmc._text.reader import FusedText, TextReader
+from bonsai_xmc._text.reader import EncodedText, FusedText, TextReader
 
 VERSION = version("bonsai-xmc")
 

@@ -29,9 +29,8 @@ from bonsai_xmc._model.linear import LinearRanker, NewerFormatError, section_of,
 from bonsai_xmc._model.ranker import BONSAI, FUSION, Ranker, estimator_class
 from bonsai_xmc._modelfile import container, schema
 from bonsai_xmc._modelfile.container import FormatError, ModelFile
-from bonsai_xmc._text.encoded import EncodedText
 from bonsai_xmc._text.fitted import FittedText
-from bonsai_xmc._text.reader import FusedText, TextReader
+from bonsai_xmc._text.reader import EncodedText, FusedText, TextReader
 
 # Sections without which a model cannot be used, and further requirements.
 _NEEDED = {*schema.TENSORS, "ranker"} - {"rows", "features"}

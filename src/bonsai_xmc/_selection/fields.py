@@ -93,23 +93,6 @@ class Settings:
         return ", ".join(parts) or "words alone"
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The best settings, and all that was tried."""
-
-    settings: Settings
-    tried: list[dict[str, Any]]  # settings in words, nDCG@5 in percent, kept or not
-    sample: "_Sample"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "tried": self.tried,
-            "training_rows": self.sample.n_training,
-            "judging_rows": self.sample.n_rows - self.sample.n_training,
-            "labels": self.sample.labels.n_labels,
-        }
-
-
 def is_auto(fields: Any) -> bool:
     """Whether weights are to be searched for: ``fields="auto"``, or "auto" as the weight of a field."""
     if isinstance(fields, Mapping):
@@ -136,8 +119,11 @@ def rows_and_fields(X: Any, fields: Any) -> tuple[Sequence[Any], list[str]]:
 
 def tune(
     params: Mapping[str, Any], names: Sequence[str], rows: Sequence[Any], y: Any, progress: Progress | None
-) -> Tuned | None:
-    """Search the best settings for `rows` with the fields `names`; None: there are too few rows."""
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Search the best settings for `rows` with the fields `names`; None: there are too few rows.
+
+    Return them as parameters of `TextBonsai`, and what was tried as a model file holds it.
+    """
     labels = labels_of(y)
     if labels.n_rows != len(rows):
         raise ValueError(f"X has {len(rows):,} rows, but Y has {labels.n_rows:,}; they must be equally many")
@@ -165,7 +151,12 @@ def tune(
     for entry in search.tried:
         entry["kept"] = entry["settings"] in kept
     LOG.info("tuning: %s", path[-1].describe())
-    return Tuned(path[-1], search.tried, first)
+    rows_and_labels = {
+        "training_rows": first.n_training,
+        "judging_rows": first.n_rows - first.n_training,
+        "labels": first.labels.n_labels,
+    }
+    return path[-1].params(), {"tried": search.tried, **rows_and_labels}
 
 
 # How candidates are trained: by one-vs-rest, with the parameters that were given. What "auto" stands for,

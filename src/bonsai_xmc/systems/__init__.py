@@ -10,11 +10,11 @@ from typing import Any
 # The kind of a system, in model files and on the command line: its module and class.
 SYSTEMS: dict[str, tuple[str, str]] = {
     "fastxml": ("fastxml", "FastXML"),
-    "leml": ("leml", "LEML"),
-    "pd-sparse": ("pd_sparse", "PDSparse"),
+    "leml": ("low_rank", "LEML"),
+    "pd-sparse": ("sparse", "PDSparse"),
     "pfastrexml": ("pfastrexml", "PfastreXML"),
-    "proxml": ("proxml", "ProXML"),
-    "robustxml": ("robustxml", "RobustXML"),
+    "proxml": ("sparse", "ProXML"),
+    "robustxml": ("low_rank", "RobustXML"),
     "sleec": ("sleec", "SLEEC"),
 }
 
