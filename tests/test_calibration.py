@@ -107,7 +107,7 @@ def test_maps_are_those_of_scikit_learn(plain, generated, method, groups):
         np.testing.assert_allclose(scores[of], np.clip(expected, 1e-6, 1), rtol=1e-4, atol=1e-6)
 
 
-def test_scores_tell_how_often_labels_are_right():
+def test_scores_estimate_how_often_labels_are_right():
     """On rows that neither training nor calibration has seen."""
     data = datasets.make_xmc(
         n_rows=1500, n_test=1200, n_features=400, n_labels=80, features_per_row=12, labels_per_row=2.5

@@ -119,7 +119,7 @@ def test_a_function_must_return_a_row_for_each_text():
 
 
 @pytest.mark.skipif("sentence_transformers" in sys.modules, reason="sentence-transformers is there")
-def test_a_name_says_what_to_install(monkeypatch):
+def test_a_name_leads_to_the_package_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with says("pip install 'bonsai-xmc[encoder]'"):
         Encoder.of("some/transformer")

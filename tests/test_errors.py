@@ -285,7 +285,7 @@ def test_messages_about_given_trees(tree, message):
         Bonsai(classifiers="leaf").fit(np.eye(3), np.eye(3, dtype=int), tree=tree)
 
 
-def test_tail_exponent_needs_the_solver_that_knows_costs():
+def test_tail_exponent_needs_the_solver_with_costs():
     X, Y = np.eye(3), np.eye(3, dtype=int)
     with says('tail_exponent needs loss="squared_hinge" and solver="dual"'):
         Bonsai(tail_exponent=1, loss="logistic").fit(X, Y)

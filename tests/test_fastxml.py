@@ -197,7 +197,7 @@ def test_a_leaf_keeps_the_most_frequent_labels_by_share():
     assert arrays["leaf_rows"].tolist() == [4]
 
 
-def test_rows_that_nothing_tells_apart_share_a_leaf():
+def test_rows_without_a_difference_share_a_leaf():
     Y = np.tile([[1, 0], [0, 1]], (20, 1))
     arrays = grown(np.ones((40, 2)), Y, n_trees=2)
     assert arrays["is_leaf"].tolist() == [1, 1] and arrays["leaf_shares"].tolist() == [0.5] * 4
@@ -347,7 +347,7 @@ def test_take_renumbers_labels(fitted):
 # --- explanations ---
 
 
-def test_explanations_tell_the_leaves_and_the_features(fitted):
+def test_explanations_hold_the_leaves_and_the_features(fitted):
     X, fast, pfastre = fitted
     for model in (fast, pfastre):
         ranker = model.fitted_.ranker

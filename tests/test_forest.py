@@ -330,7 +330,7 @@ def test_a_single_row_and_a_single_feature():
     assert sorted(model.top_k([[1.0]], 3)[0][0].tolist()) == [-1, 0, 1]
 
 
-def test_fitting_again_forgets_the_earlier_data(blocks, generated):
+def test_fitting_again_does_not_use_the_earlier_data(blocks, generated):
     X, Y = blocks()
     model = Bonsai(classifiers="leaf", branching_factor=4).fit(generated.X_train, generated.Y_train).fit(X, Y)
     assert same_model(model, Bonsai(classifiers="leaf", branching_factor=4).fit(X, Y))

@@ -310,7 +310,7 @@ def test_an_indicator_holds_0_and_1_only(make, value, shown):
         labels_of(make(np.array([[0, 1, 0], [1, 0, value]])))
 
 
-def test_the_message_about_other_entries_says_what_to_do():
+def test_the_message_about_other_entries_names_the_fix():
     with says(
         "Y[0, 0] is 7, but an indicator matrix holds only 0 and 1. "
         "Binarise it, e.g. Y = (Y > 0); weights of rows go into sample_weight."

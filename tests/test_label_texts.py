@@ -179,7 +179,7 @@ def test_label_texts_add_integer_labels_and_columns():
         TextBonsai(min_df=1, label_texts={"x": "three"}).fit(["one", "two"], [[1], [2]])
 
 
-def test_blends_lean_on_texts_too(corpus):
+def test_label_texts_are_used_in_blends(corpus):
     model = TextBonsai(
         min_df=1, label_texts={"new": "noise4 noise5"}, classifier=Bonsai(classifiers="blend", threshold=0.5)
     )
@@ -376,7 +376,7 @@ def test_clusters_by_names_are_those_of_the_names():
     assert model.memory_estimate(DOCUMENTS, OWN)["phases"]["label vectors"] > 0
 
 
-def test_a_checkpoint_knows_the_names(tmp_path):
+def test_a_checkpoint_depends_on_the_names(tmp_path):
     model = by_names("text", label_texts=NAMES).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
     again = by_names("text", label_texts=NAMES).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
     assert again.classifier_.trees_ == model.classifier_.trees_

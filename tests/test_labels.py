@@ -101,7 +101,7 @@ def test_batches_and_single_rows_agree(model):
     assert together == [found(model, X[[i]], 4, restrict=subset)[0] for i in range(X.shape[0])]
 
 
-def test_pickled_models_forget_their_filters(model):
+def test_pickled_models_have_no_filters(model):
     model, X = model
     before = found(model, X, 5, restrict=model.classes_[:9])
     again = pickle.loads(pickle.dumps(model))

@@ -341,7 +341,7 @@ def test_the_table_shows_what_was_measured():
     assert search.choice(300, 200).evidence.splitlines()[-1].split() == ["chosen", *["10.50"] * 4]
 
 
-def test_a_trend_can_speak_against_a_C():
+def test_a_trend_can_rule_out_a_C():
     rng = np.random.default_rng(3)
     _, rows, truth = problem(rng, n_rows=600, held_out=300)
 

@@ -131,7 +131,7 @@ def test_reading_and_writing_again_gives_the_same_bytes():
     ),
 )
 @example({}, {'"crc32.header":"': '"crc32.header":"00000000"'})
-def test_any_tensors_and_metadata_survive_a_round_trip(shapes, metadata):
+def test_any_tensors_and_metadata_come_back_from_a_file(shapes, metadata):
     rng = np.random.default_rng(0)
     arrays = {name: rng.integers(0, 100, shape).astype(dtype) for name, (dtype, shape) in shapes.items()}
     blob = dumps(arrays, metadata)
@@ -400,7 +400,7 @@ def test_a_forged_file_is_read_if_nothing_is_wrong_with_it():
         (forge({"x": tensor(), "y": tensor()}), "tensor 'y' begins at 0 instead of 4"),
     ],
 )
-def test_errors_tell_strangers_newer_truncated_and_damaged_files_apart(blob, message):
+def test_errors_distinguish_strange_newer_truncated_and_damaged_files(blob, message):
     with pytest.raises(FormatError, match=message):
         loads(blob)
 

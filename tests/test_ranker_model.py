@@ -343,7 +343,7 @@ def folder(tmp_path_factory, generated):
     return path
 
 
-def test_training_tells_what_was_chosen(bonsai, tmp_path, monkeypatch):
+def test_training_prints_what_was_chosen(bonsai, tmp_path, monkeypatch):
     out = bonsai("train", "train.txt", "-o", tmp_path / "m")
     assert "one-vs-rest classifiers; all labels are scored" in out
     assert re.search(r"^time .*one-vs-rest [0-9]", out, re.MULTILINE)

@@ -162,7 +162,7 @@ def test_kmeans_singleton_joins_next_best():
     assert found.cluster.tolist() == [0, 0, 1, 1, 0]  # .8 with east, .6 with north
 
 
-def test_kmeans_singletons_see_sizes_of_the_moment():
+def test_kmeans_singletons_depend_on_current_sizes():
     # All alone: row 0 joins row 1's cluster, which is no singleton any more, and leaves its own empty:
     # row 2, though nearest to row 0, can only follow it.
     V = plane(EAST, EASTISH, (0.8, -0.6))
@@ -422,7 +422,7 @@ def test_ensembles_average_probabilities_of_trees():
     assert predict([flat, deep], [[1.0]], beam=1)[0] == scores(expected)
 
 
-def test_scores_survive_underflow_and_are_exact_at_the_top():
+def test_scores_are_finite_below_underflow_and_exact_at_the_top():
     low, top = node([-40.0, -41.0], labels=[0, 1]), node([1.0, 7.0], labels=[0, 1])
     assert predict([low, low], [[1.0]])[0] == scores([(0, -(41.0**2), -40), (1, -(42.0**2), -41)])
     assert predict([top] * 3, [[1.0]])[0] == [(1, 0.0, 7.0), (0, 0.0, 1.0)]

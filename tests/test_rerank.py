@@ -41,7 +41,7 @@ def test_scores_are_the_weighted_sum(model):
         assert [score for _, score in got] == sorted((score for _, score in got), reverse=True)
 
 
-def test_what_knows_better_gets_weight_and_noise_gets_none(model):
+def test_a_better_score_gets_weight_and_noise_gets_none(model):
     half = len(DATA.texts_test) // 2
     rows = DATA.texts_test[:half], DATA.labels_test[:half]
     good, bad = model.rerank(oracle, *rows), model.rerank(noise, *rows)

@@ -78,7 +78,7 @@ def test_a_file_that_is_replaced_keeps_its_owner(model, tmp_path):
     assert (now.st_uid, now.st_gid, stat.S_IMODE(now.st_mode)) == (12345, 23456, 0o640)
 
 
-def test_while_it_is_written_nobody_else_can_read_it(tmp_path):
+def test_a_file_is_private_while_it_is_written(tmp_path):
     path = tmp_path / "m"
     path.write_bytes(b"older")
     path.chmod(0o644)
@@ -365,7 +365,7 @@ def test_a_large_header_is_refused_before_it_is_parsed(tmp_path):
         Bonsai.load(path)
 
 
-def test_sections_that_a_reader_must_know(model, tmp_path):
+def test_sections_without_which_a_file_is_not_read(model, tmp_path):
     path = tmp_path / "m"
     model.save(path)
     file = container.read(path)
@@ -893,7 +893,7 @@ def test_trees_go_by_label_not_by_place(blocks, tmp_path, labels):
         assert Bonsai(classifiers="leaf").fit(X, without, tree=nested).trees_[0].n_leaves == 2
 
 
-def test_a_loaded_model_with_label_vectors_says_how_to_refit(blocks, tmp_path):
+def test_refitting_a_loaded_model_with_label_vectors_is_explained(blocks, tmp_path):
     X, Y = blocks()
     vectors = np.eye(12)
     model = Bonsai(vectors, classifiers="leaf", branching_factor=4).fit(X, Y)

@@ -470,7 +470,7 @@ def test_the_search_starts_from_the_default(records, monkeypatch, fields, longer
     )
 
 
-def test_labels_that_tell_nothing(records, tmp_path):
+def test_labels_without_any_information(records, tmp_path):
     """Where held-out rows have no label that training has, nothing can be chosen."""
     labels = [[f"label {i}"] for i in range(len(records[0]))]
     model = TextBonsai(fields="auto", min_df=1, classifier=Bonsai(threshold=0.5)).fit(records[0], labels)

@@ -267,7 +267,7 @@ def test_nested_trees_keep_their_shape(nested):
 
 
 @given(nested_trees(), st.sampled_from([None, 0, 1, 4]))
-def test_any_tree_survives_a_round_trip(nested, indent):
+def test_any_tree_comes_back_from_its_json(nested, indent):
     tree = LabelTree.from_nested(nested)
     assert LabelTree(**tree.arrays) == tree
     assert LabelTree.from_nested(tree.to_dict()) == tree

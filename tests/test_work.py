@@ -243,7 +243,7 @@ def test_flipped_bits_of_results_never_crash(data, kind):
     assert noticed + len(refusals) > 0
 
 
-def test_a_stage_that_is_used_up_says_so(data):
+def test_a_used_up_stage_is_an_error(data):
     X, Y = data
     seen = []
 
