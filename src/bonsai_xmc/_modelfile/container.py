@@ -153,10 +153,7 @@ def _check_before_copying(file: Any, source: str) -> None:
     if len(start) == 8 and (length := struct.unpack("<Q", start)[0]) <= _MAX_HEADER:
         start += file.read(length)
     file.seek(0)
-    header = _read_header(memoryview(start), size, source)
-    entries, fields = _parse_header(header, source)
-    _read_version(fields["format_version"], source)
-    _read_extents(8 + len(header), entries, size, source)
+    _structure(memoryview(start), size, source)
 
 
 def _in_memory(file: Any, size: int) -> memoryview:
@@ -276,12 +273,25 @@ def _crc32(tensor: Array) -> str:
     return f"{crc:08x}"
 
 
-def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
+def _structure(view: memoryview, size: int, source: str) -> tuple[int, dict[str, str], int, "_Extents"]:
+    """Return where tensors begin, the metadata, the version and the extents of tensors, all of them checked.
+
+    `view` holds the file, or at least its header; `size` is that of the file.
+    """
     # No number of the file is relied on until it is checked.
-    header = _read_header(view, len(view), source)
+    header = _read_header(view, size, source)
     entries, fields = _parse_header(header, source)
     version = _read_version(fields["format_version"], source)
-    arrays = _read_tensors(view, 8 + len(header), entries, source)
+    return 8 + len(header), fields, version, _read_extents(8 + len(header), entries, size, source)
+
+
+def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
+    base, fields, version, extents = _structure(view, len(view), source)
+    arrays = {}
+    for name, (dtype, shape, begin) in extents.items():
+        arrays[name] = np.ndarray(shape, dtype, view, base + begin)  # read-only, as the view is
+        if name.startswith("pad.") and arrays.pop(name).any():
+            raise FormatError(f"{source} is damaged: its padding {name!r} is not zero")
     file = ModelFile(
         arrays=arrays,
         metadata={k: v for k, v in fields.items() if k not in _RESERVED and not k.startswith("crc32.")},
@@ -297,10 +307,7 @@ def _parse(view: memoryview, source: str, verify_below: int) -> ModelFile:
 
 
 def _read_header(view: memoryview, size: int, source: str) -> bytes:
-    """Return the header's bytes, sure to be those that were written; not parsed yet.
-
-    `view` holds the file, or at least its header; `size` is that of the file.
-    """
+    """Return the header's bytes, proven to be those that were written; not parsed yet."""
     stranger = f"{source} is not a {FORMAT} model: "
     if size < 8:
         raise FormatError(f"{stranger}{size} bytes are too few" if size else f"{stranger}the file is empty")
@@ -392,16 +399,6 @@ def _read_extents(base: int, entries: dict[str, Any], size: int, source: str) ->
     if base + end < size:
         raise FormatError(f"{source} is damaged: {size - base - end:,} bytes follow the last tensor")
     return parts
-
-
-def _read_tensors(view: memoryview, base: int, entries: dict[str, Any], source: str) -> dict[str, Array]:
-    """Return views on all tensors but the padding."""
-    arrays = {}
-    for name, (dtype, shape, begin) in _read_extents(base, entries, len(view), source).items():
-        arrays[name] = np.ndarray(shape, dtype, view, base + begin)  # read-only, as the view is
-        if name.startswith("pad.") and arrays.pop(name).any():
-            raise FormatError(f"{source} is damaged: its padding {name!r} is not zero")
-    return arrays
 
 
 def _read_entry(entry: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
