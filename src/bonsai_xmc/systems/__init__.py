@@ -1,6 +1,6 @@
 """The systems that the paper compares Bonsai with, as estimators of the same interface.
 
-A further one is a module here, with an estimator derived from `_estimators.system.System`, and a row in
+A further one is a module here, with an estimator derived from `_estimators.matrix.System`, and a row in
 `SYSTEMS`.
 """
 
