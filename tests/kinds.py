@@ -99,9 +99,10 @@ def _imported() -> Case:
     return Case(model, None, None, None, X, ids)
 
 
-def _of_texts(classifier: Any) -> Case:
+def _of_texts(classifier: Any, by_names: bool = False) -> Case:
     texts = datasets.make_texts(200, n_test=30, random_state=3)
-    estimator = TextBonsai(classifier=classifier, word_ngrams=1, char_ngrams=None)
+    names = {label: label for row in texts.labels_train for label in row} if by_names else None
+    estimator = TextBonsai(classifier=classifier, word_ngrams=1, char_ngrams=None, label_texts=names)
     model = TextBonsai(**estimator.get_params(deep=False)).fit(texts.texts_train, texts.labels_train)
     train = (list(texts.texts_train), texts.labels_train)
     return Case(model, estimator, *train, list(texts.texts_test), texts.labels_test)
@@ -186,6 +187,9 @@ KINDS = {
     "calibrated": lambda: _edited("calibrated"),
     "imported": _imported,
     "texts": lambda: _of_texts(Bonsai(classifiers="one_vs_rest", threshold=0.3, n_jobs=1)),
+    "texts by names": lambda: _of_texts(
+        Bonsai(classifiers="leaf", representation="text", **TREES, threshold=0.3, n_jobs=1), by_names=True
+    ),
     **{name: lambda name=name: _of_rows(system_of(name)) for name in systems.SYSTEMS},
     "fusion": lambda: _of_rows(fusion_of(threshold="auto")),
     "fusion, scores": lambda: _of_rows(fusion_of(link="score", weights=[2, 1])),

@@ -24,7 +24,12 @@ from bonsai_xmc.systems import SYSTEMS
 from kinds import case_of
 
 #: Kinds in which the log score of a label does not depend on other labels, if all labels are scored.
-KINDS = ["exact", "index", "adjusted", "blend", "leaf", "logistic", "leml", "fastxml", "calibrated"]
+KINDS = [
+    *("exact", "index", "adjusted", "blend", "leaf", "logistic", "joint", "calibrated", "texts"),
+    *("row trees", "blend, row trees", "texts by names", "fusion, scores", *SYSTEMS),
+]
+#: Kinds of which no labels are merged.
+UNMERGED = [*SYSTEMS, "fusion, scores"]
 #: Of these, kinds that always score all labels, so that `calibrate` sees the ranking of the table.
 CALIBRATED = ["exact", "adjusted", "logistic", "leml", "calibrated"]
 
@@ -160,7 +165,7 @@ class Edits(RuleBasedStateMachine):
             {names.get(label, label): found for label, found in column.items()} for column in self.columns
         )
 
-    @precondition(lambda self: len(self.scores) > 6 and self.kind not in SYSTEMS)
+    @precondition(lambda self: len(self.scores) > 6 and self.kind not in UNMERGED)
     @rule(data=st.data(), into=st.sampled_from(["one of them", "another", "new"]))
     def merge(self, data, into):
         several = self.some(data, 2, 3)
