@@ -10,7 +10,8 @@ member over words, and of all training, the choice of weights included.
 
 An encoder is a name or a folder, as in `TextBonsai`; FOLDER@128 reads the first 128 tokens of a text. Vectors
 are kept in --cache, so that several seeds encode once. --label-texts gives the names of labels to the model,
-too; R@10 is given for true labels without a training row that have a name.
+too; R@10 is given for true labels without a training row that have a name. --representations trains three
+trees over words for each of these instead of the default, with the encoder "none" on TF-IDF of names.
 """
 
 import argparse
@@ -126,13 +127,22 @@ def with_link(model: Any, link: str) -> Any:
 
 
 def measure(
-    name: str, encoder: Cached, called: str, seed: int, threads: int, *, links: bool, label_texts: bool
+    name: str,
+    encoder: Cached | None,
+    called: str,
+    seed: int,
+    threads: int,
+    *,
+    links: bool,
+    label_texts: bool,
+    representation: str | None = None,
 ) -> None:
     texts, labels, _ = read(name, "train")
-    classifier = Timed(random_state=seed, n_jobs=threads, threshold=0.5)
+    trees = {} if representation is None else {"classifiers": "leaf", "representation": representation}
+    classifier = Timed(random_state=seed, n_jobs=threads, threshold=0.5, **trees)
     Timed.seconds.clear()
     begin = time.process_time()
-    given = label_file(name) if label_texts else None
+    given = label_file(name) if label_texts or "text" in (representation or "") else None
     model = TextBonsai(fields=SETS[name][0], label_texts=given, encoder=encoder, classifier=classifier).fit(
         texts, labels
     )
@@ -141,7 +151,9 @@ def measure(
         "data": name,
         "encoder": called,
         "seed": seed,
-        "encoding": round(encoder.seconds, 1),
+        "encoding": 0.0 if encoder is None else round(encoder.seconds, 1),
+        "label_texts": given is not None,
+        "trees": representation,
     }
     about |= {"words_cpu": round(Timed.seconds[0], 1), "training_cpu": round(cpu, 1)}
     models = {"chosen": model}
@@ -167,14 +179,25 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("build/vectors"))
     parser.add_argument("--links", action="store_true")
     parser.add_argument("--label-texts", action="store_true")
+    parser.add_argument("--representations", nargs="+", default=[None])
     args = parser.parse_args()
     texts = [*texts_of(args.name, "train"), *texts_of(args.name, SETS[args.name][2])]
-    lists = [texts, names_of(args.name)] if args.label_texts else [texts]
+    by_names = args.label_texts or any("text" in one for one in args.representations if one)
+    lists = [texts, names_of(args.name)] if by_names else [texts]
     for called in args.encoder:
-        encoder = Cached(called, lists, args.cache, args.threads)
+        encoder = None if called == "none" else Cached(called, lists, args.cache, args.threads)
         for seed in args.seeds:
-            options = {"links": args.links, "label_texts": args.label_texts}
-            measure(args.name, encoder, Path(called).name, seed, args.threads, **options)
+            for representation in args.representations:
+                options = {"links": args.links, "label_texts": args.label_texts}
+                measure(
+                    args.name,
+                    encoder,
+                    Path(called).name,
+                    seed,
+                    args.threads,
+                    representation=representation,
+                    **options,
+                )
 
 
 if __name__ == "__main__":
