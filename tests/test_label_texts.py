@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import bonsai_xmc
 import reference
 from bonsai_xmc import Bonsai, TextBonsai, datasets
 from bonsai_xmc._base.described import check_value
@@ -382,6 +383,37 @@ def test_a_checkpoint_depends_on_the_names(tmp_path):
     assert again.classifier_.trees_ == model.classifier_.trees_
     with pytest.raises(ValueError, match="name vectors"):
         by_names("text", label_texts=NAMES | {"a1": "pump"}).fit(DOCUMENTS, OWN, checkpoint=tmp_path / "kept")
+
+
+@pytest.mark.parametrize("representation", BY_NAMES)
+def test_clusters_by_names_come_back_from_a_file(tmp_path, representation):
+    model = by_names(representation, label_texts=NAMES).fit(DOCUMENTS, OWN)
+    model.save(tmp_path / "m")
+    again = bonsai_xmc.load(tmp_path / "m")
+    assert again.get_params()["classifier__representation"] == representation
+    assert again.strategy_ == model.strategy_ and again.label_names_ == model.label_names_
+    assert again.classifier_.trees_ == model.classifier_.trees_
+    assert np.array_equal(again.top_k(DOCUMENTS, 4)[1], model.top_k(DOCUMENTS, 4)[1])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.mark.parametrize("representation", BY_NAMES)
+def test_clusters_by_names_on_the_command_line(tmp_path, bonsai, representation):
+    rows = [{"text": text, "labels": labels} for text, labels in zip(DOCUMENTS, OWN, strict=True)]
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    names = {label: name if isinstance(name, str) else name[0] for label, name in NAMES.items()}
+    (tmp_path / "names.tsv").write_text("".join(f"{label}\t{name}\n" for label, name in names.items()))
+    given = ["--classifiers", "leaf", "--branching-factor", 2, "--max-leaf-size", 2, "--threshold", 0.5]
+    given += ["--min-df", 1, "--representation", representation, "-o", tmp_path / "m"]
+    bonsai("train", tmp_path / "d.jsonl", *given, code=1)
+    assert "by their names: give them as label_texts" in bonsai.error
+    bonsai("train", tmp_path / "d.jsonl", "--label-texts", tmp_path / "names.tsv", *given)
+    model = by_names(representation, label_texts=names).fit(DOCUMENTS, OWN)
+    assert bonsai_xmc.load(tmp_path / "m").classifier_.trees_ == model.classifier_.trees_
 
 
 @pytest.mark.parametrize("representation", BY_NAMES)
