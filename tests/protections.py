@@ -143,6 +143,20 @@ PROTECTIONS = [
         "tests/soak.py --seconds 30",
     ),
     Protection(
+        "edits are those of a naive model: labels that are dropped leave their leaves",
+        "bonsai_xmc/_model/edit.py",
+        "    kept = in_leaf & (plan.slot_of_old[entry_slot] >= 0)\n",
+        "    kept = in_leaf.copy()\n",
+        "tests/test_edit_sequences.py -k leaf",
+    ),
+    Protection(
+        "systems are those of plain NumPy: labels without training rows are not found",
+        "bonsai_xmc/systems/leml.py",
+        "            estimates[:, barred] = -np.inf\n",
+        "",
+        "tests/test_systems.py -k leml",
+    ),
+    Protection(
         "the server never fails: deep JSON",
         "bonsai_xmc/_server/http.py",
         "    except (ValueError, RecursionError) as error:\n",
