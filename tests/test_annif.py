@@ -237,7 +237,7 @@ def test_web_server_with_several_workers(site):
         server.wait(30)
 
 
-# --- our server, asked by Annif's own clients ---
+# --- the server, with clients of Annif ---
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +333,7 @@ def test_backend_defaults_are_those_of_annif(tmp_path):
     assert (params["limit"], params["min_df"], params["ngram"]) == (100, 1, 1)
 
 
-def test_nothing_is_there_before_training(backend):
+def test_suggestions_before_training_are_an_error(backend):
     with pytest.raises(NotInitializedException, match="vectorizer"):
         backend.suggest([Document(text="owl")])
     with pytest.raises(NotInitializedException, match=r"training data .* not found"):
@@ -355,7 +355,7 @@ def test_suggestions_are_sparse_limited_and_without_deprecated_subjects(backend)
 
 
 def test_a_project_uses_the_calibrated_scores_of_its_model(backend, tmp_path):
-    """A project takes the scores of its model file, calibrated or not; the ranking stays."""
+    """A project uses the scores of its model file, calibrated or not, with an unchanged ranking."""
     backend.train(CORPUS)
     queries = [Document(text=text) for text in TEXTS]
     before = backend.suggest(queries)

@@ -1,4 +1,4 @@
-"""The commands: options become calls, and what is printed is what Python would say."""
+"""The commands: options become calls, and outputs equal those of Python."""
 
 import gzip
 import inspect
@@ -213,7 +213,7 @@ def printed_defaults():
 
 @pytest.mark.parametrize(("name", "printed"), printed_defaults().items())
 def test_giving_a_printed_default_changes_nothing(name, printed):
-    """Neither the option itself nor any other."""
+    """An option with its default changes no parameter."""
     option = f"--{name.replace('_', '-')}"
     line = {"yes": [option], "no": [f"--no-{option[2:]}"]}.get(printed, [f"{option}={printed}"])
     assert estimator_of("train", "x", "-o", "y", *line).get_params() == Bonsai().get_params()

@@ -1,4 +1,4 @@
-"""``bonsai evaluate``: at a threshold, and several systems side by side."""
+"""``bonsai evaluate`` at a threshold, and with several systems."""
 
 import csv
 import json
@@ -83,7 +83,7 @@ def test_a_threshold_of_matrices_and_of_files(bonsai):
 
 
 def test_several_systems_side_by_side(bonsai, folder):
-    """Figures are those of each alone; differences those of a report of two."""
+    """Figures equal those of each system alone, differences those of a report."""
     bonsai("predict", "b.bonsai", "dev.jsonl", "-k", 4, "-o", "b.csv")
     line = ["evaluate", "a.bonsai", "dev.jsonl", "-k", 1, 3]
     found = json.loads(bonsai(*line, "--against", "b.bonsai", "b.csv", "--json"))
@@ -124,7 +124,7 @@ def _data(name):
     return datasets.load_xc(name)
 
 
-def test_rows_that_one_system_lacks_are_told(bonsai, folder):
+def test_rows_missing_from_one_system_are_reported(bonsai, folder):
     bonsai("predict", "a.bonsai", "dev.jsonl", "-o", "all.jsonl")
     lines = Path("all.jsonl").read_text().splitlines(keepends=True)
     Path("half.jsonl").write_text("".join(lines[:20]))

@@ -1,4 +1,4 @@
-"""What the command line reads and writes: pipes, compressed files, ids, numbers of columns."""
+"""Inputs and outputs of the command line: pipes, compressed files, ids, numbers of columns."""
 
 import bz2
 import gzip
@@ -75,7 +75,7 @@ def test_an_older_output_beside_the_input_is_overwritten(bonsai, tmp_path, folde
 
 @pytest.fixture
 def stdin(monkeypatch):
-    """stdin(bytes): what the next command finds on its standard input."""
+    """Return a function that sets the standard input of the next command."""
 
     def give(content):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -199,12 +199,12 @@ def test_queries_follow_the_base_of_the_training_file(bonsai, svmlight, data):
     assert predicted != bonsai("predict", path / "m", path / "test0.svm", "--base", 1)
 
 
-def test_a_base_that_nothing_tells(bonsai, svmlight):
+def test_an_unknown_base_is_an_error(bonsai, svmlight):
     path, _ = svmlight
     error = error_of(bonsai, "train", path / "train1.svm", "-o", path / "m")
     assert "train1.svm: feature ids may begin at 0 or at 1" in error
     assert "--base 0 or --base 1" in error
-    # a model that was trained on a file with a header does not know the habits of svmlight files
+    # a model trained on a file with a header has no base of ids
     assert "may begin at 0 or at 1" in error_of(bonsai, "predict", "model.bonsai", path / "test0.svm")
     bonsai("train", path / "train1.svm", "-o", path / "m", "--base", 1)
     error = error_of(bonsai, "predict", path / "m", path / "train0.svm")
@@ -251,7 +251,7 @@ def test_predictions_of_fewer_labels_than_the_cutoff(bonsai, tmp_path):
 
 
 def test_default_k_is_cut_to_the_number_of_labels(bonsai, tmp_path):
-    """The defaults of -k hold for any model; more labels than there are is all of them."""
+    """The default of -k works for any model; larger values give all labels."""
     (tmp_path / "two.txt").write_text("4 3 2\n0 0:1\n1 1:1\n0,1 0:1 1:1\n1 2:1\n")
     out = bonsai("train", tmp_path / "two.txt", "-o", tmp_path / "m")
     assert "n_trees" not in bonsai("info", tmp_path / "m")
@@ -267,7 +267,7 @@ def test_default_k_is_cut_to_the_number_of_labels(bonsai, tmp_path):
 
 
 def test_compressed_input_is_recognised_and_output_follows_its_suffix(bonsai, tmp_path, folder):
-    """Input is recognised by its content, output compressed as its name says."""
+    """Input is recognised by its content; output is compressed by its name."""
     plain = bonsai("predict", "model.bonsai", "test.txt")
     for ending, pack, unpack in (
         ("gz", gzip.compress, gzip.decompress),
@@ -294,7 +294,7 @@ def test_compressed_input_is_recognised_and_output_follows_its_suffix(bonsai, tm
         (b"\x93NUMPY", "numpy.save"),
     ],
 )
-def test_files_that_hold_nothing(bonsai, tmp_path, content, message):
+def test_empty_files_are_errors(bonsai, tmp_path, content, message):
     (tmp_path / "rows").write_bytes(content)
     for line in (
         ("train", tmp_path / "rows", "-o", tmp_path / "m"),

@@ -1,4 +1,4 @@
-"""The command line explains itself, at once: help, examples, hints, completion, the shape of predictions."""
+"""Help, examples, hints, completion and start of the command line, and the shape of predictions."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ HEAVY = ("numpy", "scipy", "sklearn", "bonsai_xmc._core", "pyarrow", "starlette"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, cli_folder):
-    """All files that the examples name, but for the models that they write."""
+    """Make the input files of the examples."""
     path = tmp_path_factory.mktemp("examples")
     topics = {
         "bricks": "old brick walls",
@@ -137,18 +137,18 @@ def test_help_says_what_options_do_and_their_defaults(name):
             assert "(default" in verb._get_formatter()._get_help_string(action), action.dest
 
 
-def test_help_knows_the_words_of_the_library():
-    """They are written twice, so that help imports nothing else."""
+def test_help_lists_the_choices_of_the_library():
+    """Choices are repeated in the parser, so that help imports nothing else."""
     assert set(FORMATS) <= set(parser.FORMATS)
     assert (*METHODS, "none") == VERBS["calibrate"]._option_string_actions["--method"].choices
     assert str(MAX_LINE) in VERBS["train"]._option_string_actions["--max-line"].help
 
 
-# It starts at once
+# Start
 
 
 def imported_by(*line, **environment):
-    """The modules that a command imports."""
+    """Return the modules that a command imports."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "bonsai_xmc", *line],
         capture_output=True,
@@ -435,7 +435,7 @@ def test_matrices_from_python_have_the_same_shape(bonsai, tmp_path):
 
 @pytest.mark.parametrize("system", systems.SYSTEMS)
 def test_every_system_is_trained_and_used_from_the_command_line(models, bonsai, cli_folder, system):
-    """Its parameters are the options of `train --system`; everything else is as for any model."""
+    """The parameters of a system are the options of `train --system`; other verbs take any model."""
     table = systems.system(system).parameters
     text = parser.make_parser(system).verbs["train"].format_help()
     own = {name if name not in TEXT_PARAMETERS else f"classifier-{name}" for name in table}

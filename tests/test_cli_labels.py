@@ -99,7 +99,7 @@ def test_predict_honours_restrict_and_exclude(bonsai):
 
 
 def test_a_text_after_the_labels(bonsai):
-    """The text is not taken for one of the labels."""
+    """The text after --restrict is not one of its labels."""
     found = bonsai("predict", "texts.bonsai", "--restrict", "@some.txt", "heat pumps", "--json")
     assert json.loads(found)["labels"][0]["label"] == "heat"
 
@@ -118,7 +118,7 @@ def test_labels_that_are_misspelt(bonsai, args, message):
 
 
 def test_misspelt_labels_among_many():
-    """By the labels or by their names, in a moment."""
+    """Hints are found quickly, by labels and by names."""
     model = TextBonsai(min_df=1).fit(["brick", "heat"], [["a"], ["b"]])
     n = 500_000
     classes = np.empty(n, dtype=object)

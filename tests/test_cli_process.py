@@ -1,4 +1,4 @@
-"""How a command ends: errors, wrong usage, exit codes, interrupts."""
+"""Ends of commands: errors, wrong usage, exit codes, interrupts."""
 
 import contextlib
 import os
@@ -194,7 +194,7 @@ def test_exit_codes_of_the_process(folder, tmp_path):
     assert run("fly").returncode == 2
 
 
-def test_a_reader_that_goes_away_is_no_trouble(folder):
+def test_a_closed_output_pipe_ends_a_command_quietly(folder):
     line = [*BONSAI, "predict", "model.bonsai", "train.txt", "-k", "40", "--beam-size", "none"]
     with started(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"300 40\n"
@@ -276,7 +276,7 @@ def test_a_terminal_gets_a_bar(long_work):
 
 
 def test_lack_of_memory_in_the_core_names_the_phase(bonsai, tmp_path, monkeypatch, cli_data):
-    """The core says std::bad_alloc; whoever reads the message wants to know where, and what to do."""
+    """The message names the phase and a remedy instead of std::bad_alloc."""
 
     def fail(*_, **__):
         raise MemoryError("std::bad_alloc")

@@ -1,4 +1,4 @@
-"""The commands on documents: train, predict, evaluate and info as a new user would try them."""
+"""The commands on documents: train, predict, evaluate and info."""
 
 import csv
 import gzip
@@ -73,7 +73,7 @@ def model(folder):
 # train
 
 
-def test_training_is_what_python_does(bonsai, folder, model):
+def test_training_equals_that_in_python(bonsai, folder, model):
     mine, pythons = TextBonsai.load(model), TextBonsai.load(folder / "python.bonsai")
     texts = ["A boiler", "old hedge", {"abstract": "Ziegelbau"}]
     np.testing.assert_array_equal(mine.top_k(texts, 4)[1], pythons.top_k(texts, 4)[1])
@@ -81,7 +81,7 @@ def test_training_is_what_python_does(bonsai, folder, model):
     assert mine.label_names_ == pythons.label_names_ == [NAMES[key] for key in mine.classes_]
 
 
-def test_training_tells_what_it_read(bonsai, tmp_path):
+def test_training_prints_the_fields_that_it_reads(bonsai, tmp_path):
     out = bonsai("train", "docs.jsonl.gz", "-o", tmp_path / "m")
     assert out.splitlines()[0] == "texts from title, abstract; labels from subjects"
     assert "title+abstract word 1" in out and "title char_wb 5" in out
@@ -92,7 +92,7 @@ def test_training_tells_what_it_read(bonsai, tmp_path):
     assert report["seconds"].keys() >= {"reading", "texts", "one-vs-rest", "total"}
 
 
-def test_training_tells_what_it_will_need(bonsai, tmp_path):
+def test_training_prints_the_memory_that_it_needs(bonsai, tmp_path):
     line = ["train", "docs.jsonl.gz", "--text", "title,abstract", "-o", tmp_path / "m"]
     said = re.search(r"about ([\d.]+ \w+) of memory to train, about [\d.]+ \w+ for the model", bonsai(*line))
     assert said
@@ -138,7 +138,7 @@ def test_the_parameters_of_a_model_train_it_again(bonsai, tmp_path, model):
         assert (tmp_path / "m").read_bytes() == file.read()
 
 
-def test_the_title_is_known_by_its_name(bonsai, tmp_path):
+def test_a_title_is_recognised_by_its_name(bonsai, tmp_path):
     bonsai("train", "docs.jsonl.gz", "--text", "abstract,title", "-o", tmp_path / "m", "-q")
     blocks = [name for name, _, _ in TextBonsai.load(tmp_path / "m").blocks_]
     assert blocks == ["abstract+title word 1", "title word 2", "title word 3", "title char_wb 5"]
@@ -154,7 +154,7 @@ def test_the_title_is_known_by_its_name(bonsai, tmp_path):
         (90, 90, "title,abstract", "no short field"),
     ],
 )
-def test_training_tells_why_texts_have_ngrams(bonsai, tmp_path, records, title, abstract, fields, expected):
+def test_training_prints_the_reason_for_ngrams(bonsai, tmp_path, records, title, abstract, fields, expected):
     longer = lambda r: {**r, "title": f"{r['title']} " * title, "abstract": f"{r['abstract']} " * abstract}
     (tmp_path / "docs.jsonl").write_text(lines_of(map(longer, records)))
     options = ["--text", fields, "--threshold", "0.5", "-o", tmp_path / "m"]
@@ -251,7 +251,7 @@ def test_training_that_cannot_be(bonsai, tmp_path, line, message):
 
 @pytest.mark.parametrize("option", ["--label-names", "--label-texts"])
 def test_files_of_labels_are_checked_before_training(bonsai, tmp_path, monkeypatch, option):
-    """What a model file cannot hold ends the command at the start, not when the model is saved."""
+    """Labels that a model file cannot hold are refused at the start, not when the model is saved."""
     monkeypatch.setattr(TextBonsai, "fit", lambda *_args, **_options: pytest.fail("training has begun"))
     lines = [{"id": "t:0", "name": "bricks"}, {"id": "t:1", "name": "heat\ud800"}]
     path = tmp_path / "names.jsonl"
@@ -267,7 +267,7 @@ def test_lines_longer_than_max_line_are_an_error(bonsai, model, tmp_path):
     path.write_text('{"title": "A brick", "subjects": ["t:0"]}\n' + "x" * 1000)
     for line in (("train", path, "-o", tmp_path / "m"), ("predict", model, path), ("evaluate", model, path)):
         assert f"{path}, line 2: it is longer than 100 bytes" in error(bonsai, *line, "--max-line", 100)
-    assert bonsai("predict", model, path, "-k", 1).count("\n") == 2  # one of them in vain
+    assert bonsai("predict", model, path, "-k", 1).count("\n") == 2  # one without a result
     assert "max_line is 0" in error(bonsai, "predict", model, path, "--max-line", 0)
 
 
@@ -356,7 +356,7 @@ def test_what_predict_writes_can_be_evaluated(bonsai, folder, faulty, tmp_path):
 
 
 def test_names_of_output_files(bonsai, model, tmp_path, cli_folder):
-    """A name that promises what is not written is wrong usage."""
+    """An extension of an unknown or contradicting format is wrong usage."""
     bonsai("predict", model, "dev.jsonl", "-o", tmp_path / "out.ods", code=2)
     assert bonsai.error == (
         f"bonsai: error: -o {tmp_path / 'out.ods'}: a name ends with .jsonl, .ndjson, .csv, .tsv, .xlsx, "
@@ -432,7 +432,7 @@ def test_evaluate_equals_the_metrics_of_python(bonsai, model, records):
     assert exact["found@1"] == 100
 
 
-def test_labels_that_training_never_saw(bonsai, model, tmp_path, records):
+def test_true_labels_that_do_not_occur_in_training(bonsai, model, tmp_path, records):
     (tmp_path / "dev.jsonl").write_text(lines_of([{**records[0], "subjects": ["t:0", "t:99"]}]))
     result = json.loads(bonsai("evaluate", model, tmp_path / "dev.jsonl", "--json"))
     assert result["P@1"] == result["R@1"] == 100
@@ -469,7 +469,7 @@ def test_a_model_of_lists_reads_labels_in_strings(bonsai, model, tmp_path, recor
     assert bonsai.error == ""
 
 
-def test_files_that_are_no_text(bonsai, model, tmp_path, cli_folder):
+def test_binary_files_are_rejected(bonsai, model, tmp_path, cli_folder):
     (tmp_path / "x.bin").write_bytes(bytes(range(256)) * 8)
     assert "x.bin is not a text file: it holds NUL bytes" in error(
         bonsai, "predict", model, tmp_path / "x.bin"
@@ -480,7 +480,7 @@ def test_files_that_are_no_text(bonsai, model, tmp_path, cli_folder):
 
 
 def test_evaluating_predictions_equals_evaluating_their_model(bonsai, model, faulty, tmp_path):
-    """The figures of a model and those of its predictions are the same, rows with faults or not."""
+    """A model and its predictions have equal figures, also with faulty rows."""
     for data in ("dev.jsonl", faulty):
         bonsai("predict", model, data, "-k", 3, "-o", tmp_path / "out.jsonl.gz")
         known = json.loads(bonsai("evaluate", tmp_path / "out.jsonl.gz", data, "--json", "-k", 1, 3))
@@ -568,7 +568,7 @@ def test_a_wrong_encoding_gets_a_hint(bonsai, model, tmp_path):
     )
 
 
-def test_a_table_without_a_header_is_said(bonsai, tmp_path):
+def test_a_table_without_a_header_is_reported(bonsai, tmp_path):
     rows = [f"A long title of book number {i}\tsubject {i % 3}; another" for i in range(9)]
     (tmp_path / "x.tsv").write_text("\n".join(rows) + "\n")
     assert "the first line of a table names its columns, but here it holds 'A long title of book" in error(

@@ -1,4 +1,4 @@
-"""omikuji's interface on our models: what omikuji 0.5.2 did, and omikuji itself where it is at hand."""
+"""omikuji's interface: recorded outcomes of omikuji 0.5.2, and omikuji itself where it is installed."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def outcomes(folder):
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory):
-    """What the real omikuji does with the same calls."""
+    """Return the outcomes of the same calls in omikuji."""
     if (
         subprocess.run([PEERS, "-c", "import omikuji"], capture_output=True).returncode
         if PEERS.exists()
@@ -78,7 +78,7 @@ def test_precision_and_scores_are_those_of_omikuji(folder, peer):
             assert score == pytest.approx(expected_score, abs=0.05), name
 
 
-# What the real one did, for machines that do not have it.
+# Outcomes of omikuji, for machines without it.
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -115,7 +115,7 @@ def test_recorded_outcomes_of_omikuji_are_as_documented(outcomes, name, expected
 
 
 def shape(model):
-    """Of the first tree: how many nodes with how many children, by level; leaves as (level, "leaf")."""
+    """Count nodes of the first tree by level and number of children; leaves as (level, "leaf")."""
     tree = model._parts[0].trees_[0]
     counts = Counter()
     for node in range(tree.n_nodes):
@@ -194,7 +194,7 @@ def test_wrong_input_that_ends_the_process_in_omikuji(folder, tmp_path):
         omikuji.Model.train_on_data(str(tmp_path / "none.txt"))
 
 
-def test_what_is_not_supported_says_so(folder):
+def test_unsupported_features_raise_errors(folder):
     with pytest.raises(RuntimeError, match="tree_structure_only is not supported"):
         omikuji.Model.train_on_data(str(folder / "train.txt"), omikuji.HyperParam(tree_structure_only=True))
     with pytest.raises(TypeError, match="no parameter 'k'"):

@@ -1,4 +1,4 @@
-"""Documents from files: each format, told apart by content and name, and each fault with its line."""
+"""Documents from files: formats, their detection by content and name, and faults with their lines."""
 
 import gzip
 import io
@@ -76,7 +76,7 @@ def test_tables_are_read_by_column_with_or_without_a_byte_order_mark(tmp_path, k
     assert documents.separator == {"csv": ";", "tsv": "|"}[kind]
 
 
-def test_tables_without_a_telling_name(tmp_path):
+def test_tables_are_recognised_by_content(tmp_path):
     for kind, content in TABLES.items():
         documents = read_documents(
             write(tmp_path / "docs", content), text="title,abstract", labels="subjects"
@@ -118,7 +118,7 @@ def test_variants_of_formats_without_fields(tmp_path):
 
 
 def test_a_table_without_a_header(tmp_path):
-    """Its first row is not taken for the names of columns in silence."""
+    """A first row that does not name columns is reported."""
     path = write(tmp_path / "docs.tsv", f"{BRICK}\ta b\n{PUMP}\tc\n")
     with pytest.raises(ValueError, match=r"which field holds the labels\? There are 'Old brick houses"):
         read_documents(path)
@@ -164,8 +164,8 @@ def test_standard_input_in_small_pieces(monkeypatch):
     assert rows(documents) == EXPECTED
 
 
-def test_it_is_a_stream(monkeypatch):
-    """The first documents are there before the input ends."""
+def test_documents_are_read_as_a_stream(monkeypatch):
+    """The first documents are available before the input ends."""
     line = JSONL.splitlines(keepends=True)[0].encode()
 
     class Endless(io.RawIOBase):
@@ -244,7 +244,7 @@ def test_faults_are_counted_with_their_lines(tmp_path):
 
 @pytest.mark.parametrize("line", FAULTS)
 def test_strict_makes_each_fault_fatal(tmp_path, line):
-    """Each fault by itself is fatal."""
+    """Each fault alone is fatal."""
     lines = FAULTY.splitlines(keepends=True)
     (tmp_path / "f.jsonl").write_bytes(lines[0] + lines[line - 1])
     with pytest.raises(ValueError, match=rf"^[^,]*f\.jsonl, line 2: [^,]*{FAULTS[line]}"):
@@ -252,7 +252,7 @@ def test_strict_makes_each_fault_fatal(tmp_path, line):
 
 
 def test_all_rows_of_an_incomplete_file(tmp_path):
-    """For predictions every row counts, and labels do not."""
+    """Predictions need all rows and no labels."""
     (tmp_path / "f.jsonl").write_bytes(FAULTY)
     documents = list(read_documents(tmp_path / "f.jsonl", text="title", complete=False))
     assert [d.line for d in documents] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
@@ -346,7 +346,7 @@ ANNIF = "An old book\thttp://x/arabiska\nTwo\tarabiska; kemi\nThree\ta b\nFour\t
 
 
 def test_other_separators_than_annif_has(tmp_path):
-    """Nothing is trained on a label `arabiska;`."""
+    """Labels such as `arabiska;` are left out and reported."""
     path = write(tmp_path / "d.tsv", ANNIF)
     documents = read_documents(path, format="annif")
     assert [(d.line, d.labels) for d in documents] == [(1, ["http://x/arabiska"]), (3, ["a", "b"])]
@@ -373,13 +373,13 @@ def test_formats_that_say_how_labels_are_separated(tmp_path):
         read_documents(path, label_separator=";")
 
 
-# Lines without end
+# Very long lines
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ["d.jsonl", "d.tsv", "d.csv", "d.txt"])
-def test_a_line_without_end(tmp_path, name, packed):
-    """It is not read to its end, which may be far away."""
+def test_a_very_long_line_is_an_error(tmp_path, name, packed):
+    """The line is not read to its end."""
     first = {
         "d.jsonl": b'{"title": "One two", "labels": ["a"]}',
         "d.tsv": b"title\tlabels",
@@ -400,7 +400,7 @@ def test_a_line_without_end(tmp_path, name, packed):
     assert [document.line for document in fault][-1] == 2
 
 
-def test_a_line_without_end_takes_little_memory(tmp_path):
+def test_a_very_long_line_takes_little_memory(tmp_path):
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b"{" + b" " * 100_000_000, 1))
     tracemalloc.start()
     with pytest.raises(ValueError, match="line 1: it is longer than 1,000,000 bytes"):
@@ -423,7 +423,7 @@ def test_a_quote_that_is_not_closed(tmp_path):
         read_documents(whole, max_line=0)
 
 
-def test_a_line_of_label_names_without_end(tmp_path, monkeypatch):
+def test_a_very_long_line_of_label_names_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr("bonsai_xmc.datasets._documents.problems.MAX_LINE", 1000)
     path = write(tmp_path / "names.tsv", "a\tb\nc\t" + "d" * 2000)
     with pytest.raises(ValueError, match=r"names.tsv, line 2: it is longer than 1,000 bytes$"):

@@ -1,4 +1,4 @@
-"""The first hour of six kinds of new users: what they type after the README, and what they must not meet.
+"""The first hour of six kinds of new users: commands and calls after the README.
 
 Scripts, not unit tests: each goes from data to results by the shortest way, with the mistakes that people
 make on it. The command line is the real one, in a process of its own.
@@ -28,7 +28,7 @@ from bonsai_xmc._cli import main
 
 @pytest.fixture(scope="module")
 def library():
-    """Texts with lists of subject names, as a library has them."""
+    """Return texts with lists of subject names, as in libraries."""
     return datasets.make_texts(1500, n_test=300, n_labels=120, random_state=0)
 
 
@@ -44,7 +44,7 @@ def research(tmp_path_factory):
 
 @pytest.fixture
 def bonsai(tmp_path):
-    """Runs the command `bonsai` in an empty folder; gives its output, after the expected exit code."""
+    """Run the command `bonsai` in an empty folder, check its exit code, and return its output."""
 
     def run(*line, code=0, stdin=None):
         command = [sys.executable, "-m", "bonsai_xmc", *map(str, line)]
@@ -57,7 +57,7 @@ def bonsai(tmp_path):
 
 
 def test_texts_and_subject_names_need_no_label_matrix(library, tmp_path):
-    """Texts in, subject names out; never a matrix of labels in sight."""
+    """Texts and subject names, without a matrix of labels."""
     vectorizer = TfidfVectorizer(sublinear_tf=True)
     X, X_test = vectorizer.fit_transform(library.texts_train), vectorizer.transform(library.texts_test)
     model = Bonsai().fit(X, library.labels_train)
@@ -75,7 +75,7 @@ def test_texts_and_subject_names_need_no_label_matrix(library, tmp_path):
     with pytest.raises(ValueError, match="true labels first"):
         metrics.evaluate(model.top_k_labels(X_test, k=5), library.labels_test)
 
-    # predict is of use without tuning: its micro-F1 is near that of the best threshold
+    # without tuning, the micro-F1 of predict is close to that of the best threshold
     truth = MultiLabelBinarizer(classes=model.classes_, sparse_output=True)
     truth = truth.fit_transform([set(row) & set(model.classes_) for row in library.labels_test])
     predicted = model.predict(X_test)
@@ -88,7 +88,7 @@ def test_texts_and_subject_names_need_no_label_matrix(library, tmp_path):
     loaded = Bonsai.load(tmp_path / "catalogue.bonsai")
     assert loaded.top_k_labels(X_test, k=3) == model.top_k_labels(X_test, k=3)
 
-    # a refit that fails costs nothing
+    # a failed refit changes nothing
     with pytest.raises(ValueError):
         model.fit(X[:5, :3], [["only"]] * 4)
     assert loaded.top_k_labels(X_test, k=3) == model.top_k_labels(X_test, k=3)
@@ -197,14 +197,14 @@ def test_a_hundred_thousand_labels(tmp_path, bonsai):
     line = ["evaluate", "m.bonsai", "test.txt", "-k", 1, 10, "--by-frequency", "--coverage", "--json"]
     out = json.loads(bonsai(*line))
     assert out == pytest.approx(result)
-    # a header with a slip of the hand does not take the machine down
+    # a header with a wrong number is an error before memory is allocated
     (tmp_path / "typo.txt").write_text("1 5 1000000000\n0 0:1\n")
     bonsai("train", "typo.txt", "-o", "typo.bonsai", code=1)
     assert "1,000,000,000 labels by the header or the largest id, but the whole file has 21" in bonsai.error
 
 
 def test_command_line_and_python_give_the_same_model(research, tmp_path, bonsai, capsys, monkeypatch):
-    """Train, look, predict, measure; pipes; and the slips that used to cost data."""
+    """Train, inspect, predict and evaluate; pipes; and typing errors that must not lose data."""
     folder, data = research
     for name in ("train.txt", "test.txt"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
@@ -214,7 +214,7 @@ def test_command_line_and_python_give_the_same_model(research, tmp_path, bonsai,
     assert bonsai.error == ""
     first = (tmp_path / "m.bonsai").read_bytes()
 
-    # the same model by any road, and by Python
+    # the same model from every input, and from Python
     bonsai("train", "-", "-o", "piped.bonsai", "-q", stdin=(tmp_path / "train.gz").read_bytes())
     Bonsai().fit(data.X_train, data.Y_train).save(tmp_path / "python.bonsai")
     bonsai("train", "train.gz", "-o", "defaults.bonsai", "-q", "--tol=0.1", "--max-iter=20", "--normalize")
@@ -231,7 +231,7 @@ def test_command_line_and_python_give_the_same_model(research, tmp_path, bonsai,
         == (tmp_path / "p.txt").read_text()
     )
 
-    # slips, in this process: each one by itself would take a second to start
+    # errors, in this process, as each process would take a second to start
     monkeypatch.chdir(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for line, message in (
@@ -308,7 +308,7 @@ def test_presets_and_metrics_reproduce_in_files(research, tmp_path, bonsai):
 
 
 def test_parameters_changed_after_training(research, tmp_path):
-    """What belongs to training stays as it was; what belongs to prediction is checked when it is used."""
+    """Training parameters of a fitted model stay unchanged; prediction parameters are checked on use."""
     _, data = research
     model = Bonsai.preset("bonsai-i").fit(data.X_train, data.Y_train)
     ids, scores = model.top_k(data.X_test, 5)
@@ -341,7 +341,7 @@ def test_parameters_changed_after_training(research, tmp_path):
     assert (tmp_path / "m.bonsai").read_bytes() == good
     assert sorted(os.listdir(tmp_path)) == ["changed.bonsai", "m.bonsai"]
 
-    # wider beams and other thresholds are what set_params is for
+    # set_params changes beams and thresholds
     model.set_params(beam_size=1)
     assert not np.array_equal(model.top_k(data.X_test, 5)[0], ids)
     model.set_params(beam_size=10, threshold=0.01)

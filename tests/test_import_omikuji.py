@@ -1,4 +1,4 @@
-"""Models that omikuji wrote become ours: by hand-made files, and by omikuji itself where it is at hand."""
+"""Import of models of omikuji: hand-made files, and omikuji itself where it is installed."""
 
 import json
 import pickle
@@ -205,7 +205,7 @@ def test_the_file_that_is_written(tmp_path, capsys):
 
 
 def test_what_omikuji_does_not_store_is_unknown(tmp_path, capsys):
-    """Once each label counted as one row of one: PSP was P, and `info` showed parameters of a toy model."""
+    """Frequencies, rows and parameters of imported models are unknown instead of invented."""
     rng = np.random.default_rng(4)
     tree, _ = random_tree(rng, sparse)
     load_omikuji(str(write_model(tmp_path / "m", [tree], N))).save(tmp_path / "out")
@@ -341,7 +341,7 @@ def test_import_explains_what_is_wrong_with_a_folder(tmp_path, capsys, make, opt
 
 
 def test_ids_far_beyond_the_labels_of_the_leaves_need_n_labels(tmp_path, capsys):
-    """161 bytes once took 3.2 GB: arrays of labels have an entry for each id up to the largest."""
+    """Arrays over labels have an entry for each id up to the largest: 161 bytes could take 3.2 GB."""
     leaf = {"Leaf": {"weights": sparse(np.eye(N + 1, 2)), "labels": [0, 2**26 - 1]}}
     folder = str(write_model(tmp_path / "m", [leaf], N))
     with pytest.raises(FormatError, match=r"label 67,108,863, but its leaves hold 2 labels: .*--n-labels"):
@@ -389,7 +389,7 @@ def peer_models(tmp_path_factory):
 
 
 def test_models_of_omikuji_itself(peer_models):
-    """Equal scores are in no order in omikuji, and close ones in one that depends on rounding."""
+    """In omikuji, equal scores have no order, and the order of close ones depends on rounding."""
     folder, predictions = peer_models
     rows = [pairs for _, pairs in omikuji_calls.rows_of(folder / "train.txt")]
     X = csr_array((len(rows), N_FEATURES)).tolil()

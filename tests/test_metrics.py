@@ -1,4 +1,4 @@
-"""Metrics against numbers worked out by hand, and against the definitions in plain Python."""
+"""Metrics against values computed by hand, and against the definitions in plain Python."""
 
 import math
 import tracemalloc
@@ -126,7 +126,7 @@ class TestFrequencyGroups:
             metrics.evaluate(self.Y, self.IDS, k=1, by_frequency=True, inv_propensity=np.ones(6))
 
 
-# --- The definitions once more, in plain Python -------------------------------------------------------
+# --- The definitions in plain Python -------------------------------------------------------
 
 
 def dcg(gains):
@@ -312,7 +312,7 @@ class TestEvaluate:
             metrics.evaluate(Y, predictions)
         assert "P@3" in metrics.evaluate(Y, predictions, k=3)
 
-    def test_rows_with_fewer_predictions_miss(self):
+    def test_missing_predictions_count_as_wrong(self):
         padded = np.pad(IDS, ((0, 0), (0, 2)), constant_values=-1)
         assert metrics.evaluate(Y_TRUE, padded)["P@5"] == pytest.approx(100 * 4 / 20)
 
@@ -353,7 +353,7 @@ class TestEvaluate:
         with pytest.raises(ValueError, match="Y_train must hold one number for each of the 6 labels"):
             metrics.evaluate(Y, ids, (frequencies[0][1:], 30), k=1)
 
-    def test_labels_that_nothing_uses_cost_nothing(self):
+    def test_unused_labels_take_no_memory(self):
         wide = 2_000_000_000  # an array with a byte for each label would be 2 GB
         spread = np.array([3, 1_000_000_000, 1_500_000_000, 1_700_000_000, wide - 1])
         Y = sp.csr_array(Y_TRUE).tocoo()
@@ -376,7 +376,7 @@ class TestEvaluate:
 class TestSampleWeight:
     WEIGHTS = np.array([2.0, 0.0, 1.0, 1.0])
 
-    def test_a_weight_of_two_is_a_row_that_comes_twice(self):
+    def test_a_weight_of_two_equals_a_repeated_row(self):
         rows = [0, 0, 2, 3]
         Y_train = np.arange(30)[:, None] < np.array([20, 10, 6, 4, 0])
         options = {"k": (1, 3), "by_frequency": True}

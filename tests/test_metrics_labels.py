@@ -1,4 +1,4 @@
-"""True labels and predictions in every form: matrices, lists of names, data frames; and in which order."""
+"""True labels and predictions in every form: matrices, lists of names, data frames; and their order."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ EXPECTED = metrics.evaluate(Y_TRUE, IDS, np.array([[l in row for l in range(5)] 
 
 
 class TestListsOfLabels:
-    """The same numbers, whatever the labels come as."""
+    """Figures do not depend on the form of the labels."""
 
     Y = named([[0, 1, 2], [3], [4, 0], []])
     Y_TRAIN = named(TRAIN)
@@ -79,7 +79,7 @@ class TestListsOfLabels:
     def test_lists_of_zeros_and_ones_are_predictions(self):
         assert metrics.evaluate([{0}, {1}], [[0, 1], [0, 1]], k=2)["P@2"] == 50
 
-    def test_true_labels_that_nobody_can_predict_are_missed(self):
+    def test_unknown_true_labels_count_as_missed(self):
         # the row has two labels, one of them known and found
         assert metrics.recall_at_k([["ash", "oak"]], np.array([[0]]), 1, classes=NAMES) == 0.5
         seen = np.array([[1, 0, 0, 0, 0, 1]])  # as a matrix whose last column never occurs in training
@@ -133,7 +133,7 @@ class TestListsOfLabels:
 
 
 class TestOrderOfArguments:
-    """Predictions in the place of the true labels are noticed where the two can be told apart."""
+    """Swapped arguments are an error where they can be recognised."""
 
     @pytest.mark.parametrize(
         ("truth", "predictions"),

@@ -61,7 +61,7 @@ def served(tmp_path_factory):
 
 
 class Watched:
-    """A page in which nothing may go wrong, and which asks nothing of other servers."""
+    """Open a page that must not log errors or load from other servers."""
 
     def __init__(self, browser, url, **options):
         self.context = browser.new_context(viewport={"width": 1100, "height": 900}, **options)
@@ -416,7 +416,7 @@ def test_html_in_texts_and_labels(page, served):
     assert page.locator("main img").count() == 0
 
 
-def test_why_not_a_label_that_there_is_not(browser, served):
+def test_why_not_of_an_unknown_label(browser, served):
     watched = Watched(browser, f"http://127.0.0.1:{served[0].port}/")
     page = watched.page
     ask_for(page, served[1][0])

@@ -1,4 +1,4 @@
-"""Prediction files: written whole, read strictly."""
+"""Prediction files: written atomically, read strictly."""
 
 import gzip
 import os
@@ -149,7 +149,7 @@ class TestPredictionFiles:
             ([[1.0, 2.0]], [[1, 0.5]], "integer label ids"),
         ],
     )
-    def test_refused_by_the_writer(self, tmp_path, ids, scores, message):
+    def test_the_writer_rejects_invalid_arrays(self, tmp_path, ids, scores, message):
         with pytest.raises(ValueError, match=message):
             metrics.write_predictions(tmp_path / "p", np.array(ids), np.array(scores), 5)
         assert not os.listdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Training on Ray clusters of several nodes, whose workers and nodes die: the same bytes every time."""
+"""Training on Ray clusters of several nodes: equal bytes even if workers and nodes die."""
 
 import contextlib
 import json
@@ -202,7 +202,7 @@ def test_arrays_of_the_object_store_are_not_copied(cluster, larger):
     assert added < X.data.nbytes  # norms, and the rows of each label
 
 
-# --- what dies and what joins in mid-training ---
+# --- workers and nodes that die or join during training ---
 
 
 class At:
@@ -362,7 +362,7 @@ def test_command_line_on_texts(runner, cluster, tmp_path, monkeypatch):
     assert (tmp_path / "model").read_bytes() == (tmp_path / "expected").read_bytes()
 
 
-# --- what is not worth sending, and errors ---
+# --- short stages, and errors ---
 
 
 def test_small_stages_are_not_sent(data, tmp_path, monkeypatch):
@@ -420,7 +420,7 @@ def test_nodes_of_another_version_are_not_used(runner, data, monkeypatch):
     runner.close()
 
 
-def test_what_is_missing_is_named(monkeypatch):
+def test_missing_requirements_are_named(monkeypatch):
     with pytest.raises(ValueError, match="run this on a node of the cluster"):
         RayRunner("ray://head:10001")
     with pytest.raises(ValueError, match="cpus_per_worker is 0"):

@@ -1,4 +1,4 @@
-"""Files of rows and labels: what is read, and what is refused."""
+"""Files of rows and labels: valid ones are read, others are refused."""
 
 import gzip
 import io
@@ -71,7 +71,7 @@ def test_svmlight_takes_the_width_of_the_training_file(tmp_path):
 
 @pytest.mark.parametrize("what", ["features", "labels"])
 def test_a_header_that_announces_more_than_a_file_can_hold(tmp_path, what):
-    """It would cost gigabytes for each array with an entry for each label."""
+    """Arrays over labels would take gigabytes."""
     header = "1 100000000 5" if what == "features" else "1 5 100000000"
     path = write(tmp_path / "tiny.txt", f"{header}\n0 0:1\n")
     message = rf"tiny\.txt: 100,000,000 {what} by the header or the largest id, but the whole file has 20 b"
@@ -297,8 +297,8 @@ CSR = {
         {"format": npy(np.array(b"bsr")), "data": npy(np.ones((0, 0, 0)))},
     ],
 )  # fmt: skip
-def test_npz_files_that_lie(tmp_path, changes):
-    """Whatever is in the file, the error is a ValueError with its name, before much is allocated."""
+def test_npz_files_with_false_headers(tmp_path, changes):
+    """Any damage gives a ValueError with the name of the file, before much is allocated."""
     good = write(tmp_path / "good.npz", npz_members(**CSR))
     assert_same(datasets.load_sparse(good), np.array([[1, 0]], np.float32))
     bad = write(tmp_path / "bad.npz", npz_members(**CSR | changes))
@@ -348,7 +348,7 @@ def test_files_without_rows_are_rejected(tmp_path, content, message):
         datasets.load_sparse(tmp_path / "rows")
 
 
-def test_models_are_no_rows(tmp_path, fitted):
+def test_model_files_are_rejected_as_rows(tmp_path, fitted):
     fitted.save(tmp_path / "m")
     with pytest.raises(ValueError, match="m is a model, not a file of rows"):
         datasets.load_xc(tmp_path / "m")

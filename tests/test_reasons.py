@@ -1,4 +1,4 @@
-"""What a prediction is made of: rows quantised, integer products, margins, and the nodes of a beam search."""
+"""Parts of a prediction: quantised rows, integer products, margins, and nodes of a beam search."""
 
 import gc
 
@@ -48,7 +48,7 @@ def quantised(row, normalize):
     return {int(f): int(v) for f, v in zip(indices, integers, strict=True) if v}, np.float32(step / norm)
 
 
-def test_rows_are_quantised_as_the_reference_says(model, data):
+def test_rows_are_quantised_as_in_the_reference(model, data):
     core = model.fitted_.linear.core
     for i in range(5):
         row = rows_of(model, data.X_test, i)

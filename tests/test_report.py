@@ -1,4 +1,4 @@
-"""Reports: numbers against the metrics and plain loops, pages without a way in for foreign text."""
+"""Reports: numbers against metrics and plain loops, and escaped pages."""
 
 import json
 from html.parser import HTMLParser
@@ -59,7 +59,7 @@ def test_results_are_those_of_evaluate(generated, two, report):
 
 
 def test_intervals_are_those_of_a_plain_bootstrap(generated, two, report):
-    """With draws of its own: the ends agree up to the noise of a thousand of them."""
+    """The reference draws other rows, so that the ends agree up to the noise of 1,000 draws."""
     rng = np.random.default_rng(7)
     changes = []
     first, second = (ids for ids, _ in two.values())
@@ -110,7 +110,7 @@ def test_recall_by_frequency_covers_every_true_label(generated, two, report):
 
 @settings(deadline=None)
 @given(problems())
-def test_costs_are_what_is_missing(problem):
+def test_costs_equal_plain_loops(problem):
     """Up to nine labels: all of them are listed."""
     ranking, truth, Y_train = problem
     n_labels, n_rows = Y_train.shape[1], len(truth)
@@ -190,7 +190,7 @@ def test_inputs_of_different_length_are_rejected(generated, two):
 
 
 class Page(HTMLParser):
-    """Checks that tags are balanced, and keeps what a page shows."""
+    """Checks that tags are balanced, and collects the text of a page."""
 
     VOID = ("meta", "br", "circle", "rect", "path")
 
@@ -232,7 +232,7 @@ def check_page(html):
     return page
 
 
-def test_the_page_says_it_all(report):
+def test_the_page_contains_all_sections(report):
     page = check_page(report.to_html())
     text = " ".join(page.text)
     for name in ("P", "R", "nDCG", "PSP", "PSnDCG", "F1", "RP"):
@@ -243,7 +243,7 @@ def test_the_page_says_it_all(report):
     assert report.to_html() == report.to_html()
 
 
-def test_the_page_says_when_by_what_and_of_what_it_was_made(generated, two):
+def test_the_page_contains_date_version_and_origin(generated, two):
     ids, scores = two["trees"]
     report = metrics.Report(
         generated.Y_test, {"m": (ids, scores)}, about={"Data": NASTY}, notes=[f"warned {NASTY}"]
@@ -268,7 +268,7 @@ def test_charts_are_valid_xml(report):
 
 
 def test_foreign_text_stays_text(generated, two):
-    """In titles, names of models, labels, their names, texts, fields and their values."""
+    """Titles, names of models, labels, their names, texts, fields and values are escaped."""
     labels = np.array([f"{NASTY}{i}" for i in range(60)], dtype=object)
     lists = [labels[row.nonzero()[0]].tolist() for row in generated.Y_test.toarray()]
     report = metrics.Report(

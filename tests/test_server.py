@@ -1,4 +1,4 @@
-"""``bonsai serve`` as a process of its own, asked over HTTP."""
+"""``bonsai serve`` as a process, over HTTP."""
 
 import contextlib
 import http.client
@@ -60,7 +60,7 @@ class Server:
             self.events.append(json.loads(line)["event"])
 
     def until(self, event, seconds=30):
-        """The next record of the log with this event."""
+        """Return the next record of the log with an event."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -70,7 +70,7 @@ class Server:
         raise AssertionError(f"no {event!r} in the log")
 
     def ask(self, method, path, body=None, headers=None):
-        """Status, headers and body."""
+        """Return status, headers and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, path, body, headers or {})
@@ -125,7 +125,7 @@ def expected(model, text, k):
     return [(label, pytest.approx(score)) for label, score in model.suggest(text, k)]
 
 
-# --- what is answered ---
+# --- answers ---
 
 
 def labels_and_scores(rows):
@@ -334,7 +334,7 @@ def test_the_description_has_the_keys_that_are_known(server):
 
 
 def eventually(holds):
-    """A request is counted just after it was answered."""
+    """Requests are counted just after their answers."""
     end = time.monotonic() + 5
     while not holds():
         assert time.monotonic() < end
@@ -370,7 +370,7 @@ def test_each_path_has_its_own_counters(server):
     eventually(lambda: counted() >= paths)
 
 
-def test_the_log_says_who_asked_which_model(server, folder):
+def test_the_log_names_client_and_model(server, folder):
     server.get("/v1/projects/themes")
     server.post("/predict", {"text": folder[1][0]})
     for path, method in (("/v1/projects/themes", "GET"), ("/predict", "POST")):
@@ -396,7 +396,7 @@ def test_the_page_loads_nothing_from_elsewhere(server):
         assert f'id="{name}"' in html
 
 
-# --- clients that misbehave ---
+# --- faulty clients ---
 
 
 def children(pid):
@@ -432,7 +432,7 @@ def test_connections_that_end_leave_nothing_behind(server, folder):
     assert open_files(server) <= before
 
 
-def test_clients_that_go_away_or_send_nonsense(server, folder):
+def test_clients_that_disconnect_or_send_garbage(server, folder):
     for data in (
         b"POST /predict HTTP/1.1\r\nhost: a\r\ncontent-length: 500\r\n\r\n{",
         b"GET / HTTP/1.1\r\n",
@@ -449,7 +449,7 @@ def test_clients_that_go_away_or_send_nonsense(server, folder):
 
 
 def sent(server, data):
-    """The status of the first answer to these bytes; the connection is closed after that."""
+    """Return the status of the first answer to some bytes, after which the connection is closed."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         client.sendall(data)
         return int(client.recv(4096).split()[1])
@@ -470,7 +470,7 @@ def test_a_request_has_one_host(server, version, hosts, status):
 )
 @pytest.mark.parametrize("chunked", [False, True])
 def test_the_answer_to_a_body_that_is_not_read_arrives(server, path, status, chunked):
-    """The client sends all of it before it reads, and finds an answer instead of a connection reset."""
+    """A client that sends its whole body before reading receives an answer instead of a reset."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     body = 20_000_000 * b"a"
     connection.request("POST", path, (body for _ in range(1)) if chunked else body, encode_chunked=chunked)
@@ -491,7 +491,7 @@ def test_a_connection_is_used_again_after_a_short_body_that_is_not_read(server):
 
 
 def test_answers_do_not_wait_for_acknowledgements(server):
-    """Of an answer in two parts, the second one would come 40 ms later."""
+    """Without TCP_NODELAY, the second part of an answer would arrive 40 ms later."""
     times = []
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         for _ in range(20):
@@ -524,7 +524,7 @@ def test_requests_at_the_same_time_are_batched(server, folder, model):
     assert float(sums["sum"]) > float(sums["count"])
 
 
-# --- servers of their own ---
+# --- further servers ---
 
 
 def test_slow_bodies_overload_and_the_key(folder):
@@ -596,7 +596,7 @@ def test_slow_bodies_overload_and_the_key(folder):
 
 
 def test_each_client_has_a_rate_and_others_are_not_slowed_down(folder):
-    """The rate is that of all workers together; a proxy on this machine tells whose requests it brings."""
+    """The rate holds for all workers together; a proxy on this machine forwards addresses of clients."""
     server = Server(folder[0] / "themes.bonsai", "--rate", 0.5, "--workers", 2)
     try:
         begin = time.monotonic()

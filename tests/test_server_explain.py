@@ -155,7 +155,7 @@ def test_invalid_tree_queries_are_named_with_their_status(server, query, status,
     assert found == status and detail in json.loads(body)["detail"]
 
 
-def test_no_text_makes_an_explanation_fail(server, themes):
+def test_explanations_of_unusual_texts(server, themes):
     """Texts may be long, without spaces, of one character, or of many scripts."""
     label = str(themes.classes_[0])
     for text in (50_000 * "ab ", 60_000 * "é", "İ" * 500, "\x00\n\t 🌳木", "ﬃ ß ΑΣ. Σ", " ", "…"):
