@@ -105,7 +105,7 @@ PROTECTIONS = [
         "bonsai_xmc/datasets/_documents/formats.py",
         "        if len(line) > most:\n",
         "        if False:\n",
-        "tests/test_documents.py -k without_end",
+        "tests/test_documents.py -k very_long",
     ),
     Protection(
         "an interrupt is answered soon: signals are looked for",
