@@ -350,6 +350,10 @@ class TestEvaluate:
         )
         assert report.results["a"] == {name: expected[name] for name in report.results["a"]}
         assert "PSP@3" in report.results["a"]
+        truth = [[*np.flatnonzero(row).tolist(), 99] for row in Y]  # 99 is unknown and has no training row
+        given = [frequencies, Y_train]
+        first, second = (metrics.evaluate(truth, ids, of, k=3, classes=range(6)) for of in given)
+        assert first == second
         with pytest.raises(ValueError, match="Y_train must hold one number for each of the 6 labels"):
             metrics.evaluate(Y, ids, (frequencies[0][1:], 30), k=1)
 

@@ -86,24 +86,26 @@ def evaluate(
         raise ValueError("by_frequency=True needs Y_train, where the label frequencies come from")
     labels = None if isinstance(Y_train, tuple) else Y_train
     aligned = align(Y_true, predictions, labels, cutoffs, classes)
-    trained = _frequencies(aligned, Y_train)
+    trained = frequencies(aligned, Y_train)
     q = None if trained is None else _propensity.from_counts(*trained, A, B)
-    ranking = _ranking(aligned, inv_propensity, sample_weight, q)
-    result = figures(ranking, cutoffs)
+    ranked = ranking(aligned, inv_propensity, sample_weight, q)
+    result = figures(ranked, cutoffs)
     if by_frequency and trained is not None:
-        result |= split_by_frequency(ranking, trained[0], cutoffs)
+        result |= split_by_frequency(ranked, trained[0], cutoffs)
     return result
 
 
-def _frequencies(aligned: Aligned, Y_train: Any) -> tuple[Any, int] | None:
+def frequencies(aligned: Aligned, Y_train: Any) -> tuple[Any, int] | None:
     """Return the number of training rows with each label, and of all of them, if they are known."""
-    if isinstance(Y_train, tuple):
-        counts = _numbers("Y_train", Y_train[0], aligned.n_columns, "labels")
-        return counts if counts is None or aligned.used is None else counts[aligned.used], Y_train[1]
-    return None if aligned.train is None else (aligned.counts, aligned.train.n_rows)
+    if not isinstance(Y_train, tuple):
+        return None if aligned.train is None else (aligned.counts, aligned.train.n_rows)
+    counts = _numbers("Y_train", Y_train[0], aligned.n_known, "labels")
+    assert counts is not None
+    counts = np.pad(counts, (0, aligned.n_columns - aligned.n_known))  # labels outside `classes` have no rows
+    return counts if aligned.used is None else counts[aligned.used], Y_train[1]
 
 
-def _ranking(aligned: Aligned, inv_propensity: Any, sample_weight: Any, q: Floats | None = None) -> Ranking:
+def ranking(aligned: Aligned, inv_propensity: Any, sample_weight: Any, q: Floats | None = None) -> Ranking:
     """Return the ranking with its weights; `q` holds the inverse propensities unless some are given."""
     given = _numbers("inv_propensity", inv_propensity, aligned.n_columns, "labels")
     if given is not None:
@@ -162,7 +164,7 @@ def _metric(metric: str, name: str, what: str, example: str, result: str) -> Met
     ) -> float:
         cutoffs = _cutoffs((k,))
         aligned = align(Y_true, predictions, None, cutoffs, classes)
-        return value_of(metric, _ranking(aligned, inv_propensity, sample_weight), cutoffs[0])
+        return value_of(metric, ranking(aligned, inv_propensity, sample_weight), cutoffs[0])
 
     function.__name__ = function.__qualname__ = name
     needs = "; `inv_propensity` holds one number for each label" if metric in NEED_PROPENSITY else ""
@@ -173,12 +175,9 @@ def _metric(metric: str, name: str, what: str, example: str, result: str) -> Met
     >>> metrics.{name}({example})
     {result}
     """
-    AT_K[metric] = function
     return function
 
 
-#: The function of each metric.
-AT_K: dict[str, MetricAtK] = {}
 _SHARE = "as a fraction"
 _OF_BEST = "as a fraction of the best possible"
 _ONE, _TWO = "np.array([[1, 0, 0, 0]])", "np.array([[1, 1]])"

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from bonsai_xmc._data.labels import is_matrix, label_rows
-
 from . import _propensity
-from ._definitions import METRICS, NEED_PROPENSITY
-from ._evaluate import AT_K
+from ._definitions import METRICS, NEED_PROPENSITY, value_of
+from ._evaluate import frequencies, ranking
+from ._truth import align
 
 
 @dataclass
@@ -26,8 +23,10 @@ class Scorer:
         ranker, X = _ranker(estimator, X)
         classes = getattr(ranker, "classes_", None)
         ids, _ = ranker.top_k(X, self.k)
-        q = self._propensity(ranker, classes, Y) if self.metric in NEED_PROPENSITY else None
-        return AT_K[self.metric](Y, ids, self.k, q, classes=classes, sample_weight=sample_weight)
+        aligned, q = align(Y, ids, None, [self.k], classes), None
+        if self.metric in NEED_PROPENSITY and (trained := frequencies(aligned, _trained(ranker))):
+            q = _propensity.from_counts(*trained, self.A, self.B)
+        return value_of(self.metric, ranking(aligned, None, sample_weight, q), self.k)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> "Scorer":
         """Set whether scikit-learn's metadata routing passes `sample_weight` to the scorer.
@@ -46,18 +45,14 @@ class Scorer:
         request.score.add_request(param="sample_weight", alias=self.weighted)
         return request
 
-    def _propensity(self, ranker: Any, classes: Any, Y: Any) -> Any:
-        """Return inverse propensities from the label frequencies of the estimator."""
-        if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
-            raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
-        counts = ranker.label_counts_
-        if counts is None:
-            raise ValueError("PSP needs the frequencies of labels, which are unknown for imported models")
-        if classes is not None and not is_matrix(Y):  # labels unknown to the estimator have no training rows
-            known = set(np.asarray(classes).tolist())
-            unseen = {label for row in label_rows(Y) for label in row} - known
-            counts = np.append(counts, np.zeros(len(unseen)))
-        return _propensity.from_counts(counts, ranker.n_rows_fit_, self.A, self.B)
+
+def _trained(ranker: Any) -> tuple[Any, int]:
+    """Return the label frequencies that an estimator was fitted on."""
+    if not hasattr(ranker, "label_counts_") or not hasattr(ranker, "n_rows_fit_"):
+        raise ValueError(f"{type(ranker).__name__} lacks label_counts_ and n_rows_fit_, which PSP needs")
+    if ranker.label_counts_ is None:
+        raise ValueError("PSP needs the frequencies of labels, which are unknown for imported models")
+    return ranker.label_counts_, ranker.n_rows_fit_
 
 
 def _ranker(estimator: Any, X: Any) -> tuple[Any, Any]:

@@ -76,6 +76,7 @@ class Aligned(NamedTuple):
     train: Truth | None
     n_labels: int
     n_columns: int  # including unused columns that were left out
+    n_known: int  # columns before those of labels that are not in `classes`
     used: Ints | None  # original columns, if some were left out
 
     @property
@@ -121,7 +122,8 @@ def align(Y_true: Any, predictions: Any, Y_train: Any, k: Sequence[int], classes
     if len(ids) != truth.n_rows:
         raise ValueError(f"{name} has {len(ids)} rows, but Y_true has {truth.n_rows}")
     _check_cutoffs(k, len(columns), ids.shape[1], name)
-    return _compact(truth, train, ids[:, : max(k)], len(columns))
+    n_known = len(columns) if columns.n_known is None else columns.n_known
+    return _compact(truth, train, ids[:, : max(k)], len(columns))._replace(n_known=n_known)
 
 
 def label_counts(Y: Any, classes: Any) -> tuple[Ints, int]:
@@ -271,9 +273,9 @@ def _check_cutoffs(cutoffs: Sequence[int], n_labels: int, width: int, name: str)
 def _compact(truth: Truth, train: Truth | None, ids: Ints, n_labels: int) -> Aligned:
     """Leave out unused columns if there are very many columns."""
     if n_labels <= _WIDE:
-        return Aligned(truth, ids, train, n_labels, n_labels, None)
+        return Aligned(truth, ids, train, n_labels, n_labels, n_labels, None)
     parts = [truth.indices, ids[ids >= 0]] + ([] if train is None else [train.indices])
     used = np.unique(np.concatenate(parts))
     new = lambda sets: replace(sets, indices=np.searchsorted(used, sets.indices))
     renumbered = np.where(ids >= 0, np.searchsorted(used, ids), -1)
-    return Aligned(new(truth), renumbered, train and new(train), len(used), n_labels, used)
+    return Aligned(new(truth), renumbered, train and new(train), len(used), n_labels, n_labels, used)
