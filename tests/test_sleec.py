@@ -8,6 +8,8 @@ from bonsai_xmc._data.rows import SparseRows
 from bonsai_xmc.systems import SLEEC
 from bonsai_xmc.systems._embedding import Blocked, Pool
 from bonsai_xmc.systems.sleec import (
+    Cluster,
+    NeighborRanker,
     Pairs,
     _Fit,
     cluster_rows,
@@ -147,7 +149,11 @@ def reference_shares(ranker, X):
         for centres, clusters in zip(ranker.centres, ranker.clusters, strict=True):
             cluster = clusters[int(np.argmax(unit @ centres))]
             z = np.append(unit, 1)[cluster.features] @ cluster.weights
-            distances = np.linalg.norm(cluster.embedded - z, axis=1)
+            if ranker.metric == "cosine":
+                lengths = np.linalg.norm(cluster.embedded, axis=1) * np.linalg.norm(z)
+                distances = -(cluster.embedded @ z) / np.where(lengths > 0, lengths, 1)
+            else:
+                distances = np.linalg.norm(cluster.embedded - z, axis=1)
             n = min(ranker.n_neighbors, len(distances))
             for place, near in enumerate(np.argsort(distances, kind="stable")[:n]):
                 vote = 1 + (1 - place / n) / (ranker.n_neighbors * len(ranker.clusters) + 1)
@@ -157,13 +163,35 @@ def reference_shares(ranker, X):
     return np.array(answers)
 
 
-def test_votes_are_those_of_a_plain_reference():
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_votes_are_those_of_a_plain_reference(metric):
     X, Y = random_data()
-    model = small().fit(X, Y)
+    model = small(metric=metric).fit(X, Y)
     ids, scores = model.top_k(X, 5)
     shares = reference_shares(model.fitted_.ranker, X)
     np.testing.assert_allclose(scores, -np.sort(-shares, axis=1)[:, :5], rtol=1e-5)
     np.testing.assert_allclose(np.where(ids < 0, 0, np.take_along_axis(shares, ids, 1)), scores, rtol=1e-5)
+
+
+def test_metrics_differ_where_embeddings_are_short():
+    # The row's embedding has the direction of the long one, and is nearer to the short one.
+    labels = sp.csr_array(np.eye(2, dtype=np.float32))
+    centres = [np.ones((1, 1), np.float32)]
+    for metric, embedded, best in (("euclidean", [[0, 0.1], [3, 0]], 0), ("cosine", [[0, 1], [1, 0]], 1)):
+        weights = np.array([[0.2, 0], [0, 0]], np.float32)
+        ids = np.arange(2, dtype=np.int32)
+        cluster = Cluster(ids, ids, weights, np.array(embedded, np.float32))
+        ranker = NeighborRanker(centres, [[cluster]], labels, None, 1, 1, metric)
+        row = SparseRows.from_scipy(sp.csr_array(np.ones((1, 1), np.float32)))
+        assert ranker.top_k(row, 1)[0][0, 0] == best
+
+
+def test_files_without_a_metric_are_euclidean():
+    X, Y = random_data()
+    ranker = small(metric="euclidean").fit(X, Y).fitted_.ranker
+    facts, arrays = ranker.to_arrays()
+    del facts["metric"]
+    assert type(ranker).from_arrays(facts, arrays, 40, 20).metric == "euclidean"
 
 
 def test_training_rows_find_their_labels():
@@ -238,6 +266,7 @@ def test_files_keep_the_model_and_damaged_ones_are_refused(tmp_path):
         ("n_clusters", [10**9]),
         ("n_clusters", 3),
         ("n_clusters", []),
+        ("metric", "manhattan"),
     ):
         with pytest.raises(ValueError, match=r"facts|the tensor|a cluster has"):
             type(ranker).from_arrays({**facts, name: value}, arrays, 40, 20)

@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from bonsai_xmc._base.arrays import Array
-from bonsai_xmc._base.described import Each, Tensor
+from bonsai_xmc._base.described import Each, OneOf, Tensor
 from bonsai_xmc._base.params import CLASSIFIERS, COMMON, Parameter
 from bonsai_xmc._base.random import shuffled
-from bonsai_xmc._base.rules import integer, number_between
+from bonsai_xmc._base.rules import integer, number_between, one_of
 from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._data.sparse import is_sparse
 from bonsai_xmc._estimators.matrix import System
@@ -54,6 +54,7 @@ _GATHERED = 1 << 20  # numbers of embeddings that are gathered at a time
 _CLUSTER_ROWS = 6000  # on average, with n_clusters="auto"
 _LEARNERS = 5
 _NEIGHBORS = (5, 10, 25, 50, 100)  # to choose from
+_METRICS = ("cosine", "euclidean")
 _BATCH = 512  # rows of a prediction
 
 
@@ -237,6 +238,12 @@ def zero_smallest(values: Array, share: float) -> Array:
     return np.where(np.abs(values) <= least, np.float32(0), values)
 
 
+def unit_vectors(embedded: Array) -> Array:
+    """Return the rows of a dense matrix scaled to unit norm; a row of zeros stays as it is."""
+    norms = np.sqrt(np.einsum("ij,ij->i", embedded, embedded, dtype=np.float64))[:, None]
+    return (embedded / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+
 def nearest(z: Array, embedded: Array, n: int) -> tuple[Array, Array]:
     """Return (rows, squared distances) of the n embedded rows nearest to each z, nearest first."""
     wide, each = embedded.astype(np.float64), z.astype(np.float64)
@@ -290,6 +297,7 @@ class NeighborRanker(Searching):
         weights: Array | None,
         n_features: int,
         n_neighbors: int,
+        metric: str,
     ) -> None:
         self.centres = centres  # of each learner: float32 (features, clusters)
         self.clusters = clusters  # of each learner
@@ -297,6 +305,7 @@ class NeighborRanker(Searching):
         self.weights = weights  # of training rows; None: 1
         self.n_features = n_features
         self.n_neighbors = n_neighbors
+        self.metric = metric  # "cosine": embeddings of training rows have unit norm
 
     @property
     def n_labels(self) -> int:
@@ -330,7 +339,10 @@ class NeighborRanker(Searching):
             of_row = np.asarray(unit @ centres).argmax(axis=1)
             for place in np.unique(of_row):
                 cluster, asked = clusters[place], np.flatnonzero(of_row == place)
-                near, distances = nearest(cluster.embed(x[asked]), cluster.embedded, self.n_neighbors)
+                z = cluster.embed(x[asked])
+                if self.metric == "cosine":
+                    z = unit_vectors(z)
+                near, distances = nearest(z, cluster.embedded, self.n_neighbors)
                 n = near.shape[1]
                 votes = np.broadcast_to(vote_weights(n, total), near.shape).ravel()
                 found = cluster.rows[near.ravel()]
@@ -365,6 +377,7 @@ class NeighborRanker(Searching):
         facts = {
             "n_rows": int(self.labels.shape[0]),
             "n_neighbors": self.n_neighbors,
+            "metric": self.metric,
             "n_clusters": [len(clusters) for clusters in self.clusters],
         }
         arrays = csr_tensors("labels", self.labels, values=False)
@@ -377,7 +390,8 @@ class NeighborRanker(Searching):
         return facts, arrays
 
     FACTS: ClassVar[Any] = dict.fromkeys(("n_rows", "n_neighbors"), range(1, 2**31)) | {
-        "n_clusters": Each(range(1, 2**31))
+        "n_clusters": Each(range(1, 2**31)),
+        "metric?": OneOf(*_METRICS),
     }
 
     @classmethod
@@ -408,13 +422,18 @@ class NeighborRanker(Searching):
         if not of_clusters or any(not len(one.rows) or one.features[-1:] > n_features for one in of_clusters):
             raise ValueError("a cluster has no rows, or a feature that rows do not have")
         centres = [arrays[f"{i}.centres"] for i in range(len(sizes))]
-        return cls(centres, clusters, labels, arrays.get("weights"), n_features, facts["n_neighbors"])
+        metric = facts.get("metric", "euclidean")
+        weights = arrays.get("weights")
+        return cls(centres, clusters, labels, weights, n_features, facts["n_neighbors"], metric)
 
     def take(self, labels: Array) -> Self:
         """See `Ranker`."""
         kept = sp.csr_array(self.labels[:, labels])
         kept.sort_indices()
-        return type(self)(self.centres, self.clusters, kept, self.weights, self.n_features, self.n_neighbors)
+        return type(self)(
+            *(self.centres, self.clusters, kept, self.weights),
+            *(self.n_features, self.n_neighbors, self.metric),
+        )
 
 
 class SLEEC(System):
@@ -439,6 +458,9 @@ class SLEEC(System):
         Rows nearest by labels, whose products the embeddings keep.
     n_neighbors : int or "auto", default="auto"
         Rows that vote in a cluster. "auto": of 5, 10, 25, 50 and 100 the best on held-out rows of a sample.
+    metric : {"cosine", "euclidean"}, default="cosine"
+        How near embeddings are; published is "euclidean". Embeddings of new rows are shorter than those of
+        training rows, and by Euclidean distance short ones are near to all of them.
     C : float, default=0.2
         Inverse regularisation strength of the regression: ½‖w‖² + C Σ (w·x − z)².
     weight_sparsity, embedding_sparsity : float, default=0.01
@@ -463,6 +485,9 @@ class SLEEC(System):
             integer(1, "auto"),
             CLASSIFIERS,
             "rows that vote in a cluster; auto: the best on held-out rows",
+        ),
+        "metric": Parameter(
+            "cosine", one_of(*_METRICS), CLASSIFIERS, "how near embeddings are; published: euclidean"
         ),
         "C": Parameter(
             0.2, number_between(1e-9, 1e9), CLASSIFIERS, "inverse regularisation strength of the regression"
@@ -514,7 +539,8 @@ def _learn(
     if neighbors == "auto":
         neighbors = _choose_neighbors(problem, params, seed, pool)
     return NeighborRanker(
-        all_centres, all_clusters, labels, problem.weights, problem.rows.n_features, neighbors
+        *(all_centres, all_clusters, labels, problem.weights),
+        *(problem.rows.n_features, neighbors, params["metric"]),
     )
 
 
@@ -554,4 +580,6 @@ def _embed(
         target = weighted(target, row_weights[rows])
     weights = zero_smallest(regress(scaled, target, params["C"]), params["weight_sparsity"])
     embedded = zero_smallest(plain.times(weights), params["embedding_sparsity"])
+    if params["metric"] == "cosine":
+        embedded = unit_vectors(embedded)
     return Cluster(rows.astype(np.int32), features.astype(np.int32), weights, embedded)
