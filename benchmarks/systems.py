@@ -35,14 +35,16 @@ from unittest.mock import patch
 
 import numpy as np
 import scipy.sparse as sp
-from reproduce.published import REPOSITORY, SETTINGS
+from reproduce.bench import VARIANTS
+from reproduce.bench import system as make
+from reproduce.published import REPOSITORY
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 from benchmarks._sets import Matrices, load
 from bonsai_xmc import Bonsai, Fusion, _core, _core_testing, metrics
-from bonsai_xmc.systems import SYSTEMS, system
+from bonsai_xmc.systems import FastXML
 from bonsai_xmc.systems.pfastrexml import PfastreXMLRanker
 
 # Settings to choose among on training rows: the defaults, and others.
@@ -51,17 +53,21 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
     "pfastrexml": [{}, {"alpha": 0.9}],
     "leml": [{}],
     "pd-sparse": [{}, {"loss": "max"}, {"normalize": True}, {"normalize": False}],
+    "pfastxml": [{}],
+    "ppd-sparse": [{}, {"l1": 1.0}, {"normalize": True}, {"normalize": True, "l1": 1.0}],
     "proxml": [{}, {"l1": 0.1}, {"normalize": False}, {"normalize": False, "l1": 0.1}],
     "robustxml": [{}, {"l1": 0.5}],
-    "sleec": [{}, {"C": 0.02}, {"C": 1.0}, {"n_clusters": 20}],
+    "sleec": [
+        {},
+        {"metric": "euclidean"},
+        {"metric": "euclidean", "C": 0.02},
+        {"metric": "euclidean", "n_clusters": 20},
+        {"metric": "euclidean", "n_components": 300},
+        {"metric": "euclidean", "n_label_neighbors": 15},
+    ],
 }
 
 MEASURES = [f"{name}@{k}" for name in ("P", "PSP") for k in (1, 3, 5)]
-
-
-def make(kind: str, data: str, **params: Any) -> Any:
-    """Return a system with the published settings for a data set."""
-    return system(kind)(**{"threshold": 0.5} | SETTINGS.get(kind, {}).get(data, {}) | params)
 
 
 def measure(model: Any, matrices: Matrices) -> list[float]:
@@ -251,7 +257,7 @@ def fusion(systems: list[str], data: list[str], seeds: int) -> None:
     columns = np.sort(rng.integers(0, n_labels // 3, (n_rows, 3)) * 3 + np.arange(3), axis=1)
     indptr = np.arange(0, 3 * n_rows + 1, 3)
     Y = sp.csr_array((np.ones(3 * n_rows, np.float32), columns.ravel(), indptr), (n_rows, n_labels))
-    trees = system("fastxml")(n_trees=5, threshold=0.5).fit(X, Y)
+    trees = FastXML(n_trees=5, threshold=0.5).fit(X, Y)
     leaves = Bonsai(classifiers="leaf", n_trees=1, threshold=0.5, C=1.0).fit(X, Y)
     rank = Fusion.of(
         {"a": trees, "b": leaves}, X[:50], Y[:50], link="rank", weights=[1, 1], threshold=0.5
@@ -266,18 +272,30 @@ def nodes(systems: list[str], data: list[str], seeds: int) -> None:
     """Compare L1 logistic regression, as in a node, by LIBLINEAR and by the core at equal objective.
 
     Both in CPU time from the rows of a node to its weights, the least of three runs; ours with the loosest
-    tolerance that gives an objective as low. The rows are a random part of all, as many as nodes have.
+    tolerance that gives an objective as low, and without the columns of all rows, which all nodes of all
+    trees share. The rows are a random part of all, as many as nodes have.
     """
     for name in data:
         X, Y = load(name)[:2]
         X.sort_indices()
         Y.sort_indices()
+        rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data.astype(np.float32), X.shape[1])
+        labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), Y.shape[1])
+        dataset = _core.Dataset(rows, *labels, np.empty(0, np.float32), False)
+        shared, columns = least_seconds(lambda dataset=dataset: _core_testing.Columns(dataset))
+        print(f"{name}: {1e3 * shared:.0f} ms for the columns of all rows", flush=True)
         order = np.random.default_rng(0)
-        for n_rows in (X.shape[0], X.shape[0] // 8, 1000, 300, 100, 30):
+        for n_rows in (X.shape[0], X.shape[0] // 2, X.shape[0] // 8, 1000, 300, 100, 30):
             ratios, seconds = [], []
             for _ in range(1 if n_rows > 10_000 else 5):
-                rows = np.sort(order.choice(X.shape[0], n_rows, replace=False))
-                ours, theirs = node_seconds(X[rows], Y[rows], order)
+                chosen = np.sort(order.choice(X.shape[0], n_rows, replace=False)).astype(np.uint32)
+                sides = sides_of(Y[chosen], order)
+                theirs, best = liblinear_seconds(X[chosen], sides)
+                for tol in (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5):
+                    node = partial(_core_testing.l1_logistic, dataset, columns, chosen, sides)
+                    ours, solved = least_seconds(partial(node, 1.0, tol, 1000))
+                    if solved[2] <= best * (1 + 1e-6):
+                        break
                 ratios.append(theirs / ours)
                 seconds.append((ours, theirs))
             ours, theirs = 1e3 * np.median(seconds, axis=0)
@@ -288,22 +306,21 @@ def nodes(systems: list[str], data: list[str], seeds: int) -> None:
             )
 
 
-def node_seconds(X: sp.csr_array, Y: sp.csr_array, order: np.random.Generator) -> tuple[float, float]:
-    """Return CPU seconds of the core's solver and of LIBLINEAR, for sides as FastXML finds them."""
-    rows = (X.indptr.astype(np.int64), X.indices.astype(np.int32), X.data.astype(np.float32), X.shape[1])
+def sides_of(Y: sp.csr_array, order: np.random.Generator) -> Any:
+    """Return the sides of rows with these labels, as FastXML finds them from random ones."""
     labels = (Y.indptr.astype(np.int64), Y.indices.astype(np.int32), Y.shape[1])
+    rows = (np.zeros(Y.shape[0] + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
     dataset = _core.Dataset(rows, *labels, np.empty(0, np.float32), False)
-    start = order.choice(np.array([-1, 1], np.int8), X.shape[0])
-    sides = _core_testing.divide_by_ranking(dataset, None, start)
+    start = order.choice(np.array([-1, 1], np.int8), Y.shape[0])
+    return _core_testing.divide_by_ranking(dataset, None, start)
+
+
+def liblinear_seconds(X: sp.csr_array, sides: Any) -> tuple[float, float]:
+    """Return the CPU seconds of LIBLINEAR, and its objective."""
     peer = LogisticRegression(penalty="l1", solver="liblinear", tol=0.01, max_iter=1000)
-    theirs, fitted = least_seconds(lambda: peer.fit(X, sides))
+    seconds, fitted = least_seconds(lambda: peer.fit(X, sides))
     w, bias = fitted.coef_.ravel(), fitted.intercept_[0]
-    best = np.abs(w).sum() + abs(bias) + np.logaddexp(0, -sides * (X @ w + bias)).sum()
-    for tol in (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5):
-        ours, solved = least_seconds(partial(_core_testing.l1_logistic, dataset, sides, 1.0, tol, 1000))
-        if solved[2] <= best * (1 + 1e-6):
-            break
-    return ours, theirs
+    return seconds, np.abs(w).sum() + abs(bias) + np.logaddexp(0, -sides * (X @ w + bias)).sum()
 
 
 def sparse_labels(systems: list[str], data: list[str], seeds: int) -> None:
@@ -410,7 +427,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("comparison", choices=COMPARISONS)
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--systems", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     parser.add_argument("--data", nargs="+", default=["bibtex", "delicious"])
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()

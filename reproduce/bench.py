@@ -94,15 +94,18 @@ def paper_systems(paper: str | None, data: str = "") -> dict[str, Factory]:
         name: preset(name, **depth if name.startswith("bonsai") else {}) for name in PRESETS
     }
     made["default"] = lambda seed: Bonsai(random_state=seed)
-    for name, (kind, variant) in VARIANTS.items():
-        if kind in systems.SYSTEMS:
-            settings = published.SETTINGS.get(kind, {}).get(data, {})
-            made[name] = _system(kind, variant | settings)
-    return made
+    return made | {name: _system(name, data) for name in VARIANTS}
 
 
-def _system(kind: str, params: Mapping[str, Any]) -> Factory:
-    return lambda seed: systems.system(kind)(**params, threshold=0.5, random_state=seed)
+def system(name: str, data: str = "", **params: Any) -> Any:
+    """Return a system of the package with the settings that were published for the data set."""
+    kind, variant = VARIANTS[name]
+    settings = published.SETTINGS.get(name, {}).get(data, {})
+    return systems.system(kind)(**{"threshold": 0.5} | variant | settings | params)
+
+
+def _system(name: str, data: str) -> Factory:
+    return lambda seed: system(name, data, random_state=seed)
 
 
 @dataclass

@@ -78,7 +78,7 @@ _OF_SLEEC = (
     "weight_sparsity", "embedding_sparsity", "C", "n_neighbors",
 )  # fmt: skip
 
-#: Published settings of systems, by kind and data set. None is published for PD-Sparse on Delicious: that
+#: Published settings of systems, by name and data set. None is published for PD-Sparse on Delicious: that
 #: one is the best on a held-out fifth of the training rows. On the two large sets it ends after ten epochs.
 SETTINGS: dict[str, dict[str, dict[str, object]]] = {
     "pd-sparse": {
@@ -88,7 +88,7 @@ SETTINGS: dict[str, dict[str, dict[str, object]]] = {
         "tibkat-core": {"max_iter": 10},
     },
     "sleec": {
-        name: dict(zip(_OF_SLEEC, values, strict=True))
+        name: dict(zip(_OF_SLEEC, values, strict=True), metric="euclidean")
         for name, values in {
             "bibtex": (1, 1, 250, 100, 0.01, 0.01, 0.2, 25),
             "delicious": (1, 1, 500, 100, 0.01, 0.01, 0.1, 70),

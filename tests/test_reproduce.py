@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import reproduce
 from reproduce import EXPERIMENTS, __main__, beam, depth, published, remarks, source, store
-from reproduce.bench import PRESETS, VARIANTS
+from reproduce.bench import PRESETS, VARIANTS, system
 from reproduce.comparisons import Comparisons
 from reproduce.depth import branching_for
 from reproduce.statistics import fit_power_law, holm, mean_and_sd, paired_t_test
 from scipy.sparse import csr_array
 
-from bonsai_xmc import Bonsai, LabelTree, datasets, metrics, systems
+from bonsai_xmc import Bonsai, LabelTree, datasets, metrics
 from bonsai_xmc._base.params import check_params
 from bonsai_xmc.datasets import Dataset
 from kinds import QUICK
@@ -650,14 +650,14 @@ def test_the_paper_stands_beside_its_own_data_set(tmp_path):
 # --- Systems ---
 
 
-OTHERS = ["default", *(name for name, (kind, _) in VARIANTS.items() if kind in systems.SYSTEMS)]
+OTHERS = ["default", *VARIANTS]
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_system_of_the_paper_is_measured(name, tmp_path):
     params = QUICK.get(VARIANTS[name][0], {}) if name in VARIANTS else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(published.SETTINGS, VARIANTS.get(name, (name,))[0], {"generated:small*0.2": params})
+        patch.setitem(published.SETTINGS, name, {"generated:small*0.2": params})
         run("precision", "generated:small*0.2", tmp_path, seeds=1, n_jobs=1, only=[name])
     (line,) = lines(tmp_path, "precision", "generated-small-0.2")
     assert line["system"] == name and 0 < float(line["P@1"]) <= 100
@@ -683,7 +683,12 @@ def test_own_data_have_a_name_and_ranked_files_stand_beside_our_systems(tmp_path
 
 
 def test_published_settings_are_parameters_of_their_systems():
-    for kind, of_data in published.SETTINGS.items():
-        for settings in of_data.values():
-            model = systems.system(kind)(**settings)
+    for name, of_data in published.SETTINGS.items():
+        for data, settings in of_data.items():
+            model = system(name, data)
             assert check_params(model.get_params(deep=False), model.parameters).items() >= settings.items()
+
+
+def test_settings_of_pd_sparse_are_not_those_of_its_variant():
+    assert (system("pd-sparse", "bibtex").l1, system("ppd-sparse", "bibtex").l1) == (1.0, 0.1)
+    assert system("ppd-sparse", "bibtex").variant == "ppd"
