@@ -100,9 +100,11 @@ def test_sides_are_those_of_the_reference(seed, weighted):
 # --- the classifier of a node ---
 
 
-def l1_logistic(X, s, C=1.0, weights=(), tol=1e-7, max_iter=500):
+def l1_logistic(X, s, C=1.0, weights=(), tol=1e-7, max_iter=500, rows=None):
     data = dataset(X, np.ones((X.shape[0], 1)), weights)
-    return _core_testing.l1_logistic(data, np.asarray(s, np.int8), C, tol, max_iter)
+    rows = np.arange(X.shape[0], dtype=np.uint32) if rows is None else np.asarray(rows, np.uint32)
+    columns = _core_testing.Columns(data)
+    return _core_testing.l1_logistic(data, columns, rows, np.asarray(s, np.int8), C, tol, max_iter)
 
 
 def test_l1_logistic_of_a_bias_alone_has_a_closed_form():
@@ -134,9 +136,33 @@ def test_l1_logistic_reaches_the_objective_of_the_reference(seed, C, negative):
     assert objective == pytest.approx(best, rel=1e-5)
 
 
+@pytest.mark.parametrize("n_rows", [80, 40, 12])  # all rows, many of them, few of them
+def test_a_node_of_some_rows_is_solved_like_these_rows_alone(n_rows):
+    rng = np.random.default_rng(n_rows)
+    X = random_csr((80, 30), density=0.4, rng=rng)
+    rows = np.sort(rng.choice(80, n_rows, replace=False))
+    s = np.where(rng.random(n_rows) < 0.5, 1, -1)
+    weights = rng.integers(1, 4, 80).astype(float)
+    w, bias, objective, _ = l1_logistic(X, s, 5.0, weights, rows=rows)
+    alone = l1_logistic(X[rows], s, 5.0, weights[rows])
+    assert objective == pytest.approx(alone[2], rel=1e-6)
+    found = reference.l1_objective(X[rows].toarray(), s, 5.0 * weights[rows], w.astype(float), bias)
+    assert found == pytest.approx(objective, rel=1e-5)
+
+
 def test_l1_logistic_ends_where_nothing_is_left_to_gain():
     *_, n_iter = l1_logistic(np.full((101, 3), 0.01), [1] * 60 + [-1] * 41, max_iter=50)
     assert n_iter <= 1
+
+
+def test_rows_of_tiny_weight_do_not_disturb_the_others():
+    X, Y = clustered()
+    s = np.where(Y.toarray()[:, 0] > 0, 1, -1)
+    weights = np.where(np.arange(150) < 100, 1.0, 1e-37)
+    w, bias, objective, _ = l1_logistic(X, s, weights=weights)
+    alone = l1_logistic(X[:100], s[:100])
+    assert objective == pytest.approx(alone[2], rel=1e-5)
+    assert np.isfinite(w).all() and np.isfinite(bias)
 
 
 def test_l1_logistic_of_loose_tolerance_is_near_the_best_objective():

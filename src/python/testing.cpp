@@ -70,17 +70,17 @@ nb::tuple solve(const PyDataset& dataset, nb::dict params, uint64_t key) {
                           to_numpy(std::move(bias)), to_numpy(std::move(n_iter)));
 }
 
-// L1-regularised logistic regression: (weights of all features, bias, objective, iterations).
-nb::tuple l1_logistic(const PyDataset& dataset, In<int8_t> signs, double c, double tol, int max_iter) {
+// L1-regularised logistic regression on some rows, as a node of FastXML solves it: (weights of all features,
+// bias, objective, iterations). `columns` are those of all rows of the data set.
+nb::tuple l1_logistic(const PyDataset& dataset, const Columns& all, In<uint32_t> rows, In<int8_t> signs,
+                      double c, double tol, int max_iter) {
     const Dataset& data = dataset.data();
-    std::vector<uint32_t> ids(data.n_rows());
-    std::iota(ids.begin(), ids.end(), 0u);
-    std::vector<float> cost(data.n_rows()), w(data.n_features(), 0.0f);
-    for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c * data.weight(i));
+    std::vector<float> cost(rows.size()), w(data.n_features(), 0.0f);
+    for (size_t i = 0; i < cost.size(); ++i) cost[i] = static_cast<float>(c * data.weight(rows.data()[i]));
     Control control;
-    SignedColumns columns;
+    NodeColumns columns(data, all);
     L1Logistic solver;
-    columns.build(data.x(), data.factors(), ids, span(signs), cost);
+    columns.take(span(rows));
     solver.solve(columns, span(signs), cost, {.tol = tol, .max_iter = max_iter}, Rng(0), control);
     for (size_t j = 0; j < columns.size(); ++j)
         w[data.feature_of(columns.features()[j])] = solver.weights()[j];
@@ -113,7 +113,12 @@ NB_MODULE(_core_testing, m) {
     nb::module_::import_("bonsai_xmc._core");  // knows the type of `dataset`
     m.def("partition", partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
-    m.def("l1_logistic", l1_logistic, "dataset"_a, "signs"_a.noconvert(), "C"_a, "tol"_a, "max_iter"_a);
+    nb::class_<Columns>(m, "Columns")
+        .def(
+            "__init__", [](Columns* self, const PyDataset& dataset) { new (self) Columns(dataset.data()); },
+            "dataset"_a);
+    m.def("l1_logistic", l1_logistic, "dataset"_a, "columns"_a, "rows"_a.noconvert(), "signs"_a.noconvert(),
+          "C"_a, "tol"_a, "max_iter"_a);
     m.def("divide_by_ranking", divide_by_ranking, "dataset"_a, "label_weights"_a.noconvert().none(),
           "sides"_a.noconvert(), "by_ranking"_a = true);
     m.def("project_pairs", projected, "a"_a.noconvert(), "b"_a.noconvert(), "c"_a, "largest"_a = false);

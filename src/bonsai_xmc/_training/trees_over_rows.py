@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BESIDE: Mapping[str, Any] = {
     "max_leaf_rows": 10,
     "max_leaf_labels": 20,
-    "tol": 0.1,
+    "tol": 0.03,
     "max_iter": 20,
     "normalize": False,
 }

@@ -30,7 +30,7 @@ OWN: Mapping[str, Parameter] = {
         "weight of the losses beside the L1 penalty in a node",
     ),
     "tol": Parameter(
-        0.1,
+        0.03,
         number(lambda v: 0 < v <= 1, "a number above 0 and at most 1"),
         CLASSIFIERS,
         "part of the violation of the optimality conditions at which a node stops",
@@ -59,7 +59,7 @@ class FastXML(System):
         The most frequent labels, which a leaf keeps.
     C : float, default=1.0
         Weight of the losses beside the L1 penalty in a node.
-    tol : float, default=0.1
+    tol : float, default=0.03
         A node stops when this part of the violation of its optimality conditions is left.
     max_iter : int, default=20
         Maximum number of Newton steps in a node.

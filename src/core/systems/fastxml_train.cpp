@@ -26,11 +26,13 @@ struct Grown {
 // Grows nodes: one for each worker.
 class Grower {
   public:
-    Grower(const Dataset& data, std::span<const float> label_weights, const FastXmlParams& params)
+    Grower(const Dataset& data, const Columns& columns, std::span<const float> label_weights,
+           const FastXmlParams& params)
         : data_(data),
           label_weights_(label_weights),
           params_(params),
           split_(data, label_weights, params.gain),
+          columns_(data, columns),
           sums_(data.n_labels(), 0.0) {}
 
     // Rows of the node, which are put in the order of its children.
@@ -53,28 +55,27 @@ class Grower {
         cost_.resize(rows.size());
         for (size_t i = 0; i < rows.size(); ++i)
             cost_[i] = static_cast<float>(params_.c * data_.weight(rows[i]));
-        columns_.build(data_.x(), data_.factors(), rows, side_, cost_);
+        columns_.take(rows);
         solver_.solve(columns_, side_, cost_, params_.solver, Rng(derive(key, kForSolver)), control);
         const size_t middle = divide_by_margin(rows);
         if (middle == 0 || middle == rows.size()) return;
         grown.is_leaf = false;
         grown.middle = middle;
         grown.bias = solver_.bias();
-        for (size_t j = 0; j < columns_.size(); ++j) {
-            if (solver_.weights()[j] == 0) continue;
-            grown.ids.push_back(static_cast<int32_t>(data_.feature_of(columns_.features()[j])));
+        for (const auto& [feature, j] : used_) {
+            grown.ids.push_back(static_cast<int32_t>(data_.feature_of(feature)));
             grown.values.push_back(solver_.weights()[j]);
         }
     }
     // Margins are summed as prediction sums them: training rows reach the leaves that they were in.
     size_t divide_by_margin(std::span<uint32_t> rows) {
         margin_.assign(rows.size(), double{solver_.bias()});
-        for (size_t j = 0; j < columns_.size(); ++j) {
-            const double w = solver_.weights()[j];
-            if (w == 0) continue;
-            for (size_t e = columns_.begin(j); e < columns_.begin(j + 1); ++e)
-                margin_[columns_.row()[e]] += w * columns_.value()[e];
-        }
+        used_.clear();
+        for (size_t j = 0; j < columns_.size(); ++j)
+            if (solver_.weights()[j] != 0) used_.emplace_back(columns_.features()[j], j);
+        std::sort(used_.begin(), used_.end());
+        for (const auto& [feature, j] : used_)
+            for (const auto& e : columns_[j]) margin_[e.row] += double{solver_.weights()[j]} * e.value;
         right_.clear();
         size_t n_left = 0;
         for (size_t i = 0; i < rows.size(); ++i) {
@@ -114,12 +115,13 @@ class Grower {
     std::span<const float> label_weights_;
     const FastXmlParams& params_;
     RankingSplit split_;
-    SignedColumns columns_;
+    NodeColumns columns_;
     L1Logistic solver_;
     std::vector<int8_t> side_;
     std::vector<float> cost_;
     std::vector<double> margin_, sums_;  // sums_: of each label, all zero between calls
     std::vector<uint32_t> right_;
+    std::vector<std::pair<uint32_t, size_t>> used_;  // (feature, column) with a weight, ascending
 };
 
 template <class T>
@@ -183,9 +185,10 @@ void append_pointers(std::vector<int64_t>& to, const std::vector<int64_t>& ptr) 
 
 OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
                             const FastXmlParams& params, Pool& pool) {
+    const Columns columns(data);
     std::vector<std::unique_ptr<Grower>> growers;
     for (unsigned worker = 0; worker < pool.threads(); ++worker)
-        growers.push_back(std::make_unique<Grower>(data, label_weights, params));
+        growers.push_back(std::make_unique<Grower>(data, columns, label_weights, params));
     std::vector<OwnedRowTrees> trees(params.n_trees);
     pool.control().total = params.n_trees * (data.n_rows() + 1);
     pool.run(params.n_trees, [&](size_t t, unsigned) {

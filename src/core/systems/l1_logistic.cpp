@@ -3,108 +3,98 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace bonsai {
 namespace {
 
 constexpr uint32_t kNowhere = ~uint32_t{0};
-constexpr float kLeastCurvature = 1e-12f;
+constexpr float kLeastCurvature = 1e-12f;  // of a row, as a part of its cost
+constexpr size_t kFirstColumns = 200;      // of a working set, at least
 
 }  // namespace
 
-void SignedColumns::build(const RowsView& x, std::span<const float> factors, std::span<const uint32_t> ids,
-                          std::span<const int8_t> sign, std::span<const float> cost) {
+void NodeColumns::take(std::span<const uint32_t> ids) {
+    // Where a node has many of the rows, reading all columns in order takes less time than writing to as many
+    // places as there are columns.
+    constexpr size_t kMany = 8;
     n_rows_ = ids.size();
-    seen_.resize(x.n_features);
-    place_.resize(x.n_features, kNowhere);
-    touched_.clear();
     features_.clear();
-    for (size_t i = 0; i < ids.size(); ++i) {
-        const float factor = factors[ids[i]] * cost[i] * static_cast<float>(sign[i]);
-        for_each_entry(x, ids[i], [&](uint32_t feature, float value) {
-            Feature& seen = seen_[feature];
-            if (seen.count++ == 0) touched_.push_back(feature);
-            const float pull = value * factor;
-            (pull > 0 ? seen.up : seen.down) += std::abs(pull);
+    columns_.clear();
+    if (n_rows_ == data_.n_rows())
+        for (uint32_t f = 0; f < all_.size(); ++f) add(f, all_[f]);
+    else if (kMany * n_rows_ > data_.n_rows())
+        select(ids);
+    else
+        transpose(ids);
+}
+
+void NodeColumns::select(std::span<const uint32_t> ids) {
+    place_.assign(data_.n_rows(), kNowhere);
+    size_t n_entries = 0;
+    for (uint32_t i = 0; i < ids.size(); ++i) {
+        place_[ids[i]] = i;
+        n_entries += data_.x().row_size(ids[i]);
+    }
+    entries_.resize(n_entries + 1);  // one is written beyond the last
+    Entry* end = entries_.data();
+    for (uint32_t f = 0; f < all_.size(); ++f) {
+        Entry* const begin = end;
+        for (const Entry& e : all_[f]) {
+            *end = {place_[e.row], e.value};
+            end += end->row != kNowhere;
+        }
+        add(f, {begin, end});
+    }
+}
+
+void NodeColumns::transpose(std::span<const uint32_t> ids) {
+    count_.resize(all_.size());
+    next_.resize(all_.size());
+    touched_.clear();
+    size_t n_entries = 0;
+    for (const uint32_t id : ids) {
+        n_entries += data_.x().row_size(id);
+        for_each_entry(data_.x(), id, [&](uint32_t f, float) {
+            if (count_[f]++ == 0) touched_.push_back(f);
         });
     }
-    for (const uint32_t f : touched_)
-        if (std::max(seen_[f].up, seen_[f].down) > 1) features_.push_back(f);
-    std::sort(features_.begin(), features_.end());
-    ptr_.assign(1, 0);
-    for (const uint32_t f : features_) {
-        place_[f] = static_cast<uint32_t>(ptr_.size() - 1);
-        ptr_.push_back(ptr_.back() + seen_[f].count);
+    entries_.resize(n_entries);
+    Entry* end = entries_.data();
+    for (const uint32_t f : touched_) {
+        next_[f] = end;
+        end += std::exchange(count_[f], 0);
+        add(f, {next_[f], end});
     }
-    for (const uint32_t f : touched_) seen_[f] = {};
-    row_.resize(ptr_.back());
-    value_.resize(ptr_.back());
-    // While columns are filled, ptr_[j] is the place of the next entry of column j.
-    for (size_t i = 0; i < ids.size() && !features_.empty(); ++i) {
-        const float factor = factors[ids[i]];
-        for_each_entry(x, ids[i], [&](uint32_t feature, float value) {
-            const uint32_t j = place_[feature];
-            if (j == kNowhere) return;
-            const size_t at = ptr_[j]++;
-            row_[at] = static_cast<uint32_t>(i);
-            value_[at] = value * factor;
-        });
+    for (uint32_t i = 0; i < ids.size(); ++i) {
+        const float factor = data_.factors()[ids[i]];
+        for_each_entry(data_.x(), ids[i],
+                       [&](uint32_t f, float value) { *next_[f]++ = {i, value * factor}; });
     }
-    for (size_t j = ptr_.size() - 1; j > 0; --j) ptr_[j] = ptr_[j - 1];
-    ptr_[0] = 0;
-    for (const uint32_t f : features_) place_[f] = kNowhere;
 }
 
-// Four sums side by side: the next addition need not wait for the last.
-float L1Logistic::dot(size_t j, const float* values) const {
+// Σ value(row, x) over the entries of a column. Four sums side by side: the next addition need not wait for
+// the last.
+template <class Sum, class Value>
+Sum L1Logistic::sum_of(size_t j, Value&& value) const {
+    Sum a{}, b{}, c{}, d{};
     if (j == x_->size()) {
-        double sum = 0;
-        for (size_t i = 0; i < x_->n_rows(); ++i) sum += values[i];
-        return static_cast<float>(sum);
+        for (uint32_t i = 0; i < x_->n_rows(); ++i) a += value(i, 1.0f);
+        return a;
     }
-    const uint32_t* row = x_->row();
-    const float* x = x_->value();
-    float a = 0, b = 0, c = 0, d = 0;
-    size_t e = x_->begin(j);
-    const size_t end = x_->begin(j + 1);
-    for (; e + 4 <= end; e += 4) {
-        a += x[e] * values[row[e]];
-        b += x[e + 1] * values[row[e + 1]];
-        c += x[e + 2] * values[row[e + 2]];
-        d += x[e + 3] * values[row[e + 3]];
+    const auto entries = (*x_)[j];
+    size_t e = 0;
+    for (; e + 4 <= entries.size(); e += 4) {
+        a += value(entries[e].row, entries[e].value);
+        b += value(entries[e + 1].row, entries[e + 1].value);
+        c += value(entries[e + 2].row, entries[e + 2].value);
+        d += value(entries[e + 3].row, entries[e + 3].value);
     }
-    for (; e < end; ++e) a += x[e] * values[row[e]];
-    return (a + b) + (c + d);
-}
-
-float L1Logistic::curvature_of(size_t j) const {
-    float sum = kLeastCurvature;
-    if (j == x_->size()) {
-        for (const float curvature : curvature_) sum += curvature;
-        return sum;
-    }
-    for (size_t e = x_->begin(j); e < x_->begin(j + 1); ++e)
-        sum += x_->value()[e] * x_->value()[e] * curvature_[x_->row()[e]];
-    return sum;
-}
-
-void L1Logistic::add(size_t j, float step, float* to) const {
-    if (j == x_->size()) {
-        for (size_t i = 0; i < x_->n_rows(); ++i) to[i] += step;
-        return;
-    }
-    for (size_t e = x_->begin(j); e < x_->begin(j + 1); ++e) to[x_->row()[e]] += step * x_->value()[e];
-}
-
-void L1Logistic::add_curved(size_t j, float step) {
-    if (j == x_->size()) {
-        for (size_t i = 0; i < x_->n_rows(); ++i) curved_[i] += step * curvature_[i];
-        return;
-    }
-    for (size_t e = x_->begin(j); e < x_->begin(j + 1); ++e) {
-        const uint32_t i = x_->row()[e];
-        curved_[i] += step * x_->value()[e] * curvature_[i];
-    }
+    for (; e < entries.size(); ++e) a += value(entries[e].row, entries[e].value);
+    a += b;
+    c += d;
+    a += c;
+    return a;
 }
 
 double L1Logistic::evaluate(double part) {
@@ -117,7 +107,9 @@ double L1Logistic::evaluate(double part) {
         const float wrong = (z > 0 ? e : 1.0f) / (1.0f + e);  // the probability of the other sign
         loss += cost * (std::log1p(e) + std::max(0.0f, -z));
         residual_[i] = -cost * sign * wrong;
-        curvature_[i] = cost * wrong * (1.0f - wrong);
+        // Above 0: `step` divides by it.
+        curve_[i].curvature = std::max(cost * wrong * (1.0f - wrong),
+                                       std::max(kLeastCurvature * cost, std::numeric_limits<float>::min()));
     }
     return loss;
 }
@@ -129,23 +121,49 @@ double L1Logistic::violation(size_t j) const {
     return std::abs(g + (w_[j] > 0 ? 1 : -1));
 }
 
-double L1Logistic::look_at_all() {
-    double sum = 0;
-    working_.clear();
-    for (size_t j = 0; j < w_.size(); ++j) {
-        gradient_[j] = dot(j, residual_.data());
-        sum += violation(j);
-        if (w_[j] != 0 || std::abs(gradient_[j]) > 1) working_.push_back(static_cast<uint32_t>(j));
-    }
-    return sum;
+void L1Logistic::find_gradient() {
+    for (size_t j = 0; j < w_.size(); ++j)
+        gradient_[j] = sum_of<float>(j, [&](uint32_t i, float x) { return x * residual_[i]; });
 }
 
-double L1Logistic::look_at_working() {
+// The gradient where the bias alone has a weight, and the columns that it leaves open: nowhere does the
+// gradient of column j exceed Σ cᵢ |xᵢⱼ|, and no weight leaves 0 while it is at most 1. A residual is cᵢ
+// times a probability, which is `least` at least.
+void L1Logistic::drop_columns(NodeColumns& x, double least) {
+    gradient_.clear();
+    x.filter([&](size_t j) {
+        const auto sums = sum_of<Sums<2>>(j, [&](uint32_t i, float value) {
+            const float pull = value * residual_[i];
+            return Sums<2>{pull, std::abs(pull)};
+        });
+        const bool open = sums.of[1] > least;
+        if (open) gradient_.push_back(sums.of[0]);
+        return open;
+    });
+    gradient_.push_back(
+        sum_of<float>(x.size(), [&](uint32_t i, float value) { return value * residual_[i]; }));
+}
+
+// The working set: columns with a weight, and the others that violate optimality most, twice as many in all.
+// Returns the violation of all columns.
+double L1Logistic::choose_columns() {
     double sum = 0;
-    for (const uint32_t j : working_) {
-        gradient_[j] = dot(j, residual_.data());
+    working_.clear();
+    open_.clear();
+    for (size_t j = 0; j < w_.size(); ++j) {
         sum += violation(j);
+        if (w_[j] != 0)
+            working_.push_back(static_cast<uint32_t>(j));
+        else if (std::abs(gradient_[j]) > 1)
+            open_.push_back(static_cast<uint32_t>(j));
     }
+    const auto n = static_cast<ptrdiff_t>(std::min(open_.size(), std::max(kFirstColumns, working_.size())));
+    std::nth_element(open_.begin(), open_.begin() + n, open_.end(), [&](uint32_t a, uint32_t b) {
+        const float of_a = std::abs(gradient_[a]), of_b = std::abs(gradient_[b]);
+        return of_a != of_b ? of_a > of_b : a < b;
+    });
+    working_.insert(working_.end(), open_.begin(), open_.begin() + n);
+    std::sort(working_.begin(), working_.end());
     return sum;
 }
 
@@ -153,18 +171,25 @@ double L1Logistic::look_at_working() {
 // dropped; the next look at the gradient finds those that should not have been.
 void L1Logistic::descend(double tol, Rng& rng) {
     constexpr int kMostPasses = 100;
-    std::fill(curved_.begin(), curved_.end(), 0.0f);
-    for (const uint32_t j : working_) {
-        d_[j] = 0;
-        diagonal_[j] = curvature_of(j);
-    }
+    for (Curve& row : curve_) row.pull = 0;
+    for (const uint32_t j : working_) d_[j] = 0;
     open_ = working_;
     for (int pass = 0; pass < kMostPasses && !open_.empty(); ++pass) {
         double moved = 0;
         size_t kept = 0;
         rng.shuffle(open_);
         for (const uint32_t j : open_) {
-            const float g = gradient_[j] + dot(j, curved_.data());
+            float pull;
+            if (pass == 0) {
+                const auto sums = sum_of<Sums<2>>(j, [&](uint32_t i, float x) {
+                    return Sums<2>{x * x * curve_[i].curvature, x * curve_[i].pull};
+                });
+                diagonal_[j] = sums.of[0] + std::numeric_limits<float>::min();
+                pull = sums.of[1];
+            } else {
+                pull = sum_of<float>(j, [&](uint32_t i, float x) { return x * curve_[i].pull; });
+            }
+            const float g = gradient_[j] + pull;
             const float h = diagonal_[j], w = w_[j] + d_[j];
             const float z = g + 1 <= h * w ? -(g + 1) / h : g - 1 >= h * w ? -(g - 1) / h : -w;
             if (w == 0 && z == 0) continue;
@@ -173,25 +198,32 @@ void L1Logistic::descend(double tol, Rng& rng) {
             if (z == 0) continue;
             d_[j] = w + z - w_[j];
             if (w + z == 0) d_[j] = -w_[j];
-            add_curved(j, z);
+            add_pull(j, z);
         }
         open_.resize(kept);
         if (moved <= tol) break;
     }
 }
 
+void L1Logistic::add_pull(size_t j, float step) {
+    if (j == x_->size())
+        for (Curve& row : curve_) row.pull += step * row.curvature;
+    else
+        for (const auto& e : (*x_)[j]) curve_[e.row].pull += step * e.value * curve_[e.row].curvature;
+}
+
 // Goes along d_ as far as the objective falls enough. Returns false where it does not fall at all.
 bool L1Logistic::step() {
     constexpr double kEnough = 0.01;
     constexpr int kMostHalvings = 20;
-    std::fill(direction_.begin(), direction_.end(), 0.0f);
     double before = 0, expected = 0;
     for (const uint32_t j : working_) {
         if (d_[j] == 0) continue;
-        add(j, d_[j], direction_.data());
         before += std::abs(w_[j]);
         expected += double{gradient_[j]} * d_[j] + std::abs(w_[j] + d_[j]) - std::abs(w_[j]);
     }
+    // A pull is the sum of the same changes as the step of the margin, times the curvature.
+    for (size_t i = 0; i < direction_.size(); ++i) direction_[i] = curve_[i].pull / curve_[i].curvature;
     double part = 1;
     for (int halving = 0; halving < kMostHalvings && expected < 0; ++halving, part /= 2) {
         const double loss = evaluate(part);
@@ -209,49 +241,41 @@ bool L1Logistic::step() {
     return false;
 }
 
-void L1Logistic::solve(const SignedColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
+void L1Logistic::solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
                        const L1Params& params, Rng rng, const Control& control) {
-    constexpr int kStepsOfSet = 3;
-    constexpr double kPartOfSet = 0.3;  // the working set is solved until this part of its violation is left
-    constexpr double kPartOfModel = 0.3;
-    constexpr double kRounding = 3e-7;  // of gradients, as a part of all costs
+    constexpr double kPartOfModel = 0.5;  // of the violation, which is left when the model is minimised
+    constexpr double kRounding = 3e-7;    // of gradients, as a part of all costs
     x_ = &x;
     sign_ = sign;
     cost_ = cost;
-    n_iter_ = 0;
-    for (auto* of_column : {&w_, &d_, &gradient_, &diagonal_}) of_column->assign(x.size() + 1, 0.0f);
-    for (auto* of_row : {&direction_, &residual_, &curvature_, &curved_}) of_row->assign(x.n_rows(), 0.0f);
-    // The best bias alone.
     double up = 0, down = 0;
     size_t n_up = 0;
     for (size_t i = 0; i < sign.size(); ++i) {
         (sign[i] > 0 ? up : down) += cost[i];
         n_up += sign[i] > 0;
     }
-    if (up > down + 2) w_.back() = static_cast<float>(std::log((up - 1) / (down + 1)));
-    if (down > up + 2) w_.back() = static_cast<float>(-std::log((down - 1) / (up + 1)));
-    margin_.assign(x.n_rows(), w_.back());
+    // The best bias alone.
+    double bias = 0;
+    if (up > down + 2) bias = std::log((up - 1) / (down + 1));
+    if (down > up + 2) bias = -std::log((down - 1) / (up + 1));
+    for (auto* of_row : {&direction_, &residual_}) of_row->assign(x.n_rows(), 0.0f);
+    curve_.assign(x.n_rows(), {});
+    margin_.assign(x.n_rows(), static_cast<float>(bias));
     loss_ = evaluate(0);
+    drop_columns(x, 1 / (1 + std::exp(std::abs(bias))));
+    for (auto* of_column : {&w_, &d_, &diagonal_}) of_column->assign(x.size() + 1, 0.0f);
+    w_.back() = static_cast<float>(bias);
     const double fewer = static_cast<double>(std::max<size_t>(1, std::min(n_up, sign.size() - n_up)));
+    const double part = params.tol * fewer / static_cast<double>(std::max<size_t>(1, sign.size()));
     double target = 0;
-    for (bool first = true; n_iter_ < params.max_iter; first = false) {
-        const double all = look_at_all();
-        if (first)
-            target =
-                std::max(kRounding * (up + down),
-                         params.tol * all * fewer / static_cast<double>(std::max<size_t>(1, sign.size())));
-        if (all <= target) break;
-        bool moved = false;
-        double left = all;
-        for (int k = 0; k < kStepsOfSet && n_iter_ < params.max_iter; ++k, ++n_iter_) {
-            control.check();
-            if (k > 0) left = look_at_working();
-            if (k > 0 && left <= std::max(target / 2, kPartOfSet * all)) break;
-            descend(kPartOfModel * left, rng);
-            if (!step()) break;
-            moved = true;
-        }
-        if (!moved) break;  // as exact as these numbers can be
+    for (n_iter_ = 0;; ++n_iter_) {
+        control.check();
+        const double left = choose_columns();
+        if (n_iter_ == 0) target = std::max(kRounding * (up + down), part * left);
+        if (left <= target || n_iter_ == params.max_iter) break;
+        descend(kPartOfModel * left, rng);
+        if (!step()) break;  // as exact as these numbers can be
+        find_gradient();
     }
     objective_ = loss_;
     for (const float w : w_) objective_ += std::abs(w);

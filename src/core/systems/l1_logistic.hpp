@@ -8,7 +8,7 @@
 
 #include "base/parallel.hpp"
 #include "base/random.hpp"
-#include "data/rows.hpp"
+#include "systems/sparse_weights.hpp"
 
 namespace bonsai {
 
@@ -17,49 +17,67 @@ struct L1Params {
     int max_iter = 20;  /// Newton steps, at most
 };
 
-// Rows with signs, by columns. Columns whose weight is 0 in every solution are left out: the gradient of
-// column j never exceeds the larger of Σ cᵢ max(0, sᵢ xᵢⱼ) and Σ cᵢ max(0, −sᵢ xᵢⱼ), and no weight leaves 0
-// while the gradient is at most 1.
-class SignedColumns {
+// The rows of a node, by columns.
+class NodeColumns {
   public:
-    // Column j has the entries `begin(j)` … `begin(j + 1)` of `row` and `value`. Rows ascend in each column.
-    size_t size() const { return features_.size(); }
-    size_t n_rows() const { return n_rows_; }
-    size_t begin(size_t j) const { return ptr_[j]; }
-    const uint32_t* row() const { return row_.data(); }
-    const float* value() const { return value_.data(); }
-    // The features of the columns, ascending.
-    std::span<const uint32_t> features() const { return features_; }
+    using Entry = Columns::Entry;
 
-    // Row i is row ids[i] of `x` times factors[ids[i]]. `cost` and `sign` have one entry for each of `ids`.
-    // The memory of an earlier call is used again.
-    void build(const RowsView& x, std::span<const float> factors, std::span<const uint32_t> ids,
-               std::span<const int8_t> sign, std::span<const float> cost);
+    // Columns of all rows, which all nodes share. Both are borrowed.
+    NodeColumns(const Dataset& data, const Columns& all) : data_(data), all_(all) {}
+
+    // The node has these rows, ascending: row i of the columns is row ids[i] of the data set times its
+    // factor. The memory of an earlier call is used again.
+    void take(std::span<const uint32_t> ids);
+
+    size_t size() const { return columns_.size(); }
+    size_t n_rows() const { return n_rows_; }
+    // Rows ascend in each column.
+    std::span<const Entry> operator[](size_t j) const { return columns_[j]; }
+    // The features of the columns, each once, in no order.
+    std::span<const uint32_t> features() const { return features_; }
+    // Drops columns: those for which keep(j) is false.
+    template <class Keep>
+    void filter(Keep&& keep) {
+        size_t kept = 0;
+        for (size_t j = 0; j < columns_.size(); ++j) {
+            if (!keep(j)) continue;
+            columns_[kept] = columns_[j];
+            features_[kept++] = features_[j];
+        }
+        columns_.resize(kept);
+        features_.resize(kept);
+    }
 
   private:
-    struct Feature {
-        float up = 0, down = 0;  // Σ cᵢ max(0, sᵢ xᵢⱼ), Σ cᵢ max(0, −sᵢ xᵢⱼ)
-        uint32_t count = 0;
-    };
+    void add(uint32_t feature, std::span<const Entry> column) {
+        if (column.empty()) return;
+        features_.push_back(feature);
+        columns_.push_back(column);
+    }
+    void select(std::span<const uint32_t> ids);
+    void transpose(std::span<const uint32_t> ids);
 
+    const Dataset& data_;
+    const Columns& all_;
     size_t n_rows_ = 0;
-    std::vector<Feature> seen_;    // by feature; all zero between calls
-    std::vector<uint32_t> place_;  // by feature: of its next entry; all kNowhere between calls
-    std::vector<uint32_t> touched_;
     std::vector<uint32_t> features_;
-    std::vector<size_t> ptr_;
-    UninitialisedVector<uint32_t> row_;
-    UninitialisedVector<float> value_;
+    std::vector<std::span<const Entry>> columns_;
+    SharedVector<Entry> entries_;
+    std::vector<uint32_t> place_;  // of each row of the data set, in the node
+    std::vector<uint32_t> touched_;
+    std::vector<uint32_t> count_;  // of each feature; all 0 between calls
+    std::vector<Entry*> next_;     // of each feature: where its next entry goes
 };
 
 // min over w, b of ‖w‖₁ + |b| + Σᵢ cᵢ log(1 + exp(−sᵢ (w·xᵢ + b))): proximal Newton steps whose quadratic
 // models are minimised by coordinate descent (Yuan, Ho, Lin: An improved GLMNET for L1-regularized logistic
-// regression, JMLR 2012), on a working set of columns that the gradient of all columns chooses.
+// regression, JMLR 2012), each on a working set of columns that the gradient of all columns chooses.
 class L1Logistic {
   public:
     // The result is in `weights`, `bias`, `objective` and `n_iter`, until the next call. `rng` orders the
     // coordinates. Throws Interrupted.
-    void solve(const SignedColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
+    // Columns whose weight is 0 in every solution are dropped from `x`.
+    void solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
                const L1Params& params, Rng rng, const Control& control);
 
     std::span<const float> weights() const { return {w_.data(), w_.size() - 1}; }  // one for each column
@@ -68,24 +86,37 @@ class L1Logistic {
     int n_iter() const { return n_iter_; }
 
   private:
+    // The quadratic model at a row: the second derivative of its loss, and this times the step of its margin.
+    struct Curve {
+        float curvature, pull;
+    };
+    template <size_t n>
+    struct Sums {
+        float of[n] = {};
+        void operator+=(const Sums& other) {
+            for (size_t k = 0; k < n; ++k) of[k] += other.of[k];
+        }
+    };
+
     // The bias is the last column, of ones.
-    float dot(size_t j, const float* values) const;
-    float curvature_of(size_t j) const;
-    void add(size_t j, float step, float* to) const;
-    void add_curved(size_t j, float step);
+    template <class Sum, class Value>
+    Sum sum_of(size_t j, Value&& value) const;
+    void add_pull(size_t j, float step);
     double violation(size_t j) const;
-    double look_at_all();
-    double look_at_working();
+    void find_gradient();
+    void drop_columns(NodeColumns& x, double least);
+    double choose_columns();
     void descend(double tol, Rng& rng);
     bool step();
-    // The loss at margin + part · direction; sets residual_ and curvature_ for that place.
+    // The loss at margin + part · direction; sets residual_ and curve_ for that place.
     double evaluate(double part);
 
-    const SignedColumns* x_ = nullptr;
+    const NodeColumns* x_ = nullptr;
     std::span<const int8_t> sign_;
     std::span<const float> cost_;
-    std::vector<float> w_, d_, gradient_, diagonal_;                         // of each column
-    std::vector<float> margin_, direction_, residual_, curvature_, curved_;  // of each row
+    std::vector<float> w_, d_, gradient_, diagonal_;    // of each column
+    std::vector<float> margin_, direction_, residual_;  // of each row
+    std::vector<Curve> curve_;
     std::vector<uint32_t> working_, open_;
     double loss_ = 0, objective_ = 0;
     int n_iter_ = 0;
