@@ -18,6 +18,7 @@ http: requests of Annif's interface, the dev texts, over the loopback from this 
 time, each with two workers. Annif runs under gunicorn with uvicorn's workers.
 """
 
+import argparse
 import asyncio
 import gzip
 import json
@@ -46,9 +47,14 @@ DATA = Path(os.environ.get("BONSAI_DATA", ROOT.parent / "shared" / "data")) / "t
 
 
 def main() -> None:
-    {"annif": inside_annif, "http": over_http, "imported": import_models, "startup": startup}[sys.argv[1]](
-        sys.argv[2:]
+    benchmarks = {"annif": inside_annif, "http": over_http, "imported": import_models, "startup": startup}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("benchmark", choices=benchmarks)
+    parser.add_argument("part", nargs=argparse.REMAINDER, help="some steps, such as omikuji:train (default: all)")
+    given = parser.parse_args()
+    benchmarks[given.benchmark](given.part)
 
 
 def records(part: str) -> list[dict[str, Any]]:
