@@ -14,9 +14,9 @@ constexpr int kMaxNewtonSteps = 60;
 constexpr int kMaxPasses = 200;
 constexpr size_t kHistory = 5;  // passes that are extrapolated
 // Passes end when the largest change is this part of that of the first one.
-constexpr double kPassesEnd = 0.05;
+constexpr double kPassesEnd = 0.4;
 // A working set is left when its duality gap is this part of that of the whole problem when it was chosen.
-constexpr double kGapLeft = 0.2;
+constexpr double kGapLeft = 0.5;
 
 // What all labels share.
 struct SharedRows {
