@@ -52,7 +52,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("benchmark", choices=benchmarks)
-    parser.add_argument("part", nargs=argparse.REMAINDER, help="some steps, such as omikuji:train (default: all)")
+    parser.add_argument(
+        "part", nargs=argparse.REMAINDER, help="some steps, such as omikuji:train (default: all)"
+    )
     given = parser.parse_args()
     benchmarks[given.benchmark](given.part)
 
