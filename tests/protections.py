@@ -60,7 +60,7 @@ PROTECTIONS = [
     ),
     Protection(
         "no input ends the process: sparse matrices are proven",
-        "bonsai_xmc/_data/rows.py",
+        "bonsai_xmc/_data/sparse.py",
         "    if flaw is not None:\n        raise ValueError",
         "    if False:\n        raise ValueError",
         "tests/test_fuzz.py -k rows",
@@ -151,7 +151,7 @@ PROTECTIONS = [
     ),
     Protection(
         "systems are those of plain NumPy: labels without training rows are not found",
-        "bonsai_xmc/systems/leml.py",
+        "bonsai_xmc/systems/low_rank.py",
         "            estimates[:, barred] = -np.inf\n",
         "",
         "tests/test_systems.py -k leml",
