@@ -63,11 +63,10 @@ def _gather(
     strategy = resolve({**params, **fixed}, part.facts)
     one_vs_rest = replace(strategy, classifiers="one_vs_rest", n_trees=0, blend_weight=0.0)
     beam = beam_size(params["beam_size"], strategy.n_trees, "beam")
-    options = {"beam_size": beam, "exact": False, "n_probe": 0}
 
     def ranked(trees: _core.Forest | None, one_vs_rest: _core.Forest | None) -> Ranking:
         model = _core.Model(trees, one_vs_rest, strategy.loss, strategy.normalize)
-        return held_out.rank(model, splits.CANDIDATES, work, **options)
+        return held_out.rank(model, splits.CANDIDATES, work, beam_size=beam)
 
     def of_one_vs_rest(some: Problem, C: float) -> Ranking:
         return ranked(None, train(some, replace(one_vs_rest, C=C), seed, work)[0].one_vs_rest)

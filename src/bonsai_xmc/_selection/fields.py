@@ -267,8 +267,7 @@ class _Search:
         part, held_out = problem.take(np.arange(n)), HeldOut.of(problem, np.arange(n, sample.n_rows))
         work = Work(self._threads)
         model, _ = train(part, resolve(given, part.facts), given["random_state"], work)
-        options: dict[str, Any] = {"beam_size": 0, "exact": True, "n_probe": 0}
-        ranking = held_out.rank(model, _DEPTH, work, **options)
+        ranking = held_out.rank(model, _DEPTH, work)
         scores = OF_ROWS["nDCG"](ranking, ranking.ids.shape[1]).part[ranking.truth.n_true > 0]
         self.tried.append({"settings": what, "nDCG@5": round(100 * float(scores.mean()), 2), "kept": False})
         LOG.info("tuning: %.2f %s", 100 * scores.mean(), what)

@@ -48,7 +48,7 @@ def choose_prune(
 
         def ranked(model: SampledModel) -> Ranking:
             core = model.core.restricted(drawn.astype(np.uint8))
-            return held_out.rank(core, _DEPTH, work, beam_size=0, exact=False, n_probe=0)
+            return held_out.rank(core, _DEPTH, work)
 
         tried = {f"prune={strategy.prune:g}": (before := ranked(usual))}
         for prune in LARGER:

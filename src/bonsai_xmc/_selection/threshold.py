@@ -59,10 +59,9 @@ def choose_threshold(
     """
     if problem.rows.n_rows < splits.FEWEST_ROWS:
         return Thresholds()
-    options = {"beam_size": 0, "exact": False, "n_probe": 0}
     with work.phases.together("threshold"):
         parts = [
-            (held_out.rank(model, splits.DEPTH, work, **options), label_weights)
+            (held_out.rank(model, splits.DEPTH, work), label_weights)
             for model, held_out, label_weights in _models(
                 problem, strategy, core, seed, work, per_label, sampled
             )

@@ -69,11 +69,16 @@ class Work:
         return min(self.threads, self._fewer.get(self.phases.name_of(phase), self.threads))
 
     def predict(self, model: Any, rows: Rows, k: int, **options: Any) -> tuple[Array, Array]:
-        """Call ``top_k`` of the core's model or of a ranker as a phase; in parts where memory is short."""
-        threads = self.threads_for("predict")
-        form = lambda part: part.to_core() if isinstance(model, _core.Model) else part
+        """Call ``top_k`` of the core's model or of a ranker as a phase; in parts where memory is short.
+
+        The core's model scores whatever it can find, unless `options` narrow its search.
+        """
+        threads, is_core = self.threads_for("predict"), isinstance(model, _core.Model)
+        options = ({"beam_size": 0, "exact": False, "n_probe": 0} if is_core else {}) | options
         parts = [
-            self.run("predict", model.top_k, form(part), k, threads=threads, **options)
+            self.run(
+                "predict", model.top_k, part.to_core() if is_core else part, k, threads=threads, **options
+            )
             for part in rows.batches(self._batch_rows or max(1, rows.n_rows))
         ]
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(p) for p in zip(*parts, strict=True))  # type: ignore[return-value]
