@@ -1,5 +1,5 @@
-// What this machine can do on one thread, and what the kernels do of it: JSON on standard output.
-// `python -m benchmarks.roofline` builds it, runs it and makes a table and a picture of it.
+// Measures the limits of this machine on one thread, and the kernels against them: JSON on standard output.
+// `python -m benchmarks.roofline` builds and runs it, and makes a table and a picture.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -56,12 +56,12 @@ const Probes& probes() {
 }
 
 constexpr size_t kLanes = 64;
-constexpr size_t kRowBytes = kLanes * sizeof(float);  // of a panel
+constexpr size_t kRowBytes = kLanes * sizeof(float);  // of a panel row
 constexpr size_t kRows = 16384;
 constexpr int kRepeats = 5;
-constexpr double kTarget = 0.02;  // seconds that one repetition of a probe should take at least
+constexpr double kTarget = 0.02;  // minimum seconds for one repetition of a probe
 
-volatile float sink;  // what is written here cannot be optimised away
+volatile float sink;  // results written here cannot be optimised away
 
 double seconds_of(const std::function<void()>& work) {
     const auto begin = std::chrono::steady_clock::now();
@@ -69,7 +69,7 @@ double seconds_of(const std::function<void()>& work) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Of the fastest repetition; `before` each one is not timed.
+// The time of the fastest repetition; `before`, called before each repetition, is not timed.
 double best(const std::function<void()>& work, const std::function<void()>& before = [] {}) {
     double least = INFINITY;
     for (int r = 0; r < kRepeats; ++r) {
@@ -79,7 +79,7 @@ double best(const std::function<void()>& work, const std::function<void()>& befo
     return least;
 }
 
-// The same per call, of calls too short to be timed alone.
+// The time per call, for calls that are too short to be timed singly.
 double best_short(const std::function<void()>& work) {
     size_t calls = 1;
     const auto many = [&] {
@@ -89,7 +89,7 @@ double best_short(const std::function<void()>& work) {
     return best(many) / static_cast<double>(calls);
 }
 
-// The memory of panels, as the product has it.
+// Panel memory, allocated as in the library.
 template <class T>
 using Buffer = std::vector<T, PanelAllocator<T>>;
 
@@ -97,11 +97,11 @@ using Buffer = std::vector<T, PanelAllocator<T>>;
 
 struct Level {
     const char* name;
-    size_t probe_bytes;  // a working set that surely lives there
-    long cache_bytes;    // as the system says, or 0
+    size_t probe_bytes;  // a working set that certainly fits
+    long cache_bytes;    // as reported by the system, or 0
 };
 
-// Of the first core's caches for data. Not sysconf, which sums over the cores that it believes in.
+// Reads the data caches of the first core. sysconf is unsuitable: it sums over cores.
 long cache_bytes(int level) {
     for (int i = 0; i < 8; ++i) {
         const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
@@ -156,7 +156,7 @@ class Zipf {
         double sum = 0;
         for (size_t f = 0; f < n; ++f) below_[f] = sum += 1.0 / static_cast<double>(f + 1);
     }
-    // `n` different ones, in random order.
+    // Draws `n` different numbers, in random order.
     std::vector<int32_t> draw(size_t n) {
         ++stamp_;
         std::vector<int32_t> drawn;
@@ -178,7 +178,8 @@ class Zipf {
     Rng rng_;
 };
 
-// Of length 1; frequent features have small numbers. Sorted rows hold the same features in ascending order.
+// Rows of length 1; frequent features have small numbers. Sorted rows hold the same features in ascending
+// order.
 Rows text_rows(size_t n_features, size_t nonzeros, bool sorted) {
     Zipf zipf(n_features, 7);
     Rows rows{.n_rows = kRows, .n_features = n_features};
@@ -199,8 +200,8 @@ struct Work {
     double seconds;
     double flop;
     double read_bytes;    // of the panel, and of sums kept in memory
-    double update_bytes;  // read and written again: both count
-    double row_bytes;  // what belongs to the rows, visited once: features, values and what is kept for each
+    double update_bytes;  // read and written back: both count
+    double row_bytes;     // data of the rows, read once: features, values and per-row state
 };
 
 // All measurements of one shape of rows.
@@ -228,7 +229,7 @@ class Bench {
         std::printf("\"seconds\": %.6g, \"flop\": %.6g, ", work.seconds, work.flop);
         std::printf("\"read_bytes\": %.6g, \"update_bytes\": %.6g, \"row_bytes\": %.6g, \"within\": {",
                     work.read_bytes, work.update_bytes, work.row_bytes);
-        // The share of visits to the most frequent features, as many as each cache holds.
+        // The share of visits to the most frequent features that each cache can hold.
         const char* comma = "";
         for (const Level& level : levels()) {
             const auto held = static_cast<size_t>(level.cache_bytes) / chunk;
@@ -241,7 +242,7 @@ class Bench {
         std::printf("}}%s\n", last ? "" : ",");
     }
 
-    // A pass of dual coordinate descent, after a first one from zero; rows that move nothing are not updated.
+    // A pass of dual coordinate descent, after a first pass from zero; rows without effect are not updated.
     Work dual() {
         Buffer<float> w(n_features_ * kLanes), alpha(kRows * kLanes);
         std::vector<float> bias(kLanes, -0.9f), high(kLanes), low(kLanes), sum(kLanes), support(kLanes),
@@ -280,7 +281,7 @@ class Bench {
             seconds = mine;
             moved = 0;
             for (size_t a = 0; a < old.size();
-                 a += kLaneStep)  // groups of lanes in which none moved are not written
+                 a += kLaneStep)  // groups of lanes without an update are not written
                 moved += !std::equal(&old[a], &old[a] + kLaneStep, alpha.data() + a);
             moved /= kLanes / kLaneStep;
         }
@@ -305,7 +306,7 @@ class Bench {
         return {seconds, 2 * kLanes * total_, 0, 2 * kRowBytes * total_, row_bytes(kRowBytes)};
     }
 
-    // Prediction from an unpacked block of 64 children, whose every feature has a place; similarities to 64
+    // Prediction from an unpacked block of 64 children with a slot for every feature; similarities to 64
     // centres.
     Work accumulate_int8() {
         Buffer<int8_t> panel(n_features_ * kLanes);
@@ -333,7 +334,7 @@ class Bench {
     double total_;  // non-zeros of all rows
 };
 
-// Look-ups in a packed block of 128 children, of rows whose features have no particular numbers.
+// Look-ups in a packed block of 128 children, for rows with random feature numbers.
 void print_find(size_t used, bool last) {
     constexpr size_t n_features = 115000, nonzeros = 100;
     std::vector<int32_t> number(n_features);

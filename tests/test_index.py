@@ -208,7 +208,7 @@ def test_damaged_postings_are_found_by_verify_and_harm_nothing(model, data, tmp_
 
 def test_an_index_of_other_classifiers(classifiers, index):
     forest = make_classifiers(1, n_labels=300)[3]
-    with pytest.raises(ValueError, match="its label index is not one of its one-vs-rest classifiers"):
+    with pytest.raises(ValueError, match="its label index does not belong to its one-vs-rest classifiers"):
         _core.Model(None, forest, "squared_hinge", True, index=index)
     with pytest.raises(ValueError, match="a label index needs a forest that is one leaf"):
         X, Y = csr_array(np.eye(8)), csr_array(np.eye(8))

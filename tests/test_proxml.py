@@ -158,7 +158,7 @@ def test_a_damaged_file_is_an_error():
     assert make(facts, arrays).n_labels == 6
     with says("facts.normalize is 1, but must be one of True, False"):
         make({"normalize": 1}, arrays)
-    with says("it lacks bias"):
+    with says("missing array: bias"):
         make(facts, {name: array for name, array in arrays.items() if name != "bias"})
     with says("has not one classifier for each label"):
         make(facts, arrays | {"children": arrays["children"][::-1].copy()})

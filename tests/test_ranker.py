@@ -308,7 +308,7 @@ def test_trees_and_rankers_that_do_not_fit(generated):
     trees, one_vs_rest = blend.fitted_.linear.core.trees, blend.fitted_.linear.core.one_vs_rest
     for pair, message in [
         ((None, None), "neither trees nor one-vs-rest classifiers"),
-        ((trees, trees), "not those of a single leaf"),
+        ((trees, trees), "not in a single leaf"),
         ((trees, smaller), "differ in their number of labels or features"),
         ((trees, wider), "differ in their number of labels or features"),
     ]:

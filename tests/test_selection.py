@@ -50,7 +50,7 @@ def test_select_rejects_what_does_not_fit(records):
     text, X, *_ = fitted(records, None, {1: 1.0})
     with pytest.raises(ValueError, match="keep needs a byte for each feature"):
         text.core.select(np.ones(X.n_features - 1, np.uint8), X, 1)
-    with pytest.raises(ValueError, match="another number of features"):
+    with pytest.raises(ValueError, match="different numbers of features"):
         text.core.select(np.ones(X.n_features, np.uint8), X._replace(n_features=X.n_features + 1), 1)
 
 

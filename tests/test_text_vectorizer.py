@@ -437,9 +437,12 @@ def test_arrays_that_do_not_fit():
         with pytest.raises(ValueError, match=message):
             FittedText.from_arrays(description, {**arrays, **changes})
 
-    refuses("fields.0.words has another type", **{"fields.0.words": arrays["fields.0.words"].astype(np.int8)})
+    refuses(
+        "fields.0.words has an unexpected type",
+        **{"fields.0.words": arrays["fields.0.words"].astype(np.int8)},
+    )
     refuses("do not ascend", **{"fields.0.words_ptr": arrays["fields.0.words_ptr"][::-1].copy()})
-    refuses("names a word that is not there", **{"fields.0.ngrams.2.last": np.array([9], np.uint32)})
+    refuses("has a word that is missing", **{"fields.0.ngrams.2.last": np.array([9], np.uint32)})
     refuses("one document frequency", **{"blocks.0.df.0": np.array([1], np.uint32)})
     refuses("greater than the number of documents", **{"blocks.0.df.0": np.array([1, 7], np.uint32)})
     missing = dict(arrays)
@@ -464,7 +467,7 @@ def test_core_is_safe_by_itself():
         ],
     }  # fmt: skip
     fit = _core.TextFit(spec)
-    with pytest.raises(ValueError, match="another number of columns"):
+    with pytest.raises(ValueError, match="the number of columns differs"):
         fit.add([["a"], ["b"]], 1)
     with pytest.raises(ValueError, match="this fit is over"):
         fit.add([["aa"]], 1)

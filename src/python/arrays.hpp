@@ -17,7 +17,8 @@
 
 namespace bonsai {
 
-// Arguments of this type need `.noconvert()`: another dtype or layout is an error then, never a silent copy.
+// Arguments of this type need `.noconvert()`, so that another dtype or layout is an error, never a silent
+// copy.
 template <class T>
 using In = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using InDense = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
@@ -27,17 +28,16 @@ std::span<const T> span(const In<T>& array) {
     return {array.data(), array.size()};
 }
 
-// An object that must be an array of this type; the error names it.
+// Casts an object that must be an array of this type; the error message contains `name`.
 template <class Array>
 Array cast_array(nanobind::handle object, const std::string& name) {
     Array array;
     if (!nanobind::try_cast(object, array, false))
-        throw nanobind::type_error(
-            (name + " is not a contiguous array of the type that it must have").c_str());
+        throw nanobind::type_error((name + " is not a contiguous array of the expected type").c_str());
     return array;
 }
 
-// A Python object that C++ keeps alive, and that may be dropped by a thread without the GIL.
+// A Python object that C++ keeps alive; a thread without the GIL may release it.
 inline std::shared_ptr<const void> keep_alive(nanobind::object object) {
     return {new nanobind::object(std::move(object)), [](const nanobind::object* kept) {
                 const nanobind::gil_scoped_acquire hold;
@@ -45,8 +45,8 @@ inline std::shared_ptr<const void> keep_alive(nanobind::object object) {
             }};
 }
 
-// Hands the vector's memory to numpy; the capsule deletes exactly that vector. Without a shape the array has
-// one axis.
+// Passes the ownership of the vector's memory to NumPy; the capsule deletes the vector. Without a shape the
+// array has one axis.
 template <class T, class Allocator>
 nanobind::object to_numpy(std::vector<T, Allocator>&& values, std::vector<size_t> shape = {}) {
     using Values = std::vector<T, Allocator>;
@@ -58,7 +58,7 @@ nanobind::object to_numpy(std::vector<T, Allocator>&& values, std::vector<size_t
     return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(data, shape.size(), shape.data(), owner));
 }
 
-// A read-only view of memory that `owner` keeps.
+// A read-only view of memory that `owner` keeps alive.
 template <class T>
 nanobind::object view_numpy(std::span<const T> values, nanobind::handle owner,
                             std::vector<size_t> shape = {}) {
@@ -68,7 +68,7 @@ nanobind::object view_numpy(std::span<const T> values, nanobind::handle owner,
 }
 
 // Rows as they cross the boundary: a tuple (indptr, indices, values, n_columns), or a 2-D array. Keeps the
-// arrays alive. `check` proves every index in range; it needs no GIL.
+// arrays alive. `check` verifies that every index is in range, and needs no GIL.
 class RowsIn {
   public:
     RowsIn(nanobind::handle x, const char* name) : name_(name) {
@@ -93,7 +93,8 @@ class RowsIn {
     void check() const {
         if (view_.dense) return;
         check_csr(span(ptr_), span(index_), view_.n_rows, view_.n_features, name_.c_str());
-        if (value_.size() != index_.size()) throw std::invalid_argument(name_ + ": one value for each index");
+        if (value_.size() != index_.size())
+            throw std::invalid_argument(name_ + ": every index needs one value");
     }
     const RowsView& view() const { return view_; }
 

@@ -61,7 +61,8 @@ uint32_t checked_label(const PyDataset& dataset, size_t label) {
 }  // namespace
 
 void bind_dataset(nb::module_& m) {
-    nb::class_<ProblemSizes>(m, "Sizes", "What the memory of training follows from: numbers of things.")
+    nb::class_<ProblemSizes>(m, "Sizes",
+                             "Sizes of a problem, from which the memory of training is estimated.")
         .def(nb::init<const ProblemSizes&>(), "other"_a)
         .def_rw("n_rows", &ProblemSizes::n_rows)
         .def_rw("n_features", &ProblemSizes::n_features)
@@ -92,13 +93,13 @@ void bind_dataset(nb::module_& m) {
                 const nb::gil_scoped_release unlock;
                 return sizes_of(d.data());
             },
-            "Counted; the entries of label vectors on a sample of the labels.")
+            "The sizes of the data set; the entries of label vectors are counted on a sample of the labels.")
         .def(
             "vector_entries",
             [](const PyDataset& d, size_t label) {
                 return vector_entries(d.data(), checked_label(d, label));
             },
-            "label"_a, "Entries of the input vector of a label.")
+            "label"_a, "The number of entries in the input vector of a label.")
         .def(
             "rows_of",
             [](const PyDataset& d, size_t label) {
@@ -112,11 +113,12 @@ void bind_dataset(nb::module_& m) {
                 return to_numpy(similar_rows(d.data(), checked_label(d, label), n));
             },
             "label"_a, "n"_a, nb::sig("def similar_rows(self, label: int, n: int) -> NDArray[numpy.uint32]"),
-            "The n rows that are most similar to those of a label, best first.");
-    nb::class_<LabelVectors>(m, "LabelVectors", "One row for each label: what labels are clustered by.")
+            "The n rows most similar to the rows of a label, best first.");
+    nb::class_<LabelVectors>(m, "LabelVectors",
+                             "The vectors by which labels are clustered, one row for each label.")
         .def_static(
             "from_rows", [](nb::handle x) { return std::make_unique<LabelVectors>(x); }, "x"_a,
-            "Vectors of the caller's, of unit norm or zero, checked.")
+            "Checked vectors given by the caller, of unit norm or zero.")
         .def("arrays", &arrays_of, "(indptr, indices, values, n_columns) or a 2-D array; read-only views.");
     m.def(
         "is_row",
@@ -127,7 +129,7 @@ void bind_dataset(nb::module_& m) {
                    is_row(span(index), span(value), n_columns);
         },
         "indices"_a, "values"_a, "n_columns"_a,
-        "Whether these are a row's contiguous int32 indices, ascending and below n_columns, each with a "
+        "Whether these are contiguous int32 indices of a row, ascending and below n_columns, each with a "
         "finite float32 value.");
 }
 

@@ -1,4 +1,4 @@
-// Data sets and label vectors as Python holds them.
+// Data sets and label vectors as Python objects.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 
 namespace bonsai {
 
-// A data set, and the arrays that it borrows.
+// A data set and the arrays that it borrows.
 class PyDataset {
   public:
     PyDataset(nanobind::handle x, In<int64_t> label_ptr, In<int32_t> labels, size_t n_labels,
@@ -35,7 +35,7 @@ class PyDataset {
     std::optional<Dataset> data_;
 };
 
-// One row for each label: made by the core, or borrowed from the caller.
+// Label vectors, one row per label: computed by the core, or borrowed from the caller.
 class LabelVectors {
   public:
     explicit LabelVectors(Rows&& made) : made_(std::move(made)), view_(made_.view()) {}

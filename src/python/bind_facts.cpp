@@ -1,4 +1,4 @@
-// What Python needs to know about the core: limits that both use, and the losses.
+// Constants of the core that Python uses: limits, and the losses.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -52,19 +52,19 @@ nb::object log_scores(const std::string& loss,
 }  // namespace
 
 void bind_facts(nb::module_& m) {
-    m.attr("BLOCK_LABELS") = kBlockChildren;            // classifiers that are stored and scored together
-    m.attr("MIN_SEARCHED_LABELS") = kIndexedLabels;     // from which on training searches rows by an index
-    m.attr("MAX_SEARCHED_ROWS") = RowIndex::kMaxRows;   // that such an index holds
-    m.attr("MAX_INDEX_LABELS") = kMaxPositions;         // that an index over classifiers holds
-    m.attr("FROM_TREES") = BlendedRanking::kFromTrees;  // labels of a row that a blend scores by its trees
-    m.attr("FROM_ROW_TREES") = BlendedRanking::kFromRowTrees;  // … and by trees over rows
+    m.attr("BLOCK_LABELS") = kBlockChildren;           // classifiers stored and scored together
+    m.attr("MIN_SEARCHED_LABELS") = kIndexedLabels;    // from this number on, training finds rows by an index
+    m.attr("MAX_SEARCHED_ROWS") = RowIndex::kMaxRows;  // rows that such an index can hold
+    m.attr("MAX_INDEX_LABELS") = kMaxPositions;        // classifiers that a label index can hold
+    m.attr("FROM_TREES") = BlendedRanking::kFromTrees;         // labels of a row that trees score in a blend
+    m.attr("FROM_ROW_TREES") = BlendedRanking::kFromRowTrees;  // labels of a row that trees over rows score
     m.def(
         "losses", &losses, nb::sig("def losses() -> dict[str, dict[str, object]]"),
         "The losses by name: usual_C, score_formula (of a margin), has_active_sets (one-vs-rest classifiers "
         "with a bias of -1 or below are trained on few rows).");
     m.def("log_scores", &log_scores, "loss"_a, "margins"_a,
           nb::sig("def log_scores(loss: str, margins: NDArray[numpy.floating]) -> NDArray[numpy.float64]"),
-          "The log score of each margin, minus its loss; of any shape.");
+          "The log score of each margin, which is minus its loss; for any shape.");
 }
 
 }  // namespace bonsai

@@ -50,7 +50,7 @@ std::shared_ptr<RowTrees> model_of(const nb::dict& arrays, size_t n_features, si
     for_each_row_tree_array(
         [&](const char* name, auto& view) {
             if (!arrays.contains(name))
-                throw std::invalid_argument(std::string("the trees are inconsistent: they lack ") + name);
+                throw std::invalid_argument(std::string("the trees are incomplete; missing array: ") + name);
             using T = std::remove_const_t<typename std::decay_t<decltype(view)>::element_type>;
             view = span(cast_array<In<T>>(arrays[name], name));
             kept.append(arrays[name]);
@@ -75,7 +75,7 @@ nb::dict arrays_of(nb::handle self) {
     return arrays;
 }
 
-// Few rows need no further threads, and no watching.
+// Few rows need neither further threads nor a watching thread.
 template <class Fn>
 void run_for(const RowsIn& rows, unsigned threads, const nb::object& progress, Fn&& fn) {
     constexpr size_t few = 16;
@@ -117,26 +117,27 @@ nb::object leaves_of(const RowTrees& model, nb::handle x, unsigned threads) {
 }  // namespace
 
 void bind_fastxml(nb::module_& m) {
-    m.def(
-        "train_fastxml", &train, "dataset"_a, "label_weights"_a.noconvert().none(), nb::kw_only(),
-        "n_trees"_a, "max_leaf_rows"_a, "max_leaf_labels"_a, "C"_a, "tol"_a, "max_iter"_a, "seed"_a,
-        "threads"_a, "by_ranking"_a = true, "progress"_a = nb::none(),
-        nb::sig("def train_fastxml(dataset: Dataset, label_weights: NDArray[numpy.float32] | None, *, "
-                "n_trees: int, max_leaf_rows: int, max_leaf_labels: int, C: float, tol: float, "
-                "max_iter: int, seed: int, threads: int, by_ranking: bool = True, "
-                "progress: object | None = None) -> dict[str, NDArray]"),
-        "The arrays of FastXML's trees. label_weights, if given, are those of PfastXML. Without by_ranking, "
-        "nodes divide rows by 2-means of their labels.");
+    m.def("train_fastxml", &train, "dataset"_a, "label_weights"_a.noconvert().none(), nb::kw_only(),
+          "n_trees"_a, "max_leaf_rows"_a, "max_leaf_labels"_a, "C"_a, "tol"_a, "max_iter"_a, "seed"_a,
+          "threads"_a, "by_ranking"_a = true, "progress"_a = nb::none(),
+          nb::sig("def train_fastxml(dataset: Dataset, label_weights: NDArray[numpy.float32] | None, *, "
+                  "n_trees: int, max_leaf_rows: int, max_leaf_labels: int, C: float, tol: float, "
+                  "max_iter: int, seed: int, threads: int, by_ranking: bool = True, "
+                  "progress: object | None = None) -> dict[str, NDArray]"),
+          "Train trees and return their arrays. label_weights, if given, are those of PfastXML. Without "
+          "by_ranking, "
+          "nodes divide rows by 2-means of their labels.");
     nb::class_<RowTrees>(m, "RowTrees", "Trees over rows, of FastXML or PfastreXML. Immutable.")
         .def(nb::new_(&model_of), "arrays"_a, "n_features"_a, "n_labels"_a, "normalize"_a,
              "means"_a.none() = nb::none(), "alpha"_a = 1.0f, "gamma"_a = 0.0f,
-             "From their arrays, which are checked. means, if given: the mean of each label's unit rows.")
+             "Build the trees from arrays, which are checked. means, if given: the mean of each label's unit "
+             "rows.")
         .def_prop_ro("n_features", &RowTrees::n_features)
         .def_prop_ro("n_labels", &RowTrees::n_labels)
         .def_prop_ro("n_trees", &RowTrees::n_trees)
         .def_prop_ro("normalize", &RowTrees::normalize)
         .def("arrays", &arrays_of, nb::sig("def arrays(self) -> dict[str, NDArray]"),
-             "Their arrays, as the model file stores them; read-only views.")
+             "The arrays as the model file stores them; read-only views.")
         .def(
             "__deepcopy__", [](nb::object self, nb::handle) { return self; }, "memo"_a)
         .def("__reduce__",
@@ -154,7 +155,7 @@ void bind_fastxml(nb::module_& m) {
              "(ids, log scores) of the k best labels of each row; -1 and -inf where there are fewer.")
         .def("leaves", &leaves_of, "x"_a, nb::kw_only(), "threads"_a = 1,
              nb::sig("def leaves(self, x: object, *, threads: int = 1) -> NDArray[numpy.int32]"),
-             "The leaf that each row reaches in each tree, numbered through all trees.");
+             "The leaf that each row reaches in each tree, numbered consecutively over all trees.");
 }
 
 }  // namespace bonsai

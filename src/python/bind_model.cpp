@@ -30,11 +30,11 @@ using namespace nb::literals;
 namespace bonsai {
 namespace {
 
-// Sets a view to the array of this name, and keeps the array.
+// Sets a view to the array with this name and keeps the array alive.
 template <class View>
 void borrow(const nb::dict& arrays, const char* name, View& view, nb::list& kept) {
     if (!arrays.contains(name))
-        throw std::invalid_argument(std::string("the model is inconsistent: it lacks ") + name);
+        throw std::invalid_argument(std::string("the model is incomplete; missing array: ") + name);
     using T = std::remove_const_t<typename View::element_type>;
     const auto array = cast_array<In<T>>(arrays[name], name);
     view = span(array);
@@ -96,7 +96,7 @@ nb::dict arrays_of(nb::handle self) {
     return arrays;
 }
 
-// The weights of a node: (child, feature, value) for each.
+// The weights of a node as arrays (child, feature, value).
 nb::tuple weights_of(const Forest& forest, size_t node) {
     std::vector<uint32_t> children, features;
     std::vector<float> values;
@@ -112,7 +112,7 @@ nb::tuple weights_of(const Forest& forest, size_t node) {
                           to_numpy(std::move(values)));
 }
 
-// One classifier: (feature, integer weight) for each weight, scale and bias.
+// One classifier: features, integer weights, scale and bias.
 nb::tuple classifier_of(const Forest& forest, size_t child) {
     std::vector<uint32_t> features;
     std::vector<int8_t> weights;
@@ -145,7 +145,7 @@ nb::tuple top_k_of(const Model& model, nb::handle x, size_t k, size_t beam_size,
         scores.resize(n_rows * k);
         top_k(model, rows.view(), params, kernels, pool, ids.data(), scores.data());
     };
-    constexpr size_t few = 16;  // starting a thread would cost more than the answer
+    constexpr size_t few = 16;  // starting a thread would take longer than predicting
     if (n_rows <= few) {
         const nb::gil_scoped_release unlock;
         Control control;
@@ -177,7 +177,7 @@ void bind_model(nb::module_& m) {
             "residual", [](const Forest& forest) { return forest.residual(); },
             nb::sig("def residual(self) -> Forest | None"))
         .def("arrays", &arrays_of, nb::sig("def arrays(self) -> dict[str, NDArray]"),
-             "Its twelve arrays, as the model file stores them; read-only views.")
+             "The twelve arrays as the model file stores them; read-only views.")
         .def("weights", &weights_of, "node"_a,
              nb::sig("def weights(self, node: int) -> tuple[NDArray[numpy.uint32], NDArray[numpy.uint32], "
                      "NDArray[numpy.float32]]"),
@@ -188,9 +188,9 @@ void bind_model(nb::module_& m) {
              "The classifier of a child, numbered as in the array `children`: features, their integer "
              "weights, scale and bias.")
         .def("pruned", &pruned_forest, "prune"_a, "threads"_a,
-             "The same forest without weights of at most this magnitude.")
+             "The same forest without weights up to this magnitude.")
         .def("verify", &Forest::verify, nb::call_guard<nb::gil_scoped_release>(),
-             "Check every offset, feature, child and weight; ValueError if one is not as it must be.")
+             "Check every offset, feature, child and weight; raises ValueError if one is invalid.")
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
             const auto& forest = nb::cast<const Forest&>(self);
@@ -199,14 +199,15 @@ void bind_model(nb::module_& m) {
         });
     nb::class_<LabelIndex>(m, "LabelIndex", "An inverted index over one-vs-rest classifiers. Immutable.")
         .def(nb::new_(&index_from_arrays), "arrays"_a, "n_features"_a, "n_classifiers"_a,
-             "From its arrays (docs/internals/format.md). Postings stay where they are, the rest is copied "
+             "Build the index from its arrays (docs/internals/format.md). Postings stay where they are, the "
+             "rest is copied "
              "and checked.")
         .def_prop_ro("n_features", &LabelIndex::n_features)
         .def_prop_ro("n_classifiers", &LabelIndex::n_positions)
         .def("arrays", &arrays_of_index, nb::sig("def arrays(self) -> dict[str, NDArray]"),
-             "Its arrays, as the model file stores them; read-only views.")
+             "The arrays as the model file stores them; read-only views.")
         .def("verify", &LabelIndex::verify, nb::call_guard<nb::gil_scoped_release>(),
-             "Check every posting; ValueError if one is not as it must be.")
+             "Check every posting; raises ValueError if one is invalid.")
         .def("__deepcopy__", &self_of, "memo"_a)
         .def("__reduce__", [](nb::object self) {
             const auto& index = nb::cast<const LabelIndex&>(self);
@@ -216,8 +217,8 @@ void bind_model(nb::module_& m) {
     m.def("build_label_index", &index_of, "one_vs_rest"_a, "threads"_a, "progress"_a = nb::none(),
           nb::sig("def build_label_index(one_vs_rest: Forest, threads: int, progress: object | None = None) "
                   "-> LabelIndex"),
-          "An index over one-vs-rest classifiers.");
-    nb::class_<Model>(m, "Model", "All that prediction needs. Immutable.")
+          "Build an index over one-vs-rest classifiers.");
+    nb::class_<Model>(m, "Model", "Trees, one-vs-rest classifiers or both, ready for prediction. Immutable.")
         .def(
             nb::new_([](std::shared_ptr<Forest> trees, std::shared_ptr<Forest> one_vs_rest,
                         const std::string& loss, bool normalize, float blend_weight,
@@ -265,7 +266,7 @@ void bind_model(nb::module_& m) {
                 return std::make_shared<Model>(model, span(allowed));
             },
             "allowed"_a.noconvert(), nb::sig("def restricted(self, allowed: NDArray[numpy.uint8]) -> Model"),
-            "The same model for some of its labels, those whose byte is not 0; it shares the weights. For "
+            "The same model restricted to the labels whose byte is not 0; it shares the weights. For "
             "prediction alone: its arrays are those of the whole model.")
         .def_prop_ro(
             "trees", [](const Model& model) { return model.shared_trees(); },

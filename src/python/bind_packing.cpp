@@ -1,4 +1,4 @@
-// Classifiers that something else has trained, packed as those of our own training are.
+// Packs classifiers trained outside the core into the format of a forest.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 
@@ -27,7 +27,7 @@ void check(std::span<const float> bias, std::span<const int64_t> ptr, std::span<
            std::span<const float> value, size_t n_features) {
     if (ptr.size() != bias.size() + 1 || ptr[0] != 0 || ptr.back() != static_cast<int64_t>(feature.size()) ||
         feature.size() != value.size())
-        throw std::invalid_argument("bias, ptr, feature and value do not fit together");
+        throw std::invalid_argument("the lengths of bias, ptr, feature and value do not match");
     for (size_t c = 0; c < bias.size(); ++c) {
         if (ptr[c] > ptr[c + 1] || ptr[c + 1] > ptr.back()) throw std::invalid_argument("ptr decreases");
         for (int64_t i = ptr[c]; i < ptr[c + 1]; ++i)
@@ -39,7 +39,7 @@ void check(std::span<const float> bias, std::span<const int64_t> ptr, std::span<
             if (!std::isfinite(number)) throw std::invalid_argument("a weight or a bias is not finite");
 }
 
-// What reading the children of each node needs; the rest is checked with the whole forest.
+// Checks what is needed to read the children of each node; the rest is checked with the whole forest.
 void check_nodes(const OwnedForest& forest) {
     const auto& ptr = forest.child_ptr;
     if (ptr.size() != forest.is_leaf.size() + 1 || ptr.front() != 0 ||
@@ -47,14 +47,14 @@ void check_nodes(const OwnedForest& forest) {
         throw std::invalid_argument("child_ptr does not span the children");
 }
 
-// The classifiers of one node: weights ptr[c] … ptr[c + 1] are those of the c-th, by ascending feature.
+// The classifiers of one node: the c-th has the weights [ptr[c], ptr[c + 1]), by ascending feature.
 nb::dict pack_node(In<float> bias, In<int64_t> ptr, In<uint32_t> feature, In<float> value,
                    size_t n_features) {
     PackedNode node;
     {
         nb::gil_scoped_release unlock;
         check(span(bias), span(ptr), span(feature), span(value), n_features);
-        // features that occur, numbered through: a node of a large model uses few of them
+        // consecutive numbers of the features that occur: a node of a large model uses few features
         std::vector<uint32_t> used(feature.data(), feature.data() + feature.size());
         std::sort(used.begin(), used.end());
         used.erase(std::unique(used.begin(), used.end()), used.end());

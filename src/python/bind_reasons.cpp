@@ -1,4 +1,4 @@
-// Reasons: what a prediction of one row is made of.
+// Reasons: the parts of a prediction for one row.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/unique_ptr.h>
 
@@ -49,17 +49,19 @@ nb::tuple search(const Reasons& reasons, size_t beam_size) {
 }  // namespace
 
 void bind_reasons(nb::module_& m) {
-    nb::class_<Reasons>(m, "Reasons", "A row as prediction multiplies it, and what classifiers say about it.")
+    nb::class_<Reasons>(m, "Reasons",
+                        "A row quantised as for prediction, and the decisions of classifiers about it.")
         .def(nb::new_(&reasons_of), "model"_a, "x"_a, nb::keep_alive<0, 2>())
         .def_prop_ro(
             "features",
             [](nb::object self) { return view_numpy(nb::cast<const Reasons&>(self).features(), self); },
             nb::sig("def features(self) -> NDArray[numpy.uint32]"),
-            "The features of the row, without those whose value rounds to 0.")
+            "The features of the row, except those whose value rounds to 0.")
         .def_prop_ro(
             "values",
             [](nb::object self) { return view_numpy(nb::cast<const Reasons&>(self).values(), self); },
-            nb::sig("def values(self) -> NDArray[numpy.int16]"), "Their values, integers times `unit`.")
+            nb::sig("def values(self) -> NDArray[numpy.int16]"),
+            "The values of these features, as integers times `unit`.")
         .def_prop_ro("unit", &Reasons::unit)
         .def(
             "decide", &decide, "forest"_a, "child"_a, "path"_a = 0.0f,

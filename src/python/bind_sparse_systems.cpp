@@ -17,7 +17,8 @@ using namespace nb::literals;
 namespace bonsai {
 namespace {
 
-// The arrays that pack_node takes, and (most iterations, labels that were not solved to the tolerance).
+// The arrays that pack_node takes, then the largest number of iterations and the number of unconverged
+// labels.
 nb::tuple arrays_of(SparseWeights&& weights) {
     return nb::make_tuple(to_numpy(std::move(weights.bias)), to_numpy(std::move(weights.ptr)),
                           to_numpy(std::move(weights.feature)), to_numpy(std::move(weights.value)),
@@ -67,7 +68,7 @@ void bind_sparse_systems(nb::module_& m) {
                   "max_epochs: int, patience: int, held_out: float, refit: bool, seed: int, "
                   "progress: object | None = None) -> tuple[NDArray[numpy.float32], NDArray[numpy.int64], "
                   "NDArray[numpy.uint32], NDArray[numpy.float32], int, int]"),
-          "The same of PD-Sparse, with epochs instead of working sets. One thread.");
+          "The same for PD-Sparse, with epochs instead of working sets. One thread.");
 }
 
 }  // namespace bonsai

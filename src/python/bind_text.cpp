@@ -1,4 +1,4 @@
-// Texts in, sparse rows out. Strings cross the boundary as UTF-8, some documents at a time.
+// Converts texts to sparse rows. Strings cross the boundary as UTF-8, a few documents at a time.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -30,7 +30,7 @@ namespace {
 using text::Vectorizer;
 using text::Vocabulary;
 
-// Which columns of the input each field of the core joins.
+// The input columns that each field of the core joins.
 using Sources = std::vector<std::vector<size_t>>;
 
 Sources sources_of(const nb::dict& spec) {
@@ -71,11 +71,11 @@ text::TextSpec text_spec(const nb::dict& d) {
     return spec;
 }
 
-// UTF-8 of some documents out of lists of str, a list for each column. A lone surrogate has no UTF-8: three
-// bytes stand for it, which the core takes for U+FFFD. None is an empty text.
+// Some documents as UTF-8, from lists of str, one list per column. A lone surrogate has no UTF-8 and is
+// passed as three bytes, which the core reads as U+FFFD. None is an empty text.
 class Utf8 {
   public:
-    // As many documents from `begin` on as have about so many bytes; `end()` says where the next one is.
+    // Takes documents from `begin` on until they have about this many bytes; `end()` is the next document.
     Utf8(const std::vector<nb::list>& columns, const Sources& sources, size_t begin, size_t n, size_t bytes)
         : texts_(sources.size()), row_(columns.size()), end_(begin) {
         for (size_t sum = 0; end_ < n && sum < bytes; ++end_) {
@@ -123,14 +123,15 @@ class Utf8 {
     size_t end_;
 };
 
-// Calls fn(documents, pool) for some documents after the other, without the GIL.
+// Calls fn(documents, pool) for a few documents at a time, without the GIL.
 template <class Fn>
 void for_each_part(const std::vector<nb::list>& columns, const Sources& sources, unsigned threads, Fn&& fn) {
     constexpr size_t kBytes = 32 << 20;
     size_t n_columns = 0;
     for (const auto& source : sources)
         for (const size_t c : source) n_columns = std::max(n_columns, c + 1);
-    if (columns.size() != n_columns) throw std::invalid_argument("another number of columns than at fit");
+    if (columns.size() != n_columns)
+        throw std::invalid_argument("the number of columns differs from that at fit");
     const size_t n = columns.empty() ? 0 : columns[0].size();
     for (const auto& column : columns)
         if (column.size() != n) throw std::invalid_argument("all columns need the same number of texts");
@@ -146,7 +147,7 @@ nb::tuple to_tuple(text::SparseRows&& rows) {
                           to_numpy(std::move(rows.value)));
 }
 
-// A fitted vectorizer and what its fields are made of.
+// A fitted vectorizer and the columns of its fields.
 struct TextTransform {
     Sources sources;
     Vectorizer vectorizer;
@@ -164,7 +165,7 @@ struct TextTransform {
 
     nb::tuple places(const std::vector<nb::list>& columns) const {
         if (columns.empty() || columns[0].size() != 1)
-            throw std::invalid_argument("places are found in one document");
+            throw std::invalid_argument("places are found in a single document only");
         std::vector<uint32_t> parts[4];
         for_each_part(columns, sources, 1, [&](const text::Documents& documents, Pool&) {
             for (const text::Place& place : vectorizer.places(documents, 0)) {
@@ -183,7 +184,7 @@ nb::tuple select(const TextTransform& from, In<uint8_t> keep, nb::handle x, unsi
     const RowsIn rows(x, "rows");
     rows.check();
     if (rows.view().n_features != from.vectorizer.n_features())
-        throw std::invalid_argument("rows have another number of features than the vectorizer");
+        throw std::invalid_argument("rows and vectorizer have different numbers of features");
     std::unique_ptr<TextTransform> selected;
     text::SparseRows of_selected;
     run_watched(threads, nb::none(), [&](Pool& pool) {
@@ -243,7 +244,7 @@ std::span<const T> array(const nb::dict& arrays, const std::string& name) {
     if (!arrays.contains(name.c_str())) throw std::invalid_argument(name + " is missing");
     In<T> found;
     if (!nb::try_cast(arrays[name.c_str()], found, false))
-        throw std::invalid_argument(name + " has another type than it must have");
+        throw std::invalid_argument(name + " has an unexpected type");
     return span(found);
 }
 
@@ -290,7 +291,7 @@ std::vector<size_t> block_sizes(const TextTransform& transform) {
     return sizes;
 }
 
-// Reading may fail or be interrupted in the middle of a document: nothing can be done with the rest then.
+// Reading may fail or be interrupted in the middle of a document; the fit is then unusable.
 class TextFit {
   public:
     explicit TextFit(const nb::dict& spec)
@@ -330,13 +331,14 @@ class TextFit {
 void bind_text(nb::module_& m) {
     m.def(
         "unicode_version", [] { return std::string(text::unicode::kUnicodeVersion); },
-        "The version of Unicode that texts are read by.");
+        "The version of Unicode whose tables are used to read texts.");
     nb::class_<TextFit>(m, "TextFit", "Reads documents, then becomes a TextTransform.")
         .def(nb::init<const nb::dict&>(), "spec"_a)
-        .def("add", &TextFit::add, "columns"_a, "threads"_a, "One list of str or None for each column.")
+        .def("add", &TextFit::add, "columns"_a, "threads"_a,
+             "Read documents: one list of str or None for each column.")
         .def("finish", &TextFit::finish, "rows"_a, "threads"_a,
              "(TextTransform, (indptr, indices, values) of the documents, or None)");
-    nb::class_<TextTransform>(m, "TextTransform", "A fitted vectorizer; never changes.")
+    nb::class_<TextTransform>(m, "TextTransform", "A fitted vectorizer. Immutable.")
         .def_static(
             "from_arrays",
             [](const nb::dict& spec, size_t n_documents, const nb::dict& arrays) {
@@ -354,7 +356,7 @@ void bind_text(nb::module_& m) {
             "is not 0; rows: sparse rows of this vectorizer.")
         .def(
             "arrays", [](const TextTransform& t) { return arrays_of(t.vectorizer.vocabulary()); },
-            "All terms, as a file holds them.")
+            "All terms as stored in a file.")
         .def("transform", &TextTransform::transform, "columns"_a, "threads"_a, "(indptr, indices, values)")
         .def(
             "places", &TextTransform::places, "columns"_a,

@@ -33,7 +33,7 @@ using namespace nb::literals;
 namespace bonsai {
 namespace {
 
-// Trees over the same labels, all of them valid.
+// Valid trees over the same labels.
 struct Trees {
     std::shared_ptr<const std::vector<Tree>> trees;
     size_t n_labels;
@@ -44,18 +44,18 @@ struct Trees {
     }
 };
 
-// Memory that is free goes back to the system. Each phase of training has threads of its own, and with them a
-// heap of its own: what one leaves there the next cannot use.
+// Returns free memory to the system. Each phase of training has its own threads with their own heaps, and
+// free memory in these heaps is unusable for the next phase.
 void give_back_memory() {
 #ifdef __GLIBC__
     malloc_trim(0);
 #endif
 }
 
-// Large arrays have pages of their own, which go back to the system when they are freed. By default glibc
-// raises this limit up to 32 MB while a program runs. Then the results of units, which stay, lie between the
-// rows of units, which go, and keep their memory from being used again: up to half of the peak. Heaps keep
-// what is free at their end: threads free and allocate all the time, and would wait for the system.
+// Large arrays get their own pages, which return to the system when they are freed. By default glibc raises
+// this limit up to 32 MB while a program runs. Then long-lived results of units lie between short-lived rows
+// of units and fragment the memory: up to half of the peak. Free memory at the end of a heap is kept: threads
+// free and allocate all the time, and would wait for the system.
 void give_large_arrays_own_pages() {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -117,14 +117,14 @@ void check_labels(std::span<const uint32_t> labels, size_t n_labels, bool ascend
     }
 }
 
-// A stage as Python holds it.
+// A stage as a Python object.
 class PyStage {
   public:
     virtual ~PyStage() = default;
     virtual Stage& stage() = 0;
     const Stage& stage() const { return const_cast<PyStage*>(this)->stage(); }
 
-    // Finished results wait in a queue for the thread that holds the GIL.
+    // Finished results are queued for the thread that holds the GIL.
     void solve(In<uint32_t> units, unsigned threads, nb::object progress, nb::object save) {
         std::mutex mutex;
         std::vector<std::pair<size_t, Bytes>> finished;
@@ -153,8 +153,8 @@ class PyStage {
             threads, progress, [&](Pool& pool) { stage().solve(span(units), pool, push); }, hand_over);
     }
 
-    // (units, ptr, data): the results one after the other. Called for one batch of units after the other:
-    // what threads have freed stays for the next.
+    // Returns (units, ptr, data) with the results one after the other. Called for batch after batch of units:
+    // memory freed by threads is kept for the next batch.
     nb::tuple solve_for_others(In<uint32_t> units, unsigned threads) {
         std::mutex mutex;
         std::vector<std::pair<uint32_t, Bytes>> finished;
@@ -185,7 +185,7 @@ class PyStage {
                               to_numpy(std::move(data)));
     }
 
-    // What `solve_for_others` has returned, elsewhere.
+    // Adds results that `solve_for_others` returned in another process.
     void add_all(In<uint32_t> units, In<int64_t> ptr, In<uint8_t> data, unsigned threads) {
         const nb::gil_scoped_release unlock;
         const auto unit = span(units);
@@ -194,7 +194,7 @@ class PyStage {
         std::vector<uint32_t> sorted(unit.begin(), unit.end());
         std::ranges::sort(sorted);
         if (std::ranges::adjacent_find(sorted) != sorted.end())
-            throw std::invalid_argument("units holds one twice");
+            throw std::invalid_argument("units holds a unit twice");
         if (begin.size() != unit.size() + 1 || begin[0] != 0 || !std::ranges::is_sorted(begin) ||
             begin.back() != static_cast<int64_t>(bytes.size()))
             throw std::invalid_argument("ptr does not divide data into a result for each unit");
@@ -210,7 +210,7 @@ class PyStage {
     std::unique_ptr<Pool::Caches> caches_;
 };
 
-// A stage before its end, which takes the results.
+// The stage; an error after finish has consumed its results.
 template <class AnyStage>
 AnyStage& not_used_up(const std::unique_ptr<AnyStage>& stage) {
     if (!stage) throw std::invalid_argument("the stage is used up");
@@ -220,7 +220,7 @@ AnyStage& not_used_up(const std::unique_ptr<AnyStage>& stage) {
 const Choices<Representation> kRepresentations = {
     {"input", Representation::input}, {"output", Representation::output}, {"joint", Representation::joint}};
 
-// None for vectors of the caller's.
+// None for vectors given by the caller.
 std::optional<Representation> representation(const std::string& kind) {
     if (kind == "custom") return {};
     return choice<Representation>("kind", kind, kRepresentations);
@@ -266,7 +266,7 @@ std::unique_ptr<PySplitStage> split_stage(In<int64_t> ptr, In<uint32_t> labels, 
     const auto bounds = span(ptr);
     if (bounds.size() != keys.size() + 1 || bounds.front() != 0 ||
         bounds.back() != static_cast<int64_t>(labels.size()) || !std::is_sorted(bounds.begin(), bounds.end()))
-        throw std::invalid_argument("ptr, labels and keys do not fit together");
+        throw std::invalid_argument("the lengths of ptr, labels and keys do not match");
     NodesToSplit nodes;
     nodes.ptr.assign(bounds.begin(), bounds.end());
     nodes.labels.assign(labels.data(), labels.data() + labels.size());
@@ -310,7 +310,7 @@ class PyTreeBuilder {
     std::optional<TreeBuilder> builder_;
 };
 
-// What came from other processes or from files is checked as a model file is.
+// Results from other processes or from files are checked like a model file.
 std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_labels) {
     const auto owned = std::make_shared<OwnedForest>(std::move(made));
     auto forest = std::make_shared<Forest>(owned->arrays(), n_features, n_labels, owned);
@@ -318,7 +318,7 @@ std::shared_ptr<Forest> checked(OwnedForest&& made, size_t n_features, size_t n_
     return forest;
 }
 
-// The stages of classifiers; the data set is kept alive by the binding.
+// Stages of classifiers; the binding keeps the data set alive.
 class PyClassifierStage final : public PyStage {
   public:
     template <class Make>
@@ -358,7 +358,7 @@ std::unique_ptr<PyClassifierStage> tree_classifiers(const PyDataset& dataset, co
                                                     nb::dict params, uint64_t seed, unsigned threads) {
     const LinearParams linear = linear_params(params);
     if (trees.n_labels != dataset.data().n_labels())
-        throw std::invalid_argument("the trees are made for " + std::to_string(trees.n_labels) +
+        throw std::invalid_argument("the trees are over " + std::to_string(trees.n_labels) +
                                     " labels, but the data set has " +
                                     std::to_string(dataset.data().n_labels()));
     const Kernels& kernels = bonsai::kernels();
@@ -378,7 +378,7 @@ std::unique_ptr<PyClassifierStage> label_classifiers(const PyDataset& dataset, I
     if (old && (!old->is_one_leaf() || old->n_labels() != dataset.data().n_labels() ||
                 old->n_features() != dataset.data().n_features()))
         throw std::invalid_argument(
-            "the old classifiers are not one-vs-rest, of the same labels and features");
+            "the old classifiers must be one-vs-rest with the same labels and features");
     const Kernels& kernels = bonsai::kernels();
     return std::make_unique<PyClassifierStage>(dataset, 1, [&](const Dataset& data, Pool& pool) {
         check_labels(span(labels), data.n_labels(), false);
@@ -411,7 +411,7 @@ void bind_training(nb::module_& m) {
                 const auto costs = s.stage().costs();
                 return to_numpy(std::vector<uint64_t>(costs.begin(), costs.end()));
             },
-            nb::sig("def costs(self) -> NDArray[numpy.uint64]"), "The work of each unit, in any measure.")
+            nb::sig("def costs(self) -> NDArray[numpy.uint64]"), "The work of each unit, in arbitrary units.")
         .def(
             "missing", [](const PyStage& s) { return to_numpy(s.stage().missing()); },
             nb::sig("def missing(self) -> NDArray[numpy.uint32]"), "The units without a result.")
@@ -421,11 +421,13 @@ void bind_training(nb::module_& m) {
                 s.solve(units, threads, progress, save);
             },
             "units"_a.noconvert(), "threads"_a, "progress"_a = nb::none(), "save"_a = nb::none(),
-            "Solve those of `units` (uint32) that are missing. save([(unit, bytes)]) gets results, too.")
+            "Solve those of `units` (uint32) that are missing. save([(unit, bytes)]), if given, receives "
+            "their results.")
         .def("solve_for_others", &PyStage::solve_for_others, "units"_a.noconvert(), "threads"_a,
              nb::sig("def solve_for_others(self, units: NDArray[numpy.uint32], threads: int) -> "
                      "tuple[NDArray[numpy.uint32], NDArray[numpy.int64], NDArray[numpy.uint8]]"),
-             "Solve `units`, and leave them missing here. (units, ptr, data): the result of the i-th is "
+             "Solve `units`, but leave them missing here. Returns (units, ptr, data): the result of the i-th "
+             "is "
              "data[ptr[i]:ptr[i + 1]].")
         .def(
             "add",
@@ -435,9 +437,10 @@ void bind_training(nb::module_& m) {
                 const nb::gil_scoped_release unlock;
                 s.stage().add(unit, bytes);
             },
-            "unit"_a, "result"_a, "A result that was made elsewhere, checked.")
+            "unit"_a, "result"_a, "Add a result from elsewhere, checked.")
         .def("add_all", &PyStage::add_all, "units"_a.noconvert(), "ptr"_a.noconvert(), "data"_a.noconvert(),
-             "threads"_a, "What `solve_for_others` of the same stage has returned elsewhere, checked.");
+             "threads"_a,
+             "Add results that `solve_for_others` of the same stage returned elsewhere, checked.");
     nb::class_<PyLabelVectorStage, PyStage>(m, "LabelVectorStage", "Label vectors, in blocks of labels.")
         .def(nb::init<const PyDataset&, const std::string&>(), "dataset"_a, "kind"_a, nb::keep_alive<1, 2>(),
              "kind: 'input' (sums of rows), 'output' (co-occurrence of labels) or 'joint'.")
@@ -447,10 +450,11 @@ void bind_training(nb::module_& m) {
             [](const ProblemSizes& sizes, const std::string& kind, unsigned threads) {
                 return VectorSizes(sizes, representation(kind)).making_bytes(threads);
             },
-            "sizes"_a, "kind"_a, "threads"_a, "What solving and finishing it takes. kind: or 'custom'.");
+            "sizes"_a, "kind"_a, "threads"_a, "Bytes to solve and finish it. kind: as above, or 'custom'.");
     nb::class_<PySplitStage, PyStage>(m, "SplitStage", "The nodes of one level of all trees.")
         .def_static("from_nodes", &split_stage, "ptr"_a.noconvert(), "labels"_a.noconvert(),
-                    "keys"_a.noconvert(), "roots"_a, "params"_a, "From what `nodes` returned.")
+                    "keys"_a.noconvert(), "roots"_a, "params"_a,
+                    "Build the stage from the arrays that `nodes` returns.")
         .def("nodes", &nodes_of,
              nb::sig("def nodes(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.uint32], "
                      "NDArray[numpy.uint64], bool]"),
@@ -466,7 +470,7 @@ void bind_training(nb::module_& m) {
                                    threads);
             },
             "sizes"_a, "kind"_a, "params"_a, "n_trees"_a, "threads"_a,
-            "What splitting all nodes takes, label vectors included.");
+            "Bytes to split all nodes, label vectors included.");
     m.def(
         "expected_tree",
         [](double n_labels, nb::dict params) {
@@ -506,13 +510,13 @@ void bind_training(nb::module_& m) {
                                              threads, model_bytes);
             },
             "sizes"_a, "tree"_a, "n_trees"_a, "params"_a, "threads"_a, "model_bytes"_a,
-            "What the classifiers of such trees take, which have model_bytes when they are packed.")
+            "Bytes of training classifiers of such trees, which take model_bytes when packed.")
         .def_static(
             "bytes_of_labels",
             [](const ProblemSizes& sizes, nb::dict params, unsigned threads, double model_bytes) {
                 return one_vs_rest_bytes(sizes, linear_params(params), threads, model_bytes);
             },
-            "sizes"_a, "params"_a, "threads"_a, "model_bytes"_a, "Likewise, of one for each label.")
+            "sizes"_a, "params"_a, "threads"_a, "model_bytes"_a, "The same for one classifier per label.")
         .def("finish", &PyClassifierStage::finish, "threads"_a,
              nb::sig("def finish(self, threads: int) -> tuple[Forest, dict[str, int]]"),
              "(Forest, report); the stage is used up.");

@@ -1,4 +1,4 @@
-// Python's door to textio: byte buffers in, CSR arrays out, and back. Nothing is copied on the way in or out.
+// Bindings of data/xc_format.hpp: byte buffers to CSR arrays, and back. Nothing is copied at the boundary.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -78,7 +78,7 @@ void bonsai::bind_xc_format(nb::module_& m) {
         [](In<int64_t> indptr, In<int32_t> indices, In<float> values, std::optional<In<int64_t>> label_indptr,
            std::optional<In<int32_t>> label_indices, int base, int label_base) {
             if (label_indptr.has_value() != label_indices.has_value()) {
-                throw std::invalid_argument("label_indptr and label_indices come together");
+                throw std::invalid_argument("label_indptr and label_indices must be given together");
             }
             const bonsai::TextRows features{span(indptr), span(indices), span(values)};
             bonsai::TextRows labels;

@@ -1,4 +1,4 @@
-// What each bind_*.cpp adds to the module.
+// The functions by which each bind_*.cpp adds to the module.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -9,10 +9,10 @@
 #include "python/bindings.hpp"
 
 NB_MODULE(_core, m) {
-    bonsai::prepare_for_exceptions();  // of the thread that imports
+    bonsai::prepare_for_exceptions();  // for the importing thread
     m.def(
         "isa", [] { return std::string(bonsai::kernels().name); },
-        "The instruction set that calls use: the best of this machine, or what BONSAI_ISA says.");
+        "The instruction set in use: the best of this machine, or the value of BONSAI_ISA.");
     m.def("available_threads", bonsai::available_threads, "The number of threads that this process may use.");
     bonsai::bind_dataset(m);
     bonsai::bind_facts(m);

@@ -105,7 +105,9 @@ LinearParams linear_params(const nb::dict& params) {
 KMeansParams kmeans_params(const nb::dict& params) {
     const Reader read(params);
     return {.k = read.integer<uint32_t>("branching_factor", 2),
-            .tol = read.number("kmeans_tol", -1, std::numeric_limits<double>::max()),  // < 0: never met
+            .tol = read.number(
+                "kmeans_tol", -1,
+                std::numeric_limits<double>::max()),  // < 0: k-means always runs kmeans_max_iter iterations
             .max_iter = read.integer<int>("kmeans_max_iter", 1),
             .plus_plus = read.flag("plus_plus"),
             .balanced = read.flag("balanced")};

@@ -1,4 +1,4 @@
-// Parameters as they cross the boundary: dicts whose every entry is read once, by name, and checked.
+// Parameters from Python: dicts from which every entry is read once, by name, and checked.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@
 
 namespace bonsai {
 
-// Names, and what they stand for.
+// Names of parameter values, and the values.
 template <class T>
 using Choices = std::vector<std::pair<const char*, T>>;
 
@@ -22,7 +22,7 @@ Loss loss_named(const std::string& name);
 LinearParams linear_params(const nanobind::dict& params);
 // {"branching_factor", "kmeans_tol", "kmeans_max_iter", "plus_plus", "balanced"}
 KMeansParams kmeans_params(const nanobind::dict& params);
-// Those, and {"max_leaf_size", "max_depth", "split_oversized"}
+// As above, and {"max_leaf_size", "max_depth", "split_oversized"}
 TreeParams tree_params(const nanobind::dict& params, uint64_t seed);
 
 template <class T>

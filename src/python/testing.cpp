@@ -1,4 +1,4 @@
-// Parts of training by themselves, for the tests; never part of a wheel.
+// Single parts of training, for tests; not included in wheels.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
@@ -87,7 +87,7 @@ nb::tuple l1_logistic(const PyDataset& dataset, const Columns& all, In<uint32_t>
     return nb::make_tuple(to_numpy(std::move(w)), solver.bias(), solver.objective(), solver.n_iter());
 }
 
-// The sides of all rows after FastXML's rounds, from those given.
+// The sides of all rows after FastXML's rounds, starting from the given sides.
 nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> label_weights,
                              In<int8_t> sides, bool by_ranking) {
     const Dataset& data = dataset.data();
@@ -100,7 +100,7 @@ nb::object divide_by_ranking(const PyDataset& dataset, std::optional<In<float>> 
     return to_numpy(std::move(divided));
 }
 
-// The point next to (a, b) that `project_pairs` or `project_sums` finds.
+// The projection of (a, b) by `project_pairs` or `project_sums`.
 nb::tuple projected(In<double> a, In<double> b, double c, bool largest) {
     std::vector<double> first(a.data(), a.data() + a.size()), second(b.data(), b.data() + b.size());
     (largest ? project_sums : project_pairs)(first, second, c);
@@ -110,7 +110,7 @@ nb::tuple projected(In<double> a, In<double> b, double c, bool largest) {
 }  // namespace
 
 NB_MODULE(_core_testing, m) {
-    nb::module_::import_("bonsai_xmc._core");  // knows the type of `dataset`
+    nb::module_::import_("bonsai_xmc._core");  // registers the type of `dataset`
     m.def("partition", partition, "vectors"_a, "params"_a, "key"_a, "threads"_a = 1);
     m.def("solve", solve, "dataset"_a, "params"_a, "key"_a);
     nb::class_<Columns>(m, "Columns")

@@ -1,4 +1,4 @@
-// Long calls that stay responsive: work without the GIL, progress, signals.
+// Responsive long calls: work without the GIL, progress, signals.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,9 +14,9 @@
 
 namespace bonsai {
 
-// Runs fn(pool) without the GIL on threads of its own, while this thread delivers signals (Ctrl-C ends the
-// work within a moment) and calls progress(done, total) and poll(), with the GIL, ten times a second. poll is
-// called once more at the end, after an error, too.
+// Runs fn(pool) without the GIL on threads of its own, while this thread delivers signals (Ctrl-C stops the
+// work promptly) and, ten times a second, takes the GIL and calls progress(done, total) and poll(). poll is
+// called once more at the end, even after an error.
 template <class Fn, class Poll>
 void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Poll&& poll,
                  Pool::Caches* caches = nullptr) {
@@ -70,7 +70,7 @@ void run_watched(unsigned threads, const nanobind::object& progress, Fn&& fn, Po
         }
         lock.unlock();
         if (driver.joinable()) driver.join();
-        if (refused) work();  // no thread to be had: unwatched is better than not at all
+        if (refused) work();  // no thread is available: work without watching
         if (python_error) error = python_error;
     }
     try {

@@ -25,7 +25,7 @@ inline bool record(bool passed, const char* file, int line, const std::string& m
     return passed;
 }
 
-/// Prints one summary line; the value that main returns.
+/// Prints one summary line and returns the exit status for main.
 inline int report(const char* name) {
     std::printf("%s: %d checks, %d failed\n", name, checks, failures);
     return failures == 0 && checks > 0 ? 0 : 1;

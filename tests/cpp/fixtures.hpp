@@ -1,4 +1,4 @@
-// What several tests use: the kernels of this machine, random panels and rows.
+// Shared fixtures: the kernels of this machine, random panels and rows.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Small forests for the tests, with every kind of block.
+// Small forests for tests, with every kind of block.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline void add_block(OwnedForest& f, size_t n_children, size_t n_used, Rng& rng
     std::vector<uint8_t> child;
     std::vector<StoredWeight> weight;
     for (size_t i = 0; i < n_used; ++i) {
-        // One weight, a few, or so many that they are a bitmap, where there are children for them.
+        // One weight, a few, or enough for a bitmap if there are enough children.
         const size_t kind = rng.below(3), step = kind == 0 ? n_children : kind == 1 ? 40 : 4;
         size_t c = rng.below(kind == 0 ? n_children : std::min(n_children, step));
         do {
@@ -73,7 +73,7 @@ inline OwnedForest make_forest(uint64_t key) {
     return f;
 }
 
-// The weights of a feature of `with_block`: as many as its number says, from one to all.
+// The weights of a feature in `with_block`: from one to all, determined by its number.
 inline size_t n_weights(size_t feature) {
     constexpr size_t some[] = {1, 2, 1, 3, 1, 8, 1, 9, 1, 4, 20, 1, 128};
     return some[feature % 13];
@@ -84,7 +84,7 @@ inline StoredWeight weight_of(size_t feature) {
     return static_cast<StoredWeight>(feature % 127 + 1) * (feature % 2 == 0 ? 1 : -1);
 }
 
-// A forest whose last block has the given features, each with weights that tell which it is.
+// A forest whose last block has the given features, each with weights that identify it.
 inline OwnedForest with_block(const std::vector<uint32_t>& features) {
     OwnedForest f = make_forest(1);
     f.tree_ptr.push_back(7);

@@ -13,7 +13,7 @@ using namespace bonsai;
 
 namespace {
 
-// Sorted by key, as a plain stable sort does it.
+// Sorted by key with a plain stable sort.
 void check_groups(Groups& groups, const std::vector<uint32_t>& keys) {
     std::vector<uint32_t> order;
     for (uint32_t i = 0; i < keys.size(); ++i)
@@ -51,7 +51,7 @@ void test_groups() {
         Rng rng(3);
         for (const size_t n_items : {0u, 1u, 50u, 70'000u, 300'000u, 200u})
             for (const size_t n_used : {1u, 3u, 1000u})      // few keys, as at the roots, and many
-                for (const size_t without : {0u, 3u, 1u}) {  // of every so many, one has no key
+                for (const size_t without : {0u, 3u, 1u}) {  // one in this many items has no key
                     std::vector<uint32_t> keys(n_items);
                     for (uint32_t& key : keys)
                         key = without > 0 && rng.below(without) == 0
@@ -89,8 +89,7 @@ void* allocate_and_fill(size_t bytes) {
     return memory;
 }
 
-// Within a pool, a large array takes the place of one that was freed, unless it is too large for it, or much
-// too small.
+// Within a pool, a large array reuses a freed one, unless that is too small or much too large.
 void test_large_arrays_are_used_again() {
     constexpr size_t mb = 1 << 20;
     Control control;
@@ -119,7 +118,7 @@ void test_large_arrays_are_used_again() {
     CHECK_THROWS(MemoryCache::allocate(~size_t{0}), "bad_alloc");
 }
 
-// Arrays go from thread to thread, and outlive the pool.
+// Arrays move from thread to thread, and outlive the pool.
 void test_arrays_outlive_pools() {
     std::vector<UninitialisedVector<uint32_t>> arrays(40);
     {

@@ -1,4 +1,4 @@
-// Prediction with models whose files are damaged: whatever the bytes are, it stays within bounds.
+// Prediction with damaged model files: it stays within bounds for any bytes.
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -41,7 +41,7 @@ struct Found {
     std::vector<float> scores;
 };
 
-// How a test asks a forest by itself.
+// Reads a forest without a model.
 struct Query {
     Loss loss;
     size_t beam_size;
@@ -50,7 +50,7 @@ struct Query {
     bool strict_beam = false;
 };
 
-// A model of a forest that the caller keeps.
+// A model of a forest that the caller keeps alive.
 Model model_of(const Forest& forest, const Query& query) {
     return {std::shared_ptr<const Forest>(std::shared_ptr<void>(), &forest),
             nullptr,
@@ -108,7 +108,8 @@ void test_prediction() {
     }
 }
 
-// A leaf of a strict beam has no more labels than the beam has nodes, and each tree no more leaves.
+// With a strict beam, a leaf has at most as many labels as the beam has nodes, and a tree at most as many
+// leaves.
 void test_strict_beam() {
     const OwnedForest forest = make_forest(1);
     const Forest weights(forest.arrays(), kFeatures, kLabels);
@@ -147,7 +148,7 @@ void test_interrupt() {
         "interrupted");
 }
 
-// Of a sound forest, the products of a row add up to its margin; of any forest, they are within bounds.
+// In a valid forest, the products of a row add up to its margin; in any forest, they are within bounds.
 void explain_some(const Forest& forest, const RowsView& row, const Query& query, Rng& rng) {
     const Model model = model_of(forest, query);
     const Reasons reasons(model, row, kernels());
@@ -208,8 +209,7 @@ void scramble(std::vector<T, Allocator>& values, Rng& rng) {
     }
 }
 
-// The constructor does not look at these contents: whatever they are, nothing reads or writes beyond the
-// arrays.
+// The constructor does not check these contents: for any values, no read or write is out of bounds.
 void test_garbage_contents() {
     Rng rng(12);
     const Input input(3);
@@ -238,8 +238,7 @@ void test_garbage_contents() {
     }
 }
 
-// A child named eight times by each feature: more than 32 bits hold. What comes out is of no use, but
-// defined.
+// Each feature lists a child eight times, so that sums exceed 32 bits. The result is meaningless but defined.
 void test_sums_beyond_32_bits() {
     std::vector<uint32_t> features;
     for (uint32_t f = 5; f < kFeatures; f += 13) features.push_back(f);
@@ -261,8 +260,8 @@ void test_sums_beyond_32_bits() {
     CHECK(ids_in_range(predict(model, rows.view(), query)));
 }
 
-// Weights of -128, which the format forbids: the sum of a long row leaves 32 bits. It wraps around, whether
-// the block is unpacked for many rows or not, on every machine.
+// Weights of -128, which the format forbids: the sum of a long row overflows 32 bits. It wraps around,
+// whether the block is unpacked for many rows or not, on every machine.
 void test_sums_of_forbidden_weights() {
     std::vector<uint32_t> features(kFeatures);
     for (uint32_t f = 0; f < kFeatures; ++f) features[f] = f;
@@ -325,7 +324,7 @@ void hit(std::vector<T, Allocator>& values, Rng& rng) {
     }
 }
 
-// One number changed anywhere: the constructor refuses, or prediction is safe.
+// One changed number anywhere: the constructor rejects it, or prediction is safe.
 void test_one_number_changed() {
     Rng rng(13);
     const Input input(4);

@@ -86,7 +86,7 @@ void test_sparse_slice() {
     CHECK(empty.rows().n_rows == 0 && empty.rows().n_features == 0 && empty.features().empty());
 }
 
-// Features of one row alone come last, row by row, and their entries lie apart.
+// Singleton features come last, row by row, and their entries are stored separately.
 void test_singleton_features() {
     const Rows rows = sparse_rows();
     Slice::Scratch scratch;
@@ -109,8 +109,8 @@ void test_singleton_features() {
     CHECK(view.rows().n_features == 5 && view.singletons()[0].empty());
 }
 
-// Rows with enough entries for several threads. Each third one has a feature, each seventh two features of
-// its own.
+// Rows with enough entries for several threads. Each third row has one feature of its own, each seventh row
+// two.
 Rows many_rows(size_t n_rows, size_t n_features) {
     Rng rng(5);
     Rows rows{.n_rows = n_rows, .n_features = n_features, .ptr = {0}};
@@ -131,7 +131,7 @@ Rows many_rows(size_t n_rows, size_t n_features) {
     return rows;
 }
 
-// By several threads as by one.
+// Equal for several threads and one.
 void test_large_slice() {
     const Rows rows = many_rows(6000, 900);
     List<uint32_t> ids(5900);
@@ -161,7 +161,7 @@ void test_large_slice() {
     }
 }
 
-// Against sorting: features in descending order of frequency, then of first occurrence; rows by these
+// Compared with sorting: features in descending order of frequency, then by first occurrence; rows by these
 // numbers.
 void test_sorted_slice() {
     const Rows rows = many_rows(6000, 900);
@@ -371,7 +371,7 @@ void test_dataset() {
                  "2 for 4 rows; one weight is needed");
 }
 
-// The reciprocal of a norm may not leave the range of float.
+// The reciprocal of a norm must stay within the range of float.
 void test_tiny_rows() {
     Rows rows{.n_rows = 2, .n_features = 1};
     rows.dense = {1e-40f, 1e-25f};

@@ -73,7 +73,8 @@ void test_structure() {
 void test_nodes() {
     REFUSES_TREE(f.children[0] = 0, "node 0 does not come after its parent 0");
     REFUSES_TREE(f.children[0] = -1, "node -1, a child of node 0, is out of range");
-    REFUSES_TREE(f.children[1] = 5, "node 5, a child of node 0, is out of range");  // that of the next tree
+    REFUSES_TREE(f.children[1] = 5,
+                 "node 5, a child of node 0, is out of range");  // the root of the next tree
     REFUSES_TREE(f.children[2] = -1, "label -1, a child of node 1, is out of range");
     REFUSES_TREE(f.children[2] = kLabels, "label 700, a child of node 1, is out of range");
     REFUSES_TREE(f.children[0] = 2, "node 2 has two parents");
@@ -88,14 +89,15 @@ void test_nodes() {
     CHECK_THROWS(Forest(forest.arrays(), kFeatures, kLabels - 1),
                  "label 699, a child of node 0, is out of range");
     constexpr size_t too_many = size_t{1} << 31;
-    CHECK_THROWS(Forest(forest.arrays(), too_many, kLabels), "more features or labels than there can be");
-    CHECK_THROWS(Forest(forest.arrays(), kFeatures, too_many), "more features or labels than there can be");
+    CHECK_THROWS(Forest(forest.arrays(), too_many, kLabels), "too many features or labels");
+    CHECK_THROWS(Forest(forest.arrays(), kFeatures, too_many), "too many features or labels");
     const Forest model(forest.arrays(), kFeatures, kLabels);
     CHECK(model.n_trees() == 2);
     CHECK(model.n_features() == kFeatures && model.n_labels() == kLabels);
 }
 
-// All structure is copied: what happens to the caller's arrays afterwards changes nothing. Weights are not.
+// All structure is copied, so that later changes of the caller's arrays have no effect. Weights are not
+// copied.
 void test_ownership() {
     OwnedForest mine = make_forest(1);
     const OwnedForest before = mine;
@@ -152,7 +154,7 @@ void test_pruned() {
         }
 }
 
-// Parts of more bytes than are copied at a time, an empty one among them.
+// Parts that exceed the bytes copied at a time, including an empty part.
 void test_append() {
     std::vector<OwnedForest> parts(4);
     std::vector<OwnedForest*> order;
@@ -211,7 +213,7 @@ void test_model() {
     make(trees, all, 0.5f);
     CHECK_THROWS(make(trees, all), "a blend weight");
     CHECK_THROWS(make(none, none), "neither trees nor one-vs-rest classifiers");
-    CHECK_THROWS(make(none, trees), "not those of a single leaf");
+    CHECK_THROWS(make(none, trees), "not in a single leaf");
     CHECK_THROWS(make(trees, one_leaf(kFeatures, kLabels + 1), 0.5f),
                  "differ in their number of labels or features");
     CHECK_THROWS(make(trees, one_leaf(kFeatures + 1, kLabels), 0.5f),

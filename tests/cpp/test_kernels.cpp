@@ -90,7 +90,7 @@ void test_int8_sums(const Kernels& k, size_t width, size_t used, bool negative) 
     Rng rng(width + used);
     const size_t n = 23;
     std::vector<int8_t> bytes(n * width, 0);
-    std::vector<uint8_t> spread(n * kBitmapReadable, 0x5a);  // what is read along may be anything
+    std::vector<uint8_t> spread(n * kBitmapReadable, 0x5a);  // bytes after the weights are arbitrary
     for (size_t r = 0; r < n; ++r) {
         uint8_t* map = &spread[r * kBitmapReadable];
         uint8_t* next = map + most / 8;
@@ -149,7 +149,7 @@ void test_margins_of_sums(const Kernels& k, size_t width) {
         for (auto& s : sum) s = static_cast<int32_t>(rng.next());
         check();
     }
-    scale[1] = infinity;  // what is no number is as low as can be
+    scale[1] = infinity;  // NaN becomes the lowest value
     sum[1] = 0;
     bias[2] = -infinity;
     check();
@@ -230,7 +230,7 @@ void test_lane_loops(const Kernels& k, size_t width) {
     }
 }
 
-// One panel in the state that a pass begins with, and the same pass by plain loops in double.
+// A panel in the initial state of a pass, and the same pass as plain loops in double.
 struct PassState {
     PassState(const TestRows& rows, size_t width, bool logistic, bool learn_bias, Rng& rng)
         : rows(rows),
@@ -262,7 +262,7 @@ struct PassState {
         if (learn_bias && logistic) bias[l] += static_cast<float>(by);
     }
 
-    // In parts of so many rows.
+    // Runs the pass in parts of this many rows.
     void run(const Kernels& k, const RowsView& view, size_t part = 1000) {
         for (auto* sums : {&high, &low, &residual, &alpha_sum, &support}) sums->assign(width, 0.0f);
         for (size_t begin = 0; begin < n; begin += part) run_part(k, view, begin, std::min(part, n - begin));
@@ -342,7 +342,7 @@ struct PassState {
     std::vector<float> inv_q, diagonal, w, bias, alpha, high, low, residual, alpha_sum, support;
 };
 
-// One pass by the kernel, which must agree with the plain one; returns what the plain one gives.
+// One pass by the kernel, which must agree with the plain pass; returns the result of the plain pass.
 PassState run_both(const Kernels& k, const RowsView& view, PassState& state, size_t width) {
     PassState expected = state;
     expected.high = expected.low = expected.residual = expected.alpha_sum = expected.support =
@@ -383,8 +383,8 @@ void test_dual_pass(const Kernels& k, size_t width, bool logistic, bool learn_bi
     }
 }
 
-// Variables with a projected gradient up to min_gradient stay as they are, to the bit, and with them the
-// weights of lanes without an update.
+// Variables with a projected gradient up to min_gradient keep their bits, and so do the weights of lanes
+// without an update.
 void test_min_gradient(const Kernels& k, size_t width) {
     Rng rng(width);
     const TestRows rows(30, 12, 0.5, rng);
@@ -423,7 +423,7 @@ void test_pass_in_parts(const Kernels& k, bool logistic) {
     }
 }
 
-// Lanes never mix: a panel that is wider than needed, with anything in the other lanes, gives the same bits.
+// Lanes never mix: a wider panel with arbitrary contents in the other lanes gives the same bits.
 void test_wider_panel(const Kernels& k, bool logistic) {
     for (const bool learn_bias : {false, true}) {
         Rng rng(5);

@@ -82,7 +82,7 @@ void test_panels(const Kernels& k, Loss loss, Solver solver, bool dense) {
         CHECK(std::equal(s.bias.begin(), s.bias.end(), bias.begin() + static_cast<int64_t>(first)));
         CHECK(std::equal(s.n_iter.begin(), s.n_iter.end(), n_iter.begin() + static_cast<int64_t>(first)));
     }
-    // pruning leaves out exactly what it says
+    // pruning drops exactly the weights up to `prune`
     params.prune = 0.3f;
     const Solution pruned = solve_panel(test.problem, 0, 64, params, k, control);
     const auto above =
@@ -96,7 +96,7 @@ void test_panels(const Kernels& k, Loss loss, Solver solver, bool dense) {
     CHECK(hasty.n_iter == std::vector<int32_t>(20, 1));
 }
 
-// Entries that lie apart change nothing: the same classifiers as with all entries in the rows.
+// Separate singleton entries change nothing: the classifiers are those with all entries in the rows.
 void test_singleton_features(const Kernels& k, bool learn_bias) {
     const size_t n = 40, n_classes = 20;
     TestProblem test(n, 15, n_classes, false, 7);
@@ -107,7 +107,7 @@ void test_singleton_features(const Kernels& k, bool learn_bias) {
             rows.index.push_back(static_cast<int32_t>(f));
             rows.value.push_back(v);
         });
-        for (size_t e = 0; e < i % 3; ++e) {  // row 1 has nothing else
+        for (size_t e = 0; e < i % 3; ++e) {  // row 1 has no other entries
             rows.index.push_back(static_cast<int32_t>(rows.n_features++));
             rows.value.push_back(e == 0 ? 0.7f : -1.5f);
         }
@@ -206,7 +206,7 @@ void test_corners(const Kernels& k, Loss loss, Solver solver) {
     CHECK(nothing.bias == std::vector<float>(3, 0.0f) &&
           std::count(nothing.converged.begin(), nothing.converged.end(), 1) == 3);
 
-    // rows without features, bias held: no weight, and it ends
+    // rows without features and a fixed bias: no weights, and training terminates
     Problem empty_rows;
     const Rows zeros{.n_rows = 5, .n_features = 2, .ptr = std::vector<int64_t>(6, 0)};
     empty_rows.rows = zeros.view();

@@ -21,7 +21,7 @@ using namespace bonsai;
 
 namespace {
 
-// Looks at the progress of a call as long as it runs: it never decreases, and never exceeds the total.
+// Polls the progress of a running call: it never decreases, and never exceeds the total.
 class ProgressWatch {
   public:
     explicit ProgressWatch(const Control& control)
@@ -194,7 +194,8 @@ void test_many_labels() {
           static_cast<int64_t>(order.size() - 1));
 }
 
-// Solved for others, and added by several threads at once; blocks of the model have labels of several units.
+// Solved with solve_for_others, and added by several threads at once; blocks of the model have labels from
+// several units.
 void test_units_are_added_by_several_threads() {
     const Topics topics(300, 90, 400, 3);
     const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 400, {}, true);
@@ -229,7 +230,7 @@ void test_interrupt() {
     const Dataset data(topics.x.view(), topics.label_ptr, topics.labels, 150, {}, true);
     std::vector<uint32_t> order(150);
     for (uint32_t l = 0; l < 150; ++l) order[l] = l;
-    for (const double part : {0.0, 0.1, 0.5}) {  // of the work, until the request to stop
+    for (const double part : {0.0, 0.1, 0.5}) {  // share of the work before the request to stop
         Control control;
         steady_clock::time_point asked;
         std::thread asks([&] {
@@ -274,7 +275,7 @@ void test_quantised_rows() {
         const QuantisedRows rows(x.view(), pool);
         std::vector<float> w(d);
         for (float& v : w) v = static_cast<float>(normal(rng));
-        const int bits = d == 60 ? 24 : d < (size_t{1} << 21) ? 10 : 24;  // of a value, without its sign
+        const int bits = d == 60 ? 24 : d < (size_t{1} << 21) ? 10 : 24;  // bits of a value without its sign
         bool good = true;
         for (size_t i = 0; i < n; ++i) {
             double exact = 0, norm2 = 0, largest = 0, sum = 0;
@@ -293,7 +294,7 @@ void test_quantised_rows() {
             for_each_entry(x.view(), i, [&](uint32_t f, float v) { expected[f] += 0.5 * v; });
             for (size_t f = d - std::min<size_t>(d, 200); f < d; ++f)
                 good &= std::abs(added[f] - expected[f]) <= unit + 1e-6;
-            // By this scale no partial sum exceeds 16 bits.
+            // With this scale no partial sum exceeds 16 bits.
             const double scale = rows.weight_scale(1.0, 0.3);
             good &= scale > 0 && scale * 0.3 <= 126.001 &&
                     scale * QuantisedRows::kUnits * std::sqrt(norm2) <= 32767.1 * largest;
@@ -363,7 +364,7 @@ void test_row_index() {
     CHECK(!RowIndex::can_index(dense.view()));
 }
 
-// So many labels that their rows are indexed: a row has a feature and 50 labels of its own.
+// Enough labels for a row index: each row has one feature and 50 labels of its own.
 void test_indexed_labels() {
     const size_t n_rows = 1000, n_labels = 50 * n_rows;
     Rows x{.n_rows = n_rows, .n_features = n_rows + 1, .ptr = {0}};
@@ -393,9 +394,9 @@ void test_indexed_labels() {
     CHECK(same(forests[0], forests[1]));
 }
 
-// Solved classifiers by plain loops: the weights are the sum of y alpha x, rows outside of the active set
-// keep the margin, and the projected gradient of those inside is within the tolerance. A search that costs
-// more than a scan is not used.
+// Checks solved classifiers with plain loops: the weights are the sum of y alpha x, rows outside the active
+// set do not violate the margin, and the projected gradient of rows inside is within the tolerance. A search
+// that costs more than a scan is not used.
 void test_active_sets(bool indexed, double scan_cost = 0) {
     Topics topics(700, 90, 100, 9);
     if (indexed)

@@ -12,12 +12,12 @@ using namespace forests;
 
 namespace {
 
-// Where the parts of a record are among all bytes, and its bucket among all.
+// The offsets of the parts of a record, and the number of its bucket.
 struct Place {
     size_t bucket, begin, low, size, weights, end;
 };
-// The first record, of those whose lower bits take so many bytes, with at least two features that have a
-// size, one that has none, and whose first feature has a bitmap, or has none.
+// The first record whose lower bits take `width` bytes, with at least two sized features and one without a
+// size, and whose first feature has a bitmap or not, as requested.
 Place first_record(const OwnedForest& f, size_t low_bytes, bool bitmap) {
     for (size_t block = 0; block < f.shift.size(); ++block) {
         if ((f.shift[block] <= kByteShift ? 1 : 2) != low_bytes) continue;
@@ -39,7 +39,7 @@ void verify(const OwnedForest& f) {
     Forest(f.arrays(), kFeatures, kLabels).verify();
 }
 
-// What the constructor does not look at, prediction tolerates, and `verify` finds.
+// Damage that the constructor does not check: prediction tolerates it, and `verify` finds it.
 constexpr size_t kNarrow = 1, kWide = 2;  // bytes of lower bits
 template <class Change>
 void refuses(size_t low_bytes, bool bitmap, Change&& change, const char* why) {
@@ -124,7 +124,7 @@ void test_damaged_weights() {
     }
 }
 
-// Looking features up one by one and visiting all of them give what was put in. Returns the block's shift.
+// Looking up single features and visiting all of them return the input. Returns the block's shift.
 unsigned test_block(const std::vector<uint32_t>& features, size_t n_features) {
     const OwnedForest f = with_block(features);
     const Forest model(f.arrays(), std::max(n_features, kFeatures), kLabels);
@@ -164,7 +164,8 @@ void test_lookup(size_t n_features, size_t n_used) {
     test_block(features, n_features);
 }
 
-// A record holds at most 255 features: where they crowd, buckets are narrower than their number asks for.
+// A record holds at most 255 features: if many features are close together, buckets are narrower than the
+// number of features requires.
 void test_crowded_buckets() {
     const auto crowd = [](uint32_t n) {
         std::vector<uint32_t> features(n);

@@ -18,7 +18,7 @@
 
 using namespace bonsai;
 
-// Allocations that succeed before the next ones fail; negative: all do.
+// The number of allocations that succeed before all others fail; negative: all succeed.
 static std::atomic<long> allocations_left = -1;
 
 void* operator new(size_t n) {
@@ -56,7 +56,7 @@ void test_each_index_once() {
     CHECK(available_threads() >= 1);
 }
 
-// Buffers that are kept by worker number need no lock.
+// Buffers indexed by worker number need no lock.
 void test_workers_are_exclusive() {
     for (const unsigned threads : kThreadCounts) {
         Control control;
@@ -78,7 +78,7 @@ void test_workers_are_exclusive() {
     }
 }
 
-// What one thread computes, however the loops nest.
+// Nested loops compute the same result as one thread.
 std::vector<size_t> nested_sums(unsigned threads) {
     Control control;
     Pool pool(threads, control);
@@ -120,8 +120,8 @@ void test_no_foreign_work_while_waiting() {
     }
 }
 
-// Two tasks of an inner loop that only end when both have begun: the thread that has nothing left of the
-// outer loop must come to help.
+// Two tasks of an inner loop end only when both have begun: a thread without tasks of the outer loop must
+// help.
 void test_help_with_inner_loops() {
     using namespace std::chrono_literals;
     Control control;
@@ -142,7 +142,7 @@ void test_help_with_inner_loops() {
     CHECK(!alone);
 }
 
-// Inner loops of a task that is alone run on its worker, in order; others get help as before.
+// Inside Alone, inner loops run on their worker, in order; other loops get help as usual.
 void test_alone() {
     Control control;
     Pool pool(4, control);
@@ -196,7 +196,7 @@ void test_exceptions() {
         CHECK_THROWS(
             pool.run(200, [](size_t i, unsigned) { throw std::runtime_error("n" + std::to_string(i)); }),
             "n");
-        // out of an inner loop, through the outer one
+        // from an inner loop through the outer loop
         CHECK_THROWS(pool.run(8,
                               [&](size_t a, unsigned) {
                                   pool.run(8, [&](size_t b, unsigned) {
@@ -204,7 +204,7 @@ void test_exceptions() {
                                   });
                               }),
                      "inner");
-        // the rest is left undone
+        // the remaining tasks are skipped
         std::atomic<size_t> done = 0;
         CHECK_THROWS(pool.run(100000,
                               [&](size_t i, unsigned) {
@@ -214,7 +214,7 @@ void test_exceptions() {
                               }),
                      "first");
         CHECK(done < 100000 / 2);
-        // and the pool works on
+        // the pool remains usable
         std::atomic<size_t> sum = 0;
         pool.run(100, [&](size_t i, unsigned) { sum += i; });
         CHECK(sum == 4950);
@@ -275,7 +275,7 @@ void test_stop_from_outside() {
     CHECK(std::chrono::steady_clock::now() - begin < 5s);
 }
 
-// Pools come and go, several at a time, as calls from different Python threads make them.
+// Several pools are created and destroyed at the same time, as by calls from different Python threads.
 void test_many_pools() {
     std::atomic<size_t> sum = 0;
     std::vector<std::thread> callers;
@@ -291,7 +291,7 @@ void test_many_pools() {
     CHECK(sum == 3 * 30 * 45);
 }
 
-// Where there is no memory for another worker, there are fewer.
+// Without memory for another worker, the pool has fewer.
 void test_no_memory_for_workers() {
     bool some = false, all = false;
     for (long n = 0; n < 20; ++n) {
@@ -312,7 +312,7 @@ void test_no_memory_for_workers() {
 }
 
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Where the address space has no room for the stacks of all workers, there are fewer.
+// Without address space for the stacks of all workers, the pool has fewer.
 void test_no_stacks_for_workers() {
     const pid_t child = fork();
     if (child == 0) {
@@ -342,7 +342,7 @@ void test_progress_share() {
     ProgressShare share(control, 100), other(control, 7);
     share.advance_to(0.25);
     CHECK(control.done == 25);
-    share.advance_to(0.2);  // never back
+    share.advance_to(0.2);  // the progress never decreases
     CHECK(control.done == 25);
     share.advance_to(0.999);
     other.advance_to(0.5);

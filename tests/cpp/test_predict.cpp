@@ -1,4 +1,4 @@
-// Many rows at once, shared by threads, against the same rows one by one.
+// Prediction of many rows with several threads, compared with the same rows one by one.
 #include "predict/top_k.hpp"
 
 #include <algorithm>
@@ -110,7 +110,8 @@ Answer ask(const Model& model, const RowsView& x, const TopKParams& params, unsi
     return answer;
 }
 
-// The same whoever shares the batch, and however many threads do; and nearly all rows get a label of theirs.
+// Results do not depend on the other rows of the batch or the number of threads; nearly all rows get a label
+// of their own.
 void check_search(const Texts& texts, const Model& model, const TopKParams& params) {
     Answer one_by_one;
     for (size_t i = 0; i < kRows; ++i) {
@@ -120,7 +121,7 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
     }
     for (const unsigned threads : {1u, 2u, 5u})
         CHECK(ask(model, texts.rows(0, kRows), params, threads) == one_by_one);
-    // Who asks for all labels has all of them looked at; who asks for few has most passed over.
+    // With k = all labels, every label is scored; with a small k, most blocks are skipped.
     TopKParams all = params;
     all.k = kLabels;
     const Answer whole = ask(model, texts.rows(0, kRows), all, 2);
@@ -149,7 +150,7 @@ void check_search(const Texts& texts, const Model& model, const TopKParams& para
     CHECK(right > asked * 4 / 5);
 }
 
-// So many rows that the steps between loops are shared by threads, too, and that they make two batches.
+// Enough rows for two batches, and for several threads in the steps between loops.
 void check_many_rows(const Texts& texts, const Model& model, const TopKParams& params) {
     constexpr size_t n_copies = 20;
     std::vector<int64_t> ptr = {0};
@@ -174,8 +175,8 @@ void check_many_rows(const Texts& texts, const Model& model, const TopKParams& p
     for (const unsigned threads : {1u, 3u, 16u}) CHECK(ask(model, many, params, threads) == expected);
 }
 
-// What the blend must be: the scores of all labels by one-vs-rest, and of the 32 best (of all, where search
-// is exact) by trees, combined label by label.
+// The expected blend: one-vs-rest scores of all labels, and tree scores of the 32 best labels (of all labels
+// with exact search), combined label by label.
 void check_blend(const Texts& texts, const Model& trees, const Model& one_vs_rest, const Model& blend,
                  size_t beam_size, bool exact) {
     const TopKParams all{.k = kLabels, .beam_size = beam_size, .exact = exact, .n_probe = 0};
@@ -252,9 +253,9 @@ void test_batches() {
         for (const size_t m : {size_t{3}, size_t{4}, size_t{5}})
             for (const bool exact : {false, true})
                 check_blend(texts, models[0], models[2], models[m], exact ? 0 : beam, exact);
-    check_refused(several, all, {});                          // two ways of ranking, and no weight
+    check_refused(several, all, {});                          // two ways of ranking without a weight
     check_refused(several, nullptr, {.weight = 0.3f});        // nothing to blend with
-    check_refused(several, all, {.weight = 1.0f});            // nothing left of one-vs-rest
+    check_refused(several, all, {.weight = 1.0f});            // no weight for one-vs-rest
     check_refused(nullptr, all, {.label_offsets = {-0.1f}});  // one offset for all labels
     offsets[3] = 0.5f;
     check_refused(nullptr, all, {.label_offsets = offsets});  // above 0

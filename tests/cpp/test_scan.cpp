@@ -52,7 +52,7 @@ struct ScanCase {
                 .factor = factor.data(),
                 .tolerance = tolerance.empty() ? nullptr : tolerance.data()};
     }
-    // The sum of row i in lane l; `least` and `most` take the ends that its parts reach.
+    // The sum of row i in lane l; `least` and `most` receive the extremes of its partial sums.
     int64_t sum(size_t i, size_t l, int64_t& least, int64_t& most) const {
         int64_t total = 0;
         for (int64_t e = ptr[i]; e < ptr[i + 1]; ++e) {
@@ -97,13 +97,13 @@ void test_scan_by_hand(const Kernels& k) {
         return bits;
     };
     const std::vector<uint32_t> all = {0, 1, 2, 3, 4};
-    // Above 0, where most lanes are exactly 0.
+    // Above 0, with most lanes exactly 0.
     CHECK(rows.above(k, all) == std::vector<uint64_t>{lanes({0, 63}), 0, 0, lanes({1, 17}), lanes({0, 17})});
     // In any order, and more than once.
     CHECK(rows.above(k, {4, 0, 4, 1}) ==
           std::vector<uint64_t>{lanes({0, 17}), lanes({0, 63}), lanes({0, 17}), 0});
     CHECK(rows.above(k, {}).empty());
-    // Equality is not above; fractions of a threshold are truncated.
+    // An equal sum is not above; fractions of a threshold are truncated.
     rows.threshold[63] = 127.0f;
     rows.threshold[17] = 190.0f;
     rows.threshold[0] = 3.0f;
@@ -116,7 +116,7 @@ void test_scan_by_hand(const Kernels& k) {
     CHECK(rows.above(k, {0}) == std::vector<uint64_t>{lanes({0})});
     rows.factor[0] = 17.5f;
     CHECK(rows.above(k, all) == std::vector<uint64_t>{0, 0, 0, lanes({1, 17}), 0});
-    // Unused lanes have a threshold that not even the largest sum reaches.
+    // Unused lanes have a threshold that no sum can reach.
     rows.add_row({0, 2}, {32767, 32767}, 1.0f);  // 32511 in lanes 17 and 63
     rows.factor[3] = 0.5f;
     rows.threshold.assign(kMaxLanes, std::numeric_limits<float>::max());
@@ -174,8 +174,8 @@ void test_scan_at_the_ends(const Kernels& k) {
     CHECK(rows.above(k, all) == std::vector<uint64_t>{lower | upper, 0, 0, upper, 0, 0});
 }
 
-// Random rows of any length beside a plain loop; the sums fill the range, and thresholds are equal to some of
-// them or nearby.
+// Random rows of any length compared with a plain loop; sums fill the range, and thresholds are equal or
+// close to some of them.
 void test_scan_at_random(const Kernels& k) {
     size_t n_above = 0, n_equal = 0;
     int64_t least = 0, most = 0;

@@ -1,4 +1,4 @@
-// The label index beside a plain reference: what is in its lists, and which blocks a row finds.
+// The label index compared with a plain reference: the contents of its lists, and the blocks found for a row.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,7 +13,7 @@ using namespace bonsai;
 
 namespace {
 
-// Classifiers as they are: weights by feature.
+// Plain classifiers: weights by feature.
 struct Plain {
     size_t n_features;
     std::vector<std::map<uint32_t, int>> weights;
@@ -58,7 +58,7 @@ struct Plain {
     }
 };
 
-// Many labels of few weights, some frequent features, both signs, some labels without weights.
+// Many labels with few weights, some frequent features, both signs, some labels without weights.
 Plain random_labels(size_t n_labels, size_t n_features, uint64_t key, bool same_bias) {
     Rng rng(key);
     Plain plain{n_features, {}, {}, {}};
@@ -176,7 +176,7 @@ void test_built_the_same_by_any_number_of_threads() {
 
 // --- Search ---
 
-// What the search adds up, without a budget.
+// The sums of a search without a budget.
 std::vector<double> sums(const LabelIndex& index, const Row& row) {
     std::vector<double> all(index.n_positions(), 0.0);
     for (size_t i = 0; i < row.features.size(); ++i)
@@ -225,7 +225,7 @@ void test_blocks_are_those_of_the_largest_sums() {
             if (search.n_postings() == 0) continue;
             std::vector<double> sorted = largest;
             std::sort(sorted.rbegin(), sorted.rend());
-            // each product is rounded down to a 32,000th of what all of them can be
+            // each product is rounded down to a 32,000th of the maximum sum
             const double error = 2.0 * static_cast<double>(row.features.size() + 1) *
                                  (largest_product(index, row) / 32000 + 1e-6);
             double least = 1e9;
@@ -235,7 +235,8 @@ void test_blocks_are_those_of_the_largest_sums() {
     }
 }
 
-// A budget takes the largest products first: the one label with large weights is found at once.
+// A budget selects the largest products first: the only label with large weights is found with a small
+// budget.
 void test_the_budget_goes_to_the_largest_products() {
     Plain plain{8, {}, {}, {}};
     for (size_t l = 0; l < 40'000; ++l) {
@@ -281,7 +282,7 @@ void test_rows_that_meet_nothing() {
               .size() == 1);
 }
 
-// The index of hashed features: lists of those that occur, and the same blocks.
+// An index of hashed features: lists for features that occur, and the same blocks.
 void test_lists_of_the_features_that_occur() {
     constexpr uint32_t n_features = (uint32_t{1} << 31) - 1, step = n_features / 50;
     const Plain plain = random_labels(1000, 50, 3, true);
@@ -369,7 +370,7 @@ void test_errors() {
     CHECK_THROWS(with_header(), "a header that does not fit its postings");
 }
 
-// Whatever the words are, nothing outside is read or written (sanitizers look), and blocks are in range.
+// For any words, no access is out of bounds (checked by sanitizers), and blocks are in range.
 void test_damaged_words() {
     const OwnedForest f = random_labels(3000, 60, 6, false).forest();
     const OwnedLabelIndex good = build(f, 60);

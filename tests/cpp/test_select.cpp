@@ -14,7 +14,7 @@ float between(Rng& rng, double low, double high) {
     return static_cast<float>(low + (high - low) * rng.uniform());
 }
 
-// What the bounds promise holds for each margin; and they are close enough to be of use.
+// The bounds hold for each margin, and are tight enough to be useful.
 void test_bounds(Loss loss) {
     const Scores scores(loss, kernels());
     Rng rng(3);
@@ -26,7 +26,7 @@ void test_bounds(Loss loss) {
         safe &= score <= path && scores.of(path, lower) <= scores.upper_bound(path, margin);
         close &= scores.upper_bound(path, margin) - score < 1e-3f;
         const float least = scores.lowest_margin(path, score);
-        safe &= margin >= least;  // it reaches its own score
+        safe &= margin >= least;  // a margin reaches its own score
         if (lower < least) safe &= scores.of(path, lower) < score;
         if (score < path - 0.01f) close &= margin - least < 0.1f;
     }
@@ -48,7 +48,7 @@ struct Item {
     bool operator==(const Item&) const = default;
 };
 
-// Against sorting all of them.
+// Compared with sorting all items.
 void test_best(Loss loss, size_t most) {
     const Scores scores(loss, kernels());
     Rng rng(most + 1);
@@ -58,7 +58,7 @@ void test_best(Loss loss, size_t most) {
         std::vector<Item> all;
         for (size_t block = 0; block < 1 + rng.below(6); ++block) {
             std::vector<float> margins(rng.below(kBlockChildren + 1));
-            // Some are equal, and for some the score is as high as it can be.
+            // Some items are equal, and some have the highest possible score.
             for (float& m : margins) m = std::round(between(rng, -4, 2) * 50) / 50;
             const float path = -between(rng, 0, 3);
             const auto make = [&](size_t c, float score) {

@@ -52,8 +52,8 @@ void test_lower_case() {
     CHECK(lower("ÄÖÜ ẞ ß ǅ Ⱥ K") == "äöü ß ß ǆ ⱥ k");  // the last is the Kelvin sign
     CHECK(lower("İI") == "i̇i");                        // one code point becomes two
     CHECK(as_is("İÄA") == "İÄA");
-    // Final_Sigma: behind a cased letter and not before one; what is case-ignorable (here ' and a combining
-    // accent) does not count.
+    // Final_Sigma: after a cased letter and not before one; case-ignorable characters (here ' and a combining
+    // accent) are skipped.
     CHECK(lower("ΣΑΣ") == "σας");
     CHECK(lower("ΑΣ Σ ΑΣΑ") == "ας σ ασα");
     CHECK(lower("ΑΣ'Α ΑΣ' Α'Σ 1Σ 'Σ") == "ασ'α ας' α'ς 1σ 'σ");
@@ -269,7 +269,7 @@ void test_order_and_limits() {
     rare.max_df = {0.25, true};
     const auto bigrams = fit(spec_of({rare}), texts);
     CHECK(names(bigrams.vocabulary, 0) == Strings{"aa aab", "bb aa", "bb cc", "cc"});
-    // Words that are no features are kept as parts of n-grams, and no others.
+    // Words that are not features are kept only as parts of n-grams.
     CHECK(bigrams.vocabulary.fields[0].words.size() == 4);
     CHECK(equal(transform(Vectorizer(bigrams.vocabulary), texts), bigrams.rows));
 
@@ -294,8 +294,8 @@ std::vector<Strings> random_texts(size_t n) {
     return fields;
 }
 
-// The same vocabulary and rows for any number of threads and any parts; and fitting gives what transforming
-// gives.
+// The vocabulary and rows are equal for any number of threads and any division into parts; fitting returns
+// the rows of transforming.
 void test_any_threads_and_parts() {
     auto second = block(Analyzer::word, 1, 3, 2);
     second.field = 1;
@@ -321,7 +321,7 @@ void test_any_threads_and_parts() {
     }
 }
 
-// Where features are, by hand: code points of the text as it was given, whatever its lower case takes.
+// Places of features, by hand: code points of the original text, even if its lower case has another length.
 void test_places() {
     const auto spec = spec_of({block(Analyzer::word, 1, 2), block(Analyzer::character_in_span, 3, 3)});
     const auto vocabulary = fit(spec, {{"İxx bb", "bb"}}).vocabulary;
@@ -338,7 +338,7 @@ void test_places() {
     CHECK(vectorizer.places(documents_of({{""}}), 0).empty());
 }
 
-// Of any bytes: within the text, and the same features that rows have.
+// For any bytes, places are within the text, and features are those of the rows.
 void test_places_of_any_text() {
     const auto spec = spec_of({block(Analyzer::word, 1, 3), block(Analyzer::character_in_span, 2, 4),
                                block(Analyzer::character, 2, 3)});
@@ -378,7 +378,7 @@ void test_checks() {
     const auto good = fit(spec_of({block(Analyzer::word, 1, 2)}), {{"aa bb", "aa bb cc"}}).vocabulary;
     auto v = good;
     v.fields[0].ngrams[0][0] = pair_key(0, 77);
-    CHECK_THROWS(Vectorizer(v), "names a word that is not there");
+    CHECK_THROWS(Vectorizer(v), "has a word that is missing");
     v = good;
     std::swap(v.fields[0].ngrams[0][0], v.fields[0].ngrams[0][1]);
     CHECK_THROWS(Vectorizer(v), "not in ascending order");
@@ -406,7 +406,7 @@ void test_arrays() {
     CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{0, 1, 2}), "do not ascend");
     CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{0, 2, 1, 3}), "do not ascend");
     CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{}), "do not ascend");
-    CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{0, 1, 2, 3}), "stands twice");
+    CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{0, 1, 2, 3}), "appears twice in the vocabulary");
     CHECK_THROWS(read_strings(bytes, std::vector<int64_t>{0, 2, 3}), "not UTF-8");
     CHECK_THROWS(read_ngrams(std::vector<int64_t>{0, 2}, std::vector<uint32_t>{1}), "do not ascend");
 }

@@ -125,7 +125,7 @@ void test_errors() {
     CHECK_THROWS(row("0 1:\xff\xfe"), "the value '\\xff\\xfe' of feature 1 is not a number");
     CHECK_THROWS(parse_xc(std::string_view("2 4 3\n0 1:1\n1 2\0:1\n", 19), kPlain), "line 3: NUL byte");
     CHECK_THROWS(parse_xc("1 0 3\n0 0:1\n", kPlain), "feature id '0' is too large: there are 0 features");
-    // announced sizes that no such file can hold cost nothing
+    // sizes that the file cannot hold allocate nothing
     CHECK_THROWS(parse_xc("9000000000000000000 4 3\n0 1:1\n", kPlain),
                  "the file ends here after 1 of the 9000000000000000000 rows");
 }
@@ -210,7 +210,7 @@ void test_format() {
     CHECK_THROWS(format_rows(x, &shorter, 0, 0), "different numbers of rows");
 }
 
-/// True if the matrix is what its consumers rely on.
+/// Whether the matrix satisfies all invariants.
 bool canonical(const TextMatrix& m) {
     bool fine = !m.indptr.empty() && m.indptr.front() == 0 &&
                 m.indptr.back() == static_cast<int64_t>(m.indices.size());
@@ -227,7 +227,7 @@ bool canonical(const TextMatrix& m) {
 
 /// Every parser on the text: a canonical result or std::invalid_argument, nothing else.
 bool survives(const std::string& text) {
-    // on the heap and of the exact length, so that AddressSanitizer sees a step too far
+    // on the heap with the exact length, so that AddressSanitizer detects reads beyond the end
     const auto copy = std::make_unique<char[]>(text.size());
     text.copy(copy.get(), text.size());
     const std::string_view view(copy.get(), text.size());

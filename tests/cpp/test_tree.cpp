@@ -89,12 +89,12 @@ void test_alike_and_zero() {
     KMeansParams balanced = params(3);
     balanced.balanced = true;
     CHECK(partition(alike, balanced, 1).n_clusters == 3);
-    // nothing but zeros: dealt out in turn
+    // only zero rows: distributed in turn
     const Rows zeros = dense(1, {0, 0, 0, 0, 0});
     CHECK(partition(zeros, params(2), 1).cluster == Clusters{0, 1, 0, 1, 0});
     CHECK(partition(zeros, params(9), 1).cluster == Clusters{0, 1, 2, 3, 4});
     CHECK(partition(zeros, params(2), 1).objective.empty());
-    // zeros join the smaller side, one by one
+    // zero rows go to the smaller side, one by one
     const Rows mixed = dense(2, {0, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0});
     for (uint64_t key = 0; key < 10; ++key) {
         KMeansParams p = params(2);
@@ -104,7 +104,7 @@ void test_alike_and_zero() {
         CHECK(small != large && c[0] == small && c[6] == std::min(small, large));
         CHECK(c[7] == std::max(small, large));
     }
-    // zeros that are stored are zeros
+    // stored zeros are zeros
     const Rows stored{.n_rows = 4,
                       .n_features = 2,
                       .ptr = {0, 1, 2, 4, 5},
@@ -215,7 +215,7 @@ void test_validation() {
         CHECK_THROWS((validate_tree(tree.view(), n_labels), 0), std::string("not a label tree: ") + why);
     };
     refuse("it has no nodes", [](Tree& t) { t = {}; });
-    refuse("child_ptr needs one entry more", [](Tree& t) { t.child_ptr.pop_back(); });
+    refuse("child_ptr must have one more entry", [](Tree& t) { t.child_ptr.pop_back(); });
     refuse("child_ptr decreases at node 1", [](Tree& t) { t.child_ptr[2] = 1; });
     refuse("child_ptr does not span", [](Tree& t) { t.child_ptr[3] = 6; });
     refuse("child_ptr does not span", [](Tree& t) { t.children.push_back(2); });
@@ -227,12 +227,12 @@ void test_validation() {
     refuse("node 0 does not come after its parent 0", [](Tree& t) { t.children[0] = 0; });
     refuse("node 2 has two parents", [](Tree& t) { t.children[0] = 2; });
     refuse("label 1 is in two leaves", [](Tree& t) { t.children[2] = 1; });
-    refuse("a node is not reached", [](Tree& t) {
+    refuse("a node cannot be reached", [](Tree& t) {
         t.children = {1, 0, 3, 1};
         t.child_ptr = {0, 1, 3, 4};
     });
 
-    // One tree of a forest: pointers that begin elsewhere.
+    // One tree of a forest: pointers that do not begin at 0.
     Tree later = good;
     for (int64_t& p : later.child_ptr) p += 100;
     validate_tree(later.view(), 4);

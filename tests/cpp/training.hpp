@@ -1,4 +1,4 @@
-// The stages of training, all units at once.
+// The stages of training, with all units solved by one call.
 #pragma once
 
 #include <memory>

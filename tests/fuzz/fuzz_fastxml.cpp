@@ -1,4 +1,4 @@
-// Trees of FastXML and PfastreXML in a model file: refused, or safe to predict with.
+// Trees of FastXML and PfastreXML in a model file are rejected, or safe for prediction.
 #include <cmath>
 #include <memory>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Arrays of a model file: refused, or safe to predict with, to explain, to restrict and to edit.
+// Arrays of a model file are rejected, or safe for prediction, explanation, restriction and edits.
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -15,7 +15,7 @@ using fuzz::Input;
 
 namespace {
 
-// What a file holds: any of these may be absent.
+// The content of a file; each part may be absent.
 struct Parts {
     OwnedForest trees, residual, one_vs_rest;
     OwnedLabelIndex index;
@@ -87,7 +87,7 @@ std::shared_ptr<const Forest> load(const OwnedForest& owned, size_t n_features, 
 }
 
 Model load(const Parts& parts, Input& input) {
-    // files say how many features and labels there are, too
+    // a file also states the numbers of features and labels
     const size_t n_features = input.below(16) == 0 ? input.value<uint16_t>() : fuzz::kFeatures;
     const size_t n_labels = input.below(16) == 0 ? input.value<uint16_t>() : fuzz::kLabels;
     std::shared_ptr<const Forest> trees, residual, one_vs_rest;

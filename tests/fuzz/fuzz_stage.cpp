@@ -1,4 +1,4 @@
-// Results of units that come from a checkpoint or another node: refused, or as good as any other.
+// Results of units from a checkpoint or another node are rejected, or safe to use.
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -35,7 +35,7 @@ const LinearParams kLinear{.loss = SquaredHinge{},
                            .fixed_bias = -1,
                            .prune = 0.01f};
 
-// What all inputs share: data, their label vectors, their trees and the results of each stage.
+// Shared by all inputs: data, label vectors, trees and the results of each stage.
 struct Trained {
     Trained() : set(data.rows.view(), data.label_ptr, data.labels, kLabels, {}, true), pool(1, control) {
         for (uint32_t l = 0; l < kLabels; ++l) labels.push_back(l);
@@ -79,7 +79,7 @@ struct Trained {
     std::vector<Bytes> results[4];
 };
 
-// Adds the results, edited, and solves what is refused.
+// Adds edited results, and solves the units whose results are rejected.
 void add_all(Stage& stage, std::vector<Bytes> results, Input& input, Pool& pool) {
     for (size_t n = 1 + input.below(4); n > 0 && !input.empty(); --n)
         input.edit(results[input.below(results.size())]);

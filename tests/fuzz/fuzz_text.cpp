@@ -1,4 +1,5 @@
-// Documents of any bytes: `transform` gives the rows of `fit`, and every feature is at a place of its text.
+// For documents of any bytes, `transform` returns the rows of `fit`, and every feature has a place in its
+// text.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -65,7 +66,7 @@ void check_rows(const SparseRows& rows, size_t n_documents, size_t n_features) {
     }
 }
 
-// The space around a span is a feature, and at no place, where n-grams of one code point are counted.
+// With n-grams of one code point, the space around a span is a feature without a place.
 bool has_padding_alone(const BlockSpec& block) {
     return block.analyzer == Analyzer::character_in_span && block.min_n == 1;
 }

@@ -1,4 +1,4 @@
-// The vocabulary of a model file: refused, or safe to read texts with.
+// The vocabulary of a model file is rejected, or safe for reading texts.
 #include <stdexcept>
 #include <string>
 #include <vector>

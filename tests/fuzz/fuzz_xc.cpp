@@ -1,4 +1,5 @@
-// Text of the XC repository and svmlight: an error with its place, or rows that read back the same.
+// Text in the formats of the XC repository and svmlight gives an error with its place, or rows that read back
+// the same.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>

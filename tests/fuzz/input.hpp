@@ -1,7 +1,7 @@
-// What a fuzzer's bytes mean: numbers, and edits of arrays.
+// Interprets the fuzzer's bytes as numbers and as edits of arrays.
 //
-// Targets start from a small valid model, and let the bytes edit its arrays: nearly every input passes the
-// first checks, and mutations of it stay close to it.
+// Targets start from a small valid model whose arrays the bytes edit: nearly every input passes the first
+// checks, and mutations of an input stay close to it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace fuzz {
 
-// Ends the process where a property does not hold, as libFuzzer expects it.
+// Ends the process if a property does not hold, as libFuzzer expects.
 #define REQUIRE(...)                                                                              \
     do {                                                                                          \
         if (!(__VA_ARGS__)) {                                                                     \
@@ -31,7 +31,7 @@ class Input {
     Input(const uint8_t* data, size_t size) : left_(data, size) {}
 
     bool empty() const { return left_.empty(); }
-    // Zeros behind the end.
+    // Returns zeros after the end of the input.
     template <class T>
     T value() {
         T v{};

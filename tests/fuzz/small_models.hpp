@@ -1,4 +1,4 @@
-// Models that are as small as they can be and still have every kind of block, node and list.
+// The smallest models that have every kind of block, node and list.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ inline Rows small_rows(size_t n_features, size_t kind) {
         for (size_t f = i; f < n_features; f += i == 1 ? 2 : 9)
             if (i > 0 || kind == 0) values[i][f] = static_cast<float>((f * 7 + i) % 13) - 4;
     Rows rows{.n_rows = n_rows, .n_features = n_features};
-    if (kind == 2 && n_features > 0) {  // no values are no dense rows
+    if (kind == 2 && n_features > 0) {  // dense rows need values
         for (const auto& row : values) rows.dense.insert(rows.dense.end(), row.begin(), row.end());
         return rows;
     }

@@ -1,4 +1,4 @@
-// A few rows with labels, to train on.
+// A few rows with labels, for training.
 #pragma once
 
 #include <cstdint>

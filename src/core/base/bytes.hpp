@@ -1,4 +1,4 @@
-// Results as bytes: numbers and arrays one after the other, as this machine stores them.
+// Serialised results: numbers and arrays one after the other, in the byte order of this machine.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class ByteWriter {
         value(static_cast<uint64_t>(all.size()));
         items(all);
     }
-    // The items alone.
+    // The items without their number.
     template <class T>
     void items(std::span<const T> items) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -41,7 +41,7 @@ class ByteWriter {
     Bytes out_;
 };
 
-// Throws std::invalid_argument where the bytes end too early, or too late.
+// Throws std::invalid_argument if there are too few bytes or too many.
 class ByteReader {
   public:
     explicit ByteReader(std::span<const uint8_t> bytes) : left_(bytes) {}
@@ -77,7 +77,7 @@ class ByteReader {
 
   private:
     [[noreturn]] static void fail() {
-        throw std::invalid_argument("the result of a unit of work has another size than it says");
+        throw std::invalid_argument("the result of a unit of work is longer or shorter than it states");
     }
     void copy(void* to, size_t n_bytes) {
         if (n_bytes > left_.size()) fail();

@@ -17,10 +17,10 @@ inline bool is_digit(char c) {
     return static_cast<unsigned char>(c - '0') < 10;
 }
 
-/// The decimal in [first, last), which is well formed and unsigned, where the fast path cannot decide the
-/// rounding.
+/// The slow path: parses the well-formed, unsigned decimal in [first, last) when the fast path cannot decide
+/// the rounding.
 inline Number read_float_slowly(const char* first, const char* last, int64_t exponent, float& out) {
-    // 10^(magnitude - 1) <= value < 10^magnitude tells overflow and underflow apart, which std::from_chars
+    // 10^(magnitude - 1) <= value < 10^magnitude separates overflow from underflow, which std::from_chars
     // does not
     const char* point = std::find_if(first, last, [](char c) { return c != '0' && is_digit(c); });
     const char* mantissa_end = std::find_if(first, last, [](char c) { return (c | 0x20) == 'e'; });
@@ -77,8 +77,8 @@ inline Number read_float(const char*& p, const char* end, float& out) {
         const auto whole = static_cast<double>(mantissa);
         const double value = power < 0 ? whole / kPowers[-power] : whole * kPowers[power];
         // `value` is the correctly rounded double. Rounding it again to float32 is right too unless it lies
-        // exactly between two floats (only then can the decimal be on the other side), which subnormals space
-        // differently.
+        // exactly between two floats: only then can the decimal be on the other side. Subnormals have a
+        // different spacing.
         const bool between = (std::bit_cast<uint64_t>(value) & 0x1fffffff) == 0x10000000;
         if (mantissa == 0 || (value > 2.4e-38 && value < 3.4e38 && !between)) {
             out = static_cast<float>(negative ? -value : value);

@@ -13,9 +13,9 @@
 
 namespace bonsai {
 
-// A counting sort: keys in ascending order, the items of each key in their original order. First items are
-// counted; then the groups are known, and each item learns its position. Reusable. The cost grows with the
-// items; where they are many, also with the key space.
+// A counting sort: keys in ascending order, the items of each key in their original order. The first pass
+// counts items, which gives the groups; the second gives each item its position. Reusable. The cost grows
+// with the number of items and, if there are many items, with the key space.
 class Groups {
   public:
     static constexpr uint32_t kNone = ~uint32_t{0};  // the key of items that belong to no group
@@ -33,7 +33,8 @@ class Groups {
         else
             count_slices(key_of);
     }
-    // fn(item, key, position) for each item that belongs to a group, by all threads. Once after each count.
+    // Calls fn(item, key, position) for each item that belongs to a group, on all threads. Once after each
+    // count.
     template <class Fn>
     void for_each(Fn&& fn) {
         if (is_small()) {
@@ -45,21 +46,21 @@ class Groups {
         }
     }
 
-    // Number of groups, and of their items together.
+    // The number of groups, and the number of items in all groups.
     size_t size() const { return keys_.size(); }
     size_t n_placed() const { return ends_.empty() ? 0 : ends_.back(); }
     size_t key(size_t group) const { return keys_[group]; }
-    // The positions of its items are from begin to end.
+    // Its items have the positions [begin, end).
     size_t begin(size_t group) const { return group > 0 ? ends_[group - 1] : 0; }
     size_t end(size_t group) const { return ends_[group]; }
-    // Of an array by position.
+    // Its part of an array that is ordered by position.
     std::span<const uint32_t> part(size_t group, std::span<const uint32_t> of_all) const {
         return of_all.subspan(begin(group), end(group) - begin(group));
     }
 
   private:
     bool is_small() const { return key_of_item_.size() < n_keys_; }
-    // Not so many that their counts are more than the items.
+    // The limit keeps the counts smaller than the items.
     Slices slices() const {
         const size_t n_items = key_of_item_.size();
         return {n_items, pool_, 4 * n_items, n_items / (n_keys_ + 1)};
@@ -116,8 +117,8 @@ class Groups {
     const size_t n_keys_;
     Pool& pool_;
     UninitialisedVector<uint32_t> key_of_item_;
-    // For each key: its number of items, then the position of its next one. For few items, 0 between calls;
-    // for many, of each slice.
+    // For each key, the number of its items, then the position of its next item. For few items: all 0 between
+    // calls. For many items: one such table per slice.
     ZeroedArray<uint32_t> next_;
     UninitialisedVector<uint32_t> next_of_slices_;
     std::vector<uint32_t> keys_;

@@ -13,12 +13,12 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kLine = 64, kHugePage = size_t{2} << 20;
-// What is smaller, the heap handles well; what is larger should not be kept.
+// The heap handles smaller arrays well; larger ones would hold too much memory.
 constexpr size_t kSmallest = size_t{256} << 10, kLargest = size_t{16} << 20;
 
-// In front of a large array, in a line of its own.
+// Stored before a large array, in its own cache line.
 struct Header {
-    size_t bytes;  // that the array has room for
+    size_t bytes;  // capacity of the array
 };
 
 Header& header_of(void* memory) {
@@ -88,7 +88,7 @@ void MemoryCache::free(void* memory, size_t bytes) noexcept {
     if (!cache || !cache->keep(memory)) free_large(memory);
 }
 
-// The smallest array that is large enough, unless most of it would be unused.
+// Takes the smallest array that is large enough, unless most of it would be unused.
 void* MemoryCache::take(size_t bytes) {
     constexpr size_t most = 4;  // times as large as needed
     size_t best = kept_.size();

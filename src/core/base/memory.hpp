@@ -1,5 +1,5 @@
-// Memory for kernels: aligned vectors on huge pages, large arrays that are used again, and arrays that cost
-// nothing until they are touched.
+// Memory for kernels: aligned vectors on huge pages, large arrays that are used again, and arrays whose
+// untouched pages cost nothing.
 #pragma once
 
 #include <cstddef>
@@ -11,22 +11,23 @@
 
 namespace bonsai {
 
-// Bytes of freed arrays that a thread keeps for its next ones, at most.
+// Maximum bytes of freed arrays that a thread keeps for reuse.
 inline constexpr size_t kMostKept = size_t{16} << 20;
 
-// Large arrays that a thread has freed, and may soon need again. Pages from the system are cleared, and each
-// is a fault at its first touch; where many threads free and allocate at once, they wait for each other, too.
+// Large arrays that a thread has freed and may soon need again. Pages from the system are cleared, and the
+// first access to each is a page fault; threads that allocate and free at the same time also wait for each
+// other.
 class MemoryCache {
   public:
     MemoryCache() = default;
     ~MemoryCache() { clear(); }
     MemoryCache(MemoryCache&& other) noexcept : kept_(std::move(other.kept_)) {}
 
-    // The cache of this thread; null: none. Others must not use it.
+    // The cache of this thread, null if it has none. Other threads must not use it.
     static MemoryCache*& of_thread();
     // Aligned to cache lines; throws std::bad_alloc.
     static void* allocate(size_t bytes);
-    // With the same number of bytes.
+    // `bytes` as passed to allocate.
     static void free(void* memory, size_t bytes) noexcept;
 
   private:
@@ -59,8 +60,8 @@ struct PanelAllocator {
 template <class T>
 using AlignedVector = std::vector<T, PanelAllocator<T>>;
 
-// Memory of its own pages, which go back to the system as soon as it is freed. A heap keeps them: each thread
-// has one, and what one thread leaves there another cannot use. Not initialised.
+// Memory in its own pages, which return to the system when it is freed. Heaps keep freed pages; there is one
+// heap per thread, and a thread cannot use free memory in the heap of another. Not initialised.
 class MappedMemory {
   public:
     explicit MappedMemory(size_t bytes);  // throws std::bad_alloc
@@ -74,8 +75,7 @@ class MappedMemory {
     void* const data_;
 };
 
-// Gives what the heaps of all threads hold, but do not use, back to the system. Takes time in proportion to
-// it.
+// Returns unused memory in the heaps of all threads to the system. Takes time in proportion to that memory.
 void trim_heaps() noexcept;
 
 // New elements are not initialised: pages are first touched by the threads that fill them.
@@ -102,15 +102,16 @@ struct UninitialisedAllocator : Base<T> {
 template <class T>
 using UninitialisedVector = std::vector<T, UninitialisedAllocator<T>>;
 
-// Likewise, on huge pages: for arrays that all threads fill at once, where each fault keeps others waiting.
+// The same on huge pages: for arrays that all threads fill at once, since page faults of one thread block the
+// others.
 template <class T>
 using SharedVector = std::vector<T, UninitialisedAllocator<T, PanelAllocator>>;
 
 // Weight vectors side by side, feature-major (see kernels/kernels.hpp).
 using Panel = AlignedVector<float>;
 
-// Zero-initialised. Unlike a vector, it takes its zeros from the system: only pages that are touched cost
-// time and memory.
+// A zero-initialised array. Unlike a vector it takes zeroed pages from the system: untouched pages cost
+// neither time nor memory.
 template <class T>
 class ZeroedArray {
   public:
@@ -138,7 +139,7 @@ class Buffer {
     }
     ~Buffer() { reset(); }
 
-    // Room for at least n values. The contents are lost if it has to grow.
+    // Makes room for at least n values. The contents are lost if the array grows.
     void ensure_size(size_t n) {
         if (n <= size_) return;
         reset();

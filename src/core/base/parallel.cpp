@@ -12,7 +12,7 @@
 namespace bonsai {
 namespace {
 
-// The compiler must not remove the calls whose results it sees go here.
+// Results are assigned to it, so that the compiler cannot remove the calls.
 void keep(const void* result) {
     static std::atomic<const void*> sink;
     sink.store(result, std::memory_order_relaxed);
@@ -26,8 +26,8 @@ void prepare_for_exceptions() {
 
 bool prepare_new_thread() {
     // Thread-local blocks of libraries are allocated when they are first touched, and glibc ends the process
-    // where that fails. They are small (32 bytes in libstdc++, 16 in ours). What is freed here stays with
-    // this thread, which takes it again for them: no other thread can come in between.
+    // where that fails. These blocks are small (32 bytes in libstdc++, 16 here). Memory that is freed here
+    // stays in the cache of this thread, which reuses it for them: no other thread can take it in between.
     constexpr size_t smallest = 24, step = 16, n = 16;
     void* blocks[n];
     size_t found = 0;
@@ -51,7 +51,8 @@ Pool::Pool(unsigned threads, Control& control, Caches* caches)
         threads_.reserve(caches_.others.size());
         for (unsigned w = 1; w < threads; ++w) threads_.emplace_back([this, w] { work(w); });
     } catch (const std::exception&) {
-        // No thread (std::system_error) or no memory (std::bad_alloc): fewer workers do the same work.
+        // If no thread (std::system_error) or no memory (std::bad_alloc) is left, fewer workers do the same
+        // work.
     }
 }
 
@@ -91,7 +92,7 @@ void Pool::run(size_t n, const std::function<void(size_t, unsigned)>& fn) {
     ++n_begun_;
     lock.unlock();
     begun_.notify_all();
-    left_.notify_all();  // who waits there can help
+    left_.notify_all();  // waiting workers can help
     run_tasks(loop, worker);
     lock.lock();
     while (loop.workers > 0) {
@@ -140,8 +141,8 @@ void Pool::help(Loop& loop, std::unique_lock<std::mutex>& lock, unsigned worker)
     if (--loop.workers == 0 && loop.exhausted()) left_.notify_all();
 }
 
-// Loops often follow each other within microseconds: on many cores, going to sleep and being woken takes
-// longer than that.
+// Loops often follow each other within microseconds; on many cores it takes longer to put a thread to sleep
+// and to wake it.
 void Pool::wait_a_moment() const {
     constexpr int n_pauses = 2000;
     if (!has_many_threads_) return;

@@ -23,7 +23,7 @@ inline uint64_t derive(uint64_t key, uint64_t word) {
     return mix(key + kGolden * (word + 1));
 }
 
-// Purposes lie beyond every possible child number, so that they never collide with a step down the tree.
+// Purposes are larger than every possible child number, so that they never collide with a step down the tree.
 inline constexpr uint64_t kForClustering = 1ULL << 32;
 inline constexpr uint64_t kForSolver = (1ULL << 32) + 1;
 
@@ -49,7 +49,7 @@ class Rng {
         for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[below(i + 1)]);
     }
 
-    // k distinct numbers out of [0, n), in random order.
+    // Draws k distinct numbers from [0, n), in random order.
     std::vector<uint32_t> sample(size_t n, size_t k) {
         std::vector<uint32_t> perm(n);
         std::iota(perm.begin(), perm.end(), 0u);

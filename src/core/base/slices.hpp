@@ -1,4 +1,4 @@
-// Large arrays cut into a slice for each thread.
+// Large arrays cut into one slice per thread.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,12 @@
 
 namespace bonsai {
 
-// The items 0 … n_items - 1 in consecutive slices of about equal size. Where there is little to do, they are
-// one slice: waking threads would take longer.
+// The items 0 … n_items - 1 in consecutive slices of about equal size. Little work is a single slice: waking
+// threads would take longer.
 class Slices {
   public:
-    // `work`: of all items, in steps of about a nanosecond; a few for each item unless given. `most`: slices.
+    // `work`: total work in units of about a nanosecond; by default a few for each item. `most`: maximum
+    // number of slices.
     Slices(size_t n_items, const Pool& pool, size_t work, size_t most = ~size_t{0})
         : n_items_(n_items),
           n_(std::max<size_t>(1, std::min({work / kLeastWork, most, size_t{pool.threads()}}))) {}
@@ -21,7 +22,7 @@ class Slices {
     size_t size() const { return n_; }
     size_t begin(size_t slice) const { return n_items_ * slice / n_; }
 
-    // fn(slice, begin, end) for each slice, by all threads.
+    // Calls fn(slice, begin, end) for each slice, on all threads.
     template <class Fn>
     void for_each(Pool& pool, Fn&& fn) const {
         if (n_ == 1) return fn(size_t{0}, size_t{0}, n_items_);

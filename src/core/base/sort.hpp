@@ -1,4 +1,4 @@
-// Sorting of keys in an unsigned integer.
+// Sorting by a key in the upper bits of an integer.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace bonsai {
 
-// Sorts by the upper 32 bits: digit by digit, or by comparing where that is faster. Equal ones stay in order.
+// Sorts by the upper 32 bits: a radix sort, or a comparison sort where that is faster. Stable.
 inline void sort_by_upper_half(std::vector<uint64_t>& keys) {
     constexpr unsigned digit_bits = 9;
     constexpr size_t n_digits = size_t{1} << digit_bits, few = 64;

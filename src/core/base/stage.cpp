@@ -8,7 +8,7 @@
 namespace bonsai {
 namespace {
 
-// A unit is solved by one thread if there is work for this many of its kind for each.
+// A unit is solved by one thread if each thread has work for at least this many such units.
 constexpr size_t kSmallUnits = 8;
 
 }  // namespace
@@ -23,7 +23,7 @@ bool Stage::complete() const {
 }
 
 void Stage::require_complete() const {
-    if (!complete()) throw std::invalid_argument("the stage has units that are not solved yet");
+    if (!complete()) throw std::invalid_argument("the stage has unsolved units");
 }
 
 std::vector<uint32_t> Stage::missing() const {
@@ -87,7 +87,7 @@ void Stage::solve(std::span<const uint32_t> units, Pool& pool, const Save& save,
         return;
     }
     begin_unit(order[0], pool);
-    for (size_t i = 0; i < order.size(); ++i)  // beside the rest of a unit, the next one begins
+    for (size_t i = 0; i < order.size(); ++i)  // the next unit may begin before the previous one ends
         pool.run(2, [&](size_t task, unsigned worker) {
             if (task == 0)
                 solve_one(i, worker);

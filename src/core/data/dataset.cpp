@@ -37,7 +37,7 @@ void Dataset::number_features() {
     std::sort(occurring_.begin(), occurring_.end());
     occurring_.erase(std::unique(occurring_.begin(), occurring_.end()), occurring_.end());
     occurring_.shrink_to_fit();
-    if (occurring_.empty()) occurring_.push_back(0);  // rows without entries have a column nevertheless
+    if (occurring_.empty()) occurring_.push_back(0);  // rows without entries need a column as well
     column_.resize(entries.size());
     for (size_t e = 0; e < entries.size(); ++e)
         column_[e] = static_cast<int32_t>(column_of(static_cast<uint32_t>(entries[e])));

@@ -19,8 +19,9 @@ constexpr size_t kLabelsPerUnit = 64;
 constexpr size_t kRowsBetweenPolls = 1024;
 constexpr size_t kSlabEntries = size_t{1} << 18;  // 2 MB, a huge page
 
-// Sums sparse vectors. Columns are marked as bits, and 64 words of them as a bit each: going through the
-// marks in ascending order, and clearing, costs what adding cost, and a little for each 4,096 columns.
+// Sums sparse vectors. Columns are marked as bits, and each word of 64 marks as one bit of a second level:
+// visiting the marks in ascending order and clearing them takes as long as adding, plus a little for each
+// 4,096 columns.
 class Accumulator {
   public:
     void resize(size_t n) {
@@ -36,8 +37,8 @@ class Accumulator {
         sum_[column] += value;
     }
 
-    // Calls fn(column, sum) in ascending order of columns, and clears. Entries that cancelled to zero are
-    // kept: entries are counted before their values are known.
+    // Calls fn(column, sum) in ascending order of columns, and clears. Entries that cancel to zero are kept,
+    // as entries are counted before their values are known.
     template <class Fn>
     void drain(Fn&& fn) {
         for (size_t g = 0; g < groups_.size(); ++g) {
@@ -78,17 +79,17 @@ void gather(const Dataset& data, size_t label, Representation representation, co
     }
 }
 
-// The vectors of a unit's labels, one after the other.
+// The label vectors of a unit, one after the other.
 struct Part {
-    std::vector<uint32_t> size;  // of each label
+    std::vector<uint32_t> size;  // per label
     std::vector<int32_t> index;
     std::vector<float> value;
 
     void clear() { size.clear(), index.clear(), value.clear(); }
 };
 
-// The vectors of some units. Slabs are freed while they are joined, so their memory must go back to the
-// system at once. That keeps all threads waiting for a moment: slabs are large, and few.
+// The vectors of some units. Slabs are freed while they are joined, so their memory must return to the system
+// at once. That blocks all threads for a moment, hence slabs are large and few.
 struct Slab {
     explicit Slab(size_t n)
         : room(n),
@@ -134,7 +135,7 @@ double keep_largest(size_t begin, size_t most, Part& out) {
 }
 
 // Appends the accumulated sums, columns shifted by `shift`, the `most` largest of them, with norm 1. Returns
-// whether they have a direction at all: rows may be empty, or cancel out.
+// false if the sums have no direction: rows may be empty, or cancel out.
 bool emit(Accumulator& sums, uint32_t shift, size_t most, Part& out) {
     const size_t begin = out.value.size();
     double norm2 = 0;
@@ -181,8 +182,8 @@ class SparseBlocks final : public Blocks {
         out.ptr.push_back(0);
         for (const std::vector<uint32_t>& of_unit : sizes_)
             for (const uint32_t size : of_unit) out.ptr.push_back(out.ptr.back() + size);
-        // Pages that are not written yet cost nothing, and what was copied is freed: together the vectors can
-        // be larger than X.
+        // Unwritten pages cost nothing, and copied parts are freed: all vectors together can be larger than
+        // X.
         out.index.resize(static_cast<size_t>(out.ptr.back()));
         out.value.resize(static_cast<size_t>(out.ptr.back()));
         pool.run(slabs_.size(), [&](size_t s, unsigned) {
@@ -284,12 +285,12 @@ class SparseBlocks final : public Blocks {
 
     const Representation representation_;
     const size_t most_;                           // entries of a vector that are kept
-    std::vector<std::vector<uint32_t>> sizes_;    // of the vectors of each unit
-    std::mutex mutex_;                            // for the slabs
+    std::vector<std::vector<uint32_t>> sizes_;    // sizes of the vectors, per unit
+    std::mutex mutex_;                            // guards the slabs
     std::vector<std::unique_ptr<Slab>> slabs_;    // in no order
-    std::vector<std::unique_ptr<Slab>> filling_;  // of each worker, until the end
-    std::vector<Scratch> scratch_;                // of each worker
-    std::vector<Part> open_;                      // memory that is used again
+    std::vector<std::unique_ptr<Slab>> filling_;  // per worker, until the end
+    std::vector<Scratch> scratch_;                // per worker
+    std::vector<Part> open_;                      // reused memory
 };
 
 // Sums of dense rows, written in place.
@@ -334,7 +335,7 @@ class DenseBlocks final : public Blocks {
         in.end();
         if (dense.size() != (end_label(unit) - first_label(unit)) * out_.n_features)
             throw std::invalid_argument(
-                "label vectors of a unit: another number of values than labels × features");
+                "label vectors of a unit: the number of values is not labels × features");
         keep(unit, dense);
     }
 

@@ -1,4 +1,4 @@
-// Label vectors (label representations): clustering them gives the trees.
+// Label vectors (label representations), which are clustered into trees.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ namespace bonsai {
 
 enum class Representation { input, output, joint };
 
-// One row of norm 1 for each label; zero for a label without rows, and in `output` for one that co-occurs
-// with no other. input: the sum of the label's rows, n_features wide. output: co-occurrences with each other
-// label, n_labels wide. joint: both side by side, each normalised first. Dense rows give dense vectors in
-// `input`; features of sparse vectors are numbered by frequency: trees are clustered as they are, without a
-// copy.
+// One row of norm 1 for each label; zero for a label without rows, and in `output` for a label that co-occurs
+// with no other. input: the sum of the label's rows, n_features wide. output: co-occurrence counts with all
+// other labels, n_labels wide. joint: both side by side, each normalised first. Dense rows give dense vectors
+// in `input`; features of sparse vectors are numbered by frequency: trees are clustered as they are, without
+// a copy.
 //
 // Where labels and rows are many, vectors take more memory and time than anything else of training. Then no
 // more than the kKeptEntries largest entries of each are kept, of both sides of `joint`: of Amazon-3M half of
@@ -34,7 +34,7 @@ inline size_t most_entries(double n_products) {
 // A unit is a block of labels. The data must outlive the stage. `most`: entries that are kept, at least one.
 class LabelVectorStage : public Stage {
   public:
-    // The results, which leave the stage. Throws std::invalid_argument unless it is complete.
+    // Moves the results out of the stage. Throws std::invalid_argument unless the stage is complete.
     virtual Rows finish(Pool& pool) = 0;
 };
 std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data, Representation representation,
@@ -44,14 +44,15 @@ inline std::unique_ptr<LabelVectorStage> label_vector_stage(const Dataset& data,
     return label_vector_stage(data, representation, most_entries(n_products(data)));
 }
 
-// Label vectors before they are there; without a representation they are the caller's, and cost nothing.
+// Sizes of label vectors before they are computed. Without a representation they belong to the caller and
+// cost nothing.
 struct VectorSizes {
     VectorSizes(const ProblemSizes& problem, std::optional<Representation> representation);
 
-    // Bytes of all of them, and while they are made.
+    // Bytes of all vectors, and the peak while they are computed.
     double bytes() const;
     double making_bytes(double threads) const;
-    // Those of a share of the labels that have rows; and the columns that they use.
+    // The vectors of a share of the labels with rows; and the number of columns that they use.
     RowsSize part(double share) const;
     double used_columns(double share) const;
     bool dense() const { return with_input_ && !with_output_ && problem_.dense; }
@@ -63,7 +64,7 @@ struct VectorSizes {
     double n_entries_, n_columns_;
 };
 
-// Divides each row by its norm; zero rows stay.
+// Divides each row by its norm; zero rows are unchanged.
 void make_unit_rows(Rows& rows);
 
 }  // namespace bonsai

@@ -1,4 +1,4 @@
-// Rows of a matrix, sparse or dense, borrowed or owned; lists of ids.
+// Matrix rows, sparse or dense, borrowed or owned; lists of ids.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct RowsView {
     const int64_t* ptr = nullptr;    // n_rows + 1
     const int32_t* index = nullptr;  // ascending and distinct in each row
     const float* value = nullptr;
-    const float* dense = nullptr;       // instead of the three above: n_features values for each row
+    const float* dense = nullptr;       // instead of the three arrays above: n_features values for each row
     const uint32_t* row_ids = nullptr;  // dense only: row i is row row_ids[i] of `dense` …
     const float* scale = nullptr;       // … times scale[i]
     // CSR only: index i stands for feature features[i] (see number_by_frequency); empty: for feature i.
@@ -90,12 +90,12 @@ struct IdLists {
 
 IdLists transpose(const int64_t* ptr, const int32_t* id, size_t n_rows, size_t n_columns);
 
-// Euclidean norm of row i, summed in double in the order of storage.
+// Euclidean norm of row i, summed in double in storage order.
 double row_norm(const RowsView& rows, size_t i);
 
 // Rows with a smaller norm are not normalised: 1 / norm would overflow a float.
 inline constexpr double kSmallestNorm = 1e-30;
-// With a larger norm, squares would overflow a float in the solvers.
+// Rows with a larger norm are rejected: squares would overflow a float in the solvers.
 inline constexpr double kLargestNorm = 1e15;
 
 // Throws std::invalid_argument, beginning with `what`, unless ptr ascends from 0 to the number of entries and

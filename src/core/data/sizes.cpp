@@ -11,9 +11,9 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kSampledLabels = 256;
-constexpr size_t kFrequentLabels = 64;  // which are counted as well
+constexpr size_t kFrequentLabels = 64;  // these are counted as well
 
-// Counts distinct numbers below a limit, one group of them after the other.
+// Counts the distinct numbers below a limit, one group of numbers after the other.
 class DistinctCounter {
   public:
     explicit DistinctCounter(size_t limit) : last_(limit, 0) {}
@@ -51,7 +51,7 @@ void count_features(const Dataset& data, ProblemSizes& sizes) {
         if (features > 0) sizes.frequencies.emplace_back(features, entries / sizes.n_entries);
 }
 
-// Labels in equal distances in the order of their frequencies, and the most frequent ones.
+// Labels at equal distances in the order of frequency, and the most frequent labels.
 void count_vectors(const Dataset& data, std::vector<uint32_t> present, ProblemSizes& sizes) {
     std::stable_sort(present.begin(), present.end(),
                      [&](uint32_t a, uint32_t b) { return data.rows_of(a).size() < data.rows_of(b).size(); });

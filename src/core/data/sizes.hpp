@@ -1,6 +1,5 @@
-// How large a problem is: what the memory of training follows from, before anything of it is there. Each
-// stage states the bytes that it will need by these numbers; arrays that do not grow with the data are left
-// out.
+// The sizes of a problem, from which the memory of training is estimated in advance. Each stage has a
+// function that computes its bytes from these numbers; arrays that do not grow with the data are left out.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,14 @@
 
 namespace bonsai {
 
-// Vectors that grow by doubling have half as much again on average.
+// Vectors that grow by doubling take half as much again on average.
 inline constexpr double kGrowth = 1.5;
-// Bytes of an entry of a sparse row: an index and a value.
+// Bytes per entry in a sparse row: an index and a value.
 inline constexpr double kEntryBytes = 8;
-// Bytes of a packed weight.
+// Bytes per packed weight.
 inline constexpr double kPackedWeight = 2.2;
 
-// Numbers of things; not always whole, as parts of a problem are estimated too.
+// Counts; not always whole numbers, as parts of a problem are estimated as well.
 struct ProblemSizes {
     double n_rows, n_features, n_entries;
     double n_used_features;  // that are not 0 everywhere
@@ -29,21 +28,21 @@ struct ProblemSizes {
     double input_entries, output_entries;  // of all label vectors
     double kept_input, kept_output;        // those that are kept where vectors are cut (label_vectors.hpp)
     double n_products;                     // entries of the rows of each label
-    // Features of about the same frequency: how many there are, and their share of all entries.
+    // Features of about the same frequency: their number, and their share of all entries.
     std::vector<std::pair<double, double>> frequencies = {};
 
-    // Features that so many entries have, if they are drawn from those of X.
+    // The expected number of distinct features in so many entries drawn from those of X.
     double distinct_features(double entries) const;
     double sparse_rows() const { return kEntryBytes * n_entries + 8 * n_rows; }
-    // Of a Dataset: a factor for each row, and the rows of each label.
+    // Bytes of a Dataset: a factor for each row, and the rows of each label.
     double dataset() const { return 4 * n_rows + 8 * n_labels + 4 * n_pairs; }
 };
 
-// The sizes of a data set; the entries of label vectors are counted on a sample of the labels.
+// Measures a data set; the entries of label vectors are counted on a sample of the labels.
 ProblemSizes sizes_of(const Dataset& data);
-// Entries of the label vector of the label's rows.
+// The number of entries in the label's input vector, the sum of its rows.
 double vector_entries(const Dataset& data, uint32_t label);
-// The n rows that are most similar to the rows of a label, best first.
+// The n rows most similar to the rows of a label, best first.
 std::vector<uint32_t> similar_rows(const Dataset& data, uint32_t label, size_t n);
 
 }  // namespace bonsai

@@ -16,7 +16,7 @@ constexpr uint32_t kSingleton = ~uint32_t{0};
 std::vector<uint32_t> by_frequency(std::span<const uint32_t> distinct, std::span<const uint32_t> counts) {
     uint32_t most = 0;
     for (const uint32_t f : distinct) most = std::max(most, counts[f]);
-    std::vector<uint32_t> next(size_t{most} + 2, 0);  // most - count -> where the next one goes
+    std::vector<uint32_t> next(size_t{most} + 2, 0);  // most - count -> position of the next feature
     for (const uint32_t f : distinct) ++next[most - counts[f] + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     std::vector<uint32_t> features(distinct.size());
@@ -28,7 +28,7 @@ void poll(const Control& control, size_t row) {
     if (row % kRowsBetweenPolls == 0) control.check();
 }
 
-// Bounds of up to `most` ranges of the rows with about as many entries each, at least `n_entries`.
+// Bounds of up to `most` ranges of rows with about equally many entries, at least `n_entries` each.
 std::vector<size_t> cut_rows(const RowsView& source, std::span<const uint32_t> ids, size_t n_entries,
                              size_t most) {
     size_t all = 0, before = 0;
@@ -43,17 +43,17 @@ std::vector<size_t> cut_rows(const RowsView& source, std::span<const uint32_t> i
     return bounds;
 }
 
-// The features of some rows, counted by all threads: each a part of the rows.
+// The features of some rows, counted by all threads, each of which takes a part of the rows.
 struct FeatureCounts {
     std::vector<size_t> bounds;                   // of the parts
     std::vector<std::vector<uint32_t>> distinct;  // of each part, as they first occur; within a row ascending
 
-    // `count`, of all features, is zero before, and has the frequency in all parts afterwards.
+    // `count`, one number per feature, is zero before, and afterwards holds the frequency over all parts.
     FeatureCounts(const RowsView& source, std::span<const uint32_t> ids, std::vector<uint32_t>& count,
                   Pool& pool)
         : bounds(cut_rows(source, ids, kEntriesPerTask, pool.threads())), distinct(bounds.size() - 1) {
         count.resize(source.n_features, 0);
-        std::vector<std::vector<uint32_t>> of_part(distinct.size());  // but of the first
+        std::vector<std::vector<uint32_t>> of_part(distinct.size());  // except the first part
         pool.run(distinct.size(), [&](size_t p, unsigned) {
             if (p > 0) of_part[p].resize(source.n_features, 0);
             std::vector<uint32_t>& mine = p > 0 ? of_part[p] : count;
@@ -77,7 +77,7 @@ struct FeatureCounts {
         });
     }
 
-    // Of all parts, in the order in which they first occur.
+    // The features of all parts, in order of first occurrence.
     std::vector<uint32_t> all(size_t n_features) const {
         std::vector<uint32_t> found = distinct[0];
         if (distinct.size() == 1) return found;
@@ -104,7 +104,7 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
         std::iota(features_.begin(), features_.end(), 0u);
         return;
     }
-    auto& local = scratch.local;  // of each feature: first its frequency, then its local number + 1
+    auto& local = scratch.local;  // per feature: first its frequency, then its local number + 1
     const FeatureCounts counts(source, ids, local, pool);
     features_ = by_frequency(counts.all(source.n_features), local);
     n_features_ = features_.size();
@@ -113,13 +113,13 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     for (size_t number = 0; number < features_.size(); ++number)
         local[features_[number]] = number < n_features_ ? static_cast<uint32_t>(number + 1) : kSingleton;
 
-    // Where each part of the rows begins: its entries, and its singletons.
+    // Where the entries and the singletons of each part begin.
     const auto& bounds = counts.bounds;
     std::vector<Place> begin = {{}};
     for (size_t p = 0; p + 1 < bounds.size(); ++p) {
         Place next = begin.back();
         for (size_t r = bounds[p]; r < bounds[p + 1]; ++r) next.entry += source.row_size(ids[r]);
-        size_t n = features_.size() - n_features_ - next.singleton;  // the last part has all others
+        size_t n = features_.size() - n_features_ - next.singleton;  // all others are in the last part
         if (p + 2 < bounds.size())
             n = static_cast<size_t>(std::ranges::count(counts.distinct[p], kSingleton,
                                                        [&](uint32_t feature) { return local[feature]; }));
@@ -139,7 +139,7 @@ Slice::Slice(const RowsView& source, std::span<const uint32_t> ids, std::span<co
     for (const uint32_t f : features_) local[f] = 0;
 }
 
-// Entries in the order of the source, and the singleton features as they occur.
+// Entries in the order of the source, singleton features in order of occurrence.
 void Slice::copy_entries(const RowsView& source, std::span<const uint32_t> ids, size_t first, size_t last,
                          Place at, std::span<const float> factors, std::span<const uint32_t> local,
                          const Control& control) {
@@ -179,7 +179,8 @@ RowsView Slice::rows() const {
 
 namespace {
 
-// Sorts rows by transposing them twice, block by block: to columns in the order of the new numbers, and back.
+// Sorts rows by transposing them twice, block by block: into columns in the order of the new numbers, and
+// back.
 class RowSorter {
   public:
     RowSorter(const RowsView& source, std::span<const uint32_t> ids, std::span<const int64_t> ptr, Pool& pool)
@@ -189,7 +190,7 @@ class RowSorter {
     // the feature of each number.
     std::vector<uint32_t> sort(int32_t* index, float* value) {
         number_features();
-        // A block has at least as many entries as there are columns, but its columns should fit in a cache.
+        // A block has at least as many entries as there are columns, yet its columns should fit in a cache.
         const auto blocks =
             cut_rows(source_, ids_, std::max<size_t>(kEntriesPerTask, features_.size()), ids_.size());
         pool_.run(blocks.size() - 1,
@@ -198,7 +199,7 @@ class RowSorter {
     }
 
   private:
-    // fn(row, feature, value)
+    // Calls fn(row, feature, value) for each entry.
     template <class Fn>
     void for_each_entry_of(size_t begin, size_t end, Fn&& fn) const {
         for (size_t r = begin; r < end; ++r) {
@@ -209,7 +210,7 @@ class RowSorter {
     }
 
     void number_features() {
-        const FeatureCounts counts(source_, ids_, number_, pool_);  // first the frequency
+        const FeatureCounts counts(source_, ids_, number_, pool_);  // number_ holds frequencies at first
         features_ = by_frequency(counts.all(source_.n_features), number_);
         for (size_t number = 0; number < features_.size(); ++number)
             number_[features_[number]] = static_cast<uint32_t>(number);
@@ -219,7 +220,7 @@ class RowSorter {
         const auto n_entries = static_cast<size_t>(ptr_[end] - ptr_[begin]);
         UninitialisedVector<uint32_t> row(n_entries);  // column by column
         UninitialisedVector<float> column(n_entries);
-        std::vector<size_t> next(features_.size() + 1, 0);  // number -> where its next entry goes
+        std::vector<size_t> next(features_.size() + 1, 0);  // number -> position of its next entry
         for_each_entry_of(begin, end, [&](size_t, uint32_t f, float) { ++next[number_[f] + 1]; });
         std::partial_sum(next.begin(), next.end(), next.begin());
         for_each_entry_of(begin, end, [&](size_t r, uint32_t f, float v) {

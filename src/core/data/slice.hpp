@@ -1,4 +1,4 @@
-// Some rows of a matrix over just the features that they use: what solvers and k-means work on.
+// Some rows of a matrix, restricted to the features that occur in them: the input of solvers and k-means.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace bonsai {
 
-// Entries of singleton features: those with document frequency 1, which a single row of a slice has. The
-// entries of row i are [ptr[i], ptr[i + 1]); entry e belongs to feature first_feature + e. Empty where
-// singletons are not separated.
+// Entries of singleton features, which occur in a single row of the slice (document frequency 1). The entries
+// of row i are [ptr[i], ptr[i + 1]); entry e belongs to feature first_feature + e. Empty if singletons are
+// not separated.
 struct SingletonFeatures {
     size_t first_feature = 0;
     std::vector<int64_t> ptr = {};
@@ -28,17 +28,17 @@ struct SingletonFeatures {
 };
 
 // The rows `ids` of `source`, each multiplied by its factor. Features are renumbered in descending order of
-// frequency, so that the panel rows of frequent ones share pages and stay in cache. A dense source is not
+// frequency, so that the panel rows of frequent features share pages and stay in cache. A dense source is not
 // copied: the slice borrows it, and keeps all features.
 //
 // Large slices are made by all threads.
 //
-// `separate_singletons`: features of a single row are not part of rows(). They are numbered after all others,
-// row by row, and their entries are in singletons(). A dense source has none.
+// `separate_singletons`: singleton features are not part of rows(). They are numbered after all others, row
+// by row, and their entries are in singletons(). A dense source has none.
 class Slice {
   public:
-    // Buffers of one worker, of the size of the whole feature space, reused from slice to slice. Not
-    // to be reused after an exception.
+    // Buffers of one worker, as large as the whole feature space, reused from slice to slice. Must not be
+    // reused after an exception.
     struct Scratch {
         std::vector<uint32_t> local;  // feature -> local number + 1, 0 between calls
     };
@@ -58,7 +58,7 @@ class Slice {
         size_t entry = 0;
         size_t singleton = 0;
     };
-    // Of the rows ids[first] to ids[last - 1], from there on.
+    // Copies the rows ids[first] to ids[last - 1] to their places.
     void copy_entries(const RowsView& source, std::span<const uint32_t> ids, size_t first, size_t last,
                       Place at, std::span<const float> factors, std::span<const uint32_t> local,
                       const Control& control);
@@ -74,7 +74,7 @@ class Slice {
     SingletonFeatures singletons_;
 };
 
-// Bytes of the slice of a share of all rows.
+// Bytes of a slice that holds this share of all rows.
 double slice_bytes(const ProblemSizes& sizes, double share);
 
 // Renumbers the features of sparse rows likewise, and sorts each row by these numbers: in place, by all
@@ -102,7 +102,7 @@ class SortedSlice {
     std::vector<uint32_t> row_ids_;
 };
 
-// Rows before they are there.
+// Uninitialised rows, filled in later.
 struct RowsSize {
     double n_rows, n_entries, n_columns;
     bool dense;

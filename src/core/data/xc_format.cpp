@@ -76,7 +76,7 @@ class Lines {
     const char* end_;
 };
 
-/// Upper bounds for everything that is stored, so that each array is allocated once.
+/// Upper bounds of all array sizes, so that each array is allocated once.
 struct Census {
     int64_t lines = 1, colons = 0, commas = 0;
 };
@@ -105,7 +105,7 @@ Census take_census(std::string_view text) {
     return census;
 }
 
-/// How the ids of one kind are written.
+/// How the text writes ids of one kind.
 struct Ids {
     const char* what;  // "feature" or "label"
     int64_t base;
@@ -114,7 +114,7 @@ struct Ids {
     std::string name(int64_t id) const { return std::string(what) + " " + std::to_string(id + base); }
 };
 
-/// Says what is wrong with the id at `first`, which read_id refused.
+/// Throws an error that explains why read_id rejected the id at `first`.
 [[noreturn]] void fail_id(const Line& line, const char* first, const Ids& ids) {
     const std::string what = ids.what;
     const char* const last = std::find_if_not(first, line.end, is_digit);
@@ -195,7 +195,7 @@ void read_row(const Line& line, const char* p, const Ids& ids, TextMatrix& out) 
     out.indptr.push_back(static_cast<int64_t>(out.indices.size()));
 }
 
-/// Makes the ids from `start` on ascending and unique: a label list is a set.
+/// Sorts the ids from `start` on and removes repeated ones: a label list is a set.
 void finish_label_row(size_t start, TextMatrix& out) {
     const auto first = out.indices.begin() + static_cast<ptrdiff_t>(start);
     if (std::adjacent_find(first, out.indices.end(), std::greater_equal<>()) != out.indices.end()) {
@@ -249,7 +249,7 @@ std::array<int64_t, n> read_header(const Line& line, const char* form) {
     const char* p = line.begin;
     for (int64_t& number : numbers) {
         while (p != line.end && is_blank(*p)) ++p;
-        if (p == line.end || !is_digit(*p)) fail();  // no sign: from_chars would take -0 for a number
+        if (p == line.end || !is_digit(*p)) fail();  // no sign: from_chars would accept -0
         const auto result = std::from_chars(p, line.end, number);
         if (result.ec != std::errc() || (result.ptr != line.end && !is_blank(*result.ptr))) fail();
         p = result.ptr;
@@ -315,7 +315,7 @@ TextData parse_svmlight_from(std::string_view text, const Census& census, const 
     for (Line line; lines.next(line);) {
         const void* const comment = std::memchr(line.begin, '#', static_cast<size_t>(line.end - line.begin));
         if (comment) line.end = static_cast<const char*>(comment);
-        // a line of blanks is a row without labels and features, unless they only indent a comment
+        // a line of blanks is a row without labels and features, unless a comment follows them
         if (line.begin == line.end || (comment && line.blank())) continue;
         const char* p = read_label_list(line, label_ids, data.labels);
         read_row(line, p, feature_ids, data.features);

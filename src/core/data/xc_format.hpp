@@ -1,8 +1,8 @@
 // Text of the Extreme Classification Repository, and svmlight, on memory buffers: parsing and formatting.
 //
 // All functions throw std::invalid_argument with "line 17, column 5: what is wrong" for text that they cannot
-// read; no byte sequence makes them do anything else. Memory is bounded by the length of the text, whatever a
-// header announces.
+// read; no input has any other effect. Memory is bounded by the length of the text, whatever a header
+// announces.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace bonsai {
 
-/// Rows in CSR form; ids start at 0, ascend and are unique within a row.
+/// Rows in CSR form; ids start at 0, and are ascending and unique within a row.
 struct TextMatrix {
     int64_t columns = 0;
     std::vector<int64_t> indptr;   // rows + 1
@@ -33,7 +33,7 @@ struct TextOptions {
     int base;            /// id of the first feature: 0 or 1
     int label_base;      /// id of the first label: 0 or 1
     int64_t n_features;  /// columns of the result, or kColumnsFromText: the header's, else the largest id + 1
-    int64_t n_labels;    /// likewise
+    int64_t n_labels;    /// the same for labels
 };
 
 /// What the values of a sparse matrix text mean.
@@ -42,8 +42,8 @@ enum class Entries {
     indicator  /// 1 marks a label, 0 is left out, anything else is an error; `values` stays empty
 };
 
-/// Header `rows features labels`, then one line `l1,l2 f:v f:v` a row; no labels = nothing before the first
-/// blank.
+/// Header `rows features labels`, then one line `l1,l2 f:v f:v` a row; a row without labels has nothing
+/// before the first blank.
 TextData parse_xc(std::string_view text, const TextOptions& options);
 
 /// No header, lines `l1,l2 f:v f:v # comment`; empty lines and comment lines are skipped.

@@ -16,9 +16,9 @@ void prefetch_row(const DualPass& pass, size_t i) {
 }
 
 // Algorithm 1 of Hsieh et al., "A dual coordinate descent method for large-scale linear SVM" (ICML 2008), L2
-// loss, without shrinking, in lockstep for all lanes. Most updates are tiny, of rows that have little to do
-// with a class: below the minimal gradient a variable is left as it is, and groups of lanes without an update
-// are not written.
+// loss, without shrinking, in lockstep for all lanes. Most updates are tiny and concern rows that hardly
+// affect a class: variables with a projected gradient below the minimum are not updated, and groups of lanes
+// without an update are not written.
 template <size_t NV>
 void dual_squared_hinge(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
@@ -41,7 +41,7 @@ void dual_squared_hinge(const DualPass& pass) {
         dot<NV>(pass.rows, i, pass.w, acc);
         float* alpha = pass.alpha + i * B;
         const Vec diagonal = broadcast(pass.diagonal[i]), inv_q = broadcast(pass.inv_q[i]);
-        Vec step[NV];  // of the groups that are updated
+        Vec step[NV];  // for groups that are updated
         size_t group[NV / kUnit], n_groups = 0;
         for (size_t g = 0; g < NV / kUnit; ++g) {
             Mask updated = {};
@@ -78,12 +78,13 @@ void dual_squared_hinge(const DualPass& pass) {
     }
 }
 
-// exp(x), with |x| limited to 87, where the result is neither 0 nor infinite: a relative error of 2e-7.
+// exp(x), with |x| limited to 87, so that the result is neither 0 nor infinite; the relative error is 2e-7.
 Vec exp_of(Vec x) {
     const Vec limit = broadcast(87.0f);
     x = x > limit ? limit : x;
     x = x < -limit ? -limit : x;
-    // x = n log 2 + r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds to an integer, in the lower bits.
+    // x = n log 2 + r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds to an integer, which is then in the
+    // lower bits.
     const Vec rounder = broadcast(12582912.0f), shifted = x * broadcast(1.44269504f) + rounder;
     const Vec n = shifted - rounder, r = x - n * broadcast(0.693359375f) - n * broadcast(-2.12194440e-4f);
     Vec p = broadcast(1.0f / 720);
@@ -103,14 +104,14 @@ Vec sigmoid(Vec x) {
 // others being constant, is C sigmoid(u) with f(u) = u + Q C sigmoid(u) - (Q alpha - y margin) = 0: the
 // problem of Yu, Huang and Lin, "Dual coordinate descent methods for logistic regression and maximum entropy
 // models" (Machine Learning 2011), in a variable without bounds and without logarithms. f increases, is
-// convex below 0 and concave above: from any point on the side of 0 where its zero is, Newton steps that do
-// not leave that side converge.
+// convex below 0 and concave above: Newton steps converge from any point on the side of 0 that holds the zero
+// of f, if they do not leave that side.
 template <size_t NV>
 void dual_logistic(const DualPass& pass) {
     constexpr size_t B = NV * kVector;
     constexpr int max_steps = 50;
     const Vec zero = {}, one = broadcast(1.0f), half = broadcast(0.5f);
-    const Vec last_step = broadcast(0.01f);  // what it leaves is of the order of its square
+    const Vec last_step = broadcast(0.01f);  // the remaining error is of the order of its square
     Vec bias[NV], residual[NV], alpha_sum[NV];
     Mask active[NV];
     for (size_t j = 0; j < NV; ++j) {

@@ -1,4 +1,4 @@
-// The table of kernels. There is one build of it for each instruction set, chosen at run time.
+// The table of kernels. It is compiled once for each instruction set; the build is chosen at run time.
 //
 // A panel is B weight vectors side by side, feature-major: w[feature * B + lane], B a multiple of 16 up
 // to 64. Visiting a non-zero of a row is then one broadcast and B / 16 fused multiply-adds on contiguous
@@ -17,7 +17,7 @@ namespace bonsai {
 inline constexpr size_t kLaneStep = 16;
 inline constexpr size_t kMaxLanes = 64;
 
-// n, rounded up to a multiple of kLaneStep.
+// Rounds n up to a multiple of kLaneStep.
 constexpr size_t padded_lanes(size_t n) {
     return (n + kLaneStep - 1) / kLaneStep * kLaneStep;
 }
@@ -27,8 +27,9 @@ inline size_t panel_width(size_t n) {
     return n > kMaxLanes ? kMaxLanes : padded_lanes(n);
 }
 
-// Part of a pass of dual coordinate descent, for all lanes of a panel. linear/loss.hpp says what a loss uses
-// of it. With the squared hinge the bias stays as it is; with the logistic loss it may be learnt on the way.
+// Part of a pass of dual coordinate descent, for all lanes of a panel. linear/loss.hpp defines which parts a
+// loss uses. With the squared hinge the bias stays as it is; with the logistic loss it may be learnt during
+// the pass.
 struct DualPass {
     RowsView rows;
     const uint32_t* order;     // the rows to visit, in this order
@@ -54,8 +55,8 @@ struct DualPass {
 inline constexpr size_t kLanePairs = kMaxLanes / 2;
 
 // A scan of sparse rows with int16 values against kMaxLanes classifiers with int8 weights. A word of the
-// panel holds two weights with their signs: 256 * (lane l + kLanePairs) + (lane l). The upper weight is read
-// as the whole word, so its error is the lower weight / 256.
+// panel holds two weights with their signs: 256 * (lane l + kLanePairs) + (lane l). The whole word is used as
+// the upper weight, so the error of that weight is the lower weight / 256.
 struct QuantisedScan {
     const int64_t* ptr;  // n_rows + 1
     const int32_t* index;
@@ -64,12 +65,12 @@ struct QuantisedScan {
         panel_row;             // feature -> row of the panel; features without weights share one row of zeros
     const int16_t* panel;      // rows of kLanePairs words
     const float* threshold;    // kMaxLanes
-    const float* factor;       // n_rows: what the thresholds are multiplied by
+    const float* factor;       // n_rows: factors of the thresholds
     const int16_t* tolerance;  // n_rows: subtracted from the thresholds, for rounding errors; nullptr: none
 };
 
-// Up to 128 weights of which few are not 0: a bitmap of 128 bits, then the weights whose bit is set. Kernels
-// read up to kBitmapReadable bytes from `bytes` on.
+// Up to 128 weights, most of them 0: a bitmap of 128 bits, then the non-zero weights. Kernels read up to
+// kBitmapReadable bytes from `bytes` on.
 struct BitmapWeights {
     const uint8_t* bytes;
     int16_t factor;
@@ -110,8 +111,8 @@ struct Kernels {
     // --- One-vs-rest ---
 
     // out[r], bit l: the sum over row i = rows[r] of round(value * 256 * lane l / 2^15) is above threshold[l]
-    // * factor[i], which is not negative, minus the tolerance. The same on every machine, as long as sums
-    // stay within 16 bits.
+    // * factor[i], which is not negative, minus the tolerance. Equal on every machine, as long as sums stay
+    // within 16 bits.
     void (*scan_quantised)(const QuantisedScan&, const uint32_t* rows, size_t n, uint64_t* out);
     // Moves the non-zeros of w, n floats, n a multiple of 16, to index and value, in order; w becomes 0. Both
     // need room for 16 more. Returns their number.
@@ -119,8 +120,8 @@ struct Kernels {
 
     // --- Prediction ---
 
-    // The non-zero ones of table[key[i]], i < n, with value[i], in order. Both outputs need room for 16 more.
-    // Returns their number.
+    // The non-zero entries table[key[i]], i < n, each with value[i], in order. Both outputs need room for 16
+    // more. Returns the number of entries.
     size_t (*gather_nonzero)(const uint32_t* table, const uint32_t* key, const int16_t* value, size_t n,
                              uint32_t* found, int16_t* found_value);
     // The positions i < n with bit key[i] set, in order; room for 16 more. Returns their number.
@@ -137,11 +138,11 @@ struct Kernels {
                                 const float* bias, float* out);
 };
 
-// The best build for this machine, unless the environment variable BONSAI_ISA=portable|avx2|avx512|avx512vnni
-// names another one. To be called once, by the bindings: the core is passed the kernels that it uses. Throws
-// std::invalid_argument if the name is unknown, or if this machine cannot run the build.
+// The best build for this machine, or the build named by the environment variable
+// BONSAI_ISA=portable|avx2|avx512|avx512vnni. Called once, by the bindings, which pass the kernels to the
+// core. Throws std::invalid_argument if the name is unknown, or if this machine cannot run the build.
 const Kernels& kernels();
-// By name; "" is the best one.
+// A build by name; "" selects the best one.
 const Kernels& kernels_named(const std::string& name);
 
 }  // namespace bonsai

@@ -31,7 +31,7 @@ Shorts scaled_thresholds(const float* threshold, float factor) {
 
 void scan_quantised(const QuantisedScan& scan, const uint32_t* rows, size_t n, uint64_t* out) {
     constexpr size_t lanes = 2 * kVector, NV = kLanePairs / lanes, ahead = 48;
-    // Local copies: no store can alias them.
+    // Local copies, which no store can alias.
     const int32_t* index = scan.index;
     const int16_t* value = scan.value;
     const uint32_t* panel_row = scan.panel_row;
@@ -40,7 +40,7 @@ void scan_quantised(const QuantisedScan& scan, const uint32_t* rows, size_t n, u
         const size_t i = rows[r];
         Shorts sum[2 * NV] = {};
         const int64_t last = scan.ptr[i + 1];
-        // Prefetching goes on into the next row, if that is the one after this.
+        // Prefetching continues into the next row if it follows directly.
         const int64_t prefetched = r + 1 < n && rows[r + 1] == i + 1 ? scan.ptr[i + 2] : last;
         for (int64_t e = scan.ptr[i]; e < last; ++e) {
             if (e + int64_t{ahead} < prefetched)

@@ -1,14 +1,14 @@
 // Rows times panels, and rows added to panels: for the solvers and for k-means.
 // Included by table.inl inside an anonymous namespace.
 
-// Panels beyond this do not stay in L2: while one row is added, the panel rows of the next are prefetched.
+// Larger panels do not stay in L2: while one row is added, the panel rows of the next row are prefetched.
 constexpr size_t kPrefetchedPanel = 1 << 20;
 
-// First lanes of the groups of kLaneStep lanes in a panel row, and the number of vectors in each group.
+// The first lane of each group of kLaneStep lanes in a panel row, and the number of vectors in a group.
 constexpr size_t kGroups[] = {0, kLaneStep, 2 * kLaneStep, 3 * kLaneStep};
 constexpr size_t kUnit = kLaneStep / kVector;
 
-// Into L2: the row is used only after the current one.
+// Prefetches into L2: the row is used only after the current one.
 void prefetch(const float* panel_row, size_t width) {
     for (size_t l = 0; l < width; l += kLaneStep) __builtin_prefetch(panel_row + l, 0, 2);
 }
@@ -16,7 +16,7 @@ void prefetch(const float* panel_row, size_t width) {
 template <size_t NV>
 void sparse_dot(const RowsView& rows, int64_t begin, int64_t end, const float* w, Vec (&acc)[NV]) {
     constexpr size_t B = NV * kVector;
-    // Local copies: no store can alias them, so that they stay in registers.
+    // Local copies, which no store can alias, stay in registers.
     const int32_t* index = rows.index;
     const float* value = rows.value;
     Vec sum[NV];

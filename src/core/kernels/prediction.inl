@@ -1,5 +1,5 @@
-// Sums over stored weights, and searches in short lists: for prediction.
-// Included by table.inl inside an anonymous namespace.
+// Kernels of prediction: sums over stored weights, and searches in short lists. Included by table.inl inside
+// an anonymous namespace.
 
 constexpr size_t kBitmapBytes = 16;
 
@@ -59,7 +59,7 @@ void expand_bitmap(const uint8_t* bytes, size_t width, int8_t* out) {
 
 void accumulate_bitmap(const BitmapWeights* rows, size_t n, int32_t* out) {
 #if defined(__AVX2__)
-    constexpr size_t sums = 8, words = sums * kVector / 64;  // as many sums as there are registers for
+    constexpr size_t sums = 8, words = sums * kVector / 64;  // as many sums as fit in registers
     for (size_t first = 0; first < 2; first += words, out += sums * kVector) {
         typedef uint32_t Sum __attribute__((vector_size(kVector * 4)));  // unsigned: they wrap around
         Sum sum[sums];
@@ -159,7 +159,7 @@ size_t find_at_least(const float* numbers, size_t n, float least, uint32_t* posi
     return found;
 }
 
-// A barrier for the compiler: the product is rounded, not fused with the sum that follows.
+// A compiler barrier: the product is rounded instead of fused with the following sum.
 Vec rounded(Vec product) {
 #if defined(__AVX512F__)
     asm("" : "+v"(product));
@@ -182,7 +182,7 @@ float dequantise_margins(const int32_t* sum, size_t width, float unit, const flo
         std::memcpy(&integers, sum + c, sizeof integers);
         const Vec product = __builtin_convertvector(integers, Vec) * (broadcast(unit) * load(scale + c));
         Vec margin = rounded(product) + load(bias + c);
-        margin = margin > -huge ? margin : -huge;  // a NaN, too
+        margin = margin > -huge ? margin : -huge;  // also maps NaN to -huge
         margin = margin < huge ? margin : huge;
         largest = margin > largest ? margin : largest;
         store(out + c, margin);

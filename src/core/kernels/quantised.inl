@@ -1,7 +1,7 @@
-// Sums over panels of int8 weights: for k-means and for prediction.
-// Included by table.inl inside an anonymous namespace.
+// Sums over panels of int8 weights, for k-means and prediction. Included by table.inl inside an anonymous
+// namespace.
 
-// Sums wrap around: those that damaged files let overflow must not be undefined.
+// Unsigned sums wrap around: damaged files may cause overflow, which must not be undefined behaviour.
 inline void wrapping_add(int32_t product, int32_t& sum) {
     sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
 }
@@ -31,8 +31,8 @@ float quantise_int8(const float* row, const float* factor, size_t width, int8_t*
 
 #if defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
 // Four panel rows at a time: one instruction multiplies four signed weights with four unsigned bytes of
-// values, and adds the products up. Values are split into two bytes; a negative one becomes positive, and its
-// weights change their sign.
+// values, and adds up the products. Values are split into two bytes; for a negative value, the value and its
+// weights change sign.
 struct Quad {
     const int8_t* weights[4];
     __m512i low, high;  // bytes of the values
@@ -58,7 +58,7 @@ struct Quad {
     }
 };
 struct Sums {
-    __m512i low = {}, high = {};  // 16 sums each: with the low bytes, and with the high bytes
+    __m512i low = {}, high = {};  // 16 sums each, over low bytes and over high bytes
     void add(__m512i weights, const Quad& quad) {
         low = _mm512_dpbusd_epi32(low, quad.low, weights);
         high = _mm512_dpbusd_epi32(high, quad.high, weights);

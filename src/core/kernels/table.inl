@@ -1,6 +1,6 @@
 // The kernels, written once and compiled once for each instruction set, with BONSAI_KERNELS (the table's
-// name) and BONSAI_KERNELS_NAME. Everything is in an anonymous namespace: the linker must not choose a
-// function that was compiled for AVX for other code.
+// name) and BONSAI_KERNELS_NAME. Everything is in an anonymous namespace, so that the linker cannot use a
+// function compiled for AVX in other code.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

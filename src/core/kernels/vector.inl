@@ -1,5 +1,5 @@
-// Vectors of the instruction set that this file is compiled for, on the vector extensions of GCC and Clang.
-// Included by table.inl inside an anonymous namespace.
+// Vectors of the instruction set that this file is compiled for, built on the vector extensions of GCC and
+// Clang. Included by table.inl inside an anonymous namespace.
 
 #if defined(__AVX512F__)
 constexpr size_t kVector = 16;
@@ -10,7 +10,8 @@ constexpr size_t kVector = 4;
 #endif
 
 typedef float Vec __attribute__((vector_size(kVector * 4)));
-typedef int32_t Mask __attribute__((vector_size(kVector * 4)));  // -1 or 0 in each lane; also 32-bit integers
+typedef int32_t Mask
+    __attribute__((vector_size(kVector * 4)));  // -1 or 0 in each lane; also used for 32-bit integers
 typedef int16_t Shorts __attribute__((vector_size(kVector * 4)));  // twice as many lanes
 
 Vec load(const float* p) {
@@ -58,8 +59,8 @@ uint64_t bits_of(Mask m) {
 }
 
 #if defined(__AVX512F__)
-// Appends first + l, for each set bit l of `hit`, to a list of `found` numbers; returns its new size. Writes
-// 16 numbers, whatever the bits are.
+// Appends first + l, for each set bit l of `hit`, to a list of `found` numbers; returns its new size. Always
+// writes 16 numbers.
 size_t append_set_bits(__mmask16 hit, size_t first, uint32_t* list, size_t found) {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i at = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(first)), lane);

@@ -12,12 +12,12 @@
 namespace bonsai {
 namespace {
 
-// Times tol: variables with a smaller projected gradient are not updated. Half of all updates are as small,
-// and make no difference.
+// In units of tol: variables with a smaller projected gradient are not updated. Half of all updates would be
+// that small, without effect on the result.
 constexpr double kMinGradient = 0.2;
 
-// A panel that its lanes leave as they converge. Lanes are independent: compacting the rest changes nothing
-// but the time.
+// A panel from which converged lanes are removed. Lanes are independent: compacting the others changes only
+// the time.
 template <class AnyLoss>
 class DualPanel {
   public:
@@ -131,7 +131,8 @@ class DualPanel {
         return converged;
     }
 
-    // Lanes in `finished` are not updated any more. They leave the panel once that makes it narrower.
+    // Stops updating the lanes in `finished`. They are removed from the panel as soon as this makes it
+    // narrower.
     void finish(uint64_t finished, uint64_t converged, int iteration) {
         for (uint64_t bits = finished & active_; bits; bits &= bits - 1) {
             const auto l = static_cast<size_t>(std::countr_zero(bits));
@@ -201,7 +202,7 @@ class DualPanel {
         active_ = all_lanes();
     }
 
-    // In place: a narrower row never overtakes the one that it is read from.
+    // In place: a narrower row is never written beyond the row it is read from.
     void compact_panel(Panel& panel, size_t n, const std::vector<uint32_t>& kept, size_t width) const {
         for (size_t r = 0; r < n; ++r) {
             const float* from = panel.data() + r * width_;

@@ -1,4 +1,4 @@
-// Dual coordinate descent, a panel at a time.
+// Dual coordinate descent on one panel at a time.
 #pragma once
 
 #include "base/parallel.hpp"
@@ -7,7 +7,7 @@
 
 namespace bonsai {
 
-// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes. Reports its progress, if asked to.
+// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes. Reports progress if a share is given.
 Solution solve_dual(const Problem& problem, size_t first, size_t n, const LinearParams& params,
                     const Kernels& kernels, const Control& control, ProgressShare* progress = nullptr);
 

@@ -1,5 +1,5 @@
-// The loss functions: one struct each, with all that solvers and prediction ask of a loss. Another one is a
-// struct here, its place in `Loss`, and its pass of dual coordinate descent (kernels/dual.inl).
+// The loss functions: one struct each, with everything that solvers and prediction need from a loss. A new
+// loss needs a struct here, an entry in `Loss`, and a pass of dual coordinate descent (kernels/dual.inl).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct SquaredHinge {
     static constexpr double usual_c = 1;
     // Rows with a margin of 1 or more have no influence: one_vs_rest/active_set.hpp solves it.
     static constexpr bool has_active_sets = true;
-    // In the dual the weight of a feature of a single row is y alpha x, so that it adds y alpha x^2 to the
-    // margin of its row: as if 1 / (2 C_i) were larger by x^2.
+    // In the dual, a feature that occurs in a single row has the weight y alpha x, which adds y alpha x^2 to
+    // the margin of that row: the same as a 1 / (2 C_i) larger by x^2.
     static constexpr bool eliminates_singletons = true;
 
     template <class Float>
@@ -37,21 +37,21 @@ struct SquaredHinge {
         return slack * slack;
     }
     static Derivatives derivatives(double m) { return {-2.0 * std::max(0.0, 1.0 - m), m < 1.0 ? 2.0 : 0.0}; }
-    // The margin with this loss, which is above 0.
+    // The margin that has this loss; the loss is above 0.
     static float margin_of(float loss) { return 1.0f - std::sqrt(loss); }
 
     static constexpr auto dual_pass = &Kernels::dual_squared_hinge;
     // DualPass::diagonal and Q_ii of a row.
     static double diagonal(double cost, double singletons2) { return 0.5 / cost + singletons2; }
     static double q(double cost, double norm2, bool) { return norm2 + 0.5 / cost; }
-    // A pass leaves the bias as it is, so that rows that have nothing to do with a class need no updates just
-    // because the bias moved. It starts at the optimum of a classifier without weights, given the costs of
-    // the positives and of all rows.
+    // A pass leaves the bias unchanged: otherwise every change of the bias would require updates of rows that
+    // hardly affect the class. The initial bias is the optimum of a classifier without weights, given the
+    // costs of the positives and of all rows.
     static constexpr bool moves_bias_between_passes = true;
     static double first_bias(double positives, double all) { return 2 * positives / all - 1; }
     // At the optimum the bias is the sum of y alpha. If the bias changes by 1, the alpha of a support vector
-    // changes by 1 / Q_ii if the weights follow at once, by up to three times that if they do not: a Newton
-    // step with twice that.
+    // changes by 1 / Q_ii if the weights follow at once, and by up to three times as much if they do not.
+    // This is a Newton step with twice 1 / Q_ii.
     static float bias_step(const PassedLane& lane) {
         return (lane.alpha_sum - lane.bias) / (1 + 2 * lane.support);
     }
@@ -64,7 +64,8 @@ struct SquaredHinge {
 struct Logistic {
     static constexpr const char* name = "logistic";
     static constexpr const char* score_formula = "1 / (1 + exp(−margin))";
-    static constexpr double usual_c = 10;  // it is flatter: at 1, classifiers of rare labels learn little
+    static constexpr double usual_c =
+        10;  // the loss is flatter: with C = 1, classifiers of rare labels stay near 0
     static constexpr bool has_active_sets = false;
     static constexpr bool eliminates_singletons = false;
 
@@ -80,7 +81,7 @@ struct Logistic {
 
     static constexpr auto dual_pass = &Kernels::dual_logistic;
     static double diagonal(double cost, double) { return cost; }
-    // A row without features and without a bias has no influence: any finite step will do.
+    // A row without features and bias has no influence: any finite step is valid.
     static double q(double, double norm2, bool learn_bias) {
         return std::max(norm2 + (learn_bias ? 1.0 : 0.0), 1e-12);
     }
@@ -92,10 +93,10 @@ struct Logistic {
     }
 };
 
-// One of the losses. std::visit gives a solver its type.
+// One of the losses. std::visit passes it to a solver with its type.
 using Loss = std::variant<SquaredHinge, Logistic>;
 
-// fn(loss) for each of them.
+// Calls fn(loss) for each loss.
 template <class Fn>
 void for_each_loss(Fn&& fn) {
     [&]<size_t... place>(std::index_sequence<place...>) {

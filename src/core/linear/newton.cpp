@@ -21,7 +21,7 @@ bool any_of(const bool (&flags)[kMaxLanes], size_t n) {
 // that has converged, or whose conjugate gradients have ended, takes steps of length zero.
 //
 // Legend: w weights, g gradient, s trial step, r residual -g - Hs, d search direction, h = Hd; panels of
-// (n_features + 1 if the bias is learnt) x width. f objective, delta trust radius; one for each lane.
+// (n_features + 1 if the bias is learnt) x width. f objective, delta trust radius; one number per lane.
 template <class AnyLoss>
 class NewtonPanel {
   public:
@@ -78,7 +78,7 @@ class NewtonPanel {
     double sign(size_t i, size_t l) const { return positive_[i] >> l & 1 ? 1.0 : -1.0; }
     double fixed_bias() const { return params_.learn_bias ? 0.0 : params_.fixed_bias; }
 
-    // fn(begin, end) for all rows, part by part.
+    // Calls fn(begin, end) for all rows, part by part.
     template <class Fn>
     void for_each_part(Fn&& fn) const {
         const size_t n = problem_.rows.n_rows, step = rows_per_poll(problem_.rows);
@@ -88,8 +88,8 @@ class NewtonPanel {
         }
     }
 
-    // The share of the smaller of the two classes, which LIBLINEAR multiplies the tolerance with: the
-    // gradient at 0 grows with it.
+    // The share of the smaller class, by which LIBLINEAR multiplies the tolerance: the gradient at 0 grows
+    // with it.
     void minority_share(Lanes& share) const {
         std::vector<size_t> count(n_, 0);
         for (const uint64_t bits : positive_)
@@ -247,7 +247,7 @@ class NewtonPanel {
                 f[l] = f_new[l];
             } else if (std::abs(actual) <= 1e-7 * std::abs(f[l]) &&
                        std::abs(predicted) <= 1e-7 * std::abs(f[l])) {
-                // Neither reduction is visible in float32: as close as the arithmetic allows.
+                // Neither reduction is visible in float32: the solution is as close as the arithmetic allows.
                 moving[l] = false;
                 solution.converged[l] = 1;
             }

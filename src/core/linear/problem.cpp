@@ -61,7 +61,7 @@ double root_problem_bytes(const ProblemSizes& sizes, double n_trees) {
     return slice_bytes(sizes, 1) + 4 * sizes.n_rows + n_trees * classes;
 }
 
-// Weights and dual variables; Newton's method: six vectors of weights, four of margins.
+// Dual: weights and dual variables. Newton: six vectors of weights, four of margins.
 double panel_bytes(const ProblemSizes& sizes, double n_classes, double share, const LinearParams& params) {
     const auto width = static_cast<double>(panel_width(static_cast<size_t>(std::ceil(n_classes))));
     double features = sizes.dense ? sizes.n_features : sizes.n_used_features;

@@ -16,7 +16,7 @@ namespace bonsai {
 
 enum class Solver { dual, newton };
 
-// min over w of ½|w|² + C Σ s_i loss(y_i (w·x_i + b)). Without defaults: they are in the Python signature.
+// min over w of ½|w|² + C Σ s_i loss(y_i (w·x_i + b)). No defaults here: they are in the Python signature.
 struct LinearParams {
     Loss loss;
     Solver solver;
@@ -25,7 +25,7 @@ struct LinearParams {
     int max_iter;      /// passes over the rows (dual), or Newton steps
     bool learn_bias;   /// b is the weight of a constant feature 1, regularised like the others
     float fixed_bias;  /// b, where it is not learnt
-    float prune;       /// weights |w| ≤ prune are dropped; negative: none is
+    float prune;       /// weights |w| ≤ prune are dropped; negative: all are kept
 };
 
 // Whether the solver eliminates singleton features.
@@ -34,45 +34,45 @@ inline bool eliminates_singletons(const LinearParams& params) {
            std::visit([](auto loss) { return loss.eliminates_singletons; }, params.loss);
 }
 
-// The rows that all classes of a node share, and for each row the classes that it is a positive of. Borrows
+// The rows that all classes of a node share, and for each row the classes for which it is positive. Borrows
 // the rows from a slice.
 struct Problem {
     RowsView rows;
-    const SingletonFeatures* singletons = nullptr;  // further entries; only where eliminates_singletons()
+    const SingletonFeatures* singletons = nullptr;  // further entries; only if eliminates_singletons()
     std::vector<float> weight;                      // s_i for each row; empty: all 1
     std::vector<float> norm2;                       // |x_i|² for each row, singletons included
     std::vector<int64_t> class_ptr;                 // n_rows + 1
     std::vector<uint32_t> classes;                  // ascending in each row
     size_t n_classes = 0;
-    uint64_t key = 0;  // address of the node: the order of the rows follows from it
+    uint64_t key = 0;  // address of the node; determines the order of the rows
 
     double cost(size_t i, double c) const { return weight.empty() ? c : c * double{weight[i]}; }
 };
 
 inline constexpr uint32_t kNoClass = ~uint32_t{0};
 
-// The problem on `rows` of the data set, which `slice` holds. class_of_label: the class that a label belongs
-// to, or kNoClass.
+// The problem on the `rows` of the data set that `slice` holds. class_of_label: the class of each label, or
+// kNoClass.
 Problem build_problem(const Dataset& data, std::span<const uint32_t> rows, const Slice& slice,
                       std::span<const uint32_t> class_of_label, size_t n_classes, uint64_t key);
 
 // Bytes of the problems of n_trees roots, which share the slice of all rows.
 double root_problem_bytes(const ProblemSizes& sizes, double n_trees);
-// Bytes of a panel of so many classes, on a share of the rows.
+// Bytes of a panel with this many classes on a share of the rows.
 double panel_bytes(const ProblemSizes& sizes, double n_classes, double share, const LinearParams& params);
 
-// For each row of the problem, bit l: the row is a positive of class first + l.
+// For each row of the problem, bit l: the row is positive for class first + l.
 std::vector<uint64_t> positive_lanes(const Problem& problem, size_t first, size_t n);
 
 // Rows that a panel kernel visits between two polls of `Control`: about 2^20 entries, some ten milliseconds.
 size_t rows_per_poll(const RowsView& rows);
 
-// The part of a panel's work that is done after this many iterations, roughly: most lanes converge early, and
-// the number of iterations is not known beforehand.
+// A rough estimate of the part of a panel's work that is done after this many iterations: most lanes converge
+// early, and the number of iterations is not known in advance.
 double part_done(int iteration);
 
 struct Weight {
-    uint32_t feature;  // of problem.rows or problem.singletons
+    uint32_t feature;  // in problem.rows or problem.singletons
     uint32_t cls;
     float value;
 };
@@ -85,7 +85,7 @@ struct Solution {
     std::vector<uint8_t> converged;
 };
 
-// Totals over all classifiers of a call.
+// Totals over all classifiers that a call trains.
 struct TrainReport {
     size_t n_classifiers = 0;
     size_t n_unconverged = 0;

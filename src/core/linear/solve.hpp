@@ -6,8 +6,8 @@
 
 namespace bonsai {
 
-// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes, by params.solver. A class's result does
-// not depend on which others share its panel.
+// Solves classes [first, first + n) of the problem, n ≤ kMaxLanes, by params.solver. The result of a class
+// does not depend on the other classes in its panel.
 inline Solution solve_panel(const Problem& problem, size_t first, size_t n, const LinearParams& params,
                             const Kernels& kernels, const Control& control,
                             ProgressShare* progress = nullptr) {

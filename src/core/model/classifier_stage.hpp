@@ -9,7 +9,8 @@ namespace bonsai {
 
 class ClassifierStage : public Stage {
   public:
-    // The forest of all results, which leave the stage. Throws std::invalid_argument unless it is complete.
+    // Moves all results out of the stage, as a forest. Throws std::invalid_argument unless the stage is
+    // complete.
     virtual OwnedForest finish(Pool& pool, TrainReport& report) = 0;
 };
 

@@ -14,12 +14,12 @@
 namespace bonsai {
 namespace {
 
-// A classifier as it is stored: a column of a block.
+// A stored classifier: a column of a block.
 struct Column {
     uint32_t source;
-    size_t block;  // of the source
+    size_t block;  // number in the source
     uint8_t place;
-    uint8_t target;  // its place in the new block
+    uint8_t target;  // position in the new block
     float scale;
     bool operator<(const Column& other) const {
         return source != other.source ? source < other.source : block < other.block;
@@ -31,7 +31,7 @@ class BlockOfChild {
   public:
     explicit BlockOfChild(const Forest& forest) : a_(forest.arrays()), hint_(0) {}
 
-    // (block, place within it). Children that follow one another are mostly of the same node.
+    // Returns (block, position in it). Consecutive children are mostly of the same node.
     std::pair<size_t, uint8_t> operator()(int64_t child) {
         if (child < a_.child_ptr[hint_] || child >= a_.child_ptr[hint_ + 1]) {
             const auto after = std::upper_bound(a_.child_ptr.begin(), a_.child_ptr.end(), child);
@@ -41,7 +41,7 @@ class BlockOfChild {
         const int64_t block = a_.block_ptr[hint_] + static_cast<int64_t>(at / kBlockChildren);
         return {static_cast<size_t>(block), static_cast<uint8_t>(at % kBlockChildren)};
     }
-    // Of the last child that was asked for: how many children its block has.
+    // The number of children in the block of the last child looked up.
     size_t n_children(size_t block) const {
         const auto n = static_cast<size_t>(a_.child_ptr[hint_ + 1] - a_.child_ptr[hint_]);
         return std::min(kBlockChildren,
@@ -53,13 +53,13 @@ class BlockOfChild {
     size_t hint_;
 };
 
-// Packs blocks of the new forest, one at a time. One for each worker.
+// Packs blocks of the new forest, one at a time. One object per worker.
 class BlockAssembler {
   public:
     explicit BlockAssembler(const Origins& origins)
         : origins_(origins), n_features_(origins.sources[0]->n_features()) {}
 
-    // The block of children first … first + n of the new forest.
+    // Packs the block of the children [first, first + n) of the new forest.
     OwnedForest assemble(size_t first, size_t n) {
         OwnedForest part;
         part.bucket_ptr = part.record_ptr = {0};
@@ -85,7 +85,7 @@ class BlockAssembler {
     }
 
   private:
-    // columns_ = where the children come from; returns whether they are exactly a block of a source.
+    // Sets columns_ to the sources of the children; returns whether these are exactly one block of a source.
     bool find_columns(size_t first, size_t n) {
         columns_.clear();
         bool same = origins_.prune == 0;
@@ -105,9 +105,8 @@ class BlockAssembler {
         return same && n_children == n;
     }
 
-    // features_, ptr_, child_, weight_ = the weights of all columns, by feature and child. Sources may be
-    // mapped memory that somebody changes: they are read once, and a child that a feature has twice is left
-    // out.
+    // Sets features_, ptr_, child_ and weight_ to the weights of all columns, by feature and child. Sources
+    // may be mapped memory that changes: they are read once, and a repeated child of a feature is left out.
     void gather() {
         found_.clear();
         for_each_weight([&](uint32_t feature, uint8_t child, StoredWeight weight) {
@@ -135,7 +134,7 @@ class BlockAssembler {
         }
     }
 
-    // fn(feature, place in the new block, weight)
+    // Calls fn(feature, position in the new block, weight).
     template <class Fn>
     void for_each_weight(Fn&& fn) {
         for (size_t begin = 0, end; begin < columns_.size(); begin = end) {
@@ -170,12 +169,12 @@ class BlockAssembler {
 
 void check(const OwnedForest& forest, const Origins& origins) {
     if (origins.source.size() != forest.children.size() || origins.child.size() != forest.children.size())
-        throw std::invalid_argument("there is not one origin for each child");
+        throw std::invalid_argument("the number of origins differs from the number of children");
     for (size_t c = 0; c < forest.children.size(); ++c)
         if (origins.source[c] >= origins.sources.size() || origins.child[c] < 0 ||
             static_cast<size_t>(origins.child[c]) >=
                 origins.sources[origins.source[c]]->arrays().children.size())
-            throw std::invalid_argument("an origin names a classifier that does not exist");
+            throw std::invalid_argument("an origin refers to a classifier that does not exist");
     for (const Forest* source : origins.sources)
         if (source->n_features() != origins.sources[0]->n_features())
             throw std::invalid_argument("the forests have different numbers of features");

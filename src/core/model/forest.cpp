@@ -53,7 +53,7 @@ Forest::Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> all
       position_(whole->position_),
       allowed_(a_.children.size()),
       inner_(whole->inner_) {
-    require(allowed.size() == n_labels_, "there is not one mark for each label");
+    require(allowed.size() == n_labels_, "the number of marks differs from the number of labels");
     for (size_t t = n_trees(); t-- > 0;) {
         const int64_t root = a_.tree_ptr[t];
         std::vector<uint8_t> has_label(static_cast<size_t>(a_.tree_ptr[t + 1] - root));
@@ -107,8 +107,8 @@ Forest::Classifier Forest::classifier(size_t child) const {
 void Forest::check_structure() const {
     const size_t nodes = a_.is_leaf.size(), children = a_.children.size(), blocks = a_.shift.size();
     constexpr size_t most = std::numeric_limits<int32_t>::max();
-    require(n_features_ <= most && n_labels_ <= most, "more features or labels than there can be");
-    require(nodes <= most, "more nodes than there can be");
+    require(n_features_ <= most && n_labels_ <= most, "too many features or labels");
+    require(nodes <= most, "too many nodes");
     require(a_.tree_ptr.size() >= 2, "it has no tree");
     require_offsets(a_.tree_ptr, a_.tree_ptr.size() - 1, nodes, "tree_ptr");
     require_offsets(a_.child_ptr, nodes, children, "child_ptr");

@@ -29,12 +29,13 @@ struct ForestArrays {
     std::span<const int64_t> bucket_ptr;  // B + 1: first bucket of each block; its last one marks the end
     std::span<const int64_t> record_ptr;  // B + 1: first byte of each block's records
     std::span<const uint8_t> shift;       // B: bucket = feature >> shift
-    std::span<const uint32_t> buckets;    // where each bucket's record begins, counted within the block
+    std::span<const uint32_t> buckets;    // start of each bucket's record within the block
     std::span<const uint8_t> records;
 };
 
-// The only list of the arrays. fn(name, array of each forest …) for each array, in the order of the model
-// file; a forest is a ForestArrays or an OwnedForest. First the structure: all but the weights.
+// The only list of the arrays. Calls fn(name, array of each forest …) for each array, in the order of the
+// model file; a forest is a ForestArrays or an OwnedForest. The structure, everything but the weights, comes
+// first.
 template <class Fn, class... Forests>
 void for_each_structure_array(Fn&& fn, Forests&&... forest) {
     fn("tree_ptr", forest.tree_ptr...);
@@ -63,7 +64,7 @@ struct OwnedForest {
     std::vector<float> bias, scale;
     std::vector<int64_t> block_ptr, bucket_ptr, record_ptr;
     std::vector<uint8_t> shift;
-    // Nearly all of a model: pages are touched by the threads that fill them.
+    // Most of a model's memory: pages are touched first by the threads that fill them.
     UninitialisedVector<uint32_t> buckets;
     UninitialisedVector<uint8_t> records;
 
@@ -73,8 +74,8 @@ struct OwnedForest {
         return views;
     }
 
-    // Appends a block. Features ascend; weights ptr[i] … ptr[i + 1], at least one, are those of the i-th,
-    // each with its child within the block.
+    // Appends a block. Features ascend; the i-th has the weights [ptr[i], ptr[i + 1]), at least one, each
+    // with its child within the block.
     void add_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
                    std::span<const uint8_t> child, std::span<const StoredWeight> weight);
 };
@@ -82,18 +83,18 @@ struct OwnedForest {
 // Immutable. Nodes are numbered consecutively over all trees, as in the arrays.
 class Forest {
   public:
-    // What training made; nothing is checked.
+    // Takes the result of training unchecked.
     Forest(OwnedForest&& made, size_t n_features, size_t n_labels);
-    // What a file or a caller holds. All structure is copied and validated, in time linear in nodes, children
-    // and blocks. Only `buckets` and `records` stay where they are; they may be mapped memory that somebody
-    // changes, so every read of them is checked. `owner` keeps them alive. Throws std::invalid_argument.
-    // `residual`, if any, is the same forest with other weights, which are added to these: what rounding to 8
-    // bits left over, rounded to 8 bits itself.
+    // Takes arrays from a file or a caller. All structure is copied and validated, in time linear in nodes,
+    // children and blocks. Only `buckets` and `records` stay where they are; they may be mapped memory that
+    // changes, so every read is checked. `owner` keeps them alive. Throws std::invalid_argument. `residual`,
+    // if any, is the same forest with weights that are added to these: the rounding errors of the 8-bit
+    // weights, themselves rounded to 8 bits.
     Forest(const ForestArrays& arrays, size_t n_features, size_t n_labels,
            std::shared_ptr<const void> owner = nullptr, std::shared_ptr<const Forest> residual = nullptr);
-    // The same forest for some of its labels: others are never found, nor are nodes without any of these. It
-    // shares the arrays. `allowed` has a byte for each label, 0 or not. Throws std::invalid_argument if there
-    // are more or fewer.
+    // The same forest restricted to some of its labels: neither other labels nor nodes without allowed labels
+    // are ever found. It shares the arrays. `allowed` has one byte per label, 0 for excluded ones; any other
+    // length throws std::invalid_argument.
     Forest(std::shared_ptr<const Forest> whole, std::span<const uint8_t> allowed);
     Forest(const Forest&) = delete;
     Forest& operator=(const Forest&) = delete;
@@ -102,14 +103,14 @@ class Forest {
     size_t n_trees() const { return a_.tree_ptr.size() - 1; }
     size_t n_features() const { return n_features_; }
     size_t n_labels() const { return n_labels_; }
-    // May be null. Its biases do not count.
+    // May be null. Its biases are ignored.
     const std::shared_ptr<const Forest>& residual() const { return residual_; }
-    // Whether some labels are excluded; then which children, numbered over all nodes, are not: bytes, 0 or 1.
+    // Whether some labels are excluded; if so, a byte for each child, numbered over all nodes: 1 if allowed.
     bool is_restricted() const { return !allowed_.empty(); }
     const uint8_t* allowed() const { return allowed_.data(); }
-    // The same of a single leaf as masks, -1 or 0, with zeros up to a multiple of kBlockChildren.
+    // The same for a single leaf as masks, -1 or 0, padded with zeros to a multiple of kBlockChildren.
     const int16_t* allowed_masks() const { return masks_.data(); }
-    // Whether a block of a node's children, from the `from`-th on, has one that is not excluded.
+    // Whether the block of a node's children from position `from` on has an allowed child.
     bool has_allowed(size_t node, size_t from) const {
         if (allowed_.empty()) return true;
         const auto begin = allowed_.begin() + a_.child_ptr[node] + static_cast<int64_t>(from);
@@ -123,11 +124,11 @@ class Forest {
         return a_.children.subspan(static_cast<size_t>(a_.child_ptr[node]), n_children(node));
     }
     size_t n_blocks(size_t node) const { return (n_children(node) + kBlockChildren - 1) / kBlockChildren; }
-    // An upper bound of the children, each node's padded to a multiple of 16, of up to `beam_size` inner
-    // nodes of each tree.
+    // An upper bound on the number of children, padded to a multiple of 16 for each node, over up to
+    // `beam_size` inner nodes of each tree.
     size_t max_choices(size_t beam_size) const;
-    // Whether it is a single leaf, as one-vs-rest classifiers are; then a label's position among the
-    // children, or kAbsent.
+    // Whether the forest is a single leaf, as for one-vs-rest classifiers; and then a label's position among
+    // the children, or kAbsent.
     bool is_one_leaf() const { return a_.is_leaf.size() == 1 && a_.is_leaf[0]; }
     uint32_t position(uint32_t label) const { return position_[label]; }
 
@@ -138,16 +139,16 @@ class Forest {
         return {part(a_.buckets, a_.bucket_ptr), part(a_.records, a_.record_ptr), a_.shift[b]};
     }
 
-    // Where the classifier of a child is stored, children being numbered over all nodes. Throws
-    // std::invalid_argument if there is no such child.
+    // The place of a child's classifier; children are numbered over all nodes. Throws std::invalid_argument
+    // if there is no such child.
     struct Classifier {
         size_t block;
-        size_t lane;  // child of the block
+        size_t lane;  // child within the block
         float scale;
         float bias;
     };
     Classifier classifier(size_t child) const;
-    // fn(feature, weight) for each weight of a child's classifier; linear in the size of its block.
+    // Calls fn(feature, weight) for each weight of a child's classifier; linear in the size of its block.
     template <class Fn>
     void for_each_weight_of(const Classifier& classifier, Fn&& fn) const {
         block(classifier.block).for_each_feature([&](size_t feature, const FeatureWeights& found) {
@@ -158,9 +159,9 @@ class Forest {
         });
     }
 
-    // fn(child, feature, value) for each weight of a node; children are counted from the node's first. With a
-    // residual, a weight may come in two parts. What a damaged file claims beyond the node's children and the
-    // features is left out.
+    // Calls fn(child, feature, value) for each weight of a node; children are counted from the node's first.
+    // With a residual, a weight may come in two parts. Out-of-range children and features of damaged files
+    // are left out.
     template <class Fn>
     void for_each_weight(size_t node, Fn&& fn) const {
         if (node >= a_.is_leaf.size()) throw std::invalid_argument("the forest has no such node");
@@ -178,8 +179,8 @@ class Forest {
         if (residual_) residual_->for_each_weight(node, fn);
     }
 
-    // Checks the contents of all blocks: std::invalid_argument unless they are as docs/internals/format.md
-    // says. Linear in the size of the model.
+    // Checks the contents of all blocks: throws std::invalid_argument unless they conform to
+    // docs/internals/format.md. Linear in the size of the model.
     void verify() const;
 
   private:
@@ -195,7 +196,7 @@ class Forest {
     size_t n_features_;
     size_t n_labels_;
     std::vector<uint32_t> position_;
-    std::vector<uint8_t> allowed_;  // of each child; empty: all
+    std::vector<uint8_t> allowed_;  // per child; empty: all
     std::vector<int16_t> masks_;
     struct InnerNodes {  // of a tree
         size_t children = 0;

@@ -18,7 +18,7 @@ namespace {
 void validate_tree(const TreeView& tree, size_t n_labels) {
     const size_t n = tree.n_nodes();
     if (n == 0) fail("it has no nodes");
-    if (tree.child_ptr.size() != n + 1) fail("child_ptr needs one entry more than there are nodes");
+    if (tree.child_ptr.size() != n + 1) fail("child_ptr must have one more entry than there are nodes");
     for (size_t v = 0; v < n; ++v)
         if (tree.child_ptr[v] > tree.child_ptr[v + 1])
             fail("child_ptr decreases at node " + std::to_string(v));
@@ -41,7 +41,7 @@ void validate_tree(const TreeView& tree, size_t n_labels) {
             n_reached += !leaf;
         }
     }
-    if (n_reached < n) fail("a node is not reached from the root");
+    if (n_reached < n) fail("a node cannot be reached from the root");
 }
 
 uint64_t root_key(uint64_t seed, size_t tree) {

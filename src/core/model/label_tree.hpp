@@ -8,8 +8,8 @@
 
 namespace bonsai {
 
-// A borrowed tree. Nodes are numbered from the root, 0, children after their parents. child_ptr may begin
-// anywhere: it counts from its first value, so that one tree of a forest is a view of the forest's arrays.
+// A borrowed tree. Nodes are numbered from the root, 0, children after their parents. child_ptr is relative
+// to its first value, so that a tree of a forest can be a view of the forest's arrays.
 struct TreeView {
     std::span<const int64_t> child_ptr;  // n_nodes + 1
     std::span<const int32_t> children;   // inner node: node numbers; leaf: labels
@@ -33,8 +33,8 @@ struct Tree {
 };
 
 // Throws std::invalid_argument unless the arrays are a tree: child_ptr spans the children, every node but the
-// root is the child of exactly one node before it, and every label below n_labels is in at most one leaf.
-// The only such check in the core: whatever comes from outside passes through here once.
+// root is the child of exactly one node before it, and every label below n_labels is in at most one leaf. The
+// only such check in the core: every tree from outside passes through it once.
 void validate_tree(const TreeView& tree, size_t n_labels);
 
 // A node's key is its address: (seed, tree, path from the root). All its randomness follows from it.

@@ -11,7 +11,7 @@
 namespace bonsai {
 namespace {
 
-// Local features that any classifier uses, ascending by their number in X.
+// Local features that occur in some classifier, ascending by their number in X.
 std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<const uint32_t> features) {
     std::vector<uint8_t> used(features.size(), 0);
     for (const Solution& panel : panels)
@@ -26,8 +26,7 @@ std::vector<uint32_t> used_features(std::span<const Solution> panels, std::span<
     return order;
 }
 
-// Brings the weights of a feature into ascending order of their children. They are few, and most are in order
-// already.
+// Sorts the weights of a feature by child. They are few, and most are already in order.
 void sort_children(size_t begin, size_t end, std::vector<uint8_t>& child, std::vector<StoredWeight>& weight) {
     for (size_t i = begin + 1; i < end; ++i)
         for (size_t j = i; j > begin && child[j - 1] > child[j]; --j) {
@@ -38,17 +37,17 @@ void sort_children(size_t begin, size_t end, std::vector<uint8_t>& child, std::v
 
 // Appends one block. for_each(fn) calls fn(feature, child, weight) for each weight, twice in the same order,
 // with features below n_features; for_each_feature(fn) calls fn(feature, its number in X), ascending by that
-// number, at least for those that have weights.
+// number, for all features with weights and possibly others.
 template <class ForEach, class ForEachFeature>
 void add_block(size_t n_features, ForEach&& for_each, ForEachFeature&& for_each_feature, OwnedForest& out) {
-    std::vector<uint32_t> next(n_features, 0);  // of each feature: first its number of weights
+    std::vector<uint32_t> next(n_features, 0);  // per feature: first its number of weights
     for_each([&](uint32_t feature, size_t, StoredWeight q) { next[feature] += q != 0; });
     std::vector<uint32_t> used, ptr = {0};
     for_each_feature([&](uint32_t feature, uint32_t number) {
         if (next[feature] == 0) return;
         used.push_back(number);
         ptr.push_back(ptr.back() + next[feature]);
-        next[feature] = ptr[ptr.size() - 2];  // from here on the place of its next one
+        next[feature] = ptr[ptr.size() - 2];  // then the position of its next weight
     });
     std::vector<StoredWeight> weight(ptr.back());
     std::vector<uint8_t> child(ptr.back());
@@ -78,7 +77,7 @@ void pack_panels(std::span<Solution> panels, size_t first_class, std::span<const
     for (Solution& panel : panels) panel.weights = {};
 }
 
-// Where a part begins in the arrays of a forest.
+// The start of a part in the arrays of a forest.
 struct Place {
     size_t classifier, block, bucket, byte;
 };

@@ -12,7 +12,7 @@ void require(bool holds, const char* what) {
     if (!holds) throw std::invalid_argument(std::string("the model is inconsistent: ") + what);
 }
 
-// Twice as many buckets make look-ups faster and the block larger.
+// Twice as many buckets would make look-ups faster and the block larger.
 unsigned shift_for(std::span<const uint32_t> features) {
     constexpr size_t per_bucket = 10;
     const uint32_t last = features.empty() ? 0 : features.back();
@@ -25,11 +25,11 @@ unsigned shift_for(std::span<const uint32_t> features) {
             if (features[i] >> s == features[i - kRecordFeatures] >> s) return true;
         return false;
     };
-    while (too_full()) --s;  // ends: so many features differ in more than seven bits
+    while (too_full()) --s;  // terminates: this many features differ in more than seven bits
     return s;
 }
 
-// The bytes of n weights of a feature, as a list or a bitmap.
+// The number of bytes for n weights of a feature, as a list or a bitmap.
 size_t encoded_size(size_t n) {
     return n + (n > kMaxListed ? kBitmapBytes : n);
 }
@@ -52,7 +52,7 @@ uint8_t* encode_weights(std::span<const uint8_t> child, std::span<const StoredWe
     return out;
 }
 
-// What docs/internals/format.md says of the weights of one feature.
+// Checks the weights of one feature against docs/internals/format.md.
 void verify_weights(const FeatureWeights& weights, bool has_size, size_t n_children) {
     size_t n = weights.n();
     if (weights.is_bitmap()) {
@@ -105,7 +105,7 @@ void PackedBlock::verify(size_t n_features, size_t n_children) const {
             features.push_back(feature);
         }
         require(all.complete(), "the length of a record");
-        // Each of the two parts ascends: a feature that is there twice is in both.
+        // Each of the two parts is ascending: a repeated feature is in both.
         for (size_t a = 0, b = r.n_sized; a < r.n_sized && b < features.size();) {
             require(features[a] != features[b], "a feature twice");
             ++(features[a] < features[b] ? a : b);
@@ -129,7 +129,7 @@ unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32
     records.resize(first_byte + size);
     uint8_t* const begin = records.data() + first_byte;
     uint8_t* out = begin;
-    std::vector<size_t> order;  // of one bucket's features: first those with several weights
+    std::vector<size_t> order;  // features of one bucket: those with several weights first
     for (size_t i = 0, end; i < features.size(); i = end) {
         const uint32_t bucket = features[i] >> shift;
         for (end = i + 1; end < features.size() && features[end] >> shift == bucket;) ++end;

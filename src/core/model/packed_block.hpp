@@ -2,18 +2,18 @@
 //
 // A block holds the classifiers of up to 128 children of a node, feature by feature. A weight is a signed
 // byte times its classifier's scale. The features of a block are divided into buckets by their upper bits;
-// a bucket that is not empty has one record of bytes:
+// each non-empty bucket has one record of bytes:
 //
 //     n | s | lower bits of the n features, one byte or two each | s sizes | weights of each feature
 //
 // The first s features have several weights, and a size: the number of bytes of their weights. The others
-// have one weight. Up to eight weights are a list: the children, a byte each, then the weights. More are a
-// bitmap of 128 bits that tells the children, then the weights by ascending child; vector instructions expand
-// 16 of them at a time. A look-up reads the bucket's offset and its record: two places in memory, however
-// large the block is, and no branch depends on what is found there.
+// have one weight. Up to eight weights are a list: the children, a byte each, then the weights. More weights
+// are a bitmap of 128 bits that marks the children, then the weights by ascending child; vector instructions
+// expand 16 of them at a time. A look-up reads the bucket's offset and its record: two places in memory for
+// any block size, without branches that depend on the contents.
 //
-// Offsets and records may lie in a mapped file that another process changes meanwhile. So every number read
-// from them is read once (`read_once`) and checked before it is used; nothing is ever read beyond the block.
+// Offsets and records may be in a mapped file that another process changes. So every number is read once
+// (`read_once`) and checked before use; no read goes beyond the block.
 #pragma once
 
 #include <algorithm>
@@ -35,13 +35,13 @@ using StoredWeight = int8_t;
 inline constexpr int kWeightMax = 127;  // weights are -127 ... 127
 inline constexpr size_t kBlockChildren = 128;
 inline constexpr size_t kBitmapBytes = kBlockChildren / 8;
-inline constexpr size_t kMaxListed = 8;         // weights of a feature; more are a bitmap
-inline constexpr size_t kRecordFeatures = 255;  // at most, so that a byte holds their number
-inline constexpr unsigned kByteShift = 8;       // lower bits that fit into one byte
+inline constexpr size_t kMaxListed = 8;         // weights of a feature in a list; more are a bitmap
+inline constexpr size_t kRecordFeatures = 255;  // maximum; one byte holds their number
+inline constexpr unsigned kByteShift = 8;       // up to this shift, lower bits fit into one byte
 inline constexpr unsigned kMaxShift = 16;
 
-// A number from memory that may change meanwhile. The empty statement hides where it came from, so that the
-// compiler cannot read it again.
+// Reads a number from memory that may change. The empty statement hides its origin, so that the compiler
+// cannot read it again.
 template <class T>
 [[gnu::always_inline]] inline size_t read_once(const T* from) {
     size_t value = *from;
@@ -60,7 +60,7 @@ struct FeatureWeights {
         return static_cast<StoredWeight>(bytes[(is_bitmap() ? kBitmapBytes : n()) + w]);
     }
 
-    // fn(child, weight): children below 128, whatever the bytes are.
+    // Calls fn(child, weight); children are below 128 for any bytes.
     template <class Fn>
     void for_each(Fn&& fn) const {
         if (!is_bitmap())
@@ -71,11 +71,11 @@ struct FeatureWeights {
     }
 };
 
-// The record of a bucket, its parts found and within bounds.
+// The record of a bucket, with its parts located and within bounds.
 struct Record {
     const uint8_t* low = nullptr;  // lower bits of each feature, little-endian
     size_t n = 0;                  // features
-    size_t n_sized = 0;            // those with a size, the first ones
+    size_t n_sized = 0;            // the first ones have a size
     const uint8_t* size = nullptr;
     const uint8_t* weights = nullptr;
     const uint8_t* end = nullptr;
@@ -84,7 +84,7 @@ struct Record {
 // A borrowed block.
 class PackedBlock {
   public:
-    // offsets: where each bucket's record begins within the block, and where the last one ends.
+    // offsets: the start of each bucket's record within the block, and the end of the last one.
     PackedBlock(std::span<const uint32_t> offsets, std::span<const uint8_t> records, unsigned shift)
         : offsets_(offsets.data()),
           n_buckets_(offsets.size() - 1),
@@ -101,7 +101,8 @@ class PackedBlock {
         return done ? found : find_slowly(feature);
     }
     // The common case of `find`: records of up to 32 features that do not end the block, compared with vector
-    // instructions, and no branch that depends on where the feature is. False: `find_slowly` has to look.
+    // instructions, without branches that depend on the place of the feature. Returns false if `find_slowly`
+    // is needed.
     template <bool wide>
     [[gnu::always_inline]] bool find_fast(uint32_t feature, FeatureWeights& found) const {
         found = {records_.data(), 0};
@@ -139,7 +140,7 @@ class PackedBlock {
     // Whether the lower bits of a feature take two bytes.
     bool is_wide() const { return low_bytes_ == 2; }
 
-    // Hints some look-ups ahead of `find`: first for the offset, later for the record.
+    // Prefetches for a `find` some look-ups later: first the offset, then the record.
     void prefetch_offset(uint32_t feature) const {
         if (const size_t bucket = feature >> shift_; bucket < n_buckets_)
             __builtin_prefetch(offsets_ + bucket);
@@ -151,8 +152,8 @@ class PackedBlock {
     }
 
     size_t n_buckets() const { return n_buckets_; }
-    // fn(bucket, record) for each bucket that is not empty, of those from first to last. Records do not
-    // overlap, whatever the offsets are: all of them together have no more features than the block has bytes.
+    // Calls fn(bucket, record) for each non-empty bucket from first to last. Records do not overlap for any
+    // offsets: in total they have at most as many features as the block has bytes.
     template <class Fn>
     void for_each_record(Fn&& fn) const {
         for_each_record(0, n_buckets_, fn);
@@ -179,7 +180,7 @@ class PackedBlock {
         // a record that is too short ends early.
         bool next() {
             if (at_ >= record_.n || record_.end - next_ < 2) return false;
-            // Read whether it is a size or not: it lies before next_, and a branch would be hard to predict.
+            // Always read, even if it is not a size: it is before next_, and a branch would be unpredictable.
             const size_t own = read_once(record_.size + at_), size = at_ < record_.n_sized ? own : 2;
             if (size > static_cast<size_t>(record_.end - next_)) return false;
             weights_ = {next_, size};
@@ -202,7 +203,7 @@ class PackedBlock {
         FeatureWeights weights_;
     };
 
-    // fn(feature, its weights) for each feature of the block.
+    // Calls fn(feature, its weights) for each feature of the block.
     template <class Fn>
     void for_each_feature(Fn&& fn) const {
         for_each_record([&](size_t bucket, const Record& r) {
@@ -210,7 +211,7 @@ class PackedBlock {
         });
     }
 
-    // Throws std::invalid_argument unless the block is as docs/internals/format.md says.
+    // Throws std::invalid_argument unless the block conforms to docs/internals/format.md.
     void verify(size_t n_features, size_t n_children) const;
 
   private:
@@ -219,7 +220,7 @@ class PackedBlock {
         return (bucket << shift_) + (low_bytes_ == 1 ? read_once(r.low + i) : pair(r.low + 2 * i));
     }
 
-    // The record in bytes begin ... end of the block; without features where these cannot hold one.
+    // The record in the bytes [begin, end) of the block; without features if these cannot hold a record.
     Record record(size_t begin, size_t end) const {
         end = std::min(end, records_.size());
         if (begin + 2 > end) return {};
@@ -230,8 +231,8 @@ class PackedBlock {
         return {bytes + 2, n, n_sized, bytes + head - n_sized, bytes + head, records_.data() + end};
     }
 
-    // Features that vector instructions compare at once, and the bytes of a record that they read, whether
-    // they belong to it or not.
+    // The number of features that vector instructions compare at once, and the bytes that they read, even
+    // beyond the record.
     static constexpr size_t kCompared = 32;
     static constexpr size_t kComparedBytes = 2 + 2 * kCompared + kCompared + 1;
 
@@ -253,7 +254,7 @@ class PackedBlock {
         };
         return sixteen(bytes) | sixteen(bytes + 32) << 16;
     }
-    // Of the first n, up to 32.
+    // The same for the first n, up to 32.
     static size_t sum_of_bytes(const uint8_t* bytes, size_t n) {
         alignas(64) static constexpr struct Window {
             constexpr Window() : at{} {
@@ -294,8 +295,8 @@ class PackedBlock {
     size_t low_bytes_;
 };
 
-// Appends a block to `offsets` and `records`, and returns its shift. Features ascend; weights ptr[i] ...
-// ptr[i + 1] are those of the i-th, at least one, none of them 0, each with its child within the block.
+// Appends a block to `offsets` and `records`, and returns its shift. Features ascend; the i-th has the
+// weights [ptr[i], ptr[i + 1]), at least one, none of them 0, each with its child within the block.
 unsigned encode_block(std::span<const uint32_t> features, std::span<const uint32_t> ptr,
                       std::span<const uint8_t> child, std::span<const StoredWeight> weight,
                       UninitialisedVector<uint32_t>& offsets, UninitialisedVector<uint8_t>& records);

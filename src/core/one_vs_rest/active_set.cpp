@@ -10,11 +10,11 @@ namespace bonsai {
 namespace {
 
 constexpr size_t kRowsBetweenPolls = 4096;
-constexpr size_t kSampleRows = 1024;  // that each classifier sees first, one by one …
-constexpr size_t kFirstSample = 32;   // … this many to begin with, then twice as many, and so on
-constexpr size_t kWarmUpRows = 8192;  // of the first scan
-constexpr int kWarmUpPasses = 1;      // of a descent during warm-up, before its last round
-constexpr double kShrinkSlack = 0.5;  // times tol: within it of the margin, a row is not shrunk
+constexpr size_t kSampleRows = 1024;  // rows of the sample that warm-up visits first
+constexpr size_t kFirstSample = 32;   // its first part; each further part is twice as large
+constexpr size_t kWarmUpRows = 8192;  // rows of the first scan
+constexpr int kWarmUpPasses = 1;      // passes of a descent during warm-up, before its last round
+constexpr double kShrinkSlack = 0.5;  // times tol: rows this close to the margin are not shrunk
 constexpr double kMinGradient = 0.2;  // times tol: smaller gradients do not update alpha
 
 }  // namespace
@@ -56,7 +56,7 @@ void ActiveSetSolver::store(std::span<ActiveSet* const> sets) const {
     for (size_t l = 0; l < n_lanes_; ++l) *sets[l] = ActiveSet(lanes_[l]);  // a copy has no spare capacity
 }
 
-// A sample, and the positives of the whole group.
+// A sample of the rows, and the positives of the whole group.
 std::vector<uint32_t> ActiveSetSolver::warm_up_rows() {
     std::vector<uint32_t> rows = context_.sample;
     for (const uint32_t row : rows) in_set_[row] = 1;
@@ -71,7 +71,7 @@ std::vector<uint32_t> ActiveSetSolver::warm_up_rows() {
 }
 
 // Solves the `open` classifiers on their active sets, then adds the margin violations among the rows of
-// `scope`. Returns the classifiers that are not solved yet.
+// `scope`. Returns the classifiers that are still unsolved.
 uint64_t ActiveSetSolver::solve_and_scan(uint64_t open, std::span<const uint32_t> scope, int round) {
     const uint64_t unconverged = solve(open, round);
     const bool all_rows = scope.size() == context_.all.size() && round > 0;
@@ -134,8 +134,8 @@ float ActiveSetSolver::violation(uint32_t row) const {
     return context_.rows.dot(row, w_.data()) + context_.params.fixed_bias + 1;
 }
 
-// From the positives through growing parts of the sample, with a pass over the active set after each. Leaves
-// the weights in w_.
+// Starts with the positives and goes through growing parts of the sample, with a pass over the active set
+// after each part. Leaves the weights in w_.
 void ActiveSetSolver::start(ActiveSet& set) {
     const auto positives = context_.data.rows_of(context_.labels[set.position]);
     set.row.assign(positives.begin(), positives.end());
@@ -149,7 +149,7 @@ void ActiveSetSolver::start(ActiveSet& set) {
     }
 }
 
-// Adds the rows that violate the margin, each with the alpha that ends the violation.
+// Adds the rows that violate the margin, each with the alpha that removes the violation.
 void ActiveSetSolver::add_violations(ActiveSet& set, std::span<const uint32_t> rows) {
     const auto positives = context_.data.rows_of(context_.labels[set.position]);
     for (size_t r = 0; r < rows.size(); ++r) {
@@ -166,13 +166,13 @@ void ActiveSetSolver::add_violations(ActiveSet& set, std::span<const uint32_t> r
     }
 }
 
-// What the squared hinge adds to Q_ii: 1 / (2 C_i).
+// The diagonal term that the squared hinge adds to Q_ii: 1 / (2 C_i).
 float ActiveSetSolver::diagonal(uint32_t position, uint32_t row) const {
     const double cost = context_.params.c * (context_.costs.empty() ? 1.0 : double{context_.costs[position]});
     return static_cast<float>(0.5 / (cost * double{context_.data.weight(row)}));
 }
 
-// w_ = the weights of an active set; it was 0.
+// w_ = the weights of an active set; w_ must be 0.
 void ActiveSetSolver::sum_rows(const ActiveSet& set) {
     load_prior(set);
     for (size_t m = 0; m < set.row.size(); ++m) {
@@ -182,7 +182,7 @@ void ActiveSetSolver::sum_rows(const ActiveSet& set) {
 }
 
 // Algorithm 1 of Hsieh et al. (ICML 2008) on the active set, whose classifier is in w_. Negatives without
-// weight then leave the set; should they violate the margin again, a scan will find them.
+// weight are then removed from the set; a scan finds them again if they violate the margin.
 void ActiveSetSolver::descend(ActiveSet& set, int round, int max_passes) {
     order_.resize(set.row.size());
     for (size_t m = 0; m < order_.size(); ++m) order_[m] = static_cast<uint32_t>(m);
@@ -197,8 +197,8 @@ void ActiveSetSolver::descend(ActiveSet& set, int round, int max_passes) {
     drop_zeros(set);
 }
 
-// A pass with shrinking: negatives without weight that are well inside the margin leave the order. Returns
-// the range of the projected gradient.
+// A pass with shrinking: negatives without weight that are well inside the margin are removed from the order.
+// Returns the range of the projected gradient.
 float ActiveSetSolver::pass(ActiveSet& set, float usual_diagonal) {
     const auto slack = static_cast<float>(-kShrinkSlack * context_.params.tol);
     const auto min_gradient = static_cast<float>(kMinGradient * context_.params.tol);
@@ -242,7 +242,8 @@ void ActiveSetSolver::drop_zeros(ActiveSet& set) const {
     set.n_solved = kept;
 }
 
-// Moves the weights out of w_: by the rows of the active set, or by all features where that is less.
+// Moves the weights out of w_: through the rows of the active set, or through all features if that is less
+// work.
 void ActiveSetSolver::extract(const ActiveSet& set, std::vector<Entry>& weights) {
     size_t n = 0;
     for (const uint32_t row : set.row) n += context_.rows.row_size(row);

@@ -1,11 +1,11 @@
 // One classifier for each label against all rows, on active sets: the solver of a group of up to 64 labels.
 //
 // With a fixed bias of -1 or below, a negative row violates the margin only if w.x is above 0: most rows
-// never do. So a classifier is solved on an active set, its positives and the negatives that have violated
-// the margin; then all rows are scanned, and new violations join the active set. This repeats until there are
+// never do. So a classifier is solved on an active set: its positives, and the negatives that have violated
+// the margin. Then all rows are scanned, and new violations are added to the active set, until there are
 // none: the chunking of Osuna, Freund and Girosi ("An improved training algorithm for support vector
-// machines", NNSP 1997), with the scan for 64 labels at once; or, of many labels, with a search by an index
-// over the rows.
+// machines", NNSP 1997), with one scan for 64 labels. With many labels, a search in an index over the rows
+// replaces the scan.
 #pragma once
 
 #include <cstddef>
@@ -24,42 +24,42 @@
 
 namespace bonsai {
 
-// Rounds that a new group goes through at once: nearly all labels need them.
+// Rounds that a new group completes in one go: nearly all labels need them.
 inline constexpr int kWarmUpRounds = 3;
 inline constexpr bool is_last_warm_up(int round) {
     return round >= kWarmUpRounds - 1;
 }
-// A bound that is not reached in practice: more than 8 rounds have not been seen.
+// An upper bound that is not reached in practice: observed training ends after at most 8 rounds.
 inline constexpr int kMaxRounds = 20;
 
-// Classifiers that were trained on the first rows, to go on from when others have come.
+// Classifiers trained on the first rows, the starting point when rows are added.
 struct OldClassifiers {
-    size_t n_rows = 0;                        // that they were trained on
-    std::vector<std::vector<Entry>> weights;  // of each label that is trained, ascending by feature
+    size_t n_rows = 0;                        // rows they were trained on
+    std::vector<std::vector<Entry>> weights;  // for each label to train, ascending by feature
 };
 
 // The state of a label's classifier between rounds: w = prior + sum over the rows of y alpha x.
 //
-// A prior is a classifier that was optimal for the first rows. To go on from it, these rows need not be
-// solved again: around its optimum, their loss grows with the square of what changes in their margins. So for
-// those that matter most, the old positives, C (w.x - prior.x)^2 takes the place of their loss. They are
+// A prior is a classifier that was optimal for the first rows. Training continues from it without solving
+// these rows again: near the optimum, their loss grows with the square of the change in their margins. For
+// the rows that matter most, the old positives, C (w.x - prior.x)^2 replaces the loss. These rows are
 // anchored: their alpha may have any sign.
 struct ActiveSet {
-    uint32_t position = 0;      // of the label among those that are trained
+    uint32_t position = 0;      // of the label among the labels to train
     std::vector<uint32_t> row;  // the positives, anchored ones first, then negatives
     std::vector<float> alpha;
     const std::vector<Entry>* prior = nullptr;  // null: 0
-    std::vector<float> anchor = {};             // prior.x of each anchored row
+    std::vector<float> anchor = {};             // prior.x per anchored row
     size_t n_positive = 0;
-    size_t n_solved = 0;  // rows after these have joined since the last descent
+    size_t n_solved = 0;  // later rows were added after the last descent
     int32_t n_iter = 0;   // passes over the active set
     bool converged = false;
-    bool scanned = false;  // with an index, too: a search would cost more
+    bool scanned = false;  // although there is an index: a search would cost more
 
     float sign(size_t m) const { return m < n_positive ? 1.0f : -1.0f; }
 };
 
-// What all labels share; immutable.
+// Data that all labels share; immutable.
 struct OneVsRestContext {
     OneVsRestContext(const Dataset& data, const QuantisedRows& rows, const RowIndex* index,
                      std::span<const uint32_t> labels, std::span<const float> costs, uint64_t key,
@@ -67,30 +67,30 @@ struct OneVsRestContext {
 
     const Dataset& data;
     const QuantisedRows& rows;
-    const RowIndex* index;  // of the rows; null: all are scanned
+    const RowIndex* index;  // over the rows; null: all rows are scanned
     std::span<const uint32_t> labels;
-    std::span<const float> costs;  // what C is multiplied by, for each label; empty: 1
+    std::span<const float> costs;  // factor of C for each label; empty: 1
     uint64_t key;
     const LinearParams& params;
     const Kernels& kernels;
     const Control& control;
-    double scan_cost;              // of all rows for 64 labels: the number of entries
+    double scan_cost;              // cost of scanning all rows for 64 labels: the number of entries
     std::vector<uint32_t> all;     // all rows
-    std::vector<uint32_t> sample;  // some rows, at random, that warm-up begins with
+    std::vector<uint32_t> sample;  // random rows that warm-up begins with
 };
 
-// The solver of one worker, with its buffers. A label's result does not depend on the worker. In the warm-up
-// it depends on the other labels of its group, later it does not.
+// The solver of one worker, with its buffers. The result of a label does not depend on the worker. It depends
+// on the other labels of its group in the warm-up only.
 class ActiveSetSolver {
   public:
     explicit ActiveSetSolver(const OneVsRestContext& context);
 
-    // The first kWarmUpRounds rounds of up to 64 labels; nothing but the position of their sets is read.
-    // Returns bit l: sets[l] is not solved yet. after_round(r) is called after each round r.
+    // The first kWarmUpRounds rounds of up to 64 labels; only the positions in the sets are read. Returns bit
+    // l: sets[l] is still unsolved. after_round(r) is called after each round r.
     template <class Fn>
     uint64_t warm_up(std::span<ActiveSet* const> sets, Fn&& after_round) {
         load(sets);
-        solve_and_scan(all_lanes(), warm_up_rows(), 0);  // some rows: nothing is solved yet
+        solve_and_scan(all_lanes(), warm_up_rows(), 0);  // a part of the rows: no label can be solved yet
         after_round(0);
         uint64_t open = all_lanes();
         for (int round = 1; round < kWarmUpRounds; ++round) {
@@ -101,10 +101,10 @@ class ActiveSetSolver {
         return open;
     }
 
-    // Instead of the warm-up, for labels that have a classifier in `old`: it is their prior.
+    // Replaces the warm-up for labels with a classifier in `old`, which becomes their prior.
     void resume(std::span<ActiveSet* const> sets, const OldClassifiers& old);
 
-    // Round `round`, from kWarmUpRounds on, of up to 64 labels, which rows from `first_row` on may join;
+    // Round `round`, from kWarmUpRounds on, of up to 64 labels, whose sets may gain rows from `first_row` on;
     // returns as above.
     uint64_t advance(std::span<ActiveSet* const> sets, int round, size_t first_row = 0) {
         load(sets);
@@ -143,22 +143,22 @@ class ActiveSetSolver {
     float violation(uint32_t row) const;
 
     const OneVsRestContext& context_;
-    // The active sets of the group. While they are solved they grow to a multiple of what remains: only these
-    // buffers have such a capacity.
+    // The active sets of the group. While they are solved they grow to a multiple of their final size: only
+    // these buffers have that capacity.
     ActiveSet lanes_[kMaxLanes];
     size_t n_lanes_ = 0;
     Panel w_;                                // one classifier; 0 between uses
     std::vector<uint32_t> order_;            // of the rows of its active set
-    std::vector<uint32_t> feature_;          // of the weights that leave w_
+    std::vector<uint32_t> feature_;          // of the weights moved out of w_
     std::vector<float> value_;               // these weights
-    std::vector<Entry> weights_[kMaxLanes];  // of each classifier of the group, ascending by feature
+    std::vector<Entry> weights_[kMaxLanes];  // per classifier of the group, ascending by feature
     std::vector<uint32_t> panel_row_;        // feature -> row of the panel; 0 between uses
     std::vector<uint32_t> panel_features_;   // features with a row of their own
     AlignedVector<int16_t> panel_;           // row 0 is zero
     std::vector<uint64_t> in_set_;       // for each row, bit l: in the active set of lane l; 0 between uses
-    std::vector<uint64_t> above_;        // rows of a scan that are above their thresholds
+    std::vector<uint64_t> above_;        // rows of a scan with a margin above the threshold
     std::unique_ptr<RowSearch> search_;  // null without an index
-    std::vector<uint32_t> found_[kMaxLanes];  // rows of the last search
+    std::vector<uint32_t> found_[kMaxLanes];  // rows found by the last search
 };
 
 }  // namespace bonsai

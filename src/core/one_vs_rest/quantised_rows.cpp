@@ -7,10 +7,10 @@
 namespace bonsai {
 namespace {
 
-constexpr int kMaxFeatureBits = 21;                            // 10 remain for the value
-constexpr double kLargestInt16 = QuantisedRows::kUnits * 128;  // of a row's values
+constexpr int kMaxFeatureBits = 21;                            // 10 bits remain for the value
+constexpr double kLargestInt16 = QuantisedRows::kUnits * 128;  // bound of a row's values
 constexpr double kMaxSum = 32767;
-constexpr double kDeviations = 6;  // of a sum's rounding error, that the tolerance covers
+constexpr double kDeviations = 6;  // standard deviations of a sum's rounding error that the tolerance covers
 constexpr double kMaxTolerance = 16384;
 
 }  // namespace
@@ -44,8 +44,8 @@ double QuantisedRows::quantise(size_t i) {
     if (largest == 0) return 0;
     inverse_[i] = 1 / largest;
     unit_[i] = static_cast<float>(largest / largest_in_word);
-    // Variances of the sum: of weights rounded to int8, and of products rounded to integers. In rows of up to
-    // a dozen entries the error cannot be larger than the tolerance; in longer ones it is six standard
+    // The variance of a sum from weights rounded to int8 and from products rounded to integers. In rows of up
+    // to a dozen entries the error cannot exceed the tolerance; in longer rows the tolerance is six standard
     // deviations.
     const double of_weights = std::pow(kUnits * norm / largest, 2) / 12;
     const double of_products = static_cast<double>(view_.row_size(i)) / 12;

@@ -14,8 +14,8 @@
 
 namespace bonsai {
 
-// Sparse rows twice. For one classifier at a time, which is bound by memory: 32-bit words of a value and its
-// feature. For 64 classifiers at once, whose weights are int8: int16 values.
+// Sparse rows in two forms. For one classifier at a time, which is memory-bound: 32-bit words of a value and
+// its feature. For 64 classifiers with int8 weights at once: int16 values.
 class QuantisedRows {
   public:
     // Borrows the rows.
@@ -45,8 +45,8 @@ class QuantisedRows {
         return sum * unit_[i];
     }
 
-    // w += step x row i. Four entries at a time: the features of a row are distinct, which the compiler does
-    // not know.
+    // w += step x row i. Four entries at a time: the compiler cannot tell that the features of a row are
+    // distinct.
     void add(size_t i, float step, float* w) const {
         int64_t e = view_.ptr[i];
         const int64_t end = view_.ptr[i + 1];
@@ -63,22 +63,22 @@ class QuantisedRows {
         for (; e < end; ++e) w[feature(e)] += step * static_cast<float>(words_[e] >> feature_bits_);
     }
 
-    // The words of row i into the cache.
+    // Prefetches the words of row i.
     void prefetch(size_t i) const {
         constexpr int64_t line = 64 / sizeof(int32_t);
         if (!words_.empty())
             for (int64_t e = view_.ptr[i]; e < view_.ptr[i + 1]; e += line) __builtin_prefetch(&words_[e]);
     }
 
-    // Times a weight, what a row's largest value adds to the sum of a scan.
+    // A row's largest value adds this, times the weight, to the sum of a scan.
     static constexpr double kUnits = 4;
 
-    // The factor that makes int8 of weights with this norm and largest magnitude, such that no partial sum
-    // over a row overflows 16 bits, with room for the rounding of each weight and product.
+    // The factor by which weights with this norm and largest magnitude are scaled to int8, such that no
+    // partial sum over a row overflows 16 bits, with room for the rounding of each weight and product.
     float weight_scale(double norm, double largest) const;
 
-    // A scan of these rows. With `tolerance`, rows above a threshold are found in spite of rounding errors,
-    // and some others with them.
+    // A scan of these rows. With `tolerance`, all rows above a threshold are found in spite of rounding
+    // errors, and some others as well.
     QuantisedScan scan(const uint32_t* panel_row, const int16_t* panel, const float* threshold,
                        bool tolerance) const;
 
@@ -100,12 +100,12 @@ class QuantisedRows {
     RowsView view_;
     int feature_bits_;
     AlignedVector<int32_t> words_;  // value x 2^feature_bits + feature; empty if there are too many features
-    std::vector<int16_t> int16_;    // values, relative to the largest one of the row
+    std::vector<int16_t> int16_;    // values relative to the largest of their row
     std::vector<float> inverse_;    // 1 / largest value of the row; 0 for an empty row
     std::vector<int16_t> tolerance_;  // rounding error of a row's sum
-    std::vector<float> unit_;         // what the values of a row's words are multiplied by
+    std::vector<float> unit_;         // factor of the values in a row's words
     std::vector<float> norm2_;
-    double longest_ = 1;  // largest norm of a row / its largest value
+    double longest_ = 1;  // maximum over rows of norm / largest value
     size_t most_entries_ = 0;
 };
 

@@ -10,7 +10,7 @@ constexpr double kLevelsPerOctave = 4;
 constexpr double kLargestSum = 32000;
 constexpr uint32_t kRowMask = (uint32_t{1} << RowIndex::kRowBits) - 1;
 
-// A value and that of its level differ by this factor at most: half a level.
+// A value and the value of its level differ by at most this factor: half a level.
 const double kRounding = std::exp2(0.5 / kLevelsPerOctave);
 
 }  // namespace
@@ -60,7 +60,7 @@ std::span<const uint32_t> RowSearch::find(std::span<const Entry> weights, float 
                                           float least_sum) {
     n_postings_ = 0;
     choose_parts(weights, least_product);
-    // No sum can leave 16 bits: by the inequality of Cauchy and Schwarz.
+    // No sum exceeds 16 bits, by the Cauchy-Schwarz inequality.
     double norm2 = 0;
     for (const Part& part : parts_) norm2 += double{part.weight} * part.weight;
     if (norm2 == 0) return {};
@@ -70,7 +70,7 @@ std::span<const uint32_t> RowSearch::find(std::span<const Entry> weights, float 
     return std::span(found_).first(n);
 }
 
-// Their lists, whole ones.
+// The complete lists of these weights.
 void RowSearch::choose_parts(std::span<const Entry> weights, float least_product) {
     parts_.clear();
     for (const Entry& w : weights) {

@@ -22,20 +22,20 @@ namespace bonsai {
 namespace {
 
 // Groups of 64 labels in a window. Labels that need further rounds are regrouped within their window, so that
-// scans are shared by many; and a window's active sets are in memory at the same time.
+// many labels share a scan. All active sets of a window are in memory at the same time.
 constexpr size_t kWindowGroups = 64;
-// The preparation of the rows takes about 1 / kPreparation of the other work.
+// Preparing the rows takes about 1 / kPreparation of the other work.
 constexpr uint64_t kPreparation = 20;
 
-// The part of a label's work that is done after a round, as measured: the third round, the first with all
-// passes, takes most of the time, and half of the labels need one more, and so on.
+// The measured part of a label's work that is done after each round: the third round, the first with all
+// passes, takes most of the time; after it, each round is the last one for half of the labels.
 double part_solved(int round) {
     constexpr double warm_up[] = {0.05, 0.15, 0.55};
     return round < kWarmUpRounds ? warm_up[round] : 1 - 0.45 * std::pow(0.5, round - kWarmUpRounds + 1);
 }
 
-// Training as units of work: panels of frequent labels, then windows of the others. Labels are given by their
-// positions.
+// Training as units of work: panels of frequent labels, then windows of the other labels. Labels are given by
+// position.
 class Plan {
   public:
     Plan(const Dataset& data, std::span<const uint32_t> labels, double frequent_share)
@@ -52,23 +52,24 @@ class Plan {
         mean_positives_ = std::max<uint64_t>(1, sum / std::max<size_t>(1, rare_.size()));
     }
 
-    // Panels are few and take long: they are first, so that windows keep the other threads busy.
+    // Panels are few and take long: they come first, so that windows keep the other threads busy.
     size_t n_units() const { return n_panels() + n_windows(); }
     size_t n_panels() const { return (frequent_.size() + kMaxLanes - 1) / kMaxLanes; }
     size_t n_windows() const { return (rare_.size() + kWindow - 1) / kWindow; }
 
     const Dataset& data() const { return data_; }
-    // All frequent labels, in descending order of frequency; labels of a panel or a window.
+    // All frequent labels, in descending order of frequency.
     std::span<const uint32_t> frequent() const { return frequent_; }
     std::span<const uint32_t> panel(size_t i) const { return part(frequent_, i, kMaxLanes); }
     std::span<const uint32_t> window(size_t i) const { return part(rare_, i, kWindow); }
-    // Labels of a unit.
+    // The labels of a unit.
     std::span<const uint32_t> unit(size_t i) const {
         return i < n_panels() ? panel(i) : window(i - n_panels());
     }
 
-    // Work in the units of the progress. Half of a label's time grows with its positives, as measured on
-    // EURLEX57K, Delicious and YSO; a panel of frequent labels takes the time of a group or two.
+    // The work of a unit in the measure of the progress. Half of a label's time grows with its positives
+    // (measured on EURLEX57K, Delicious and YSO); a panel of frequent labels takes as long as one or two
+    // groups.
     uint64_t cost(uint32_t position) const { return mean_positives_ + n_positives(position); }
     uint64_t panel_cost(size_t i) const { return 2 * mean_positives_ * panel(i).size(); }
     uint64_t unit_cost(size_t i) const {
@@ -92,7 +93,7 @@ class Plan {
     uint64_t mean_positives_ = 0;  // of the rare labels
 };
 
-// The rows as the solvers need them, and the problem of the frequent labels.
+// The rows in the form the solvers need, and the problem of the frequent labels.
 struct PreparedRows {
     PreparedRows(const Dataset& data, const Plan& plan, std::span<const uint32_t> labels, uint64_t key,
                  Pool& pool)
@@ -100,7 +101,7 @@ struct PreparedRows {
         if (labels.size() >= kIndexedLabels && RowIndex::can_index(slice.rows()))
             index.emplace(slice.rows(), pool);
         if (plan.n_panels() == 0) return;
-        // Nearly every row matters to a frequent label: all rows by the panel solver, and a learnt bias.
+        // Nearly every row affects a frequent label: the panel solver takes all rows, and the bias is learnt.
         std::vector<uint32_t> class_of_label(data.n_labels(), kNoClass), all(data.n_rows());
         std::iota(all.begin(), all.end(), 0u);
         const auto frequent = plan.frequent();
@@ -121,7 +122,7 @@ struct PreparedRows {
     Problem frequent_problem;
 };
 
-// The weights of the labels' classifiers in a forest, with features as the slice of all rows numbers them.
+// The classifiers of the labels in a forest, with the feature numbers of the slice of all rows.
 OldClassifiers old_classifiers(const Forest& forest, size_t n_rows, std::span<const uint32_t> labels,
                                const Dataset& data, const Slice& slice) {
     std::vector<uint32_t> local(data.x().n_features, kAbsent), trained(forest.n_labels(), kAbsent);
@@ -145,7 +146,7 @@ OldClassifiers old_classifiers(const Forest& forest, size_t n_rows, std::span<co
 // Solves the units of a plan. Its buffers belong to a pool.
 class UnitSolver {
   public:
-    // `old` may be null: then all labels are trained from the beginning.
+    // If `old` is null, all labels are trained from scratch.
     UnitSolver(const Plan& plan, const PreparedRows& prepared, std::span<const uint32_t> labels,
                std::span<const float> costs, uint64_t key, const LinearParams& params,
                const OldClassifiers* old, const Kernels& kernels, Pool& pool)
@@ -166,7 +167,7 @@ class UnitSolver {
     }
 
   private:
-    // Labels of similar frequency share a panel, and the mean of their costs.
+    // Labels of similar frequency share a panel and the mean of their costs.
     std::vector<QuantisedClassifier> solve_frequent(size_t panel) const {
         const auto positions = plan_.panel(panel);
         const size_t first = panel * kMaxLanes, n = positions.size();
@@ -202,7 +203,7 @@ class UnitSolver {
     };
 
     // Rounds of groups of 64, until all labels of the window are solved. In the warm-up, a group is 64
-    // consecutive labels; later, 64 of the labels that are not solved yet.
+    // consecutive labels; later, 64 of the labels that are still unsolved.
     std::vector<QuantisedClassifier> solve_window(size_t number) {
         const auto positions = plan_.window(number);
         Window window{.sets = std::vector<ActiveSet>(positions.size()),
@@ -220,7 +221,7 @@ class UnitSolver {
         return std::move(window.found);
     }
 
-    // `resumed`: these labels go on from a prior.
+    // `resumed`: these labels start from a prior.
     void solve_rounds(Window& window, std::vector<ActiveSet*> open, bool resumed) {
         for (int round = kWarmUpRounds - 1; round < kMaxRounds && !open.empty(); ++round) {
             std::vector<uint64_t> unsolved((open.size() + kMaxLanes - 1) / kMaxLanes);
@@ -236,7 +237,7 @@ class UnitSolver {
         }
     }
 
-    // Returns bit l: group[l] is not solved yet. The others are done, and all are after the last round.
+    // Returns bit l: group[l] is still unsolved. The others are finished; after the last round all are.
     uint64_t solve_group(Window& window, std::span<ActiveSet* const> group, int round, bool resumed,
                          ActiveSetSolver& solver) const {
         const auto report = [&](int after_round) {
@@ -297,7 +298,7 @@ class UnitSolver {
     std::vector<ActiveSetSolver> solvers_;  // one for each worker
 };
 
-// Packs a block of 128 classifiers as soon as the last of them is there.
+// Packs a block of 128 classifiers as soon as its last classifier is solved.
 class BlockPacker {
   public:
     BlockPacker(size_t n_labels, const Dataset& data)
@@ -325,7 +326,7 @@ class BlockPacker {
     const Dataset& data_;
     std::vector<QuantisedClassifier> classifiers_;
     std::vector<PackedNode> blocks_;
-    std::unique_ptr<std::atomic<size_t>[]> missing_;  // classifiers of each block
+    std::unique_ptr<std::atomic<size_t>[]> missing_;  // missing classifiers per block
 };
 
 Bytes to_bytes(std::span<const QuantisedClassifier> classifiers) {
@@ -439,10 +440,10 @@ class OneVsRestClassifiers final : public ClassifierStage {
         solver_ = std::make_unique<UnitSolver>(plan_, *prepared_, labels_, costs_, key_, params_,
                                                old_ ? &*old_ : nullptr, kernels_, pool);
     }
-    // The prepared rows stay for the next call, until the last unit is solved.
+    // The prepared rows are kept for the next call, until the last unit is solved.
     void release() override { solver_.reset(); }
     uint64_t preparation_cost() const override { return preparation_; }
-    // Panels take long and are solved by one thread each: they are first, and windows fill the gaps.
+    // Panels take long and are solved by one thread each: they come first, and windows fill the gaps.
     void sort_units(std::vector<uint32_t>& units) const override { std::sort(units.begin(), units.end()); }
 
     Bytes solve_unit(size_t unit, Pool&, unsigned, Wanted wanted) override {
@@ -498,7 +499,7 @@ std::unique_ptr<ClassifierStage> one_vs_rest_classifiers(const Dataset& data,
     return classifiers_of_trees(data, std::move(one_leaf), seed, params, kernels, pool);
 }
 
-// Active sets: all rows quantised twice, and the buffers of each thread.
+// Active sets: all rows in two quantised forms, and the buffers of each thread.
 double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
                          double model_bytes) {
     if (!can_use_active_sets(sizes.dense, params))
@@ -508,14 +509,14 @@ double one_vs_rest_bytes(const ProblemSizes& sizes, const LinearParams& params, 
     double rows = slice_bytes(sizes, 1) + (4 + 2) * sizes.n_entries + 18 * sizes.n_rows;
     if (indexed) rows += 4 * sizes.n_entries + 12 * used;
     // For each thread: the weights of a classifier, dense and as a list; a panel of int16; 64 active sets,
-    // and their weights before small ones are dropped, which are most.
+    // and their weights before pruning, which drops most of them.
     const double per_label = model_bytes / std::max(1.0, sizes.n_present) / kPackedWeight;
     const double row_size = std::max(1.0, sizes.n_entries / std::max(1.0, sizes.n_rows));
     const double support = 8 * std::max(16.0, 4 * per_label / row_size);
     const double group = std::min(lanes, sizes.n_present);
     const double solver = (16 + 2 * lanes) * used + (indexed ? 14 : 8) * sizes.n_rows +
                           group * kGrowth * (support + 8 * kEntryBytes * per_label);
-    // Of windows: active sets, then classifiers that are not packed yet.
+    // For windows: active sets, then classifiers before they are packed.
     const double window = std::min(sizes.n_present, kWindowGroups * lanes);
     const double n_windows = std::min<double>(threads, sizes.n_present / std::max(1.0, window));
     const double windows = n_windows * window * (72 + support + 5 * per_label) * kGrowth;

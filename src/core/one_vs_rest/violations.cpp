@@ -1,4 +1,4 @@
-// The rows that violate the margin: by scans, or by searches.
+// Finds the rows that violate the margin, by scans or by index searches.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,22 +9,24 @@
 namespace bonsai {
 namespace {
 
-constexpr size_t kScanRows = 256;  // rows of a call of the scan kernel
+constexpr size_t kScanRows = 256;  // rows per call of the scan kernel
 constexpr size_t kScansBetweenPolls = 64;
-constexpr double kWarmUpTolerance = 3;   // times tol, for the violations of the first scan
-constexpr size_t kPanelFeatures = 1024;  // whose part of a panel stays in L2
-// Times tol, the least product that a search adds up: in the warm-up, and after it, when what is left to find
-// is what the rounds before have brought about.
+constexpr double kWarmUpTolerance = 3;   // times tol, in the first scan
+constexpr size_t kPanelFeatures = 1024;  // features whose part of a panel stays in L2
+// The least product that a search adds up, times tol: in the warm-up, and in later rounds, which look only
+// for violations that earlier rounds have caused.
 constexpr double kFineProduct = 0.125, kCoarseProduct = 0.25;
-// What a search costs, where the scan of an entry for 64 labels costs 1: a posting, and a row that is found
-// and compared exactly. Half of what was measured, as the solver takes longer with the rows that scans find.
+// The costs of a search, for a posting and for a row that is found and compared exactly; scanning an entry
+// for 64 labels costs 1. Half of the measured costs, as the solver takes longer with the rows that scans
+// find.
 constexpr double kPostingCost = 0.75, kFoundCost = 25;
-// A search is given up as soon as its lanes cost more than their share of a scan, and that of so many more.
+// A search stops as soon as its lanes cost more than their share of a scan and the share of this many further
+// lanes.
 constexpr double kSpareLanes = 16;
 
 }  // namespace
 
-// Adds rows to the active sets, with alpha 0, whose quantised margins are above the threshold. Returns the
+// Adds the rows whose quantised margins are above the threshold to the active sets, with alpha 0. Returns the
 // lanes with such rows.
 uint64_t ActiveSetSolver::scan(uint64_t open, std::span<const uint32_t> scope, int round) {
     float scale[kMaxLanes] = {}, threshold[kMaxLanes];
@@ -78,8 +80,8 @@ uint64_t ActiveSetSolver::scan_and_confirm(uint64_t open, std::span<const uint32
     return confirmed;
 }
 
-// The rows that the index finds, as found_. In the warm-up, a group whose search costs more than a scan is
-// scanned instead, then and later. Returns the lanes that were searched.
+// Finds rows by the index, as found_. In the warm-up, a group whose search costs more than a scan is scanned
+// instead, then and later. Returns the lanes that were searched.
 uint64_t ActiveSetSolver::search(uint64_t open, int round) {
     const double tol = context_.params.tol;
     const double least_sum = -1 - double{context_.params.fixed_bias} + tol;
@@ -107,8 +109,8 @@ uint64_t ActiveSetSolver::search(uint64_t open, int round) {
     return searched;
 }
 
-// Adds rows of found_ to the active sets, with alpha 0, that violate the margin. Returns the lanes with such
-// rows.
+// Adds the rows of found_ that violate the margin to the active sets, with alpha 0. Returns the lanes with
+// such rows.
 uint64_t ActiveSetSolver::add_found(uint64_t searched) {
     uint64_t violated = 0;
     for (uint64_t bits = searched; bits; bits &= bits - 1) {
@@ -136,8 +138,8 @@ bool ActiveSetSolver::add_violations_of(ActiveSet& set, std::span<const uint32_t
     return set.row.size() > n_before;
 }
 
-// Of the rows that the scan has added, those remain that violate the margin indeed, which int8 weights tell
-// only roughly. Returns whether there are any.
+// Removes the rows added by the scan that do not violate the margin in exact arithmetic; the int8 scan is
+// approximate. Returns whether any remain.
 bool ActiveSetSolver::confirm(ActiveSet& set, const std::vector<Entry>& weights) {
     size_t kept = set.n_solved;
     if (kept == set.row.size()) return false;
@@ -152,8 +154,8 @@ bool ActiveSetSolver::confirm(ActiveSet& set, const std::vector<Entry>& weights)
     return kept > set.n_solved;
 }
 
-// Scatters the weights of all lanes, times their scale, into the panel; a lane with a scale of 0 is left out.
-// A range of features at a time, so that the part of the panel that is written stays in cache.
+// Scatters the weights of all lanes, times their scale, into the panel; lanes with scale 0 are left out. One
+// range of features at a time, so that the part of the panel being written stays in cache.
 void ActiveSetSolver::build_panel(const float (&scale)[kMaxLanes]) {
     panel_features_.clear();
     panel_.assign(kLanePairs, 0);
@@ -165,7 +167,7 @@ void ActiveSetSolver::build_panel(const float (&scale)[kMaxLanes]) {
             const Entry* const last = weights_[l].data() + weights_[l].size();
             for (; next[l] != last && next[l]->feature < end; ++next[l]) {
                 uint32_t& row = panel_row_[next[l]->feature];
-                // The lower weight of the word, which is there already, adds to the upper one.
+                // The lower weight is already in the word and adds to the upper one.
                 const auto lower = static_cast<float>(panel_[row * kLanePairs + l % kLanePairs]) / 256;
                 const float scaled = next[l]->value * scale[l] - (l < kLanePairs ? 0 : lower);
                 const auto rounded = static_cast<int16_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));

@@ -37,8 +37,8 @@ void Batch::read_row(const RowsView& x, size_t i, bool normalize, Row& row) {
         sum += std::abs(double{v});
         ++n;
     });
-    // No sum of products may leave 32 bits, with room for the rounding of each value. A power of two: values
-    // of few bits stay exact.
+    // No sum of products may overflow 32 bits, with room for the rounding of each value. A power of two keeps
+    // values of few bits exact.
     constexpr double max_value = 32767, max_sum = (1u << 31) / kWeightMax - 1.0;
     int exponent = 0;
     std::frexp(std::max(largest / max_value, sum / std::max(max_sum - n, max_sum / 2)), &exponent);
@@ -55,8 +55,8 @@ void Batch::read_row(const RowsView& x, size_t i, bool normalize, Row& row) {
     });
 }
 
-// The features are divided into parts: each thread numbers those of its part. No two threads write to the
-// same cache lines.
+// The features are divided into parts: each thread numbers the features of its part. No two threads write to
+// the same cache lines.
 void Batch::assign_ids(size_t n_features, const Slices& slices, Pool& pool) {
     if (!id_of_feature_) id_of_feature_.emplace(n_features);
     pool.run(parts_.size(), [&](size_t p, unsigned) {
@@ -91,7 +91,7 @@ void Batch::assign_ids(size_t n_features, const Slices& slices, Pool& pool) {
     });
 }
 
-// Without a table of all features.
+// Numbers features without a table of all features.
 void Batch::assign_ids_in_order(const Slices& slices, Pool& pool) {
     with_id_.clear();
     for (const Row& row : rows_) with_id_.insert(with_id_.end(), features(row), features(row) + row.n);
@@ -106,7 +106,8 @@ void Batch::assign_ids_in_order(const Slices& slices, Pool& pool) {
     });
 }
 
-// Lists the features that occur in some rows, by part. A part is whole cache lines of id_of_feature_.
+// Lists the features that occur in some rows, by part. A part consists of whole cache lines of
+// id_of_feature_.
 void Batch::divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> parts) const {
     constexpr size_t per_line = 64 / sizeof(uint32_t);
     for (std::vector<uint32_t>& part : parts) part.clear();
@@ -115,7 +116,7 @@ void Batch::divide(std::span<const Row> rows, std::span<std::vector<uint32_t>> p
             parts[f / per_line & (parts.size() - 1)].push_back(f);
 }
 
-// Adds those features that have no number yet to `numbered`.
+// Numbers the features without a number and adds them to `numbered`.
 void Batch::number(std::span<const uint32_t> features, std::vector<uint32_t>& numbered) {
     for (const uint32_t f : features) {
         uint32_t& id = (*id_of_feature_)[f];

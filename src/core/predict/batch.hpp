@@ -1,4 +1,4 @@
-// Rows as prediction multiplies them: quantised to 16 bits.
+// A batch of rows, quantised to 16 bits for prediction.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,13 @@
 
 namespace bonsai {
 
-// Rows that are predicted together. A value is an integer of 16 bits times its row's unit; times weights of 8
-// bits it gives sums of integers: the same in any order, on every machine, and whatever rows share the batch.
+// Rows that are predicted together. A value is a 16-bit integer times the unit of its row. Products with
+// 8-bit weights are added as integers, so the sums are equal in any order, on every machine, and for any
+// other rows in the batch.
 class Batch {
   public:
     struct Row {
-        size_t first;  // entry
+        size_t first;  // first entry
         size_t n = 0;  // entries, none of them 0
         float unit = 0;
     };
@@ -28,26 +29,25 @@ class Batch {
     void read(const RowsView& x, size_t begin, size_t end, bool normalize, Pool& pool);
 
     size_t size() const { return rows_.size(); }
-    // The rows as they were read: those from `begin` on.
+    // The rows before quantisation: those from `begin` on.
     const RowsView& source() const { return source_; }
     size_t begin() const { return begin_; }
     const Row& row(size_t i) const { return rows_[i]; }
-    // Rounded up.
+    // The division rounds up.
     size_t mean_row_size() const { return feature_.size() / std::max<size_t>(1, size()) + 1; }
 
     // The features and values of a row's entries.
     const uint32_t* features(const Row& row) const { return feature_.data() + row.first; }
     const int16_t* values(const Row& row) const { return value_.data() + row.first; }
 
-    // The features that occur have ids from 1 on, about in order of first occurrence: frequent ones come
-    // early, so that what is read most of tables by id shares cache lines. A batch of one row or two has no
-    // ids.
+    // Features that occur have ids from 1 on, roughly in order of first occurrence: frequent features come
+    // early, so that the hot part of tables by id shares cache lines. A batch of one or two rows has no ids.
     static constexpr size_t kFewRows = 2;
     const uint32_t* feature_ids(const Row& row) const { return id_.data() + row.first; }
-    // 0 for a feature that does not occur. There is no such table, but null, where it would be too large.
+    // 0 for features that do not occur. Null if the table would be too large.
     const uint32_t* id_of_feature() const { return id_of_feature_ ? id_of_feature_->data() : nullptr; }
     size_t n_ids() const { return with_id_.size(); }
-    // The feature of each id, from id 1 on.
+    // The features in the order of their ids, from id 1 on.
     std::span<const uint32_t> features_with_id() const { return with_id_; }
 
   private:
@@ -60,16 +60,16 @@ class Batch {
     RowsView source_;
     size_t begin_ = 0;
     std::vector<Row> rows_;
-    UninitialisedVector<uint32_t> feature_;  // of each entry
+    UninitialisedVector<uint32_t> feature_;  // per entry
     UninitialisedVector<int16_t> value_;
     UninitialisedVector<uint32_t> id_;
-    std::optional<ZeroedArray<uint32_t>> id_of_feature_;  // only pages of features that occur take memory
-    std::vector<uint32_t> with_id_;                       // the features that have one
-    std::vector<std::vector<uint32_t>> parts_;            // the same, of each part: a power of two
-    std::vector<std::vector<uint32_t>> occurring_;        // features, of each slice of rows and each part
+    std::optional<ZeroedArray<uint32_t>> id_of_feature_;  // only pages with features that occur take memory
+    std::vector<uint32_t> with_id_;                       // the features with an id
+    std::vector<std::vector<uint32_t>> parts_;  // the same per part; the number of parts is a power of two
+    std::vector<std::vector<uint32_t>> occurring_;  // features per slice of rows and part
 };
 
-// fn(row, worker) for rows begin ... end, by all threads.
+// Calls fn(row, worker) for the rows [begin, end), on all threads.
 template <class Fn>
 void for_each_row(Pool& pool, size_t begin, size_t end, Fn&& fn) {
     constexpr size_t rows_per_task = 32;

@@ -18,7 +18,7 @@ BeamSearch::BeamSearch(const Forest& forest, const Batch& batch, const Scores& s
 
 size_t BeamSearch::max_rows() const {
     const auto& tree_ptr = forest_.arrays().tree_ptr;
-    size_t visits = 0;  // of a row, at once
+    size_t visits = 0;  // of a row at the same time
     for (size_t t = 0; t < forest_.n_trees(); ++t)
         visits += std::min(beam_size_, static_cast<size_t>(tree_ptr[t + 1] - tree_ptr[t]));
     return std::max<size_t>(1,
@@ -26,7 +26,7 @@ size_t BeamSearch::max_rows() const {
                                      kMarginBytes / (sizeof(float) * (forest_.max_choices(beam_size_) + 1))));
 }
 
-// Leaves are visited for their labels, which some rankings never look at.
+// Leaves are visited for their labels, which some rankings do not need.
 Visit BeamSearch::visit(size_t node, size_t row, float score) const {
     return {.node = static_cast<uint32_t>(node),
             .row = static_cast<uint32_t>(row),
@@ -46,7 +46,8 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
         visits_ptr_.push_back(visits_.size());
     }
     next_.resize(n_rows);
-    margins_.reset(n_rows * forest_.max_choices(beam_size_));  // at once: pages of a smaller array are lost
+    margins_.reset(n_rows * forest_.max_choices(
+                                beam_size_));  // allocated in one step: growing would discard touched pages
     for (uint32_t level = 0;; ++level) {
         if (after_level) after_level(level);
         if (level > 0 && std::ranges::none_of(workers_, &Worker::found_inner)) return;
@@ -57,7 +58,7 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
             expand(workers_[worker], row);
         });
         for (size_t row = 0; row < n_rows; ++row) visits_ptr_[row + 1] = visits_ptr_[row] + next_[row].size();
-        visits_.clear();  // so that a larger array need not copy them
+        visits_.clear();  // cleared first: growing need not copy them
         visits_.resize(visits_ptr_.back());
         Slices(n_rows, pool_, 4 * visits_.size()).for_each(pool_, [&](size_t, size_t begin, size_t end) {
             for (size_t row = begin; row < end; ++row)
@@ -66,7 +67,8 @@ void BeamSearch::run(const std::function<void(uint32_t)>& after_level) {
     }
 }
 
-// From inner nodes to the best of their children; leaves stay, unless they have to be among the best, too.
+// Moves from inner nodes to their best children. Leaves stay; with a strict beam they must be among the best
+// as well.
 void BeamSearch::expand(Worker& worker, size_t row) {
     std::vector<Visit>& next = next_[row];
     next.clear();

@@ -1,4 +1,4 @@
-// Beam search: which leaves rows end in.
+// Beam search: finds the leaves of each row.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +21,18 @@ namespace bonsai {
 // for all rows that need it.
 class BeamSearch {
   public:
-    // beam_size: nodes that are kept at each level of each tree; 0: all. `strict`: leaves count among them.
+    // beam_size: nodes kept at each level of each tree; 0: all. `strict`: leaves count as kept nodes.
     BeamSearch(const Forest& forest, const Batch& batch, const Scores& scores, size_t beam_size,
                const Kernels& kernels, Pool& pool, bool strict = false);
 
-    // Rows of a batch, at most, for the memory of their visits and margins.
+    // Maximum rows of a batch, given the memory of their visits and margins.
     size_t max_rows() const;
 
-    // Finds the leaves of all rows of the batch. Nothing is known about their labels yet. `after_level`, if
-    // any, is called with the level of the nodes that rows visit, for the roots, too.
+    // Finds the leaves of all rows of the batch, but no margins of their labels. `after_level`, if given, is
+    // called with the level of the visited nodes, including the roots.
     void run(const std::function<void(uint32_t)>& after_level = {});
 
-    // The leaves that a row ends in, by tree. A row without features has none.
+    // The leaves that a row reaches, by tree. A row without features reaches none.
     std::span<Visit> visits(size_t row) {
         return {visits_.data() + visits_ptr_[row], visits_ptr_[row + 1] - visits_ptr_[row]};
     }
@@ -40,10 +40,11 @@ class BeamSearch {
         return {visits_.data() + visits_ptr_[begin], visits_ptr_[end] - visits_ptr_[begin]};
     }
     size_t beam_size() const { return beam_size_; }
-    // The margins of inner nodes are forgotten after the search; rankings use this for those of leaves.
+    // After the search, margins of inner nodes are discarded; rankings use this object for the margins of
+    // leaves.
     NodeMargins& margins() { return margins_; }
 
-    // fn(first node of the tree, its visits) for each tree that a row visits.
+    // Calls fn(first node of the tree, its visits) for each tree that a row visits.
     template <class SomeVisit, class Fn>
     void for_each_tree(std::span<SomeVisit> visits, Fn&& fn) const {
         const auto& tree_ptr = forest_.arrays().tree_ptr;
@@ -55,11 +56,11 @@ class BeamSearch {
     }
 
   private:
-    // A node that a row may go on to.
+    // A candidate for the next level.
     struct Candidate {
         size_t node;
         float score;
-        float margin;                                   // its own
+        float margin;                                   // without the path
         bool operator<(const Candidate& other) const {  // better first
             if (score != other.score) return score > other.score;
             if (margin != other.margin) return margin > other.margin;
@@ -69,7 +70,7 @@ class BeamSearch {
     struct Worker {
         std::vector<NodeMargins::BoundedBlock> blocks;
         TopK<Candidate> best;
-        bool found_inner = false;  // a node that is not a leaf, at this level
+        bool found_inner = false;  // this level has a node that is not a leaf
     };
 
     Visit visit(size_t node, size_t row, float score) const;
@@ -85,7 +86,7 @@ class BeamSearch {
     std::vector<Worker> workers_;
     UninitialisedVector<Visit> visits_;  // row by row, then by tree
     std::vector<size_t> visits_ptr_;
-    std::vector<std::vector<Visit>> next_;  // of each row
+    std::vector<std::vector<Visit>> next_;  // per row
 };
 
 }  // namespace bonsai

@@ -10,28 +10,28 @@
 namespace bonsai {
 namespace {
 
-// Costs in terms of a byte that is unpacked.
+// Costs relative to unpacking one byte.
 constexpr size_t kLookupCost = 24;
 constexpr size_t kMarkCost = 4;  // of marking a feature as wanted
 constexpr size_t kMultiplyCost = 3;
 
-// Whether a kernel may read a whole bitmap and its weights from here, although they may be shorter.
+// Whether a kernel may read a whole bitmap and all its weights from here, although the record may be shorter.
 bool readable_as_bitmap(const FeatureWeights& found, const PackedBlock& block) {
     return block.end() - found.bytes >= static_cast<ptrdiff_t>(kBitmapReadable);
 }
 
-// Wraps around: in a damaged file a feature may have several weights for a child.
+// Wraps around: in a damaged file, a feature may have several weights for one child.
 void add(int32_t product, int32_t& sum) {
     sum = static_cast<int32_t>(static_cast<uint32_t>(sum) + static_cast<uint32_t>(product));
 }
 
-// Features by their number of weights: one, up to four, up to eight, or a bitmap.
+// Kinds of features by their number of weights: one, up to four, up to eight, or a bitmap.
 size_t kind_of(size_t size) {
     return (size > 2) + (size > 8) + (size > 2 * kMaxListed);
 }
 
-// Writes the n listed weights of a feature into a panel row of zeros, as if there were `most`: those beyond
-// the last are zeros for any child. They are written first, so that they overwrite nothing.
+// Writes the n listed weights of a feature to a zeroed panel row, padded to `most` weights. The padding
+// consists of zeros for arbitrary children and is written first, so that it overwrites nothing.
 template <size_t most>
 void write_listed(const uint8_t* bytes, size_t n, StoredWeight* row) {
     uint64_t child, weights;
@@ -42,7 +42,7 @@ void write_listed(const uint8_t* bytes, size_t n, StoredWeight* row) {
         row[(child >> (8 * w)) % kBlockChildren] = static_cast<StoredWeight>(weights >> (8 * w));
 }
 
-// fn(begin, end) for parts of 0 … n - 1: one, or with a pool several for each thread.
+// Calls fn(begin, end) for parts of 0 … n - 1: one part, or with a pool several parts per thread.
 template <class Fn>
 void for_each_part(size_t n, Pool* pool, Fn&& fn) {
     if (!pool) return fn(size_t{0}, n);
@@ -102,7 +102,7 @@ float OpenBlock::add_products(size_t row, const float* start, RowScratch& scratc
     return kernels_.dequantise_margins(sum, width_, batch_.row(row).unit, scale_, start, out);
 }
 
-// For all features of the batch that the block can have: each takes two bytes or more.
+// Room for all features of the batch that the block can hold: each takes at least two bytes.
 void OpenBlock::make_room() {
     slot_.resize(batch_.n_ids() + 1, 0);
     n_slots_ = 1;
@@ -112,8 +112,8 @@ void OpenBlock::make_room() {
 }
 
 void OpenBlock::unpack(size_t n_features, std::span<const uint32_t> rows, size_t lookups, Pool* pool) {
-    // Few rows need a small part of the block's features: only that part is unpacked, so that the panel stays
-    // in a faster cache.
+    // Few rows need a small part of the block's features: only that part is unpacked, so that the panel fits
+    // into a faster cache.
     if (lookups * kMarkCost > block_.n_bytes())
         return unpack_wanted(n_features, pool, [](size_t id) { return id != 0; });
     constexpr size_t bits = 64;
@@ -131,8 +131,8 @@ void OpenBlock::unpack_wanted(size_t n_features, Pool* pool, Wanted&& wanted) {
                   [&](size_t first, size_t last) { unpack_buckets(first, last, n_features, wanted); });
 }
 
-// How many weights the next feature has, and whether it is wanted, is hard to predict: first features are
-// listed by their kind, without a branch, then each kind is written to the panel.
+// The branch predictor cannot foresee how many weights the next feature has and whether it is needed. So
+// features are first listed by kind, without branches, and then each kind is written to the panel.
 template <class Wanted>
 void OpenBlock::unpack_buckets(size_t first, size_t last, size_t n_features, Wanted&& wanted) {
     const uint32_t* const id_of = batch_.id_of_feature();
@@ -148,7 +148,7 @@ void OpenBlock::unpack_buckets(size_t first, size_t last, size_t n_features, Wan
     write_panel(lists);
 }
 
-// Those that the block has of some features of the batch.
+// Unpacks the features of the block that are among some features of the batch.
 template <bool wide>
 void OpenBlock::unpack_found(size_t first, size_t last) {
     constexpr size_t ahead = 8;
@@ -166,7 +166,7 @@ void OpenBlock::unpack_found(size_t first, size_t last) {
     write_panel(lists);
 }
 
-// Adds a feature to the list of its kind, if it is wanted.
+// Adds a feature to the list of its kind if it is needed.
 [[gnu::always_inline]] inline void OpenBlock::Lists::add(const FeatureWeights& found, size_t id,
                                                          bool wanted) {
     const size_t kind = kind_of(found.size);
@@ -176,16 +176,16 @@ void OpenBlock::unpack_found(size_t first, size_t last) {
     n += static_cast<uint64_t>(wanted & (found.size > 1)) << (16 * kind);
 }
 
-// Writes the listed features, and empties the lists.
+// Writes the listed features and empties the lists.
 void OpenBlock::write_panel(Lists& lists) {
     size_t n[4], all = 0;
     for (size_t kind = 0; kind < 4; ++kind) all += n[kind] = lists.n >> (16 * kind) & 0xffff;
     lists.n = 0;
     size_t next = n_slots_.fetch_add(all, std::memory_order_relaxed);
-    // A damaged file may have a feature more than once.
+    // A damaged file may list a feature more than once.
     size_t room = max_slots_ - std::min(max_slots_, next);
     for (size_t& of_kind : n) room -= of_kind = std::min(of_kind, room);
-    // What is written to a row may touch those after it, up to here: others may belong to another thread.
+    // Writing a row may touch the following rows up to here; later rows may belong to another thread.
     const StoredWeight* const end = panel_.data() + (next + n[0] + n[1] + n[2] + n[3]) * width_;
     const auto each = [&, width = width_](size_t kind, auto&& write) {
         const Unpacked* feature = lists.features[kind];
@@ -194,12 +194,12 @@ void OpenBlock::write_panel(Lists& lists) {
         for (size_t i = 0; i < n[kind]; ++i, ++feature, ++next, row += width) {
             for (size_t c = 0; c < width; c += kLaneStep) std::memset(row + c, 0, kLaneStep);
             write(*feature, row);
-            // Atomic, for a feature that is there more than once.
+            // Atomic, since a damaged file may list a feature more than once.
             std::atomic_ref(slot[feature->id]).store(static_cast<uint32_t>(next), std::memory_order_relaxed);
             id_of_slot[next] = feature->id;
         }
     };
-    // In a damaged file, children may be beyond the block's.
+    // In a damaged file, children may be out of range.
     const auto write_each = [width = width_](const Unpacked& feature, StoredWeight* row) {
         FeatureWeights{feature.bytes, feature.size}.for_each(
             [&](size_t c, StoredWeight w) { row[std::min(c, width - 1)] = w; });
@@ -257,7 +257,7 @@ void OpenBlock::sum_packed(const Batch::Row& row, RowScratch& scratch, int32_t* 
 template <bool wide>
 void OpenBlock::sum_packed_as(const Batch::Row& row, RowScratch& scratch, int32_t* sum) const {
     constexpr size_t ahead = 8;
-    // Copies: for all the compiler knows, writing the lists changes the originals.
+    // Local copies: the compiler must assume that writing the lists changes the originals.
     const PackedBlock block = block_;
     const uint32_t* const feature = batch_.features(row);
     const int16_t* const value = batch_.values(row);
@@ -291,7 +291,7 @@ void OpenBlock::sum_packed_as(const Batch::Row& row, RowScratch& scratch, int32_
     kernels_.accumulate_bitmap(list[3], listed[3], sum);
 }
 
-// Features of up to `most` weights; missing ones are 0, so that all have as many.
+// Features with up to `most` weights, padded with zeros to equal length.
 template <size_t most>
 void OpenBlock::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) {
     for (const BitmapWeights& hit : hits) {
@@ -306,8 +306,8 @@ void OpenBlock::sum_listed(std::span<const BitmapWeights> hits, int32_t* sum) {
     }
 }
 
-// Largest first, so that threads end together. A block that is most of the work is split, if it has more
-// rows than it takes to unpack it twice.
+// Largest first, so that threads finish together. A block that dominates the work is split if it has enough
+// rows to pay for unpacking it twice.
 size_t BlockLoop::balance(const Forest& forest, std::vector<BlockRows>& blocks) const {
     const size_t threads = pool_.threads();
     if (threads == 1) return std::numeric_limits<size_t>::max();
@@ -319,7 +319,8 @@ size_t BlockLoop::balance(const Forest& forest, std::vector<BlockRows>& blocks) 
                      static_cast<size_t>(a.record_ptr[b + 1] - a.record_ptr[b]);
         total += block.cost;
     }
-    // The most expensive ones first, so that threads end together. The order of the others does not matter.
+    // The most expensive blocks first, so that threads finish together. The order of the other blocks does
+    // not matter.
     const size_t share = total / (2 * threads) + 1;
     const auto end = std::partition(blocks.begin(), blocks.end(),
                                     [&](const BlockRows& block) { return block.cost > share / 32; });

@@ -1,4 +1,4 @@
-// Margins of rows, block by block: the part of prediction that multiplies.
+// Computes the margins of rows, block by block: the multiplications of prediction.
 #pragma once
 
 #include <atomic>
@@ -17,24 +17,24 @@
 
 namespace bonsai {
 
-// Features of a row that a block has, while the row's margins are computed. One for each thread.
+// The features that a row and a block share, while the row's margins are computed. One object per thread.
 struct RowScratch {
-    // By their number of weights: up to two, four, eight, or a bitmap. Which comes next is hard to predict:
-    // they are sorted without a branch, and each kind needs none.
+    // Grouped by their number of weights: up to two, four, eight, or a bitmap. The next kind is
+    // unpredictable: grouping needs no branch, and neither does each kind.
     std::vector<BitmapWeights> hits[4];
     std::vector<uint32_t> slots;  // in the panel
     std::vector<int16_t> values;
 };
 
-// A block that is ready to be multiplied with rows of a batch. For few rows it is left as it is, and their
-// features are looked up in it; for many it is unpacked into a dense panel first, for some the part of it
-// that it finds by looking each feature of the batch up once. Reusable. Once open, threads share it.
+// A block that is ready to be multiplied with rows of a batch. For few rows it stays packed, and their
+// features are looked up. For many rows it is unpacked into a dense panel first; in between, only the
+// features of the batch are looked up and unpacked. Reusable. Threads share an open block.
 class OpenBlock {
   public:
     OpenBlock(const Batch& batch, const Kernels& kernels) : batch_(batch), kernels_(kernels) {}
 
-    // Selects the block of a node's children from `from` on, and the rows whose margins will be asked for.
-    // With a pool, all its threads unpack it.
+    // Selects the block of a node's children from `from` on, and the rows whose margins will be requested.
+    // With a pool, all its threads unpack the block.
     void open(const Forest& forest, size_t node, size_t from, std::span<const uint32_t> rows,
               Pool* pool = nullptr);
     size_t n_children() const { return n_children_; }
@@ -42,7 +42,7 @@ class OpenBlock {
     float margins(size_t row, RowScratch& scratch, float* out) const {
         float largest = add_products(row, bias_, scratch, out);
         if (with_residual_) largest = residual_->add_products(row, out, scratch, out);
-        if (restricted_)  // of all lanes, in vector instructions
+        if (restricted_)  // on all lanes, with vector instructions
             for (size_t c = 0; c < width_; ++c) out[c] = ceiling_[c] < out[c] ? ceiling_[c] : out[c];
         return largest;
     }
@@ -50,21 +50,21 @@ class OpenBlock {
   private:
     // out = weights . row + start; returns the largest.
     float add_products(size_t row, const float* start, RowScratch& scratch, float* out) const;
-    // A feature of the block that a row has.
+    // A feature of the block that occurs in a row.
     struct Unpacked {
         const uint8_t* bytes;
         uint32_t id;
         uint32_t size;
     };
-    static constexpr size_t kListed = 512;  // at most, of a kind, before they are written to the panel
+    static constexpr size_t kListed = 512;  // maximum per kind before they are written to the panel
 
-    // Features of the four kinds, listed until they are written to the panel.
+    // Lists of features by kind, until they are written to the panel.
     struct Lists {
         Unpacked features[4][kListed];
-        uint64_t n = 0;  // of each kind, in a register: 16 bits each
+        uint64_t n = 0;  // one 16-bit count per kind, in one register
 
         void add(const FeatureWeights& found, size_t id, bool wanted);
-        // A record has up to 255 features: the next one might find no room.
+        // A record has up to 255 features: the next record might not fit.
         bool full() const { return n & 0x0100010001000100; }
     };
 
@@ -102,11 +102,11 @@ class OpenBlock {
     alignas(64) float ceiling_[kBlockChildren];  // if restricted: kExcluded for excluded children
 
     Buffer<StoredWeight> panel_;  // panel_[slot * width_ + child], zeros included
-    std::vector<uint32_t> slot_;  // feature id -> slot; 0: none, as between blocks
+    std::vector<uint32_t> slot_;  // feature id -> slot; 0: none; all 0 between blocks
     Buffer<uint32_t> id_of_slot_;
     size_t max_slots_ = 0;
     std::atomic<size_t> n_slots_ = 0;
-    std::vector<uint64_t> wanted_;  // a bit for each feature id, 0 between blocks
+    std::vector<uint64_t> wanted_;  // one bit per feature id; 0 between blocks
 };
 
 // A thread's access to an open block.
@@ -122,8 +122,8 @@ class BlockScorer {
     RowScratch scratch_;
 };
 
-// A block of a node's children, from the `from`-th on, and the rows that need it. The caller numbers the rows
-// of all blocks consecutively, from `first` on.
+// The block of a node's children from position `from` on, and the rows that need it. The caller numbers the
+// rows of all blocks consecutively; those of this block start at `first`.
 struct BlockRows {
     size_t node;
     size_t from;
@@ -138,8 +138,8 @@ class BlockLoop {
     BlockLoop(const Batch& batch, const Kernels& kernels, Pool& pool)
         : batch_(batch), kernels_(kernels), pool_(pool), open_(pool.threads()), scorers_(pool.threads()) {}
 
-    // fn(scorer of the block, block, row, its number) for all rows of all blocks. Reorders the blocks. The
-    // rows of a large block are shared by several threads.
+    // Calls fn(scorer of the block, block, row, its number) for all rows of all blocks. Reorders the blocks.
+    // Several threads share the rows of a large block.
     template <class Fn>
     void run(const Forest& forest, std::vector<BlockRows>& blocks, Fn&& fn) {
         const size_t share = balance(forest, blocks);
@@ -163,16 +163,16 @@ class BlockLoop {
     }
 
   private:
-    static constexpr size_t kLeastRows = 32;  // of a piece
+    static constexpr size_t kLeastRows = 32;  // rows of a piece
 
-    // Returns the cost that one thread should have at a time, at most.
+    // Returns the maximum cost that one thread should take at a time.
     size_t balance(const Forest& forest, std::vector<BlockRows>& blocks) const;
 
     const Batch& batch_;
     const Kernels& kernels_;
     Pool& pool_;
-    std::vector<std::unique_ptr<OpenBlock>> open_;  // of each worker
-    std::vector<BlockScorer> scorers_;              // likewise
+    std::vector<std::unique_ptr<OpenBlock>> open_;  // per worker
+    std::vector<BlockScorer> scorers_;              // per worker
 };
 
 }  // namespace bonsai

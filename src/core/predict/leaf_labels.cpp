@@ -7,7 +7,7 @@
 namespace bonsai {
 namespace {
 
-// log of a sum of exponentials, kept as (largest, sum of exp relative to it).
+// The log of a sum of exponentials, kept as (largest exponent, sum relative to its exponential).
 class LogSum {
   public:
     void add(float x) {
@@ -34,7 +34,7 @@ float exp_upper_bound(float x) {
 
 }  // namespace
 
-// The k best of each tree, combined.
+// The k best labels of each tree, combined.
 float LeafLabels::kth_lower_bound(Worker& worker, std::span<const Visit> visits, size_t k) const {
     worker.votes.clear();
     search_.for_each_tree(visits, [&](size_t, std::span<const Visit> in_tree) {
@@ -50,11 +50,11 @@ float LeafLabels::kth_lower_bound(Worker& worker, std::span<const Visit> visits,
     const auto kth = worker.ranked.begin() + static_cast<int64_t>(k) - 1;
     std::nth_element(worker.ranked.begin(), kth, worker.ranked.end());
     const auto score = static_cast<float>(kth->score);
-    return score - 1e-5f * (1 + std::abs(score));  // with room for rounding
+    return score - 1e-5f * (1 + std::abs(score));  // slack for rounding
 }
 
-// A label that stays below the threshold in each tree cannot reach it in the mean, nor can one that is only
-// in leaves which are below it themselves.
+// A label whose score is below the threshold in each tree has a mean below it. The same holds for labels that
+// are only in leaves below the threshold.
 void LeafLabels::find_reaching(Worker& worker, std::span<const Visit> visits, float threshold) const {
     choose_reaching(worker, visits, threshold);
     find_chosen(worker, visits);
@@ -93,8 +93,8 @@ void LeafLabels::find_chosen(Worker& worker, std::span<const Visit> visits) cons
     for (const Occurrence& o : occurrences) worker.chosen[o.label / 32] = 0;
 }
 
-// Drops labels whose mean is surely below the threshold. In some rows hundreds of labels reach it in one
-// tree, but nearly all of them stay below in the mean.
+// Drops labels whose mean is certainly below the threshold. In some rows hundreds of labels reach it in one
+// tree, but nearly all of them have a mean below it.
 void LeafLabels::drop_below(Worker& worker, float threshold) const {
     auto& occurrences = worker.occurrences;
     for (const Occurrence& o : occurrences) worker.bound[o.label] = 0;
@@ -117,8 +117,8 @@ void LeafLabels::rank(Worker& worker, std::span<const Visit> visits,
     average(worker);
 }
 
-// worker.ranked = the labels of worker.votes, which are in the order of trees: results must not depend on the
-// order of addition.
+// Sets worker.ranked to the labels of worker.votes. Votes are in tree order, so that the order of addition is
+// fixed.
 void LeafLabels::average(Worker& worker) const {
     const double log_trees = std::log(static_cast<double>(trees_.n_trees()));
     auto& votes = worker.votes;

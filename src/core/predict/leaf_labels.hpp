@@ -1,4 +1,4 @@
-// The labels of the leaves that a row ends in: which of them can be among the best, and their scores averaged
+// The labels in the leaves that a row reaches: selects those that may be among the best, and averages scores
 // over trees.
 #pragma once
 
@@ -20,11 +20,11 @@
 
 namespace bonsai {
 
-// The score of a label is the mean over trees of exp(score), where a tree whose visited leaves lack the label
-// counts 0; kept on the log scale.
+// The score of a label is the log of the mean over trees of exp(score); a tree whose visited leaves lack the
+// label counts as 0.
 class LeafLabels {
   public:
-    // A label in a leaf that a row visits. Where the margins of the leaf are unknown, the score is an upper
+    // A label in a leaf that a row visits. While the margins of the leaf are unknown, the score is an upper
     // bound.
     struct Occurrence {
         uint32_t label;
@@ -32,20 +32,20 @@ class LeafLabels {
         uint32_t child;
         float score;
     };
-    // What one tree says about a label.
+    // The score of a label in one tree.
     struct Vote {
         uint32_t label;
         float score;
         float margin;
         bool operator<(const Vote& other) const { return score > other.score; }
     };
-    // Buffers of a thread.
+    // Buffers of one thread.
     struct Worker {
         explicit Worker(size_t n_labels) : chosen(n_labels / 32), bound(new float[n_labels]) {}
 
-        ZeroedArray<uint32_t> chosen;  // a bit for each label, 0 between rows
-        // For each label, of which only those of the occurrences are ever set: clearing it would take a
-        // tenth of the time of a single row where there are many labels.
+        ZeroedArray<uint32_t> chosen;  // one bit per label, 0 between rows
+        // Indexed by label. Only entries of labels that occur are ever set and read: with many labels,
+        // clearing it would take a tenth of the time of a single row.
         std::unique_ptr<float[]> bound;
         std::vector<NodeMargins::BoundedBlock> blocks;
         TopK<Vote> best;
@@ -58,21 +58,22 @@ class LeafLabels {
     LeafLabels(const Forest& trees, BeamSearch& search, const Scores& scores, const Kernels& kernels)
         : trees_(trees), search_(search), scores_(scores), kernels_(kernels) {}
 
-    // A score that k labels reach, as far as known margins tell: a lower bound of the k-th best; -infinity if
-    // there are fewer.
+    // A lower bound of the k-th best score, computed from known margins; -infinity if fewer than k labels
+    // have one.
     float kth_lower_bound(Worker& worker, std::span<const Visit> visits, size_t k) const;
 
-    // worker.occurrences = those of all labels whose score can reach `threshold`, and few others, by tree.
-    // The margins of all visits that score at least `threshold` must be known.
+    // Sets worker.occurrences to those of all labels whose score can reach `threshold`, and few others, by
+    // tree. The margins of all visits with a score of at least `threshold` must be known.
     void find_reaching(Worker& worker, std::span<const Visit> visits, float threshold) const;
 
-    // worker.occurrences = those of the labels whose bits are set in worker.chosen; clears the bits.
+    // Sets worker.occurrences to those of the labels whose bits are set in worker.chosen; clears the bits.
     void find_chosen(Worker& worker, std::span<const Visit> visits) const;
     void choose(Worker& worker, uint32_t label) const {
         worker.chosen[label / 32] |= uint32_t{1} << (label % 32);
     }
 
-    // worker.ranked = the labels of the occurrences, all of whose margins are known, by ascending label.
+    // Sets worker.ranked to the labels of the occurrences, by ascending label. All margins of the occurrences
+    // must be known.
     void rank(Worker& worker, std::span<const Visit> visits, std::span<const Occurrence> occurrences) const;
 
   private:

@@ -27,22 +27,22 @@ Model::Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> 
             "a blend weight needs trees and one-vs-rest classifiers, and they need one");
     require(
         blend_.row_trees >= 0 && blend_.row_trees < 1 && (blend_.row_trees > 0) == (row_trees_ != nullptr),
-        "trees over rows need a weight between 0 and 1, and nothing else has one");
+        "trees over rows need a weight between 0 and 1, and only they have one");
     require(!row_trees_ || (one_vs_rest_ && row_trees_->n_labels() == one_vs_rest_->n_labels() &&
                             row_trees_->n_features() == one_vs_rest_->n_features()),
             "trees over rows need one-vs-rest classifiers of the same labels and features");
     require(blend_.label_offsets.empty() ||
                 (one_vs_rest_ && blend_.label_offsets.size() == one_vs_rest_->n_labels()),
-            "there is not one offset for each label of its one-vs-rest classifiers");
+            "the number of label offsets differs from the number of labels of its one-vs-rest classifiers");
     for (const float offset : blend_.label_offsets)
         require(offset <= 0 && std::isfinite(offset), "the offset of a label is above 0 or not finite");
     require(!index_ || (one_vs_rest_ && index_->n_features() == one_vs_rest_->n_features() &&
                         index_->n_positions() == one_vs_rest_->arrays().children.size()),
-            "its label index is not one of its one-vs-rest classifiers");
+            "its label index does not belong to its one-vs-rest classifiers");
     if (!one_vs_rest_) return;
     require(!strict_beam_, "a strict beam is for trees that rank labels alone");
     require(!one_vs_rest_->residual(), "one-vs-rest classifiers have a residual");
-    require(one_vs_rest_->is_one_leaf(), "one-vs-rest classifiers are not those of a single leaf");
+    require(one_vs_rest_->is_one_leaf(), "the one-vs-rest classifiers are not in a single leaf");
     require(!trees_ || (trees_->n_labels() == one_vs_rest_->n_labels() &&
                         trees_->n_features() == one_vs_rest_->n_features()),
             "trees and one-vs-rest classifiers differ in their number of labels or features");

@@ -1,4 +1,4 @@
-// All that prediction needs: trees, one-vs-rest classifiers or both, and how margins become scores.
+// The data of prediction: trees, one-vs-rest classifiers or both, and the conversion of margins into scores.
 #pragma once
 
 #include <cstddef>
@@ -16,43 +16,43 @@ namespace bonsai {
 
 // How the scores of trees and one-vs-rest classifiers are combined.
 struct Blend {
-    float weight = 0;     // of the trees beside one-vs-rest, from 0 to below 1; 0: they only find candidates
-    float row_trees = 0;  // of trees over rows beside all others, likewise
+    float weight = 0;     // of the trees in the blend, in [0, 1); 0: the trees only find candidates
+    float row_trees = 0;  // of trees over rows in the blend, in [0, 1)
     std::vector<float> label_offsets = {};  // added to the log score of each label, at most 0; empty: none
 };
 
 // Immutable. Trees alone rank labels by the classifiers of their leaves. One-vs-rest classifiers, a forest of
-// one leaf that holds all labels, rank all labels, or those that the trees' beam search or an index over the
-// classifiers finds. With a blend weight, labels are ranked by the weighted mean of both scores; trees over
-// rows may have a part in it, too.
+// one leaf that holds all labels, rank all labels, or the labels found by the trees' beam search or by an
+// index over the classifiers. With a blend weight, labels are ranked by the weighted mean of both scores,
+// which may include trees over rows as well.
 //
-// A beam search keeps the best inner nodes of each level; leaves that it has reached stay, with all of their
-// labels. With a strict beam, leaves compete with inner nodes, and each leaf counts for no more labels than
-// the beam has nodes: the search of omikuji.
+// A beam search keeps the best inner nodes of each level; leaves that it reaches are kept with all their
+// labels. With a strict beam, leaves compete with inner nodes, and a leaf contributes at most as many labels
+// as the beam has nodes: the search of omikuji.
 class Model {
   public:
     // Trees or one-vs-rest classifiers may be null, not both. Throws std::invalid_argument unless all parts
-    // fit each other.
+    // are consistent.
     Model(std::shared_ptr<const Forest> trees, std::shared_ptr<const Forest> one_vs_rest, Loss loss,
           bool normalize, Blend blend = {}, std::shared_ptr<const LabelIndex> index = nullptr,
           bool strict_beam = false, std::shared_ptr<const RowTrees> row_trees = nullptr);
 
-    // The same model for some of its labels: others are never found, and cost no place in a beam. It shares
-    // the weights. `allowed` has a byte for each label, 0 or not.
+    // The same model restricted to some of its labels: other labels are never found and take no place in a
+    // beam. It shares the weights. `allowed` has one byte per label, 0 for excluded ones.
     Model(const Model& whole, std::span<const uint8_t> allowed);
 
     const Forest* trees() const { return trees_.get(); }
     const Forest* one_vs_rest() const { return one_vs_rest_.get(); }
-    // Of the one-vs-rest classifiers; may be null.
+    // The index over the one-vs-rest classifiers; may be null.
     const LabelIndex* index() const { return index_.get(); }
-    // Beside one-vs-rest classifiers; may be null.
+    // Trees over rows that the blend includes; may be null.
     const RowTrees* row_trees() const { return row_trees_.get(); }
     const std::shared_ptr<const Forest>& shared_trees() const { return trees_; }
     const std::shared_ptr<const Forest>& shared_one_vs_rest() const { return one_vs_rest_; }
     const std::shared_ptr<const LabelIndex>& shared_index() const { return index_; }
     const std::shared_ptr<const RowTrees>& shared_row_trees() const { return row_trees_; }
     Loss loss() const { return loss_; }
-    // Whether rows are divided by their norm first.
+    // Whether rows are divided by their norm before prediction.
     bool normalize() const { return normalize_; }
     bool strict_beam() const { return strict_beam_; }
     float blend_weight() const { return blend_.weight; }

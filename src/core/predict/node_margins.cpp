@@ -55,7 +55,7 @@ void NodeMargins::keep_largest(std::span<const Visit> visits, size_t n) {
         const auto end = best.begin() + static_cast<int64_t>(n);
         std::nth_element(best.begin(), end - 1, best.end(), std::greater<>());
         const float least = *(end - 1);
-        auto n_equal = std::count(best.begin(), end, least);  // of those that are kept
+        auto n_equal = std::count(best.begin(), end, least);  // ties among the kept margins
         for (float& margin : margins)
             if (margin < least || (margin == least && n_equal-- <= 0)) margin = kExcluded;
         for (size_t from = 0; from < size; from += kBlockChildren)

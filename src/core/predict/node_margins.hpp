@@ -1,5 +1,5 @@
-// Margins of the children of nodes that rows visit: computed where they are requested, kept for as long as a
-// ranking needs them.
+// The margins of children at the nodes that rows visit: computed on request, kept for as long as a ranking
+// needs them.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace bonsai {
 
-// Bytes of margins that are kept at once, for all rows of a batch together.
+// Maximum bytes of margins in memory, over all rows of a batch.
 inline constexpr size_t kMarginBytes = 192 << 20;
-// Likewise of visits, below.
+// The same for visits, below.
 inline constexpr size_t kVisitBytes = 48 << 20;
 
 // A row at a node of a tree.
@@ -31,7 +31,7 @@ struct Visit {
     uint32_t row;
     float score;  // sum of the log scores along the path
     Margins state;
-    size_t first_margin;  // once they are known: where the margins of the node's children begin
+    size_t first_margin;  // start of the margins of the node's children, once computed
 
     bool known() const { return state == Margins::known; }
     void request() {
@@ -48,25 +48,25 @@ class NodeMargins {
           by_node_(forest.arrays().is_leaf.size(), pool),
           place_(forest.arrays().is_leaf.size()) {}
 
-    // Floats that the margins of a visit take.
+    // The number of floats that the margins of a visit take.
     size_t width(const Visit& visit) const { return padded_lanes(forest_.n_children(visit.node)); }
-    // Discards all margins, and makes room for this many floats.
+    // Discards all margins and makes room for this many floats.
     void reset(size_t n_floats);
-    // Computes the margins of those visits that request them, visit(0) … visit(n - 1); returns whether any
-    // does. There must be room for them.
+    // Computes the margins of the visits among visit(0) … visit(n - 1) that request them; returns whether any
+    // does. There must be room for the margins.
     template <class VisitAt>
     bool compute(size_t n, VisitAt&& visit) {
         count_requests(n, visit);
         place_nodes();
         return compute_counted(visit);
     }
-    // The same, after discarding all margins and making room.
+    // The same, but discards all margins and makes room first.
     bool compute_anew(std::span<Visit> visits);
-    // Excludes all children of visits whose margins are known but those with the n largest margins; of equal
-    // ones the first are kept.
+    // Among the children of visits with known margins, excludes all but those with the n largest margins;
+    // ties go to the first.
     void keep_largest(std::span<const Visit> visits, size_t n);
-    // fn(scorer of the block, block, row, score of the path) for each block of each visit, instead of keeping
-    // the margins; not for blocks whose children are all excluded.
+    // Calls fn(scorer of the block, block, row, score of the path) for each block of each visit instead of
+    // keeping margins. Skips blocks whose children are all excluded.
     template <class Fn>
     void stream(std::span<const Visit> visits, Fn&& fn) {
         by_node_.count(visits.size(), [&](size_t v) { return visits[v].node; });
@@ -83,24 +83,24 @@ class NodeMargins {
         });
     }
 
-    // Of visits whose margins are known.
+    // The margins of a visit; they must be known.
     float margin(const Visit& visit, size_t child) const { return margins_[visit.first_margin + child]; }
-    // Of the children of one block.
+    // The margins of the children in one block.
     std::span<const float> block_margins(const Visit& visit, size_t from) const {
         return {&margins_[visit.first_margin + from],
                 std::min(kBlockChildren, forest_.n_children(visit.node) - from)};
     }
-    // fn(from, largest margin) for each block.
+    // Calls fn(from, largest margin) for each block.
     template <class Fn>
     void for_each_block(const Visit& visit, Fn&& fn) const {
         for (size_t from = 0; from < forest_.n_children(visit.node); from += kBlockChildren)
             fn(from, largest_[(visit.first_margin + from) / kLaneStep]);
     }
 
-    // A hint that the children of these visits will be added next. They were written by other threads, most
-    // of them: fetching them from there takes long.
+    // Prefetches the margins of these visits, whose children are added next. Most of them were written by
+    // other threads, and loading them from there is slow.
     void prefetch(std::span<const Visit> visits) const {
-        constexpr size_t few = 4;  // as at the roots: all of their margins are read
+        constexpr size_t few = 4;  // as at the roots: all margins are read
         for (const Visit& visit : visits) {
             if (!visit.known()) continue;
             __builtin_prefetch(&largest_[visit.first_margin / kLaneStep]);
@@ -115,8 +115,7 @@ class NodeMargins {
         uint32_t from;
     };
     // Adds the children of visits whose margins are known to the best, as make(child, score, margin). Blocks
-    // with the largest bounds come first, so that most of the others need not be scored. `blocks` is a
-    // buffer.
+    // with the largest bounds come first, so that most other blocks need not be scored. `blocks` is a buffer.
     template <class Item, class Make>
     void add_children(std::span<const Visit> visits, const Scores& scores, std::vector<BoundedBlock>& blocks,
                       TopK<Item>& best, Make&& make) const {
@@ -146,8 +145,8 @@ class NodeMargins {
     }
 
   private:
-    // Where the margins of a node's visits are: those of position p begin at first + p * width. They are next
-    // to each other, so that threads, which take a node each, do not write to the same cache lines.
+    // The place of the margins of a node's visits: those of position p begin at first + p * width. They are
+    // contiguous, so that threads, each working on one node, do not write to the same cache lines.
     struct NodePlace {
         size_t first;  // modulo 2^64
         size_t width;
@@ -189,11 +188,11 @@ class NodeMargins {
     Groups by_node_;
     UninitialisedVector<uint32_t> rows_;    // of the grouped visits, by position
     UninitialisedVector<float> scores_;     // likewise
-    UninitialisedVector<NodePlace> place_;  // of each node that is grouped
+    UninitialisedVector<NodePlace> place_;  // per grouped node
     std::vector<BlockRows> blocks_;
     size_t n_used_ = 0;
-    Buffer<float> margins_;  // a block's begin at a multiple of 16
-    Buffer<float> largest_;  // of each block: that of the block at 16 i is the i-th
+    Buffer<float> margins_;  // the margins of a block begin at a multiple of 16
+    Buffer<float> largest_;  // largest_[i]: maximum of the block at 16 i
 };
 
 }  // namespace bonsai

@@ -17,7 +17,7 @@
 
 namespace bonsai {
 
-// What is found for a row does not depend on the rows beside it. There must be more than n_probe blocks with
+// The blocks found for a row do not depend on the other rows. There must be more than n_probe blocks with
 // labels that are not excluded.
 class ProbedBlocks {
   public:
@@ -32,14 +32,15 @@ class ProbedBlocks {
           searches_(pool.threads()) {}
     ~ProbedBlocks();
 
-    // A batch may have so many rows, if each has up to n_others blocks besides.
+    // Maximum rows of a batch if each row has up to n_others further blocks.
     size_t max_rows(size_t n_others = 0) const {
         constexpr size_t max_probes = 16 << 20;
         return std::max<size_t>(1, max_probes / (n_probe_ + n_others));
     }
 
-    // n_probe blocks of each row that has features, and others: for_each_other(row, add) calls add(block) for
-    // each of them. Every block once, with the rows that need it; valid until the next call.
+    // Finds n_probe blocks for each row that has features, and adds further ones: for_each_other(row, add)
+    // calls add(block) for each of these. Returns every block once, with the rows that need it; valid until
+    // the next call.
     template <class Fn>
     std::vector<BlockRows>& find(Fn&& for_each_other) {
         of_row_.resize(std::max(of_row_.size(), batch_.size()));
@@ -65,9 +66,9 @@ class ProbedBlocks {
     const size_t n_probe_;
     Pool& pool_;
     Groups by_block_;
-    std::vector<std::unique_ptr<CandidateSearch>> searches_;  // of each worker
-    std::vector<std::vector<uint32_t>> of_row_;               // blocks
-    std::vector<uint32_t> probes_, rows_;                     // of all rows: a block, and the row
+    std::vector<std::unique_ptr<CandidateSearch>> searches_;  // per worker
+    std::vector<std::vector<uint32_t>> of_row_;               // blocks per row
+    std::vector<uint32_t> probes_, rows_;                     // pairs of a block and a row, over all rows
     std::vector<uint32_t> rows_by_block_;
     std::vector<BlockRows> blocks_;
 };

@@ -12,7 +12,7 @@ double log_sum(double a, double b) {
     return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-// A byte for each label; empty if none is excluded.
+// One byte per label; empty if none is excluded.
 std::vector<uint8_t> allowed_labels(const Forest& one_vs_rest) {
     if (!one_vs_rest.is_restricted()) return {};
     std::vector<uint8_t> allowed(one_vs_rest.n_labels());
@@ -86,7 +86,7 @@ void BlendedRanking::score_by_trees() {
     });
 }
 
-// Adds what trees of one kind say about a row: labels that those of the other kind have named, too, get a
+// Adds the scores of one kind of trees for a row. A label that the other kind has scored as well gets the
 // sum.
 void BlendedRanking::add_ranked(size_t row, std::span<const int32_t> ids, std::span<const float> scores,
                                 float log_weight) {
@@ -118,7 +118,7 @@ void BlendedRanking::score_by_one_vs_rest() {
     });
 }
 
-// Those that the index finds, and those of labels that the trees score; without an index all.
+// The blocks that the index finds and the blocks of labels that trees score; without an index, all blocks.
 std::vector<BlockRows>& BlendedRanking::blocks() {
     if (probed_)
         return probed_->find([&](size_t row, auto&& add) {
@@ -136,7 +136,7 @@ std::vector<BlockRows>& BlendedRanking::blocks() {
 }
 
 // Labels that the trees score are few and handled one by one. Offsets are not positive: the score of any
-// other label is at most that of its margin.
+// other label is at most the score of its margin.
 void BlendedRanking::add_block(BlockScorer& scorer, size_t row, size_t from) {
     alignas(64) float margin[kBlockChildren];
     const float largest = scorer.margins(row, margin);
@@ -166,7 +166,7 @@ void BlendedRanking::add_block(BlockScorer& scorer, size_t row, size_t from) {
     });
 }
 
-// What the trees say about a row's labels at positions [begin, end).
+// The scores by trees of a row's labels at positions [begin, end).
 std::span<const BlendedRanking::FromTrees> BlendedRanking::of_block(size_t row, size_t begin,
                                                                     size_t end) const {
     if (from_trees_end_.empty()) return {};

@@ -1,4 +1,4 @@
-// Ranking by one-vs-rest classifiers of the labels that an index finds.
+// Ranking by one-vs-rest classifiers, for the labels that an index finds.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace bonsai {
 
-// For each row the index chooses n_probe blocks of classifiers; all labels of these are scored.
+// For each row the index selects n_probe blocks of classifiers, all of whose labels are scored.
 class IndexedRanking : public Ranking {
   public:
     IndexedRanking(const Forest& one_vs_rest, const LabelIndex& index, const Batch& batch,
@@ -37,7 +37,7 @@ class IndexedRanking : public Ranking {
     ProbedBlocks probed_;
     BlockLoop loop_;
     SharedTopK best_;
-    std::vector<std::vector<RankedLabel>> ranked_;  // of each worker
+    std::vector<std::vector<RankedLabel>> ranked_;  // per worker
 };
 
 }  // namespace bonsai

@@ -67,7 +67,8 @@ void ForestRanking::begin_batch() {
     });
 }
 
-// As many rows as have room for the margins of all their leaves; the first rows are few, to learn from.
+// A chunk has as many rows as there is room for the margins of all their leaves. The first chunk is small: it
+// sets gap_.
 size_t ForestRanking::begin_chunk(size_t begin) {
     constexpr size_t first_rows = 64;
     const size_t most = learned_ ? batch_.size() : std::min(batch_.size(), begin + first_rows);
@@ -78,8 +79,8 @@ size_t ForestRanking::begin_chunk(size_t begin) {
     return end;
 }
 
-// The leaves that are most likely needed: how far they may be below a row's best one is learnt from the first
-// rows. It changes what is computed, not what is found.
+// Requests the leaves that are most likely needed. How far their score may be below the row's best leaf is
+// estimated from the first rows; this affects the amount of work, not the result.
 void ForestRanking::request_promising(size_t row) {
     float best = kLowest;
     for (const Visit& v : search_.visits(row)) best = std::max(best, v.score);
@@ -96,7 +97,7 @@ void ForestRanking::learn_gap(size_t begin, size_t end) {
     learned_ = true;
 }
 
-// Of the rows that are not ranked yet.
+// For rows that are still unranked.
 void ForestRanking::list_requested() {
     requested_.clear();
     for (const uint32_t row : open_)
@@ -104,7 +105,8 @@ void ForestRanking::list_requested() {
             if (visit.state == Visit::Margins::requested) requested_.push_back(&visit);
 }
 
-// Writes the best labels of a row, or requests margins of more leaves. Returns whether they are written.
+// Writes the best labels of a row, or requests the margins of more leaves. Returns whether the labels were
+// written.
 bool ForestRanking::rank(LeafLabels::Worker& worker, size_t row, const TopKOutput& out) {
     const std::span<Visit> visits = search_.visits(row);
     if (!waiting_[row].empty()) {

@@ -1,4 +1,4 @@
-// Ranking by the classifiers of the leaves that a beam search ends in.
+// Ranking by the classifiers in the leaves that a beam search reaches.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@
 
 namespace bonsai {
 
-// One tree: a label has one score, so each row keeps its best labels while blocks of the leaves are streamed.
+// With one tree a label has one score: each row keeps its best labels while the blocks of its leaves are
+// scored one after another.
 class OneTreeRanking : public Ranking {
   public:
     OneTreeRanking(const Forest& tree, const Batch& batch, const Scores& scores, size_t beam_size, size_t k,
@@ -39,8 +40,9 @@ class OneTreeRanking : public Ranking {
     std::vector<std::vector<RankedLabel>> ranked_;  // of each worker
 };
 
-// Several trees: the mean of their scores. Only those leaves are scored that may hold one of the k best
-// labels, or hold one that other trees put there. With a strict beam, for one tree, too.
+// With several trees, or one tree with a strict beam, labels are ranked by the mean of their scores. A leaf
+// is scored only if it may hold one of the k best labels, or if it holds a label that is among the best by
+// other trees.
 class ForestRanking : public Ranking {
   public:
     ForestRanking(const Forest& trees, const Batch& batch, const Scores& scores, size_t beam_size, size_t k,
@@ -75,14 +77,14 @@ class ForestRanking : public Ranking {
     BeamSearch search_;
     LeafLabels labels_;
     std::vector<std::unique_ptr<LeafLabels::Worker>> workers_;
-    float gap_ = 1;  // log score by which a leaf may be below the row's best one and is scored at once
+    float gap_ = 1;  // leaves within this log score of the row's best leaf are scored first
     bool learned_ = false;
-    std::vector<float> gaps_;                                   // of each row: what would have sufficed
-    std::vector<std::vector<LeafLabels::Occurrence>> waiting_;  // of rows that wait for some margins
-    std::vector<size_t> n_margins_;                             // of each row: floats, of all its leaves
-    std::vector<uint32_t> open_;                                // rows of a chunk that are not ranked yet
-    std::vector<Visit*> requested_;                             // of those rows
-    std::vector<uint8_t> is_ranked_;                            // of each row; bytes: threads write them
+    std::vector<float> gaps_;                                   // per row: the gap that would have sufficed
+    std::vector<std::vector<LeafLabels::Occurrence>> waiting_;  // per row, while it waits for margins
+    std::vector<size_t> n_margins_;                             // per row: floats for all its leaves
+    std::vector<uint32_t> open_;                                // unranked rows of a chunk
+    std::vector<Visit*> requested_;                             // visits of these rows
+    std::vector<uint8_t> is_ranked_;                            // per row; bytes, as threads write them
 };
 
 }  // namespace bonsai

@@ -28,8 +28,8 @@ class ExactRanking : public Ranking {
     size_t max_rows() const override { return best_.max_rows(forest_.n_labels()); }
     void run(const TopKOutput& out) override;
 
-    // The same without output: scores all labels of all rows of the batch; `labels` are a row's best ones
-    // then, in no order.
+    // The same without output: scores all labels for all rows of the batch; `labels` then returns the best
+    // labels of a row, in no order.
     void find_best();
     std::span<const RankedLabel> labels(size_t row) const { return best_.labels(row); }
 
@@ -41,7 +41,7 @@ class ExactRanking : public Ranking {
     SharedTopK best_;
     std::vector<uint32_t> rows_;  // that have features
     std::vector<BlockRows> blocks_;
-    std::vector<std::vector<RankedLabel>> ranked_;  // of each worker
+    std::vector<std::vector<RankedLabel>> ranked_;  // per worker
 };
 
 }  // namespace bonsai

@@ -1,4 +1,4 @@
-// The interface of a ranking, which each search strategy implements, and what rankings share.
+// The interface of a ranking, which each search strategy implements, and code that rankings share.
 #pragma once
 
 #include <algorithm>
@@ -26,14 +26,14 @@ struct RankedLabel {
     }
 };
 
-// Where the k best labels of a batch's rows are written.
+// The output for the k best labels of each row in a batch.
 struct TopKOutput {
     size_t k;
     int32_t* ids;
     float* scores;
-    Control* control = nullptr;  // counts the rows that are written
+    Control* control = nullptr;  // counts written rows
 
-    // Sorts the k best of `ranked` to its front.
+    // Sorts the k best labels to the front of `ranked`.
     void write(size_t row, std::vector<RankedLabel>& ranked) const {
         const size_t n = std::min(k, ranked.size());
         std::partial_sort(ranked.begin(), ranked.begin() + static_cast<int64_t>(n), ranked.end());
@@ -45,22 +45,22 @@ struct TopKOutput {
     }
 };
 
-// Ranks the labels of a batch's rows. Keeps its buffers from batch to batch.
+// Ranks labels for the rows of a batch. Keeps its buffers from batch to batch.
 class Ranking {
   public:
     virtual ~Ranking() = default;
-    // Rows that a batch may have.
+    // Maximum rows of a batch.
     virtual size_t max_rows() const = 0;
     virtual void run(const TopKOutput& out) = 0;
 };
 
-// The k best labels of rows whose blocks are visited by several threads at once, in any order.
+// Collects the k best labels of rows while several threads visit their blocks in any order.
 class SharedTopK {
   public:
     SharedTopK(const Scores& scores, size_t k, size_t threads)
         : scores_(scores), k_(k), locks_(threads > 1 ? kLocks : 1) {}
 
-    // Rows at once, at most, for the memory of their labels.
+    // Maximum number of rows, given the memory of their labels.
     size_t max_rows(size_t n_labels) const;
     void reset(size_t n_rows) {
         best_.resize(n_rows);
@@ -78,9 +78,9 @@ class SharedTopK {
             });
         });
     }
-    // Labels of a lower score would not be kept.
+    // Labels with a lower score are not kept.
     float threshold(size_t row) const { return best_[row].threshold(); }
-    // fn(the best labels of a row), by one thread at a time.
+    // Calls fn(the best labels of a row), for one thread at a time.
     template <class Fn>
     void update(size_t row, Fn&& fn) {
         const std::lock_guard lock(locks_[row % locks_.size()]);
@@ -94,7 +94,7 @@ class SharedTopK {
     const Scores& scores_;
     const size_t k_;
     std::vector<TopK<RankedLabel>> best_;
-    std::vector<std::mutex> locks_;  // each for many rows
+    std::vector<std::mutex> locks_;  // each guards many rows
 };
 
 }  // namespace bonsai

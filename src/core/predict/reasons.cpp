@@ -24,7 +24,7 @@ Reasons::Decision Reasons::decide(const Forest& forest, size_t child, float path
     const Forest::Classifier at = forest.classifier(child);
     const PackedBlock block = forest.block(at.block);
     Decision d{.weights = {}, .sum = 0, .scale = at.scale, .bias = at.bias, .margin = 0, .score = 0};
-    uint32_t sum = 0;  // wraps around as rankings do: a damaged file may have several weights of a feature
+    uint32_t sum = 0;  // wraps around as in rankings: a damaged file may have several weights for a feature
     for (size_t i = 0; i < features().size(); ++i) {
         StoredWeight weight = 0;
         block.find(features()[i]).for_each([&](size_t c, StoredWeight w) {

@@ -20,7 +20,7 @@ bool all_finite(std::span<const float> values) {
 
 }  // namespace
 
-// One row at a time, spread over all features.
+// Buffers of a worker: one row at a time, as a dense vector.
 class RowTrees::Row {
   public:
     Row(size_t n_features, size_t n_labels) : x(n_features), sums(n_labels) {}
@@ -40,7 +40,7 @@ class RowTrees::Row {
     ZeroedArray<float> x;
     std::vector<uint32_t> features;
     double norm = 0;
-    ZeroedArray<double> sums;  // of each label, all zero between rows
+    ZeroedArray<double> sums;  // per label, all zero between rows
     std::vector<int32_t> labels;
     std::vector<RankedLabel> scored;
 };
@@ -56,13 +56,13 @@ RowTrees::RowTrees(const RowTreeArrays& arrays, size_t n_features, size_t n_labe
     check_nodes();
     if (tail_.means.n_rows == 0) return;
     require(tail_.means.n_rows == n_labels && tail_.means.n_features == n_features,
-            "there is one mean for each label");
+            "the number of means must equal the number of labels");
     require(tail_.alpha >= 0 && tail_.alpha <= 1 && tail_.gamma >= 0 && std::isfinite(tail_.gamma),
-            "alpha is from 0 to 1, and gamma at least 0");
+            "alpha must be from 0 to 1, and gamma at least 0");
     for (size_t l = 0; l < n_labels; ++l) {
         double sum = 0;
         for_each_entry(tail_.means, l, [&](uint32_t, float value) { sum += double{value} * value; });
-        require(std::isfinite(sum), "means are finite");
+        require(std::isfinite(sum), "means must be finite");
         squared_means_.push_back(sum);
     }
 }
@@ -71,13 +71,13 @@ void RowTrees::check_nodes() {
     const auto& a = arrays_;
     require(a.tree_ptr.size() >= 2 && a.tree_ptr.front() == 0 &&
                 a.tree_ptr.back() == static_cast<int64_t>(a.is_leaf.size()),
-            "tree_ptr goes from 0 to the number of nodes");
-    require(a.is_leaf.size() < (uint64_t{1} << 31), "there are fewer than 2^31 nodes");
+            "tree_ptr must go from 0 to the number of nodes");
+    require(a.is_leaf.size() < (uint64_t{1} << 31), "there must be fewer than 2^31 nodes");
     size_t n_inner = 0, n_leaves = 0;
     nodes_.reserve(a.is_leaf.size());
     for (size_t t = 0; t < n_trees(); ++t) {
         const int64_t begin = a.tree_ptr[t], end = a.tree_ptr[t + 1];
-        require(begin < end && end <= a.tree_ptr.back(), "tree_ptr ascends");
+        require(begin < end && end <= a.tree_ptr.back(), "tree_ptr must ascend");
         int64_t known = begin + 1;  // nodes that have a parent
         for (int64_t i = begin; i < end; ++i) {
             require(i < known, "a node has no parent");
@@ -93,13 +93,14 @@ void RowTrees::check_nodes() {
     }
     check_csr(a.weight_ptr, a.features, n_inner, n_features_, "features");
     check_csr(a.leaf_ptr, a.leaf_labels, n_leaves, n_labels_, "leaf_labels");
-    require(a.weights.size() == a.features.size() && all_finite(a.weights), "one finite weight each");
-    require(a.biases.size() == n_inner && all_finite(a.biases), "one finite bias for each inner node");
-    require(a.leaf_rows.size() == n_leaves, "leaf_rows has an entry for each leaf");
+    require(a.weights.size() == a.features.size() && all_finite(a.weights),
+            "every feature needs one finite weight");
+    require(a.biases.size() == n_inner && all_finite(a.biases), "every inner node needs one finite bias");
+    require(a.leaf_rows.size() == n_leaves, "leaf_rows must have one entry for each leaf");
     require(a.leaf_shares.size() == a.leaf_labels.size() &&
                 std::all_of(a.leaf_shares.begin(), a.leaf_shares.end(),
                             [](float share) { return share > 0 && share <= 1; }),
-            "shares of labels are above 0 and at most 1");
+            "label shares must be above 0 and at most 1");
 }
 
 float RowTrees::log_tail(const Row& row, int32_t label) const {

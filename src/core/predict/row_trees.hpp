@@ -1,5 +1,5 @@
-// Trees over rows whose leaves hold labels, as FastXML (Prabhu, Varma, KDD 2014) and PfastreXML (Jain,
-// Prabhu, Varma, KDD 2016) grow them.
+// Trees over rows whose leaves hold labels, as in FastXML (Prabhu, Varma, KDD 2014) and PfastreXML (Jain,
+// Prabhu, Varma, KDD 2016).
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,21 @@
 
 namespace bonsai {
 
-// The nodes of a tree stand in order of levels: of the node that is the k-th, from 0, to have children, these
-// are the nodes 1 + 2k and 2 + 2k of its tree, for rows with a margin <= 0 and > 0. Inner nodes, and leaves,
-// are numbered through all trees.
+// The nodes of a tree are stored level by level. The children of its k-th inner node, counted from 0, are the
+// nodes 1 + 2k (for rows with a margin <= 0) and 2 + 2k (margin > 0) of the tree. Inner nodes and leaves are
+// each numbered consecutively over all trees.
 template <template <class> class Array>
 struct RowTreeArraysOf {
     Array<int64_t> tree_ptr;    // n_trees + 1: the nodes of each tree
-    Array<uint8_t> is_leaf;     // of each node
-    Array<int64_t> weight_ptr;  // of each inner node: its weights
+    Array<uint8_t> is_leaf;     // per node
+    Array<int64_t> weight_ptr;  // start of the weights of each inner node
     Array<int32_t> features;    // ascending in each inner node
     Array<float> weights;
-    Array<float> biases;         // of each inner node
-    Array<int64_t> leaf_ptr;     // of each leaf: its labels
+    Array<float> biases;         // per inner node
+    Array<int64_t> leaf_ptr;     // start of the labels of each leaf
     Array<int32_t> leaf_labels;  // ascending in each leaf
-    Array<float> leaf_shares;    // of the leaf's rows that have the label, in (0, 1]
-    Array<int32_t> leaf_rows;    // of each leaf: training rows
+    Array<float> leaf_shares;    // share of the leaf's rows with the label, in (0, 1]
+    Array<int32_t> leaf_rows;    // training rows of each leaf
 };
 template <class T>
 using OwnedArray = std::vector<T>;
@@ -62,8 +62,8 @@ struct RowTreeTail {
 
 class RowTrees {
   public:
-    // Views, which `owner` keeps alive. Throws std::invalid_argument unless every pointer and id is in range
-    // and every number is as it must be. The indices of `tail.means` are checked already.
+    // The arrays are views that `owner` keeps alive. Throws std::invalid_argument unless every pointer, id
+    // and number is in its range. The indices of `tail.means` must have been checked.
     RowTrees(const RowTreeArrays& arrays, size_t n_features, size_t n_labels, bool normalize,
              const RowTreeTail& tail, std::shared_ptr<const void> owner);
 
@@ -75,14 +75,14 @@ class RowTrees {
     const RowTreeArrays& arrays() const { return arrays_; }
 
     // The k best labels of each row: ids (n x k, -1 where there are fewer) and log scores (n x k, -infinity
-    // there), best first, ties to the smaller label. `allowed`: empty, or a byte for each label, 0 for those
-    // that must not be found.
+    // there), best first, ties to the smaller label. `allowed`: empty, or one byte per label, 0 for excluded
+    // labels.
     void top_k(const RowsView& x, size_t k, std::span<const uint8_t> allowed, Pool& pool, int32_t* ids,
                float* scores) const;
-    // The same for rows begin ... end of x, without a count of the rows that are to come.
+    // The same for the rows [begin, end) of x, without adding them to the total of the progress.
     void rank(const RowsView& x, size_t begin, size_t end, const TopKOutput& out,
               std::span<const uint8_t> allowed, Pool& pool) const;
-    // The leaf that each row reaches in each tree (n x n_trees), numbered through all trees.
+    // The leaf that each row reaches in each tree (n x n_trees), numbered consecutively over all trees.
     void leaves(const RowsView& x, Pool& pool, int32_t* leaves) const;
 
   private:
@@ -92,7 +92,7 @@ class RowTrees {
         uint32_t child;   // the first of two; 0: a leaf
     };
     void check_nodes();
-    // fn(row, i) for rows begin ... end of x.
+    // Calls fn(row, i) for the rows [begin, end) of x.
     template <class Fn>
     void for_each(const RowsView& x, size_t begin, size_t end, Pool& pool, Fn&& fn) const;
     size_t leaf_of(const Row& row, size_t tree) const;

@@ -1,4 +1,4 @@
-// The k best of many.
+// Selection of the k best items.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace bonsai {
 
-// Keeps the k best items that are added: `a < b` says that a is better, `score` is a member. The order of
-// adding does not matter, if no two items are equal.
+// Keeps the k best of the added items. `a < b` if a is better; `score` is a member of an item. If no two
+// items are equal, the result does not depend on the order of adding.
 template <class Item>
 class TopK {
   public:
@@ -21,13 +21,13 @@ class TopK {
         threshold_ = k > 0 ? kLowest : -kLowest;
         items_.clear();
     }
-    // Items of a lower score would not be kept. May be read while another thread adds.
+    // Items with a lower score are not kept. May be read while another thread adds items.
     float threshold() const {
         float threshold;
         __atomic_load(&threshold_, &threshold, __ATOMIC_RELAXED);
         return threshold;
     }
-    // make(child, score) for each of a block's margins that might be among the best.
+    // Adds make(child, score) for each margin of a block that may be among the best.
     template <class Make>
     void add_block(const Scores& scores, float path, std::span<const float> margins, Make&& make) {
         const float lowest =
@@ -51,8 +51,8 @@ class TopK {
     std::span<const Item> items() const { return items_; }
 
   private:
-    // A margin that at least k of the first block reach: the k-th largest of 16 maxima, each over every 16th
-    // margin.
+    // A margin that at least k children of the first block reach: the k-th largest of 16 maxima, each over
+    // every 16th margin.
     float lowest_of_k(std::span<const float> margins) const {
         float largest[kLaneStep];
         if (k_ > kLaneStep || margins.size() < kLaneStep) return kLowest;
@@ -74,7 +74,7 @@ class TopK {
 
     size_t k_ = 0;
     float threshold_ = kLowest;
-    std::vector<Item> items_;  // once there are k: a heap with the worst on top
+    std::vector<Item> items_;  // with k items, a heap with the worst on top
 };
 
 }  // namespace bonsai

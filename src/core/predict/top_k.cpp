@@ -35,7 +35,7 @@ std::unique_ptr<Ranking> rank_leaves(const Forest& trees, const Batch& batch, co
     return std::make_unique<ForestRanking>(trees, batch, scores, beam_size, k, kernels, pool, strict_beam);
 }
 
-// Blocks of one-vs-rest classifiers that have labels which are not excluded.
+// The number of one-vs-rest blocks with at least one label that is not excluded.
 size_t n_allowed_blocks(const Forest& one_vs_rest) {
     if (!one_vs_rest.is_restricted()) return one_vs_rest.n_blocks(0);
     size_t n = 0;
@@ -71,7 +71,7 @@ std::unique_ptr<Ranking> make_ranking(const Model& model, const TopKParams& para
                                             n_from_row_trees, std::move(probed), params.k, kernels, pool);
 }
 
-// Where a batch that begins at this row ends. The more rows there are, the more share a block.
+// The end of a batch that begins at this row. In larger batches, more rows share a block.
 size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
     constexpr size_t batch_entries = 2 << 20;
     size_t end = begin, entries = 0;
@@ -80,8 +80,8 @@ size_t end_of_batch(const RowsView& x, size_t begin, size_t max_rows) {
     return end;
 }
 
-// Batches that are predicted side by side. Some steps of a batch are done by one thread, and at the end of
-// each loop threads wait for the last one: with many threads, another batch keeps them busy.
+// Batches that are predicted side by side. Some steps of a batch run on one thread, and at the end of each
+// loop threads wait for the slowest one: with many threads, another batch keeps them busy.
 size_t batches_at_once(const RowsView& x, Pool& pool, size_t max_rows) {
     constexpr size_t threads_per_batch = 8;
     return std::clamp<size_t>(x.n_rows / max_rows, 1,
@@ -123,7 +123,7 @@ double top_k_bytes(const ProblemSizes& sizes, double n_rows, const ExpectedVisit
         batch = std::min(batch, std::max(1.0, kVisitBytes / (2 * sizeof(Visit) * visits.n_assumed)));
         batch = std::min(batch, std::max(1.0, kMarginBytes / (4 * (visits.n_choices + 1))));
     }
-    // Visits are in one array for all rows, and in one for each row, which grows.
+    // Visits are stored in one array for all rows and in one growing array per row.
     const double of_row = 16 * sizes.n_entries / std::max(1.0, sizes.n_rows) +
                           sizeof(Visit) * (1 + kGrowth) * visits.n_nodes + 4.25 * visits.n_choices + 24 * k;
     return batch * of_row + n_rows * k * 8 + 4 * sizes.n_features;

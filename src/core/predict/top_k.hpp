@@ -12,7 +12,7 @@
 
 namespace bonsai {
 
-// Rows that are predicted together, at most.
+// Maximum number of rows that are predicted together.
 inline constexpr size_t kBatchRows = 8192;
 
 struct TopKParams {
@@ -24,16 +24,16 @@ struct TopKParams {
 
 // For each row its k best labels: ids (n x k, -1 where there are fewer candidates) and log scores (n x k,
 // -infinity there), best first. Ties go to the larger mean margin, then to the smaller label. Throws
-// std::invalid_argument where x or the parameters do not fit the model.
+// std::invalid_argument if x or the parameters do not fit the model.
 void top_k(const Model& model, const RowsView& x, const TopKParams& params, const Kernels& kernels,
            Pool& pool, int32_t* ids, float* scores);
 
-// What a row of a beam search is expected to need: nodes that it visits at once, those that the size of a
-// batch assumes, and children that it chooses among. All 0 without trees.
+// The expected needs of a row in beam search: nodes visited at the same time, nodes that the batch size
+// assumes, and children to choose from. All 0 without trees.
 struct ExpectedVisits {
     double n_nodes, n_assumed, n_choices;
 };
-// Bytes of that for rows like those of a problem.
+// Bytes of top_k for rows like those of a problem.
 double top_k_bytes(const ProblemSizes& sizes, double n_rows, const ExpectedVisits& visits, double k,
                    double batch_rows);
 

@@ -10,18 +10,18 @@
 namespace bonsai {
 namespace {
 
-constexpr double kKeptMass = 0.75;  // of the squared norm of a classifier, in its largest weights
+constexpr double kKeptMass = 0.75;  // share of a classifier's squared norm that its largest weights keep
 
-// Magnitudes as floats of four bits of mantissa: kLevels of them from the largest on, eight octaves.
+// Magnitudes as floats with four bits of mantissa: kLevels levels from the largest down, eight octaves.
 class Levels {
   public:
     explicit Levels(float largest) : first_(std::bit_cast<uint32_t>(largest) >> kDropped) {}
 
-    // kLevels if it is too small for any level.
+    // Returns kLevels if the magnitude is too small for any level.
     size_t of(float magnitude) const {
         return std::min<size_t>(kLevels, first_ - (std::bit_cast<uint32_t>(magnitude) >> kDropped));
     }
-    // The middle of each, 0 below the smallest number.
+    // The midpoint of each level, 0 below the smallest number.
     std::vector<float> magnitudes() const {
         std::vector<float> all;
         for (uint32_t l = 0; l < kLevels; ++l)
@@ -35,7 +35,7 @@ class Levels {
     uint32_t first_;
 };
 
-// fn(feature, position, weight) for all weights, block by block; blocks from `begin` to `end`.
+// Calls fn(feature, position, weight) for all weights of the blocks [begin, end).
 template <class Fn>
 void for_each_weight(const Forest& forest, size_t begin, size_t end, Fn&& fn) {
     for (size_t b = begin; b < end; ++b)
@@ -48,7 +48,7 @@ void for_each_weight(const Forest& forest, size_t begin, size_t end, Fn&& fn) {
         });
 }
 
-// For each classifier the smallest |weight| that is kept; 1 keeps all.
+// The smallest |weight| that is kept for each classifier; 1 keeps all.
 std::vector<uint8_t> smallest_kept(const Forest& forest, Pool& pool) {
     std::vector<uint8_t> smallest(forest.n_children(0), 1);
     pool.run(forest.n_blocks(0), [&](size_t b, unsigned) {
@@ -88,7 +88,7 @@ float most_common(std::span<const float> values) {
     return best;
 }
 
-// Scales and biases are finite, but need not be far from the largest float.
+// Scales and biases are finite, but may be close to the largest float.
 float finite(float magnitude) {
     return std::min(magnitude, std::numeric_limits<float>::max());
 }
@@ -109,8 +109,8 @@ void for_each_kept(const Forest& forest, std::span<const uint8_t> smallest, floa
             fn(forest.n_features(), finite(std::abs(more)), more < 0, position);
 }
 
-// The features that have postings, unless their lists are better numbered as the features are: the offsets
-// of all lists must not be larger than the postings, where features are hashed.
+// The features that have postings, or none if lists are numbered like the features. With hashed features, the
+// offsets of one list per feature would take more memory than the postings.
 template <class ForEachPosting>
 std::vector<uint32_t> listed_features(size_t n_features, ForEachPosting&& for_each_posting) {
     constexpr size_t few = size_t{1} << 22;
@@ -122,11 +122,11 @@ std::vector<uint32_t> listed_features(size_t n_features, ForEachPosting&& for_ea
     if (features.size() >= n_features) return {};
     std::sort(features.begin(), features.end());
     features.erase(std::unique(features.begin(), features.end()), features.end());
-    if (features.empty()) features.push_back(0);  // no feature at all would mean all of them
+    if (features.empty()) features.push_back(0);  // an empty array would mean all features
     return features;
 }
 
-// Sorts a list, and puts its header before it.
+// Sorts a list and writes its header.
 void finish_list(std::span<uint32_t> words) {
     if (words.size() <= kShortList) return std::sort(words.begin(), words.end());
     const auto postings = words.subspan(kGroups);
@@ -166,11 +166,11 @@ OwnedLabelIndex build_label_index(const Forest& forest, Pool& pool) {
     const auto list_of = [&](size_t feature) -> size_t {
         if (index.features.empty()) return feature;
         return static_cast<size_t>(std::ranges::lower_bound(index.features, feature) -
-                                   index.features.begin());  // of the biases: the last one
+                                   index.features.begin());  // the last list is that of the biases
     };
     index.list_ptr.assign(n_lists + 1, 0);
     for_each_posting([&](size_t feature, uint32_t) { ++index.list_ptr[list_of(feature) + 1]; });
-    // A list that is long gets its header: lists of kShortList words and more than that differ.
+    // Long lists start with a header: kShortList separates long from short lists.
     for (size_t l = 0; l < n_lists; ++l) {
         int64_t& n = index.list_ptr[l + 1];
         n += index.list_ptr[l] + (n > static_cast<int64_t>(kShortList) ? static_cast<int64_t>(kGroups) : 0);

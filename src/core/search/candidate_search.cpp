@@ -18,15 +18,14 @@ constexpr size_t kPostingsPerProbe = 1280;
 constexpr unsigned kBinShift = 20;
 constexpr size_t kBins = size_t{1} << (31 - kBinShift);
 
-// Sums stay within 16 bits.
+// Keeps sums within 16 bits.
 constexpr float kLargestSum = 32000.0f;
 
 size_t bin_of(float product) {
-    return std::bit_cast<uint32_t>(product) >> kBinShift &
-           (kBins - 1);  // within bounds, if it is not a number
+    return std::bit_cast<uint32_t>(product) >> kBinShift & (kBins - 1);  // within bounds even for NaN
 }
 
-// The largest of a block's sums, which become 0.
+// Returns the largest of a block's sums and resets them to 0.
 int16_t take_largest(int16_t* sums) {
     typedef int16_t Vec __attribute__((vector_size(16)));
     constexpr size_t lanes = sizeof(Vec) / sizeof(int16_t), streams = 4;
@@ -48,7 +47,7 @@ int16_t take_largest(int16_t* sums) {
     return best;
 }
 
-// The same of the allowed ones, whose mask is -1; false if there is none.
+// The same over allowed positions, whose mask is -1; false if there are none.
 bool take_largest_of(int16_t* sums, const int16_t* mask, int16_t& best) {
     typedef int16_t Vec __attribute__((vector_size(16)));
     constexpr size_t lanes = sizeof(Vec) / sizeof(int16_t);
@@ -76,7 +75,7 @@ int32_t to_product(float magnitude) {
     return static_cast<int32_t>(magnitude < kLargestSum ? magnitude : kLargestSum);
 }
 
-// Wraps around: a damaged list may name a position more than once.
+// Wraps around: a damaged list may hold a position more than once.
 void add_to(int16_t& sum, uint16_t product) {
     sum = static_cast<int16_t>(static_cast<uint16_t>(static_cast<uint16_t>(sum) + product));
 }
@@ -87,7 +86,7 @@ float group_magnitude(const float* levels, size_t group) {
 
 }  // namespace
 
-// Positions are masked, not compared: the sums have room for every masked position.
+// Positions are masked, not compared: there is a sum for every masked position.
 CandidateSearch::CandidateSearch(const LabelIndex& index)
     : index_(index),
       position_mask_(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, index.n_positions())) - 1)),
@@ -113,7 +112,7 @@ std::span<const uint32_t> CandidateSearch::find_blocks(std::span<const uint32_t>
     return blocks_;
 }
 
-// The largest products up to the budget; short lists are taken as they are.
+// Selects the largest products up to the budget; short lists are taken whole.
 void CandidateSearch::choose_groups(size_t budget) {
     size_t total = 0, lowest = kBins, highest = 0;
     const auto for_each_group = [&](auto&& fn) {
@@ -149,7 +148,7 @@ void CandidateSearch::choose_groups(size_t budget) {
 }
 
 void CandidateSearch::add_postings() {
-    // No sum can leave 16 bits: each list has a position once.
+    // No sum exceeds 16 bits: a list holds each position once.
     float most = 0;
     for (const Query& query : queries_)
         most += std::abs(query.value) * index_.levels()[query.list.first() >> 25];
@@ -176,11 +175,11 @@ void CandidateSearch::add_short_list(const uint32_t* postings, size_t n, float v
     }
 }
 
-// Of levels of the first groups: their products are looked up.
+// Levels of the first groups: their products are in a table.
 void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float value, size_t n_groups) {
     const float* const levels = index_.levels();
     const float magnitude = std::abs(value);
-    uint32_t pairs[kLevels] = {};  // product and its negative; 0 for what a damaged list names beyond
+    uint32_t pairs[kLevels] = {};  // product and its negative; 0 for out-of-range levels of damaged lists
     for (size_t l = 0; l < n_groups * kGroupLevels; ++l) {
         const int32_t product = to_product(magnitude * levels[l]);
         pairs[l] = static_cast<uint32_t>(product) | static_cast<uint32_t>(-product) << 16;
@@ -199,7 +198,7 @@ void CandidateSearch::add_long_list(const uint32_t* postings, size_t n, float va
     }
 }
 
-// Sets the sums back to 0, and throws nothing before.
+// Resets the sums to 0; nothing is thrown before that.
 void CandidateSearch::rank_blocks(size_t n_probe, const int16_t* allowed) {
     ranked_.clear();
     const auto add = [&](size_t block, int16_t largest) {
@@ -220,7 +219,7 @@ void CandidateSearch::rank_blocks(size_t n_probe, const int16_t* allowed) {
     for (size_t i = 0; i < n; ++i) blocks_.push_back(static_cast<uint32_t>(ranked_[i]));
 }
 
-// Does not wait for a lock that is not free, as in a process that was forked while another thread held it.
+// Does not wait for the lock: in a forked process, it may be held by a thread that does not exist there.
 std::unique_ptr<CandidateSearch> SearchCache::take(const LabelIndex& index) {
     if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && !unused_.empty()) {
         auto search = std::move(unused_.back());
@@ -235,7 +234,7 @@ void SearchCache::give_back(std::unique_ptr<CandidateSearch> search) noexcept {
     if (!lock) return;
     try {
         unused_.push_back(std::move(search));
-    } catch (const std::bad_alloc&) {  // then it is dropped
+    } catch (const std::bad_alloc&) {  // the search is dropped
     }
 }
 

@@ -1,4 +1,4 @@
-// Finds the blocks of classifiers that most likely hold the best labels of a row.
+// Finds the blocks of classifiers that are most likely to hold the best labels of a row.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,24 @@
 namespace bonsai {
 
 // Score at a time (JASS; Lin and Trotman, "Anytime ranking for impact-ordered indexes", ICTIR 2015): of all
-// products of a row's values with weights, the largest are added up, as many as a budget allows. This
-// gives a rough score of every label; the caller then scores the blocks with the largest sums exactly. One
-// object for each worker.
+// products of a row's values with weights, only the largest are added up, as many as a budget allows. This
+// gives an approximate score of every label; the caller then scores the blocks with the largest sums exactly.
+// One object per worker.
 class CandidateSearch {
   public:
     explicit CandidateSearch(const LabelIndex& index);
 
     // The n_probe blocks of kBlockChildren positions whose largest sum is largest, ties by the first block,
-    // in no order. The row has distinct features below n_features, and the values times `unit`. With
-    // `allowed`, -1 or 0 for each position, up to a multiple of kBlockChildren, positions of 0 do not count,
-    // and blocks without others are not found.
+    // in no order. The row has distinct features below n_features; its values are multiplied by `unit`.
+    // `allowed`, if given, has -1 or 0 for each position, padded to a multiple of kBlockChildren: positions
+    // with 0 do not count, and blocks without allowed positions are not found.
     std::span<const uint32_t> find_blocks(std::span<const uint32_t> features, std::span<const int16_t> values,
                                           float unit, size_t n_probe, const int16_t* allowed = nullptr);
     // The number of postings that were added for the last row.
     size_t n_postings() const { return n_postings_; }
 
   private:
-    // A list of the row and its value there.
+    // The list of a feature in the row, and the row's value.
     struct Query {
         PostingList list;
         float value;
@@ -47,17 +47,17 @@ class CandidateSearch {
     const LabelIndex& index_;
     const uint32_t position_mask_;
     std::vector<Query> queries_;
-    std::vector<uint32_t> count_;  // of postings by the size of their product; 0 between rows
-    AlignedVector<int16_t> sums_;  // of each position; 0 between rows
+    std::vector<uint32_t> count_;  // postings by size of product; 0 between rows
+    AlignedVector<int16_t> sums_;  // per position; 0 between rows
     std::vector<uint64_t> ranked_;
     std::vector<uint32_t> blocks_;
     size_t n_postings_ = 0;
 };
 
-// Searches that are not in use: a sum for each label need not be set to 0 for each call.
+// Idle searches, kept so that calls need not allocate and clear one sum per label.
 class SearchCache {
   public:
-    // One of them, or a new one.
+    // Takes an idle search, or makes a new one.
     std::unique_ptr<CandidateSearch> take(const LabelIndex& index);
     void give_back(std::unique_ptr<CandidateSearch> search) noexcept;
 

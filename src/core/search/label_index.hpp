@@ -1,4 +1,4 @@
-// An inverted index over one-vs-rest classifiers: for each feature the labels with a large weight of it.
+// An inverted index over one-vs-rest classifiers: for each feature, the labels with a large weight.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 
 namespace bonsai {
 
-// A posting is a weight of a list's feature: which classifier it belongs to, its sign, and its magnitude,
-// rounded to one of 128 levels:
+// A posting is a weight: the list gives the feature; the posting holds the position of the classifier, the
+// sign, and the magnitude, rounded to one of 128 levels:
 //
 //     bits 25 … 31: level, 0 for the largest magnitude | bit 24: set if negative | bits 0 … 23: position
 //
-// A position is that of a classifier among the children of the forest's leaf. The postings of a list ascend,
+// A position counts the classifiers among the children of the forest's leaf. The postings of a list ascend,
 // so that the largest magnitudes come first. A list of more than kShortList postings begins with kGroups
-// words: how many of its postings have a level of the first group of kGroupLevels, of the first two, ….
+// words: the number of its postings in the first group of kGroupLevels levels, in the first two groups, and
+// so on.
 inline constexpr size_t kMaxPositions = size_t{1} << 24;
 inline constexpr size_t kLevels = 128;
 inline constexpr size_t kGroups = 16;
@@ -28,17 +29,17 @@ inline constexpr size_t kGroupLevels = kLevels / kGroups;
 inline constexpr size_t kShortList = 64;
 
 struct LabelIndexArrays {
-    std::span<const int64_t> list_ptr;   // lists + 1: first word of each list; the last list is of biases
+    std::span<const int64_t> list_ptr;   // lists + 1: first word of each list; the last list holds biases
     std::span<const uint32_t> postings;  // words of all lists
     std::span<const float> levels;       // kLevels magnitudes, descending
     std::span<const uint32_t> features;  // the feature of each list but the last, ascending; empty: all
 };
 
-// The name of the array that is absent where it is empty.
+// The name of the array that the file omits if it is empty.
 inline constexpr const char* kListedFeatures = "features";
 
-// The only list of the arrays. fn(name, array of each index …) for each array, in the order of the model
-// file.
+// The only list of the arrays. Calls fn(name, array of each index …) for each array, in the order of the
+// model file.
 template <class Fn, class... Indexes>
 void for_each_index_array(Fn&& fn, Indexes&&... index) {
     fn("list_ptr", index.list_ptr...);
@@ -57,7 +58,7 @@ struct OwnedLabelIndex {
     LabelIndexArrays arrays() const { return {list_ptr, postings, levels, features}; }
 };
 
-// The list of a feature. Valid for any words.
+// The postings of a feature. Valid for any words.
 class PostingList {
   public:
     explicit PostingList(std::span<const uint32_t> words)
@@ -66,7 +67,7 @@ class PostingList {
 
     size_t size() const { return postings_.size(); }
     bool is_short() const { return !header_; }
-    // How many postings are in the first n groups, n > 0; of a short list all of them are.
+    // The number of postings in the first n groups, n > 0; all postings of a short list.
     size_t in_groups(size_t n) const {
         return header_ ? std::min<size_t>(__atomic_load_n(header_ + n - 1, __ATOMIC_RELAXED), size())
                        : size();
@@ -84,11 +85,11 @@ class SearchCache;
 // Immutable.
 class LabelIndex {
   public:
-    // What `build_label_index` made; nothing is checked.
+    // Takes the result of `build_label_index` unchecked.
     LabelIndex(OwnedLabelIndex&& made, size_t n_features, size_t n_positions);
-    // What a file or a caller holds. All but the postings is copied and validated; these stay where they are,
-    // and are read with bounds checked, as they may be mapped memory that somebody changes. `owner` keeps
-    // them alive. Throws std::invalid_argument.
+    // Takes arrays from a file or a caller. Everything but the postings is copied and validated. The postings
+    // stay where they are and are read with bounds checks, as they may be mapped memory that changes; `owner`
+    // keeps them alive. Throws std::invalid_argument.
     LabelIndex(const LabelIndexArrays& arrays, size_t n_features, size_t n_positions,
                std::shared_ptr<const void> owner = nullptr);
     LabelIndex(const LabelIndex&) = delete;
@@ -103,14 +104,14 @@ class LabelIndex {
         if (place == a_.features.end() || *place != feature) return PostingList({});
         return list_at(static_cast<size_t>(place - a_.features.begin()));
     }
-    // The differences of the biases from the most common one, as weights of a feature that has the value 1.
+    // Biases minus the most common bias, as weights of a feature with the value 1.
     PostingList biases() const { return list_at(n_lists() - 1); }
     const float* levels() const { return a_.levels.data(); }
 
-    // A cache of searches of this index; may be used by several threads at once.
+    // A cache of searches in this index; thread-safe.
     SearchCache& searches() const { return *searches_; }
 
-    // Checks the words too: positions in range, postings ascending, headers that fit them.
+    // Checks the words as well: positions in range, postings ascending, headers consistent with the postings.
     void verify() const;
 
   private:
@@ -128,9 +129,9 @@ class LabelIndex {
     std::shared_ptr<SearchCache> searches_;
 };
 
-// The index over a forest that is one leaf. Each classifier has postings of its largest weights, which hold
-// three quarters of its squared norm. Throws std::invalid_argument if there are more than kMaxPositions
-// classifiers.
+// Builds the index over a forest that is one leaf. Each classifier has postings for its largest weights,
+// which hold three quarters of its squared norm. Throws std::invalid_argument if there are more than
+// kMaxPositions classifiers.
 OwnedLabelIndex build_label_index(const Forest& one_vs_rest, Pool& pool);
 
 }  // namespace bonsai

@@ -14,16 +14,17 @@
 namespace bonsai {
 
 struct FastXmlParams {
-    uint32_t n_trees;          /// each learns from all rows
+    uint32_t n_trees;          /// each trained on all rows
     uint32_t max_leaf_rows;    /// a node with more rows is divided, if it can be
-    uint32_t max_leaf_labels;  /// most frequent ones, that a leaf keeps
-    double c;                  /// of the losses of a node, beside the L1 penalty of its weights
-    SideGain gain;             /// what divides the rows of a node
+    uint32_t max_leaf_labels;  /// number of most frequent labels that a leaf keeps
+    double c;                  /// weight of the losses of a node, relative to the L1 penalty of its weights
+    SideGain gain;             /// how the rows of a node are divided
     L1Params solver;
     uint64_t seed;
 };
 
-// label_weights: none (FastXML), or one for each label in (0, 1], which its occurrences count by (PfastXML).
+// label_weights: none (FastXML), or one for each label in (0, 1], by which its occurrences are weighted
+// (PfastXML).
 OwnedRowTrees train_fastxml(const Dataset& data, std::span<const float> label_weights,
                             const FastXmlParams& params, Pool& pool);
 

@@ -39,7 +39,7 @@ void RankingSplit::find_gains(size_t side) {
 }
 
 int RankingSplit::divide(std::span<const uint32_t> rows, std::span<int8_t> side) {
-    constexpr int kMostRounds = 100;  // the gain rises with each row that moves; this guards against rounding
+    constexpr int kMostRounds = 100;  // the gain rises with each moved row; this guards against rounding
     occurring_.clear();
     for (const uint32_t row : rows)
         for (const int32_t l : data_.labels_of(row)) {

@@ -1,4 +1,4 @@
-// How a node of FastXML divides its rows: by rankings of labels, one for each side.
+// Divides the rows of a FastXML node by rankings of labels, one for each side.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,22 @@
 
 namespace bonsai {
 
-// What a label gives to a row on a side.
+// The gain of a row on a side by one of its labels.
 enum class SideGain {
-    kRank,   // 1 / log(1 + its rank there), so that rows add up to nDCG
-    kShare,  // its part of the unit vector of labels there: 2-means of label vectors, for comparison
+    kRank,   // 1 / log(1 + rank of the label), which adds up to nDCG
+    kShare,  // the label's entry in the side's unit label vector: 2-means, for comparison
 };
 
-// Rows move to the side whose ranking of labels suits them better, rankings follow the rows of their side, in
-// turns, until no row moves (Prabhu, Varma: FastXML, KDD 2014, algorithm 2 with w = 0).
+// Alternates until no row moves: rows move to the side whose ranking has the larger gain for them, and
+// rankings are computed from the rows of their side (Prabhu, Varma: FastXML, KDD 2014, algorithm 2 with w =
+// 0).
 class RankingSplit {
   public:
-    // label_weights: none, or one for each label, which every occurrence counts by (PfastXML); then gains are
-    // not divided by the best gain of the row.
+    // label_weights: none, or one for each label, by which every occurrence is weighted (PfastXML); then
+    // gains are not divided by the best gain of the row.
     RankingSplit(const Dataset& data, std::span<const float> label_weights, SideGain gain = SideGain::kRank);
 
-    // `side` holds +1 or -1 for each of `rows`, at first and in the end. Returns the number of rounds.
+    // `side` holds +1 or -1 for each of `rows`, as initial value and as result. Returns the number of rounds.
     int divide(std::span<const uint32_t> rows, std::span<int8_t> side);
 
   private:
@@ -43,8 +44,8 @@ class RankingSplit {
     SideGain gain_;
     std::vector<Label> labels_;       // all zero between calls
     std::vector<int32_t> occurring_;  // labels of the node's rows, in the order of the last ranking
-    std::vector<double> discounts_;   // of ranks 1, 2, …
-    std::vector<double> inverse_;     // of 0, 1, … labels
+    std::vector<double> discounts_;   // for ranks 1, 2, …
+    std::vector<double> inverse_;     // for 0, 1, … labels
 };
 
 }  // namespace bonsai

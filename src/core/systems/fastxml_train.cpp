@@ -8,22 +8,22 @@
 namespace bonsai {
 namespace {
 
-// A node while its tree grows: a range of the tree's rows, and where it lies, as a key.
+// A node of a growing tree: a range of the tree's rows, and its address as a key.
 struct Range {
     size_t begin, end;
     uint64_t key;
 };
 
-// What a node has learnt: weights, or the labels of a leaf.
+// The result of training a node: weights, or the labels of a leaf.
 struct Grown {
     bool is_leaf = true;
-    size_t middle = 0;  // of the range: rows with a margin > 0 begin here
+    size_t middle = 0;  // in the range: rows with a margin > 0 begin here
     std::vector<int32_t> ids;
     std::vector<float> values;
     float bias = 0;
 };
 
-// Grows nodes: one for each worker.
+// Grows nodes; one object per worker.
 class Grower {
   public:
     Grower(const Dataset& data, const Columns& columns, std::span<const float> label_weights,
@@ -35,7 +35,7 @@ class Grower {
           columns_(data, columns),
           sums_(data.n_labels(), 0.0) {}
 
-    // Rows of the node, which are put in the order of its children.
+    // Rows of the node; they are reordered by child.
     Grown grow(std::span<uint32_t> rows, uint64_t key, const Control& control) {
         control.check();
         Grown grown;
@@ -67,7 +67,7 @@ class Grower {
             grown.values.push_back(solver_.weights()[j]);
         }
     }
-    // Margins are summed as prediction sums them: training rows reach the leaves that they were in.
+    // Margins are summed in the same order as in prediction: training rows reach the leaves they belong to.
     size_t divide_by_margin(std::span<uint32_t> rows) {
         margin_.assign(rows.size(), double{solver_.bias()});
         used_.clear();
@@ -119,7 +119,7 @@ class Grower {
     L1Logistic solver_;
     std::vector<int8_t> side_;
     std::vector<float> cost_;
-    std::vector<double> margin_, sums_;  // sums_: of each label, all zero between calls
+    std::vector<double> margin_, sums_;  // sums_: per label, all zero between calls
     std::vector<uint32_t> right_;
     std::vector<std::pair<uint32_t, size_t>> used_;  // (feature, column) with a weight, ascending
 };
@@ -141,7 +141,7 @@ void append(OwnedRowTrees& tree, const Range& range, const Grown& grown) {
         tree.biases.push_back(grown.bias);
 }
 
-// Level by level. The pointers begin after the 0.
+// Appends level by level. The pointers do not include the initial 0.
 OwnedRowTrees grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>>& growers,
                         const FastXmlParams& params, uint64_t key, ProgressShare& progress, Pool& pool) {
     const double levels = 2 + std::max(0.0, std::log2(static_cast<double>(data.n_rows()) /
@@ -175,7 +175,7 @@ OwnedRowTrees grow_tree(const Dataset& data, std::vector<std::unique_ptr<Grower>
     return tree;
 }
 
-// Pointers of the next tree go on where those of the last one end.
+// The pointers of a tree continue those of the tree before it.
 void append_pointers(std::vector<int64_t>& to, const std::vector<int64_t>& ptr) {
     const int64_t last = to.back();
     for (const int64_t end : ptr) to.push_back(last + end);

@@ -9,16 +9,17 @@
 namespace bonsai {
 namespace {
 
-constexpr size_t kFirstFeatures = 128;  // of a working set, at least
+constexpr size_t kFirstFeatures = 128;  // minimum of a working set
 constexpr int kMaxNewtonSteps = 60;
 constexpr int kMaxPasses = 200;
-constexpr size_t kHistory = 5;  // passes that are extrapolated
-// Passes end when the largest change is this part of that of the first one.
+constexpr size_t kHistory = 5;  // passes that an extrapolation combines
+// Passes end when the largest change is this fraction of that in the first pass.
 constexpr double kPassesEnd = 0.4;
-// A working set is left when its duality gap is this part of that of the whole problem when it was chosen.
+// A working set is replaced when its duality gap is this fraction of the gap of the whole problem at the time
+// of its choice.
 constexpr double kGapLeft = 0.5;
 
-// What all labels share.
+// Data that all labels share.
 struct SharedRows {
     explicit SharedRows(const Dataset& data, double c)
         : data(data), columns(data), total(data.x().n_features, 0.0) {
@@ -34,7 +35,7 @@ struct SharedRows {
     const Columns columns;
     std::vector<double> costs;  // C c_i
     double total_cost = 0;
-    std::vector<double> total;  // of each column: Σ C c_i x_i
+    std::vector<double> total;  // per column: Σ C c_i x_i
 };
 
 // The rows of a matrix with few columns.
@@ -63,9 +64,10 @@ class NarrowRows {
     std::vector<Entry> entries_;
 };
 
-// Solves one label after the other. Working sets of features grow by those that violate optimality most. On
-// a working set, Newton steps: the loss of the rows with a positive slack is a quadratic, minimised with the
-// L1 term by coordinate descent on its Gram matrix, then an exact line search. A duality gap ends both.
+// Solves one label after the other. Working sets grow by the features with the largest violations of
+// optimality. A working set is solved by Newton steps: the loss of the rows with a positive slack is a
+// quadratic, which is minimised together with the L1 term by coordinate descent on its Gram matrix; an exact
+// line search follows. Duality gaps end both loops.
 class LabelSolver {
   public:
     LabelSolver(const SharedRows& shared, const L1HingeParams& params, const Control& control)
@@ -115,8 +117,8 @@ class LabelSolver {
         return found;
     }
 
-    // The bias alone, at its optimum; every row has a slack there. The gradient follows from sums over all
-    // rows.
+    // The optimum of the bias without weights, where every row has a slack. The gradient follows from sums
+    // over all rows.
     void start(std::span<const int32_t> positives) {
         double positive_cost = 0;
         for (const int32_t i : positives) positive_cost += shared_.costs[i];
@@ -131,7 +133,7 @@ class LabelSolver {
         find_slack();
     }
 
-    // The rows with a positive slack d_i = 1 − s_i z_i, and what sums of them the objective needs.
+    // The rows with a positive slack d_i = 1 − s_i z_i, and the sums over them that the objective needs.
     void find_slack() {
         slack_rows_.clear();
         loss_ = dual_sum_ = bias_gradient_ = 0;
@@ -157,8 +159,8 @@ class LabelSolver {
         }
     }
 
-    // The gap between the objective and the dual at a multiple of α_i = 2 C c_i d_i. for_each(fn) calls
-    // fn(weight, gradient of the loss) for each feature and the bias.
+    // The gap between the objective and the dual objective at a multiple of α_i = 2 C c_i d_i. for_each(fn)
+    // calls fn(weight, gradient of the loss) for each feature and the bias.
     template <class ForEach>
     Gap gap_of(ForEach&& for_each) const {
         double norm1 = 0, norm2 = 0, largest = 0, thresholded2 = 0;
@@ -181,14 +183,14 @@ class LabelSolver {
             for (size_t f = 0; f < n_features_; ++f) fn(w_[f], gradient_[f]);
         });
     }
-    // Of the problem without the other features, which have no weight.
+    // The gap of the problem restricted to the working set; other features have no weight.
     Gap gap_of_set() const {
         return gap_of([&](auto&& fn) {
             for (size_t a = 0; a < u_.size(); ++a) fn(u_[a], g_[a]);
         });
     }
 
-    // The features with a weight, and those that violate optimality most, twice as many in all.
+    // Features with a weight, and as many again with the largest violations of optimality.
     void choose_features() {
         struct Candidate {
             double violation;
@@ -209,7 +211,7 @@ class LabelSolver {
         std::sort(features_.begin(), features_.end());
     }
 
-    // Weights u: that of the bias, then those of the features. Column 0 of the Gram matrix is the bias.
+    // Weights u: the bias, then the features. Column 0 of the Gram matrix is the bias.
     void solve_set(double largest_gap) {
         const size_t n = features_.size() + 1;
         narrow_.assign(shared_.columns, features_, n_rows_);
@@ -237,8 +239,8 @@ class LabelSolver {
         }
     }
 
-    // The entries of the rows with a slack by column of the working set, times the roots of the second
-    // derivatives of the rows' losses.
+    // The entries of the rows with a slack, by column of the working set, times the square roots of the
+    // second derivatives of the losses.
     void gather_columns() {
         const size_t n = u_.size();
         ptr_.assign(n + 2, 0);
@@ -260,9 +262,9 @@ class LabelSolver {
         }
     }
 
-    // The minimum of the quadratic and the L1 term, by coordinate descent: u + delta. Passes over the columns
-    // with a weight are extrapolated (Bertrand and Massias, Anderson acceleration of coordinate descent,
-    // 2021).
+    // Minimises the quadratic plus the L1 term by coordinate descent; the result is u + delta. Passes over
+    // the columns with a weight are extrapolated (Bertrand and Massias, Anderson acceleration of coordinate
+    // descent, 2021).
     void find_step() {
         const size_t n = u_.size();
         delta_.assign(n, 0.0);
@@ -282,8 +284,8 @@ class LabelSolver {
         }
     }
 
-    // After each kHistory passes over these columns: the combination of the iterates whose differences are
-    // smallest, if the objective is lower there.
+    // After every kHistory passes over these columns: takes the combination of the iterates with the smallest
+    // differences, if it lowers the objective.
     void extrapolate(std::span<const uint32_t> columns) {
         std::vector<double> now;
         for (const uint32_t a : columns) now.push_back(delta_[a]);
@@ -308,7 +310,8 @@ class LabelSolver {
         pull_ = old_pull;
     }
 
-    // Weights of sum 1 that minimise the norm of the combined differences of consecutive iterates.
+    // Coefficients with sum 1 that minimise the norm of the combined differences between consecutive
+    // iterates.
     bool combination(std::array<double, kHistory>& c) const {
         std::array<std::array<double, kHistory>, kHistory> m{};
         for (size_t j = 0; j < history_[0].size(); ++j)
@@ -350,7 +353,7 @@ class LabelSolver {
         return sum;
     }
 
-    // Four sums: additions need not wait for each other.
+    // Four independent sums shorten the chain of additions.
     double dot_pull(size_t a) const {
         double sum[4] = {0, 0, 0, 0};
         if (a == 0) {
@@ -373,7 +376,7 @@ class LabelSolver {
                 pull_[entries_[e].row] += change * entries_[e].value;
     }
 
-    // One pass over these columns. Returns the largest change of a weight, times its curvature.
+    // Makes one pass over these columns. Returns the largest change of a weight, times its curvature.
     double descend(std::span<const uint32_t> columns) {
         double largest = 0;
         for (const uint32_t a : columns) {
@@ -389,14 +392,15 @@ class LabelSolver {
         return largest;
     }
 
-    // Goes along delta to the minimum of the objective, as far as u + delta. False: there is no step to take.
+    // Moves along delta to the minimum of the objective, at most to u + delta. Returns false if no step
+    // lowers it.
     bool take_step() {
         for (size_t i = 0; i < n_rows_; ++i) {
             double sum = delta_[0];
             for (const auto& e : narrow_[i]) sum += delta_[e.column + 1] * e.value;
             step_[i] = sum;
         }
-        // rows that have a slack anywhere between
+        // rows that have a slack anywhere in between
         line_.clear();
         for (size_t i = 0; i < n_rows_; ++i) {
             const double d = 1 - sign_[i] * z_[i], change = -sign_[i] * step_[i];
@@ -421,8 +425,8 @@ class LabelSolver {
         return true;
     }
 
-    // First and second derivative of the objective at u + t delta; kinks of the L1 term from the left, at 0
-    // from the right.
+    // First and second derivative of the objective at u + t delta; at kinks of the L1 term from the left, at
+    // t = 0 from the right.
     std::pair<double, double> slopes_at(double t) const {
         double first = 0, second = 0;
         for (const auto& row : line_) {
@@ -450,14 +454,14 @@ class LabelSolver {
     const L1HingeParams& params_;
     const Control& control_;
     const size_t n_rows_, n_features_;
-    std::vector<double> z_, step_;  // of each row: the margin, and its change by a step
+    std::vector<double> z_, step_;  // per row: the margin, and its change by a step
     std::vector<float> sign_;
-    std::vector<double> w_, gradient_;  // of each feature; the gradient is that of the loss
+    std::vector<double> w_, gradient_;  // per feature; the gradient is that of the loss
     double bias_ = 0, bias_gradient_ = 0;
     std::vector<uint32_t> support_;  // features with a weight
     std::vector<uint32_t> slack_rows_;
     double loss_ = 0, dual_sum_ = 0;
-    std::vector<uint32_t> features_;  // of the working set
+    std::vector<uint32_t> features_;  // in the working set
     NarrowRows narrow_;
     std::vector<double> u_, delta_, g_, curvature_, pull_, roots_;
     std::vector<std::vector<double>> history_;

@@ -1,5 +1,5 @@
-// One-vs-rest classifiers with an L1 penalty and the squared hinge loss: ProXML and, with an L2 term besides,
-// PPD-Sparse.
+// One-vs-rest classifiers with an L1 penalty and the squared hinge loss: ProXML and, with an additional L2
+// term, PPD-Sparse.
 #pragma once
 
 #include "base/parallel.hpp"
@@ -15,10 +15,10 @@ struct L1HingeParams {
     double l2;       /// ≥ 0
     double c;        /// C > 0
     double tol;      /// > 0: the duality gap at which a label is solved, relative to its objective
-    int max_rounds;  /// at most this many working sets of features
+    int max_rounds;  /// maximum number of working sets of features
 };
 
-// Labels are solved side by side, each by one thread.
+// Labels are solved in parallel, each by one thread.
 SparseWeights train_l1_hinge(const Dataset& data, const L1HingeParams& params, Pool& pool);
 
 }  // namespace bonsai

@@ -73,8 +73,7 @@ void NodeColumns::transpose(std::span<const uint32_t> ids) {
     }
 }
 
-// Σ value(row, x) over the entries of a column. Four sums side by side: the next addition need not wait for
-// the last.
+// Σ value(row, x) over the entries of a column. Four independent sums shorten the chain of additions.
 template <class Sum, class Value>
 Sum L1Logistic::sum_of(size_t j, Value&& value) const {
     Sum a{}, b{}, c{}, d{};
@@ -114,7 +113,7 @@ double L1Logistic::evaluate(double part) {
     return loss;
 }
 
-// How far the subgradient of a column that is nearest to 0 is from it.
+// The distance from 0 to the nearest subgradient of a column.
 double L1Logistic::violation(size_t j) const {
     const double g = gradient_[j];
     if (w_[j] == 0) return std::max(0.0, std::abs(g) - 1);
@@ -168,7 +167,7 @@ double L1Logistic::choose_columns() {
 }
 
 // Minimises the quadratic model over the working set: d_ is the step from w_. Coordinates that stay at 0 are
-// dropped; the next look at the gradient finds those that should not have been.
+// dropped; if wrongly, the next gradient selects them again.
 void L1Logistic::descend(double tol, Rng& rng) {
     constexpr int kMostPasses = 100;
     for (Curve& row : curve_) row.pull = 0;
@@ -212,7 +211,7 @@ void L1Logistic::add_pull(size_t j, float step) {
         for (const auto& e : (*x_)[j]) curve_[e.row].pull += step * e.value * curve_[e.row].curvature;
 }
 
-// Goes along d_ as far as the objective falls enough. Returns false where it does not fall at all.
+// Takes the largest step along d_ that decreases the objective enough. Returns false if no step decreases it.
 bool L1Logistic::step() {
     constexpr double kEnough = 0.01;
     constexpr int kMostHalvings = 20;
@@ -244,7 +243,7 @@ bool L1Logistic::step() {
 void L1Logistic::solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
                        const L1Params& params, Rng rng, const Control& control) {
     constexpr double kPartOfModel = 0.5;  // of the violation, which is left when the model is minimised
-    constexpr double kRounding = 3e-7;    // of gradients, as a part of all costs
+    constexpr double kRounding = 3e-7;    // of gradients, relative to the sum of costs
     x_ = &x;
     sign_ = sign;
     cost_ = cost;
@@ -274,7 +273,7 @@ void L1Logistic::solve(NodeColumns& x, std::span<const int8_t> sign, std::span<c
         if (n_iter_ == 0) target = std::max(kRounding * (up + down), part * left);
         if (left <= target || n_iter_ == params.max_iter) break;
         descend(kPartOfModel * left, rng);
-        if (!step()) break;  // as exact as these numbers can be
+        if (!step()) break;  // the limit of floating-point accuracy
         find_gradient();
     }
     objective_ = loss_;

@@ -13,8 +13,8 @@
 namespace bonsai {
 
 struct L1Params {
-    double tol = 0.01;  /// the violation of the optimality conditions that is left, as a part of the first
-    int max_iter = 20;  /// Newton steps, at most
+    double tol = 0.01;  /// remaining violation of the optimality conditions, relative to the first
+    int max_iter = 20;  /// maximum number of Newton steps
 };
 
 // The rows of a node, by columns.
@@ -26,7 +26,7 @@ class NodeColumns {
     NodeColumns(const Dataset& data, const Columns& all) : data_(data), all_(all) {}
 
     // The node has these rows, ascending: row i of the columns is row ids[i] of the data set times its
-    // factor. The memory of an earlier call is used again.
+    // factor. Memory of earlier calls is reused.
     void take(std::span<const uint32_t> ids);
 
     size_t size() const { return columns_.size(); }
@@ -63,7 +63,7 @@ class NodeColumns {
     std::vector<uint32_t> features_;
     std::vector<std::span<const Entry>> columns_;
     SharedVector<Entry> entries_;
-    std::vector<uint32_t> place_;  // of each row of the data set, in the node
+    std::vector<uint32_t> place_;  // per row of the data set, in the node
     std::vector<uint32_t> touched_;
     std::vector<uint32_t> count_;  // of each feature; all 0 between calls
     std::vector<Entry*> next_;     // of each feature: where its next entry goes
@@ -71,12 +71,11 @@ class NodeColumns {
 
 // min over w, b of ‖w‖₁ + |b| + Σᵢ cᵢ log(1 + exp(−sᵢ (w·xᵢ + b))): proximal Newton steps whose quadratic
 // models are minimised by coordinate descent (Yuan, Ho, Lin: An improved GLMNET for L1-regularized logistic
-// regression, JMLR 2012), each on a working set of columns that the gradient of all columns chooses.
+// regression, JMLR 2012), each on a working set of columns that is selected by the gradient of all columns.
 class L1Logistic {
   public:
-    // The result is in `weights`, `bias`, `objective` and `n_iter`, until the next call. `rng` orders the
-    // coordinates. Throws Interrupted.
-    // Columns whose weight is 0 in every solution are dropped from `x`.
+    // The result stays in `weights`, `bias`, `objective` and `n_iter` until the next call. `rng` orders the
+    // coordinates. Throws Interrupted. Columns whose weight is 0 in every solution are dropped from `x`.
     void solve(NodeColumns& x, std::span<const int8_t> sign, std::span<const float> cost,
                const L1Params& params, Rng rng, const Control& control);
 
@@ -114,8 +113,8 @@ class L1Logistic {
     const NodeColumns* x_ = nullptr;
     std::span<const int8_t> sign_;
     std::span<const float> cost_;
-    std::vector<float> w_, d_, gradient_, diagonal_;    // of each column
-    std::vector<float> margin_, direction_, residual_;  // of each row
+    std::vector<float> w_, d_, gradient_, diagonal_;    // per column
+    std::vector<float> margin_, direction_, residual_;  // per row
     std::vector<Curve> curve_;
     std::vector<uint32_t> working_, open_;
     double loss_ = 0, objective_ = 0;

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kNoSlot = ~uint32_t{0};
 constexpr size_t kRowsPerPoll = 256;
 
-// Sums v of one feature for the labels that have one. Those with a weight, |v| above the threshold, come
+// The sums v of one feature, for labels that have one. Sums with a weight, |v| above the threshold, come
 // first.
 class FeatureSums {
   public:
@@ -31,11 +31,11 @@ class FeatureSums {
         sums_[slot].v += change;
         set_side(slot, threshold);
     }
-    // Leaves labels without a sum as they are.
+    // Does not change labels without a sum.
     void add_where_known(uint32_t label, float change) {
         if (const uint32_t slot = find(label); slot != kNoSlot) sums_[slot].v += change;
     }
-    // Only sums with a weight stay.
+    // Keeps only sums with a weight.
     void drop_others() {
         sums_.resize(n_weights_);
         sums_.shrink_to_fit();
@@ -72,7 +72,7 @@ class FeatureSums {
         table_[p] = slot;
     }
     void rehash() {
-        constexpr size_t few = 8;  // are found without a table
+        constexpr size_t few = 8;  // this many are found without a table
         if (sums_.size() <= few) return;
         size_t size = 4 * few;
         while (size < sums_.size() * 2) size *= 2;
@@ -98,7 +98,7 @@ class FeatureSums {
     uint32_t n_weights_ = 0;
 };
 
-// The point next to v with v_i ≥ 0 and Σ v_i = sum > 0, in place.
+// Projects v onto v_i ≥ 0 and Σ v_i = sum > 0, in place.
 void project_simplex(std::span<double> v, double sum) {
     std::vector<double> order(v.begin(), v.end());
     std::sort(order.begin(), order.end(), std::greater<>());
@@ -191,8 +191,8 @@ class PdSparse {
         });
     }
 
-    // Appends to the duals the n labels with the highest scores that are not among them. A random start: at
-    // first all are equal.
+    // Appends to the duals the n labels with the highest scores that are not among them. The start is random,
+    // since at first all scores are equal.
     void add_negatives(std::vector<Dual>& duals, size_t n, Rng& rng) {
         for (const Dual& dual : duals) is_known_[dual.label] = 1;
         const auto n_labels = static_cast<uint32_t>(scores_.size());
@@ -214,8 +214,8 @@ class PdSparse {
         for (const uint32_t label : best_labels_) duals.push_back({label, 0});
     }
 
-    // The duals of a row: the most violating negatives join them, as many as there are positives, then a
-    // projected step on all of them. The squared norm of the row bounds the curvature.
+    // Updates the duals of a row: adds the most violating negatives, as many as there are positives, then
+    // takes a projected step on all duals. The squared norm of the row bounds the curvature.
     void update(size_t i, Rng& rng) {
         score(i);
         auto& duals = duals_[i];
@@ -259,7 +259,7 @@ class PdSparse {
     }
 
     // Keeps the weights if their precision at 1 on the held-out rows is higher than before. Without such
-    // rows, the last ones are kept.
+    // rows, keeps the last weights.
     bool take_best() {
         size_t n_right = 0;
         for (const uint32_t i : held_out_) {
@@ -291,19 +291,19 @@ class PdSparse {
         return all;
     }
 
-    // Of a sum that has one.
+    // The weight of a sum that has one.
     float weight_of(float v) const { return v > 0 ? v - threshold_ : v + threshold_; }
 
     const Dataset& data_;
     const PdSparseParams& params_;
     Control& control_;
     float threshold_;
-    bool grows_ = true;  // whether further weights may become other than 0
+    bool grows_ = true;  // whether further weights may become non-zero
     int n_epochs_ = 0;
     std::vector<FeatureSums> features_;
-    std::vector<std::vector<Dual>> duals_;  // of each row: its positives, then its active negatives
-    std::vector<float> scores_;             // of each label, for one row
-    std::vector<uint8_t> is_known_;         // of each label: whether the row has a dual for it
+    std::vector<std::vector<Dual>> duals_;  // per row: its positives, then its active negatives
+    std::vector<float> scores_;             // per label, for one row
+    std::vector<uint8_t> is_known_;         // per label: whether the row has a dual for it
     std::vector<uint32_t> train_, held_out_, best_labels_;
     std::vector<double> positives_, negatives_;
     std::vector<Dual> changes_;
@@ -314,8 +314,8 @@ class PdSparse {
 
 }  // namespace
 
-// a_p − t and b_n + t, cut off at the bounds, for the t where their sums are equal. The difference decreases
-// with t and is linear between the points where a bound is reached.
+// The projection is a_p − t and b_n + t, clipped at the bounds, with the t that makes the sums equal. The
+// difference of the sums decreases with t and is linear between the points where a bound is reached.
 void project_pairs(std::span<double> a, std::span<double> b, double c) {
     const auto difference = [&](double t) {
         double sum = 0;
@@ -337,7 +337,7 @@ void project_pairs(std::span<double> a, std::span<double> b, double c) {
     for (double& v : b) v = std::max(v + t, 0.0);
 }
 
-// Either the bound holds without being asked for, or both sums are c.
+// Either the bound is inactive, or both sums are c.
 void project_sums(std::span<double> a, std::span<double> b, double c) {
     const std::vector<double> given_a(a.begin(), a.end()), given_b(b.begin(), b.end());
     project_pairs(a, b, c);

@@ -1,4 +1,4 @@
-// Sparse linear classifiers of all labels, and the columns of the rows that they are trained on.
+// Sparse linear classifiers of all labels, and their training rows stored by column.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ struct SparseClassifier {
     bool converged = true;
 };
 
-// Classifiers of labels 0, 1, …: weights ptr[l] … ptr[l + 1] are those of label l, by ascending feature of X.
+// Classifiers of labels 0, 1, …: label l has the weights [ptr[l], ptr[l + 1]), by ascending feature of X.
 struct SparseWeights {
     std::vector<float> bias;
     std::vector<int64_t> ptr = {0};

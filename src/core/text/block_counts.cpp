@@ -94,8 +94,8 @@ void SpanNgrams::list_ngrams(uint32_t min_n, uint32_t max_n) {
     }
 }
 
-// Calls fn(n-gram, times) for each n-gram of each distinct span of a document. An n-gram may come more than
-// once.
+// Calls fn(n-gram, times) for the n-grams of each distinct span of a document. An n-gram may be passed more
+// than once.
 template <class Fn>
 void SpanNgrams::for_each_ngram(size_t segment, size_t document, Distinct<uint32_t>& spans, Fn&& fn) const {
     const Segment& terms = spans_.segments()[segment];
@@ -109,7 +109,7 @@ void SpanNgrams::for_each_ngram(size_t segment, size_t document, Distinct<uint32
 std::vector<uint32_t> SpanNgrams::count_documents(Pool& pool) const {
     struct Worker {
         std::vector<uint32_t> df;
-        std::vector<uint32_t> last;  // document that had the n-gram
+        std::vector<uint32_t> last;  // last document with the n-gram
         uint32_t document = 0;
         Distinct<uint32_t> spans;
     };

@@ -30,14 +30,14 @@ class BlockCounts {
                        CountScratch& scratch) const = 0;
 };
 
-// The words of a field and their n-grams, for all of its word blocks.
+// Words and word n-grams of a field, for all of its word blocks.
 class FieldWords {
   public:
     TermStream stream;
 
-    // `min_df[n - 1]`: n-grams in fewer documents are not needed.
+    // `min_df[n - 1]`: n-grams in fewer documents are dropped.
     void merge(const std::vector<double>& min_df, Pool& pool);
-    // Document frequencies of the n-grams of order n.
+    // The document frequencies of all n-grams of order n.
     const std::vector<uint32_t>& df(size_t n) { return n == 1 ? stream.df() : levels_[n - 2].df; }
     // Moves out the words and the keys of n-grams.
     FieldTerms take_terms();
@@ -48,7 +48,7 @@ class FieldWords {
     std::vector<NgramLevel> levels_;  // [n - 2]
 };
 
-// Character n-grams across words: the stream holds them as they are.
+// Character n-grams across words: the stream holds them directly.
 class CharacterCounts final : public BlockCounts {
   public:
     TermStream stream;
@@ -56,10 +56,10 @@ class CharacterCounts final : public BlockCounts {
     void count(size_t segment, size_t document, const Columns& columns, CountScratch& scratch) const override;
 };
 
-// Character n-grams within spans. Those of a span are found once, however often it occurs.
+// Character n-grams within spans. The n-grams of a span are computed once, however often the span occurs.
 class SpanNgrams final : public BlockCounts {
   public:
-    // `spans`: merged.
+    // `spans` must be merged.
     SpanNgrams(TermStream& spans, uint32_t min_n, uint32_t max_n, double min_df, Pool& pool);
 
     void count(size_t segment, size_t document, const Columns& columns, CountScratch& scratch) const override;
@@ -74,8 +74,8 @@ class SpanNgrams final : public BlockCounts {
     TermStream& spans_;
     StringTable grams_;
     std::vector<uint32_t> df_;
-    std::vector<size_t> ptr_;       // of each span
-    std::vector<uint32_t> ngrams_;  // of each span
+    std::vector<size_t> ptr_;       // per span
+    std::vector<uint32_t> ngrams_;  // per span
 };
 
 }  // namespace bonsai::text

@@ -1,5 +1,5 @@
-// The distinct keys of one document and how often each occurs: in a small hash table, or by a counter for
-// each key.
+// The distinct keys of one document and how often each occurs: in a small hash table, or with one counter per
+// key.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Count {
     uint32_t n;
 };
 
-// Reused from document to document: what the last one left is overwritten, not cleared.
+// Reused from document to document: old entries are overwritten, not cleared.
 template <class Key>
 class Distinct {
   public:
@@ -50,7 +50,7 @@ class Distinct {
         items_.push_back({key, n});
     }
 
-    // In the order in which they first came.
+    // In order of first occurrence.
     std::vector<Count<Key>>& items() { return items_; }
 
   private:
@@ -64,7 +64,7 @@ class Distinct {
     uint32_t document_ = 0;
 };
 
-// The same for keys below a bound, with a counter for each: for many documents one after another.
+// The same for keys below a bound, with one counter per key: for many documents in sequence.
 class ColumnCounts {
   public:
     void begin(size_t n_columns) {
@@ -75,7 +75,7 @@ class ColumnCounts {
         if (n_[column] == 0) items_.push_back({column, 0});
         n_[column] += n;
     }
-    // A column that is known to be new, and that no call of `add` will bring again.
+    // Adds a column that is new in this document and is not added again.
     void append(uint32_t column, uint32_t n) { items_.push_back({column, n}); }
     // Ends the document.
     void end() {

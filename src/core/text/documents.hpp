@@ -1,4 +1,4 @@
-// The texts of some documents, and how they are divided among workers.
+// The texts of some documents, and their division among workers.
 #pragma once
 
 #include <cstddef>

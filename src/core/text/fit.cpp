@@ -18,7 +18,7 @@ constexpr size_t kBytesPerSegment = 256 << 10;
 
 }  // namespace
 
-// All streams of one field, and its blocks once everything is read.
+// The streams of one field, and its blocks after everything is read.
 class FieldCounts {
   public:
     FieldCounts(const TextSpec& spec, uint32_t field) : spec_(spec), characters_(spec.blocks.size()) {
@@ -42,7 +42,7 @@ class FieldCounts {
         for_each_stream([&](TermStream& stream) { stream.add_segments(n, workers); });
     }
 
-    // Reads the documents of one segment; `first` is the number of the first one among all.
+    // Reads the documents of one segment; `first` is the number of its first document.
     void read(size_t segment, unsigned worker, std::span<const std::string_view> texts, size_t first,
               const Control& control) {
         Normalized text;
@@ -122,7 +122,8 @@ class FieldCounts {
         out.ends.push_back(static_cast<uint32_t>(out.terms.size()));
     }
 
-    // [n - 1]: no word block needs n-grams in fewer documents, be it as features or as parts of longer ones.
+    // [n - 1]: no word block needs n-grams in fewer documents, neither as features nor as parts of longer
+    // n-grams.
     std::vector<double> least_df(size_t n_documents) const {
         std::vector<double> least;
         for (const size_t b : blocks_) {
@@ -139,8 +140,8 @@ class FieldCounts {
     std::vector<size_t> blocks_;
     std::optional<FieldWords> words_;
     std::optional<TermStream> spans_;
-    std::vector<std::unique_ptr<CharacterCounts>> characters_;  // of each block, if it is such a one
-    std::vector<std::unique_ptr<BlockCounts>> counts_;          // of each of `blocks_`
+    std::vector<std::unique_ptr<CharacterCounts>> characters_;  // per block; null for other blocks
+    std::vector<std::unique_ptr<BlockCounts>> counts_;          // per entry of `blocks_`
 };
 
 Fit::Fit(TextSpec spec) : spec_(std::move(spec)) {
@@ -177,7 +178,7 @@ void restrict_df(BlockTerms& terms, double min_df, double max_df) {
             if (df < min_df || df > max_df) df = 0;
 }
 
-// Leaves the `n` features with the greatest counts; of equal ones the first.
+// Keeps the `n` features with the largest counts; ties go to the first.
 void keep_most_frequent(BlockTerms& terms, const Columns& columns, const std::vector<uint64_t>& totals,
                         size_t n) {
     std::vector<uint32_t> order(columns.size);

@@ -1,4 +1,4 @@
-// Fitting a vectorizer: documents are read once, in parts of any size; only the ids of their terms are kept.
+// Fitting a vectorizer: documents are read once, in parts of any size, and only their term ids are kept.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Fit {
         Vocabulary vocabulary;
         SparseRows rows;
     };
-    // Ends the reading. `rows`: whether to return the rows of the documents, too.
+    // Finishes the fit. `rows`: whether to return the rows of the documents as well.
     Result finish(bool rows, Pool& pool);
 
     size_t n_documents() const { return n_documents_; }

@@ -12,12 +12,12 @@ namespace bonsai::text {
 
 namespace {
 
-// Keys are spread over tables by their hash, and each table belongs to one worker at a time: no locks, and
-// the same numbers for any number of threads.
+// Keys are distributed over tables by hash, and each table belongs to one worker at a time: no locks, and
+// equal numbers for any number of threads.
 constexpr size_t kShardBits = 6;
 constexpr size_t kShards = size_t{1} << kShardBits;
 constexpr size_t kMostInShard = size_t{1} << (32 - kShardBits);
-constexpr size_t kSegmentsPerRound = 32;  // their keys stay in cache between the two steps of a round
+constexpr size_t kSegmentsPerRound = 32;  // keeps their keys in cache between the two steps of a round
 constexpr size_t kAhead = 12;             // prefetched lookups: enough to hide a miss
 
 size_t shard_of(uint64_t hash) {
@@ -29,7 +29,7 @@ std::span<const uint32_t> prefix_of(const std::vector<Segment>& words, const Ngr
     return prefixes.empty() ? words[segment].terms : prefixes[segment];
 }
 
-// Calls fn(place, key) for each n-gram of a document whose parts are all known.
+// Calls fn(place, key) for each n-gram of a document if all its parts are known.
 template <class Fn>
 void for_each_key(const Segment& words, std::span<const uint32_t> prefix, size_t document, uint32_t n,
                   Fn&& fn) {
@@ -122,7 +122,7 @@ class Counter {
         if (table.size() > kMostInShard) throw std::length_error("more than 2^32 different n-grams");
     }
 
-    // Numbers of the n-grams that stay, in the order of their keys.
+    // Numbers the n-grams that are kept, in the order of their keys.
     void number(double min_df) {
         struct Kept {
             uint64_t key;
@@ -153,7 +153,7 @@ class Counter {
         }
     }
 
-    // Provisional numbers become those of the n-grams that stay; the others are dropped.
+    // Replaces provisional numbers by final ones and drops the other n-grams.
     void renumber(NgramLevel::Counts& counts) const {
         size_t to = 0, from = 0;
         for (auto& end : counts.ends) {
@@ -189,10 +189,10 @@ class Counter {
     const NgramPlaces& prefixes_;
     const uint32_t n_;
     Pool& pool_;
-    std::vector<Distinct<uint64_t>> distinct_;  // of each worker
+    std::vector<Distinct<uint64_t>> distinct_;  // per worker
     std::array<Keys, kSegmentsPerRound> round_;
     std::array<PairTable, kShards> tables_;
-    std::array<std::vector<uint32_t>, kShards> number_of_;  // of the numbers in the tables
+    std::array<std::vector<uint32_t>, kShards> number_of_;  // number in a table -> final number
     NgramLevel level_;
 };
 

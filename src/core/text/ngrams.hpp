@@ -13,7 +13,7 @@ namespace bonsai::text {
 
 // All n-grams of one order that occur in enough documents.
 struct NgramLevel {
-    // The n-grams of one segment's documents. Those of a document are distinct and in no order.
+    // The n-grams of one segment's documents. The n-grams of a document are distinct and in no order.
     struct Counts {
         std::vector<uint32_t> ngrams = {};
         std::vector<uint32_t> n = {};
@@ -28,11 +28,11 @@ struct NgramLevel {
     std::vector<Counts> segments;
 };
 
-// Where n-grams begin: for each place of each segment the number of the n-gram there, or kNone.
+// For each place in each segment, the number of the n-gram that begins there, or kNone.
 using NgramPlaces = std::vector<std::vector<uint32_t>>;
 
-// Counts the n-grams, n >= 2; `prefixes` are the places of (n-1)-grams, not needed for n = 2. With `places`,
-// those of the n-grams themselves are filled in.
+// Counts the n-grams, n >= 2; `prefixes` are the places of (n-1)-grams, unused for n = 2. If `places` is
+// given, it is filled with the places of the n-grams.
 NgramLevel count_ngrams(const std::vector<Segment>& words, const NgramPlaces& prefixes, uint32_t n,
                         double min_df, NgramPlaces* places, Pool& pool);
 

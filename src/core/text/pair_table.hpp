@@ -1,4 +1,4 @@
-// A hash table of pairs of 32-bit numbers: the count of each pair, and its number, an id.
+// A hash table of pairs of 32-bit numbers: each pair has a count and a number (id).
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,12 @@ class PairTable {
         slots_.resize(n);
     }
 
-    // A good hash has its low bits used here; the upper ones are free for others.
+    // This table uses the low bits of the hash; the upper bits are free for other uses.
     static uint64_t hash(uint64_t key) { return mix(key); }
     void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]); }
 
-    // Counts the key once more and gives its number; numbers count up from 0 in the order in which keys come.
+    // Increments the count of the key and returns its number; numbers count up from 0 in order of first
+    // occurrence.
     uint32_t count(uint64_t key, uint64_t hash) {
         Slot& slot = slots_[place_of(key, hash)];
         if (slot.count++ > 0) return slot.number;
@@ -42,7 +43,7 @@ class PairTable {
         return number;
     }
 
-    // The number of the key, or kNone.
+    // Returns the number of the key, or kNone.
     uint32_t find(uint64_t key, uint64_t hash) const {
         const Slot& slot = slots_[place_of(key, hash)];
         return slot.count > 0 ? slot.number : kNone;

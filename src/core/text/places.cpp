@@ -1,4 +1,5 @@
-// Where the features of a document are in its texts. Shares the tokenizer with `transform`, not its buffers.
+// Finds the places where the features of a document occur in its texts. Shares the tokenizer with
+// `transform`, not its buffers.
 #include <algorithm>
 #include <string_view>
 
@@ -9,15 +10,15 @@ namespace bonsai::text {
 
 namespace {
 
-constexpr uint32_t kDottedCapitalI = 0x130;  // the only character whose lower case is two
+constexpr uint32_t kDottedCapitalI = 0x130;  // the only character whose lower case has two code points
 
-// A normalised text, and for each of its bytes the code point of the original that it comes from.
+// A normalised text, and the source code point of each of its code points.
 class Traced {
   public:
     Traced(std::string_view text, bool lowercase, bool collapse) {
         Normalized original;
         original.assign(text, false);
-        std::vector<uint32_t> from;  // of each normalised code point
+        std::vector<uint32_t> from;  // per normalised code point
         const char* p = original.view().data();
         const char* const end = p + original.view().size();
         for (uint32_t i = 0; p != end; ++i) {
@@ -38,14 +39,14 @@ class Traced {
         }
     }
     std::string_view view() const { return text_.view(); }
-    // The code points of the original that a piece of the view comes from: first and one behind the last.
+    // The range of code points in the original text from which a piece of the view comes.
     Place place(uint32_t field, size_t column, const char* begin, const char* end) const {
         return {static_cast<uint32_t>(column), field, from_[static_cast<size_t>(begin - view().data())],
                 from_[static_cast<size_t>(end - view().data()) - 1] + 1};
     }
 
   private:
-    // Of each run of two or more spaces one stays, as in Normalized.
+    // Each run of two or more spaces becomes one, as in Normalized.
     void collapse_spaces(std::vector<uint32_t>& from) const {
         const char* p = view().data();
         const char* const end = p + view().size();
@@ -115,7 +116,7 @@ std::vector<Place> Vectorizer::places(const Documents& documents, size_t documen
             const std::string_view with_spaces = padded(span);
             for_each_ngram_in_span(
                 with_spaces, offsets, block.min_n, block.max_n, [&](std::string_view gram) {
-                    // The spaces around the span are not in the text, or belong to nothing.
+                    // The spaces around the span may not be in the text, and belong to no feature.
                     const size_t from = static_cast<size_t>(gram.data() - with_spaces.data());
                     const size_t begin = from == 0 ? 0 : from - 1;
                     const size_t end = std::min(span.size(), from + gram.size() - 1);

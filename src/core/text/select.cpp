@@ -121,7 +121,7 @@ Vocabulary vocabulary_of_terms(const TextSpec& spec, size_t n_documents, std::sp
     }
     sort_distinct(all);
     field.words = table_of(all);
-    // The first n words of each term, as a number among all n-grams that terms begin with.
+    // The number of each term's first n words among all n-grams that begin a term.
     std::vector<uint32_t> begins(terms.size());
     size_t n_shorter = all.size();
     for (uint32_t n = 1; n <= max_n; ++n) {

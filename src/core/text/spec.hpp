@@ -1,4 +1,4 @@
-// What a text vectorizer computes: blocks of features, each a TF-IDF matrix of its own.
+// The specification of a text vectorizer: blocks of features, each a separate TF-IDF matrix.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace bonsai::text {
 // scikit-learn's "word", "char" and "char_wb".
 enum class Analyzer : uint8_t { word, character, character_in_span };
 
-// A number of documents, or a share of all.
+// A number of documents, or a share of all documents.
 struct Frequency {
     double value;
     bool is_share;
@@ -19,19 +19,19 @@ struct Frequency {
     }
 };
 
-// One block: the n-grams of a field, min_n <= n <= max_n, with their weights. Rows have unit length before
-// they are multiplied by `weight`.
+// One block: the n-grams of a field, min_n <= n <= max_n. Its rows have unit length before they are
+// multiplied by `weight`.
 struct BlockSpec {
     uint32_t field;
     Analyzer analyzer;
     uint32_t min_n;
     uint32_t max_n;
     Frequency min_df;       // terms in fewer documents are left out
-    Frequency max_df;       // and so are those in more
-    uint64_t max_features;  // maximum number of terms, those that occur most often; 0: all
+    Frequency max_df;       // terms in more documents are left out
+    uint64_t max_features;  // number of terms kept, the most frequent first; 0: all
     bool sublinear_tf;      // 1 + log(tf) instead of tf
     bool smooth_idf;        // as if one more document had every term
-    double power;           // values are raised to it before rows are given unit length
+    double power;           // exponent applied to values before rows are scaled to unit length
     double weight;
 };
 

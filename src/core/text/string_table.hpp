@@ -1,4 +1,4 @@
-// Strings and their numbers (ids), both ways. Numbers count up from 0 in the order in which strings come.
+// Strings and their numbers (ids), both ways. Numbers count up from 0 in order of first occurrence.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace bonsai::text {
 
-inline constexpr uint32_t kNone = UINT32_MAX;  // the number of what is not there
+inline constexpr uint32_t kNone = UINT32_MAX;  // stands for a missing entry
 
 namespace detail {
 
@@ -27,13 +27,13 @@ inline uint64_t load_head(const char* p, size_t n) {
 
 }  // namespace detail
 
-// Every string that is handed in must be followed by 7 bytes that may be read: short strings are compared and
-// hashed as one number.
+// The 7 bytes after every string passed in must be readable: short strings are compared and hashed as one
+// number.
 class StringTable {
   public:
     StringTable() : slots_(kFirstSlots), bytes_(kPadding) {}
 
-    // The number of the string, which gets one if it has none.
+    // Returns the number of the string and adds the string if it is new.
     uint32_t intern(std::string_view s) {
         const uint64_t head = detail::load_head(s.data(), s.size());
         size_t place = hash(s, head) & (slots_.size() - 1);
@@ -47,7 +47,7 @@ class StringTable {
         return number;
     }
 
-    // Its number, or kNone.
+    // Returns the number of the string, or kNone.
     uint32_t find(std::string_view s) const {
         const uint64_t head = detail::load_head(s.data(), s.size());
         size_t place = hash(s, head) & (slots_.size() - 1);
@@ -59,7 +59,7 @@ class StringTable {
     }
 
     size_t size() const { return ends_.size(); }
-    // Followed by 7 bytes that may be read.
+    // Followed by 7 readable bytes.
     std::string_view operator[](size_t number) const {
         const size_t begin = number > 0 ? ends_[number - 1] : 0;
         return {bytes_.data() + begin, ends_[number] - begin};
@@ -71,7 +71,7 @@ class StringTable {
     static constexpr size_t kMostStrings = size_t{1} << 31;
 
     struct Slot {
-        uint64_t head;  // the first 8 bytes: strings up to that length are compared without looking further
+        uint64_t head;  // the first 8 bytes, enough to compare strings up to that length
         uint32_t size;
         uint32_t number_plus_1;  // 0: free
     };

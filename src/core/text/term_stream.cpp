@@ -7,7 +7,7 @@ namespace bonsai::text {
 
 namespace {
 
-// The first 8 bytes as a number that compares as they do.
+// The first 8 bytes as a number with the same order.
 uint64_t big_endian_head(std::string_view s) {
     return __builtin_bswap64(detail::load_head(s.data(), s.size()));
 }
@@ -22,7 +22,7 @@ SortedTerms sort_terms(const StringTable& terms, const std::vector<uint32_t>& df
     std::vector<Item> items;
     for (uint32_t i = 0; i < terms.size(); ++i)
         if (df[i] >= min_df) items.push_back({big_endian_head(terms[i]), i});
-    // UTF-8 sorts as code points do; string_view compares unsigned bytes.
+    // UTF-8 sorts in code point order; string_view compares unsigned bytes.
     std::sort(items.begin(), items.end(), [&](const Item& a, const Item& b) {
         return a.head != b.head ? a.head < b.head : terms[a.number] < terms[b.number];
     });
@@ -43,7 +43,7 @@ size_t TermStream::add_segments(size_t n, unsigned workers) {
 
 void TermStream::merge(Pool& pool) {
     if (numberings_.empty()) numberings_.resize(1);
-    terms_ = std::move(numberings_[0].strings);  // the others' are added to these
+    terms_ = std::move(numberings_[0].strings);  // terms of the other workers are added
     std::vector<std::vector<uint32_t>> common(numberings_.size());
     for (size_t w = 0; w < numberings_.size(); ++w) {
         const auto& seen = numberings_[w].seen;

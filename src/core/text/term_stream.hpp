@@ -1,5 +1,5 @@
-// The terms of a field's documents in the order of the text, as numbers (ids). Each worker numbers terms by
-// itself, so that none waits for another; `merge` gives them common numbers.
+// The terms of a field's documents in text order, as numbers (ids). Each worker has its own numbering, so
+// that no worker waits for another; `merge` makes one numbering of them.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace bonsai::text {
 
-// Documents that one worker read.
+// Documents read by one worker.
 struct Segment {
     uint32_t worker = 0;
     std::vector<uint32_t> terms = {};
-    std::vector<uint32_t> ends = {};  // of each document in `terms`
+    std::vector<uint32_t> ends = {};  // end of each document in `terms`
 
     size_t size() const { return ends.size(); }
     size_t begin_of(size_t document) const { return document > 0 ? ends[document - 1] : 0; }
@@ -24,7 +24,7 @@ struct Segment {
 
 class TermStream {
   public:
-    // One worker's numbers of terms, and in how many documents each occurs.
+    // The numbering of one worker, and the document frequency of each term.
     class alignas(64) Numbering {
       public:
         uint32_t number(std::string_view term, uint32_t document) {
@@ -48,18 +48,18 @@ class TermStream {
         std::vector<Seen> seen;
     };
 
-    // Room for the segments of the next documents; the first one's place is returned.
+    // Makes room for further segments and returns the position of the first.
     size_t add_segments(size_t n, unsigned workers);
     Segment& segment(size_t i) { return segments_[i]; }
     Numbering& numbering(unsigned worker) { return numberings_[worker]; }
 
-    // Ends the reading. All workers' terms get common numbers.
+    // Ends reading: merges the numberings of all workers.
     void merge(Pool& pool);
-    // Then, if wanted: drops terms in fewer than `min_df` documents, and renumbers the others, sorted by code
-    // points.
+    // Optional after merging: drops terms in fewer than `min_df` documents, and renumbers the others in code
+    // point order.
     void sort(double min_df, Pool& pool);
 
-    // After merging:
+    // Valid after merging:
     const std::vector<Segment>& segments() const { return segments_; }  // kNone: dropped
     // May be moved from.
     StringTable& terms() { return terms_; }
@@ -76,7 +76,7 @@ class TermStream {
 struct SortedTerms {
     StringTable terms = {};
     std::vector<uint32_t> df = {};
-    std::vector<uint32_t> number_of = {};  // of each term as it was; kNone: given up
+    std::vector<uint32_t> number_of = {};  // previous number -> new number; kNone: dropped
 };
 SortedTerms sort_terms(const StringTable& terms, const std::vector<uint32_t>& df, double min_df);
 

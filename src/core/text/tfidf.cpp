@@ -23,8 +23,8 @@ double sublinear(uint32_t n) {
 
 using Counts = std::vector<Count<uint32_t>>;
 
-// A radix sort: a row of n entries takes n steps per digit, whereas a comparison sort takes n log n, and half
-// of its branches are mispredicted.
+// A radix sort: a row of n entries takes n steps per digit, whereas a comparison sort takes n log n with half
+// of its branches mispredicted.
 void sort_by_column(Counts& counts, size_t n_columns, Counts& buffer) {
     constexpr size_t kFewToCompare = 48;
     constexpr unsigned kMostBits = 9;
@@ -49,7 +49,7 @@ void sort_by_column(Counts& counts, size_t n_columns, Counts& buffer) {
     }
 }
 
-// Most counts are 1, which every power leaves alone.
+// Most counts are 1, and every power of 1 is 1.
 double raised(double value, double power) {
     return power == 1 || value == 1 ? value : std::pow(value, power);
 }

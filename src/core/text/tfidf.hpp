@@ -1,5 +1,5 @@
-// Counts of terms become weighted rows: TF-IDF of unit length in each block, times the block's weight, the
-// blocks side by side, and the whole row of unit length.
+// Turns term counts into weighted rows: TF-IDF of unit length in each block, times the block's weight, blocks
+// side by side, the whole row scaled to unit length.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ struct SparseRows {
     std::vector<float> value = {};
 };
 
-// How terms of a block become entries of a row.
+// How the terms of a block are turned into row entries.
 struct BlockWeights {
     BlockWeights(const Vocabulary& vocabulary, size_t block, size_t first_column);
 
     Columns columns;
     size_t first_column;
-    std::vector<float> idf;  // of each column of the block, to the block's power
+    std::vector<float> idf;  // per column of the block, raised to the block's power
     bool sublinear_tf;
     double power;
     double weight;
@@ -33,7 +33,7 @@ struct BlockWeights {
 
 std::vector<BlockWeights> block_weights(const Vocabulary& vocabulary);
 
-// Writes one row after another.
+// Writes rows one after another.
 class RowWriter {
   public:
     // `columns`: the distinct columns of the block in this row, counted from the block's first one. Blocks
@@ -44,12 +44,12 @@ class RowWriter {
 
   private:
     SparseRows rows_;
-    std::vector<double> values_;  // of the row that is being written
+    std::vector<double> values_;  // of the current row
     std::vector<int32_t> index_;
     std::vector<Count<uint32_t>> buffer_;
 };
 
-// All rows below each other, in this order; the parts are freed on the way.
+// Stacks the parts in this order and frees each part once it is copied.
 SparseRows join(std::vector<SparseRows>& parts, Pool& pool);
 
 }  // namespace bonsai::text

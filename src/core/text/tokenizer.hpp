@@ -1,6 +1,6 @@
-// What a text is split into, as scikit-learn's analyzers split it. All functions take the view of a
-// Normalized and call fn(std::string_view) for each piece in the order of the text; pieces lie in that view,
-// so that 8 bytes may be read at any place of one.
+// Splits texts like scikit-learn's analyzers. All functions take the view of a Normalized and call
+// fn(std::string_view) for each piece in text order. Pieces lie in that view, so that 8 bytes are readable
+// from any position in a piece.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void for_each_word(std::string_view text, size_t min_length, Fn&& fn) {
     }
 }
 
-// The spans between white space, as by str.split.
+// The spans between white space, as in str.split.
 template <class Fn>
 void for_each_span(std::string_view text, Fn&& fn) {
     const char* p = text.data();
@@ -65,7 +65,7 @@ void for_each_span(std::string_view text, Fn&& fn) {
     }
 }
 
-// Where the code points of a text begin, and its end.
+// The offsets of all code points of a text, and of its end.
 class Offsets {
   public:
     void assign(std::string_view text) {
@@ -83,8 +83,8 @@ class Offsets {
     std::vector<size_t> offsets_;
 };
 
-// The n-grams of code points of a text, for each n in [min_n, max_n] (scikit-learn's "char", of a text whose
-// spaces are collapsed).
+// The n-grams of code points of a text, for each n in [min_n, max_n] (scikit-learn's "char" on a text with
+// collapsed white space).
 template <class Fn>
 void for_each_char_ngram(std::string_view text, Offsets& offsets, size_t min_n, size_t max_n, Fn&& fn) {
     offsets.assign(text);
@@ -92,7 +92,7 @@ void for_each_char_ngram(std::string_view text, Offsets& offsets, size_t min_n, 
         for (size_t i = 0; i + n <= offsets.size(); ++i) fn(offsets.slice(text, i, n));
 }
 
-// A span with a space before and behind it.
+// A span with a space before and after it.
 class PaddedSpan {
   public:
     std::string_view operator()(std::string_view span) {
@@ -107,8 +107,8 @@ class PaddedSpan {
     std::vector<char> bytes_;
 };
 
-// Those of one span with a space before and behind it (scikit-learn's "char_wb"). A padded span that is no
-// longer than n is an n-gram itself, once: larger n add nothing.
+// The n-grams of one span with a space before and after it (scikit-learn's "char_wb"). A padded span of at
+// most n code points is passed once, as a whole: larger n add nothing.
 template <class Fn>
 void for_each_ngram_in_span(std::string_view padded, Offsets& offsets, size_t min_n, size_t max_n, Fn&& fn) {
     offsets.assign(padded);

@@ -22,8 +22,8 @@ uint32_t at(const char* p) {
     return static_cast<unsigned char>(*p);
 }
 
-// The code point at `p` of any bytes, and `p` behind it. Bytes that begin no character are replaced one by
-// one, a character that breaks off is replaced as a whole, as Python's decoder does it.
+// Decodes the code point at `p` of arbitrary bytes and moves `p` behind it. As in Python's decoder, bytes
+// that begin no character are replaced one by one, and a truncated character is replaced as a whole.
 uint32_t decode(const char*& p, const char* end) {
     const uint32_t first = at(p++);
     if (first < 0x80) return first;
@@ -34,7 +34,7 @@ uint32_t decode(const char*& p, const char* end) {
         if (p == end) return kReplacement;
         const uint32_t byte = at(p);
         uint32_t low = 0x80, high = 0xBF;
-        if (i == 0) {  // overlong forms and what lies beyond U+10FFFF
+        if (i == 0) {  // overlong forms and values above U+10FFFF
             if (first == 0xE0) low = 0xA0;
             if (first == 0xF0) low = 0x90;
             if (first == 0xF4) high = 0x8F;
@@ -50,7 +50,7 @@ char ascii_lower(char c) {
     return static_cast<char>(c + (static_cast<unsigned char>(c - 'A') < 26 ? 32 : 0));
 }
 
-// Copies the ASCII characters that begin [from, end), a block at a time, and says how many bytes that were.
+// Copies the leading ASCII characters of [from, end), one block at a time, and returns their number.
 template <bool lowercase>
 size_t copy_ascii(const char* from, const char* end, char* to) {
     constexpr size_t kBlock = 32;
@@ -131,9 +131,9 @@ void Normalized::put(uint32_t code) {
     size_ = static_cast<size_t>(to - bytes_.data());
 }
 
-// Unicode's Final_Sigma: after a cased letter and not before one, where characters that are case-ignorable do
-// not count. What was written so far is in lower case already: that changes neither property (the tables'
-// script checks it).
+// Unicode's Final_Sigma: after a cased letter and not before one, skipping case-ignorable characters. The
+// preceding output is already in lower case, which changes neither property (the script that makes the tables
+// checks this).
 uint32_t Normalized::lower_sigma(const char* behind, const char* end) const {
     const char* p = bytes_.data() + size_;
     uint8_t before = 0;

@@ -1,5 +1,5 @@
-// Character properties of one fixed version of Unicode, independent of the Python that runs: letters and
-// digits, white space, lower case. As Python has them: `\w` of its `re`, `str.isspace`, `str.lower`.
+// Character properties of one fixed version of Unicode, independent of the Python version: letters and
+// digits, white space, lower case, defined as in Python's `\w`, `str.isspace` and `str.lower`.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ constexpr bool is_space(uint32_t code) {
     return record(code).flags & kSpace;
 }
 
-// The code point at `p` of well-formed text, and `p` behind it.
+// Decodes the code point at `p` of well-formed text and moves `p` behind it.
 inline uint32_t next(const char*& p) {
     const auto byte = [](char c) { return static_cast<uint32_t>(static_cast<unsigned char>(c)); };
     const uint32_t first = byte(*p++);
@@ -48,15 +48,14 @@ inline uint32_t next(const char*& p) {
 
 }  // namespace unicode
 
-// A text made ready for the analyzers: well-formed UTF-8, in lower case if wanted, followed by kPadding bytes
-// of zeros. What is no UTF-8 becomes U+FFFD, and so does a surrogate (three bytes, as "surrogatepass" writes
-// it).
+// A text prepared for the analyzers: well-formed UTF-8, optionally in lower case, followed by kPadding zero
+// bytes. Invalid UTF-8 becomes U+FFFD, and so does a surrogate (three bytes, as written by "surrogatepass").
 class Normalized {
   public:
     static constexpr size_t kPadding = 8;
 
     void assign(std::string_view text, bool lowercase);
-    // Each run of two or more white-space characters becomes one U+0020; a single one stays what it is.
+    // Each run of two or more white-space characters becomes one U+0020; a single one is unchanged.
     void collapse_spaces();
     std::string_view view() const { return {bytes_.data(), size_}; }
 

@@ -30,7 +30,7 @@ Vectorizer::Vectorizer(Vocabulary vocabulary)
     }
 }
 
-// Reads documents, one after another; the buffers of one worker.
+// Reads documents one after another, with the buffers of one worker.
 class Vectorizer::Reader {
   public:
     explicit Reader(const Vectorizer& vectorizer) : v_(vectorizer) {}
@@ -65,7 +65,7 @@ class Vectorizer::Reader {
         for (size_t n = 2; n <= places_.size(); ++n) find_ngrams(tables[n - 2], n);
     }
 
-    // The n-grams at each place, from the (n-1)-grams there.
+    // Finds the n-gram at each place from the (n-1)-gram there.
     void find_ngrams(const PairTable& table, size_t n) {
         const auto& words = places_[0];
         const auto& shorter = places_[n - 2];
@@ -111,7 +111,7 @@ class Vectorizer::Reader {
     Normalized text_;
     Offsets offsets_;
     PaddedSpan padded_;
-    std::vector<std::vector<uint32_t>> places_;  // [n - 1]: n-grams in the order of the text
+    std::vector<std::vector<uint32_t>> places_;  // [n - 1]: n-grams in text order
     Distinct<uint32_t> counts_;
 };
 

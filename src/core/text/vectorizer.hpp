@@ -1,4 +1,4 @@
-// A fitted vectorizer: texts in, rows out.
+// A fitted vectorizer, which turns texts into rows.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace bonsai::text {
 
-// Where a feature occurs in the text of a field: code points of the text as it was given.
+// An occurrence of a feature in the text of a field, as a range of code points in the original text.
 struct Place {
-    uint32_t column;  // over all blocks
+    uint32_t column;  // counted over all blocks
     uint32_t field;
     uint32_t begin;
     uint32_t end;
@@ -28,7 +28,7 @@ class Vectorizer {
 
     SparseRows transform(const Documents& documents, Pool& pool) const;
 
-    // All occurrences of features in one document, block by block.
+    // Returns all occurrences of features in one document, block by block.
     std::vector<Place> places(const Documents& documents, size_t document) const;
 
     const Vocabulary& vocabulary() const { return vocabulary_; }

@@ -28,7 +28,7 @@ class Walk {
         fn_(n, number);
         if (n == max_n_) return;
         const auto& longer = field_.ngrams[n - 1];
-        auto& next = next_[n];  // n-grams are sorted by their (n-1)-grams: each level is read from end to end
+        auto& next = next_[n];  // n-grams are sorted by their (n-1)-grams: each level is read sequentially
         while (next < longer.size() && first_of(longer[next]) == number) {
             const auto child = static_cast<uint32_t>(next++);
             visit(n + 1, child);
@@ -58,7 +58,7 @@ void check_field(const FieldTerms& field) {
     for (const auto& keys : field.ngrams) {
         for (size_t i = 0; i < keys.size(); ++i) {
             if (first_of(keys[i]) >= n_shorter || last_of(keys[i]) >= field.words.size())
-                throw std::invalid_argument("an n-gram names a word that is not there");
+                throw std::invalid_argument("an n-gram has a word that is missing");
             if (i > 0 && keys[i - 1] >= keys[i])
                 throw std::invalid_argument("n-grams are not in ascending order");
         }
@@ -94,7 +94,7 @@ void check(const Vocabulary& v) {
     check(v.spec);
     if (v.fields.size() != v.spec.n_fields || v.blocks.size() != v.spec.blocks.size())
         throw std::invalid_argument(
-            "the vocabulary has another number of fields or blocks than its description");
+            "the vocabulary and its description differ in the number of fields or blocks");
     for (const auto& field : v.fields) check_field(field);
     for (size_t b = 0; b < v.blocks.size(); ++b)
         check_block(v.spec.blocks[b], v.fields[v.spec.blocks[b].field], v.blocks[b], v.n_documents);
@@ -145,7 +145,7 @@ Names feature_names(const Vocabulary& v, size_t b) {
 
 namespace {
 
-// new number of each kept one; kNone for the others
+// old number -> new number; kNone: dropped
 std::vector<uint32_t> ranks(const std::vector<uint8_t>& kept) {
     std::vector<uint32_t> rank(kept.size(), kNone);
     uint32_t next = 0;
@@ -170,7 +170,7 @@ StringTable keep(const StringTable& strings, const std::vector<uint8_t>& kept) {
     return out;
 }
 
-// used[n - 1][number]: a feature of some block, or part of one
+// used[n - 1][number]: a feature of some block, or part of a feature
 std::vector<std::vector<uint8_t>> used_ngrams(const Vocabulary& v, size_t f) {
     const FieldTerms& field = v.fields[f];
     std::vector<std::vector<uint8_t>> used{std::vector<uint8_t>(field.words.size())};

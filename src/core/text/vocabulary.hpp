@@ -1,4 +1,4 @@
-// The terms of a fitted vectorizer, as plain arrays: what a model file holds.
+// The terms of a fitted vectorizer as plain arrays, the content of a model file.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct FieldTerms {
     std::vector<std::vector<uint64_t>> ngrams = {};  // [n - 2]: pair_key((n-1)-gram, last word), ascending
 };
 
-// Which terms a block has as features, and in how many documents each occurs.
+// The features of a block and their document frequencies.
 struct BlockTerms {
     StringTable grams = {};                      // character blocks: in the order of their code points
     std::vector<std::vector<uint32_t>> df = {};  // word blocks: [n - min_n][number of the n-gram]; others:
@@ -35,27 +35,27 @@ struct Vocabulary {
 // Throws std::invalid_argument if the arrays, which may come from a file, are inconsistent.
 void check(const Vocabulary& vocabulary);
 
-// The columns of a block's terms, in the order in which scikit-learn sorts them: as strings whose words are
-// joined by spaces. Shaped as BlockTerms::df; kNone: no feature.
+// The columns of a block's terms in scikit-learn's order, which sorts them as strings with words joined by
+// spaces. Shaped as BlockTerms::df; kNone: no feature.
 struct Columns {
     std::vector<std::vector<uint32_t>> of;
     size_t size = 0;
 };
 Columns number_columns(const BlockSpec& block, const FieldTerms& field, const BlockTerms& terms);
 
-// All names of a block's features, concatenated, and where each ends.
+// The names of a block's features, concatenated, and the end of each.
 struct Names {
     std::string bytes;
     std::vector<int64_t> ends;
 };
 Names feature_names(const Vocabulary& vocabulary, size_t block);
 
-// Drops words and n-grams that are neither a feature nor part of one.
+// Drops words and n-grams that are neither features nor parts of features.
 void drop_unused(Vocabulary& vocabulary);
 
-// Strings and n-grams as a file stores them: the strings concatenated, with the offset of each and of the
-// end; for each (n-1)-gram, where its n-grams begin, and their last words. Reading throws
-// std::invalid_argument if the arrays are not of this form.
+// Strings and n-grams as stored in a file. Strings are concatenated, with the offset of each and of the end.
+// For each (n-1)-gram, the offset of its n-grams, which are stored as their last words. Reading throws
+// std::invalid_argument if the arrays do not have this form.
 struct StringArrays {
     std::vector<uint8_t> bytes;
     std::vector<int64_t> ptr;

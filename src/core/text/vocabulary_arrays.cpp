@@ -38,7 +38,7 @@ StringTable read_strings(std::span<const uint8_t> bytes, std::span<const int64_t
         text.assign(s, false);
         if (text.view() != s) throw std::invalid_argument("a term of the vocabulary is not UTF-8");
         if (strings.intern(text.view()) != i)
-            throw std::invalid_argument("a term of the vocabulary stands twice");
+            throw std::invalid_argument("a term appears twice in the vocabulary");
     }
     return strings;
 }

@@ -19,7 +19,7 @@ class BoundedClusters {
     void run(Partition& found) {
         clusters_.resize(found.n_clusters);
         for (uint32_t row = 0; row < rows_.n_rows; ++row) clusters_[found.cluster[row]].push_back(row);
-        // The parts of clusters come last: they are the next round.
+        // Parts of clusters are appended: they form the next round.
         for (size_t first = 0; first < clusters_.size();) first = split_from(first);
         found.n_clusters = 0;
         for (const Cluster& cluster : clusters_) {
@@ -31,7 +31,7 @@ class BoundedClusters {
   private:
     using Cluster = std::vector<uint32_t>;  // rows, ascending; empty once it has been split
 
-    // Splits the clusters from `first` on; returns where their parts begin.
+    // Splits the clusters from `first` on; returns the position of the first part.
     size_t split_from(size_t first) {
         const size_t end = clusters_.size();
         std::vector<size_t> large;

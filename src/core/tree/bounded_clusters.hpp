@@ -11,9 +11,9 @@
 
 namespace bonsai {
 
-// Splits each cluster of more than `largest` rows again, into so many that they have the mean size of all,
-// until no such cluster is left; where its rows are equal, it is cut. So there may be more than k clusters.
-// `found` is what partition_rows found with the same parameters; `key` gives the random numbers.
+// Splits each cluster of more than `largest` rows again, into parts of the overall mean size, until no such
+// cluster is left; a cluster of equal rows is cut. So there may be more than k clusters. `found` is the
+// result of partition_rows with the same parameters; `key` is the key of the random numbers.
 void split_large_clusters(Partition& found, const RowsView& rows, const KMeansParams& params, size_t largest,
                           uint64_t key, const Kernels& kernels, Pool& pool);
 

@@ -34,7 +34,8 @@ Partition SplitStage::bound(size_t node, const RowsView& rows, Partition&& found
         split_large_clusters(found, rows, params_.kmeans,
                              kLargestCluster * std::max(params_.max_leaf_size, mean),
                              derive(nodes_.keys[node], kForClustering), kernels_, pool);
-    // Where all vectors are equal, for example, there is one cluster: the node stays a leaf of this size.
+    // There may be a single cluster, for example if all vectors are equal: then the node stays a leaf of this
+    // size.
     if (found.n_clusters < 2) found = {};
     return std::move(found);
 }
@@ -134,7 +135,7 @@ void TreeBuilder::append(const OpenNode& node, const Partition* partition, size_
 }
 
 void TreeBuilder::advance(const SplitStage& splits, Pool& pool) {
-    std::vector<size_t> first_unit = {0};  // of each tree
+    std::vector<size_t> first_unit = {0};  // per tree
     for (const auto& level : open_) {
         const auto n =
             std::count_if(level.begin(), level.end(), [&](const OpenNode& node) { return must_split(node); });
@@ -170,8 +171,8 @@ ExpectedTree::ExpectedTree(double n_labels, const TreeParams& params)
     leaf_size = std::max(2.0, leaf_size);
 }
 
-// The roots, or the largest nodes of the second level, which have twice the mean unless clusters are
-// balanced.
+// The roots, or the largest nodes of the second level, which have about twice the mean size unless clusters
+// are balanced.
 double split_bytes(const ProblemSizes& sizes, const VectorSizes& vectors, const TreeParams& params,
                    double n_trees, unsigned threads) {
     const auto clustering = [&](double share) {

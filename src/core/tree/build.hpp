@@ -18,8 +18,8 @@
 
 namespace bonsai {
 
-// A leaf costs its labels times its rows, and clustering can leave a large part of all labels in one. From
-// this many times max_leaf_size on, `split_oversized` splits it at any depth.
+// The cost of a leaf is its labels times its rows, and clustering can leave a large part of all labels in one
+// leaf. `split_oversized` splits leaves larger than this many times max_leaf_size at any depth.
 inline constexpr size_t kOversizedFactor = 100;
 
 // A cluster of `bounded` trees has at most this many times the mean size, or this many times max_leaf_size.
@@ -30,7 +30,7 @@ struct TreeParams {
     size_t max_leaf_size;  /// nodes with at most this many labels are not split
     size_t max_depth;      /// levels of nodes, the root is level 1; 0: no limit
     bool split_oversized;  /// max_depth does not hold for oversized leaves
-    bool bounded;          /// clusters that are too large are split again, at the same level
+    bool bounded;          /// too large clusters are split again, at the same level
     uint64_t seed;
 };
 
@@ -39,7 +39,7 @@ struct NodesToSplit {
     std::vector<int64_t> ptr = {0};
     std::vector<uint32_t> labels;
     std::vector<uint64_t> keys;
-    bool roots = false;  // of all trees: they have the same labels
+    bool roots = false;  // the roots of all trees, which have the same labels
 
     size_t size() const { return keys.size(); }
     std::span<const uint32_t> labels_of(size_t node) const {
@@ -47,27 +47,27 @@ struct NodesToSplit {
     }
 };
 
-// Of many threads, some wait at the ends of loops, and for what one of them does alone: that is hidden where
-// roots are clustered side by side. A root is clustered by at least this many threads.
+// With many threads, some idle at the ends of loops and during serial parts; clustering several roots in
+// parallel hides that. A root is clustered by at least this many threads.
 inline constexpr unsigned kThreadsOfRoot = 4;
 
-// The splits of such nodes: a unit for each.
+// The splits of these nodes, one unit per node.
 class SplitStage final : public Stage {
   public:
     SplitStage(NodesToSplit nodes, const TreeParams& params, const Kernels& kernels);
 
-    // One row for each label; null: none. They are needed when units are solved, and must live until then.
+    // Label vectors, one row per label; may be null until units are solved, and must outlive solving.
     void set_vectors(const RowsView* vectors) { vectors_ = vectors; }
     const NodesToSplit& nodes() const { return nodes_; }
-    // Without clusters: the node stays a leaf.
+    // A partition without clusters: the node stays a leaf.
     const Partition& partition(size_t node) const { return partitions_[node]; }
 
   protected:
     void prepare(std::span<const uint32_t> units, Pool& pool) override;
     void release() override {
-        if (complete()) all_.reset();  // else it is there for the next units
+        if (complete()) all_.reset();  // otherwise kept for the next units
     }
-    // The first clustering of a root is large enough for several threads, and needs memory for its centres.
+    // The first clustering of a root is large enough for several threads, and its centres need much memory.
     size_t most_beginning(unsigned threads) const override {
         return nodes_.roots ? std::max(1u, threads / kThreadsOfRoot) : Stage::most_beginning(threads);
     }
@@ -76,7 +76,7 @@ class SplitStage final : public Stage {
     void add_unit(size_t unit, std::span<const uint8_t> result) override;
 
   private:
-    // A clustering, and what becomes of it where clusters are bounded.
+    // Runs a clustering, and bounds its clusters if required.
     Partition cluster(size_t node, const RowsView& rows, Pool& pool) const;
     Partition bound(size_t node, const RowsView& rows, Partition&& found, Pool& pool) const;
 
@@ -88,17 +88,17 @@ class SplitStage final : public Stage {
     std::vector<Partition> partitions_;
 };
 
-// Builds trees over the given labels (ascending) level by level: as long as it is open, the splits of `nodes`
-// go to `advance`.
+// Builds trees over the given labels (ascending) level by level: while it is open, pass the splits of `nodes`
+// to `advance`.
 class TreeBuilder {
   public:
     TreeBuilder(std::span<const uint32_t> labels, size_t n_trees, const TreeParams& params);
 
     bool is_open() const;
-    size_t depth() const { return depth_; }  // of the current level; the root is level 1
-    // The nodes of the current level that must be split.
+    size_t depth() const { return depth_; }  // the current level; the root is level 1
+    // Returns the nodes of the current level that must be split.
     NodesToSplit nodes() const;
-    // Throws std::invalid_argument unless `splits` is complete and of these nodes.
+    // Throws std::invalid_argument unless `splits` is complete and belongs to these nodes.
     void advance(const SplitStage& splits, Pool& pool);
     std::vector<Tree> finish() { return std::move(trees_); }
 
@@ -117,16 +117,16 @@ class TreeBuilder {
     size_t depth_ = 1;
 };
 
-// A tree before it is built, if clusters were equal.
+// The expected shape of a tree, assuming clusters of equal size.
 struct ExpectedTree {
     ExpectedTree(double n_labels, const TreeParams& params);
 
-    std::vector<double> n_nodes;  // of each level; the last one has the leaves
+    std::vector<double> n_nodes;  // per level; the last level holds the leaves
     double leaf_size;
-    double n_leaves;  // where clusters differ in size, large ones are split once more, into small ones
+    double n_leaves;  // large clusters are split once more, into small leaves
 };
 
-// Bytes of the splits of all trees, label vectors included.
+// Bytes to split the nodes of all trees, label vectors included.
 double split_bytes(const ProblemSizes& sizes, const VectorSizes& vectors, const TreeParams& params,
                    double n_trees, unsigned threads);
 

@@ -53,7 +53,8 @@ void transpose_centres(const Centres& centres, std::span<const uint32_t> lanes, 
     }
 }
 
-// The values of a unit row sum up to at most the root of their number: times 127, within 32 bits.
+// The absolute values of a unit row sum to at most the square root of their number; times 127, this fits into
+// 32 bits.
 QuantisedCentres::QuantisedCentres(size_t n_features, size_t longest)
     : n_features_(n_features),
       largest_value_(std::min(32767.0f, 0x1p23f / std::sqrt(static_cast<float>(longest)))) {}
@@ -85,7 +86,7 @@ void QuantisedCentres::quantise(const Centres& centres, std::span<const uint32_t
 
 void QuantisedCentres::quantise_range(const Centres& centres, std::span<const float> inverse, size_t part,
                                       size_t begin, size_t end, const Kernels& kernels) {
-    alignas(64) float sums[kLaneStep * kMaxPartLanes];  // a block of the centres, transposed in L1
+    alignas(64) float sums[kLaneStep * kMaxPartLanes];  // a block of the centres, transposed within L1
     const size_t first = part * kMaxPartLanes, width = part_lanes(part);
     const auto lanes = std::span(lane_).subspan(first);
     for_each_feature_block(begin, end, [&](size_t block, size_t block_end) {
@@ -96,7 +97,7 @@ void QuantisedCentres::quantise_range(const Centres& centres, std::span<const fl
     });
 }
 
-// The same for sums that are mostly zeros.
+// The same for sparse sums.
 void QuantisedCentres::quantise_used(const Centres& centres, std::span<const float> inverse, size_t part,
                                      size_t begin, size_t end) {
     const size_t first = part * kMaxPartLanes, last = std::min(first + kMaxPartLanes, lane_.size());
@@ -107,7 +108,7 @@ void QuantisedCentres::quantise_used(const Centres& centres, std::span<const flo
         centres.for_each_used(lane_[l], begin, end, [&](size_t f, float x) {
             scale[f] = std::max(scale[f], std::abs(x * inverse[l]));
         });
-    float per_unit[kRangeFeatures];  // what turns a weight into an integer; 0: too small to divide by
+    float per_unit[kRangeFeatures];  // factor from weight to integer; 0: the scale is too small to divide by
     for (size_t f = begin; f < end; ++f) {
         scale[f] /= 127;
         per_unit[f - begin] = 1 / scale[f] < INFINITY ? 1 / scale[f] : 0.0f;
@@ -143,8 +144,8 @@ float QuantisedCentres::compare(const RowsView& rows, uint32_t row, const Centre
         for (size_t l = first; l < last; ++l)
             similarity[lane_[l]] =
                 centres.inverse[lane_[l]] > 0 ? unit * static_cast<float>(scratch.sum[l - first]) : -INFINITY;
-        // A factor that is rounded to an integer has an error of variance 1/12: the weights, up to 127, and
-        // the row's values.
+        // Rounding to an integer has an error of variance 1/12, for the weights (up to 127) and for the row's
+        // values.
         const float roundings = static_cast<float>(squares) + static_cast<float>(n) * 127 * 127;
         variance = std::max(variance, unit * unit * roundings / 12);
     }

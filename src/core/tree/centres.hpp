@@ -1,4 +1,4 @@
-// The centres of k-means: sums of rows in float, and the same as int8 to compare rows with.
+// The centres of k-means: sums of rows in float, and their int8 form for comparisons with rows.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,10 @@
 
 namespace bonsai {
 
-// k sums of rows, each contiguous: rows come and go one by one. A centre is its sum times 1 / norm.
+// k sums of rows, each contiguous, since rows are added and removed one by one. A centre is its sum times 1 /
+// norm.
 struct Centres {
-    // `sparse_`: whether most of each sum is zero. What it may be else is then marked.
+    // `sparse_`: whether the sums are mostly zero. Features that may be non-zero are then marked.
     Centres(size_t k_, size_t n_features_, bool sparse_, Pool& pool)
         : k(k_),
           n_features(n_features_),
@@ -33,10 +34,12 @@ struct Centres {
 
     size_t k;
     size_t n_features;
-    size_t stride;  // an odd number of cache lines: one feature of all centres does not map to one cache set
+    size_t stride;  // an odd number of cache lines, so that a feature of all centres does not map to one
+                    // cache set
     bool sparse;
     size_t n_words;
-    std::vector<uint64_t> used;  // k x n_words: bits of the features that some row of the cluster has, or had
+    std::vector<uint64_t>
+        used;  // k x n_words: bits of features that occur, or occurred, in rows of the cluster
     Buffer<float> sums;
     std::vector<double> norm2 = std::vector<double>(k, 0.0);
     std::vector<float> inverse = std::vector<float>(k, 1.0f);  // 1 / norm; 0: the cluster is empty
@@ -50,7 +53,8 @@ struct Centres {
         if (sparse) used[c * n_words + f / kWordFeatures] |= uint64_t{1} << f % kWordFeatures;
     }
 
-    // fn(f, x) for the marked features from `begin` on, a multiple of kWordFeatures, up to `end`, ascending.
+    // Calls fn(f, x) for the marked features in [begin, end), ascending; `begin` is a multiple of
+    // kWordFeatures.
     template <class Fn>
     void for_each_used(size_t c, size_t begin, size_t end, Fn&& fn) const {
         const size_t last = std::min(n_words, (end + kWordFeatures - 1) / kWordFeatures);
@@ -62,7 +66,7 @@ struct Centres {
     }
 };
 
-// Calls fn(begin, end) for ranges of features, by all threads; `begin` is a multiple of kRangeFeatures.
+// Calls fn(begin, end) for ranges of features, on all threads; `begin` is a multiple of kRangeFeatures.
 inline constexpr size_t kRangeFeatures = 1024;
 template <class Fn>
 void for_each_feature_range(size_t n_features, Pool& pool, Fn&& fn) {
@@ -71,23 +75,23 @@ void for_each_feature_range(size_t n_features, Pool& pool, Fn&& fn) {
     });
 }
 
-// Likewise for blocks of a range, of kLaneStep features each.
+// The same for blocks of kLaneStep features within a range.
 template <class Fn>
 void for_each_feature_block(size_t begin, size_t end, Fn&& fn) {
     for (; begin < end; begin += kLaneStep) fn(begin, std::min(end, begin + kLaneStep));
 }
 
-// Some centres as a panel: out[(f - begin) * width + l] = feature f of the sum of centre lanes[l]; lanes
-// beyond the last repeat it. Works on blocks of 4 x 4: `begin` and `width` are multiples of four, and `out`
-// has room for `end` rounded up to one.
+// Copies some centres to a panel: out[(f - begin) * width + l] = feature f of the sum of centre lanes[l];
+// padding repeats the last lane. Works on blocks of 4 x 4: `begin` and `width` are multiples of four, and
+// `out` has room for `end` rounded up to such a multiple.
 void transpose_centres(const Centres& centres, std::span<const uint32_t> lanes, size_t width, size_t begin,
                        size_t end, float* out);
 
-// Unit centres as int8, feature-major with a scale for each feature: a quarter of the memory to read, and
-// enough for most rows to tell which centre is the nearest.
+// Unit centres as int8, feature-major with a scale for each feature: a quarter of the memory traffic, and
+// accurate enough to find the nearest centre of most rows.
 class QuantisedCentres {
   public:
-    // Buffers of a task.
+    // Buffers of one task.
     struct Scratch {
         std::vector<int16_t> value;
         AlignedVector<int32_t> sum;
@@ -96,12 +100,12 @@ class QuantisedCentres {
     // `longest`: the largest number of entries of a row that will be compared.
     QuantisedCentres(size_t n_features, size_t longest);
 
-    // Quantises the centres `which`; they replace those from before.
+    // Quantises the centres `which`, which replace earlier ones.
     void quantise(const Centres& centres, std::span<const uint32_t> which, const Kernels& kernels,
                   Pool& pool);
 
-    // similarity[c] to each centre that was quantised; -infinity to empty clusters. Returns the variance of
-    // their errors.
+    // Writes similarity[c] for each quantised centre, -infinity for empty clusters. Returns the variance of
+    // the errors.
     float compare(const RowsView& rows, uint32_t row, const Centres& centres, const Kernels& kernels,
                   Scratch& scratch, float* similarity) const;
 
@@ -123,12 +127,12 @@ class QuantisedCentres {
     }
 
     size_t n_features_;
-    float largest_value_;         // of a row, as an integer
-    std::vector<uint32_t> lane_;  // the centres
+    float largest_value_;         // largest integer value of a row
+    std::vector<uint32_t> lane_;  // quantised centres
     size_t stride_ = 0;           // their number, padded
     Buffer<int8_t> weights_;      // parts of up to 128 lanes, each n_features x lanes
-    // What a row's value is multiplied by before it is rounded, parts x n_features; and what a sum of
-    // integers is multiplied by, for each part.
+    // The factor of a row's value before rounding, parts x n_features; and the factor of integer sums, per
+    // part.
     std::vector<float> scale_, unit_;
 };
 

@@ -13,18 +13,18 @@ namespace {
 
 constexpr size_t kRowsPerTask = 128;
 constexpr size_t kRowsBetweenPolls = 256;
-// Similarities are kept from one iteration to the next where clusters have at most this many rows on average:
-// few rows change their cluster then, and most centres stay as they are.
+// Similarities are kept between iterations if clusters have at most this many rows on average: then few rows
+// change clusters, and most centres do not change.
 constexpr size_t kSmallCluster = 64;
 constexpr uint32_t kNone = ~uint32_t{0};
-// Rounding errors of similarities have a known standard deviation. Two similarities that differ by more than
-// this many of them are in the right order; closer ones are computed exactly.
+// Rounding errors of similarities have a known standard deviation. Similarities that differ by more than this
+// many standard deviations are in the right order; closer ones are computed exactly.
 constexpr float kSafeDeviations = 12.0f;
-// A sum of unit vectors whose squared norm is below this times their number has no direction: the vectors
+// A sum of unit vectors has no direction if its squared norm is below this times their number: the vectors
 // cancel out, up to rounding.
 constexpr double kCancelled = 1e-12;
 
-// Rows that join a centre or leave it, centre by centre, rows ascending.
+// Rows that are added to or removed from a centre, by centre, rows ascending.
 class Moves {
   public:
     struct Move {
@@ -51,7 +51,7 @@ class Moves {
 
     std::span<const Move> of(size_t c) const { return {all_.data() + ptr_[c], ptr_[c + 1] - ptr_[c]}; }
     std::span<const Move> all() const { return all_; }
-    // Where the moves of a centre begin among all.
+    // The start of each centre's moves.
     size_t first(size_t c) const { return ptr_[c]; }
     size_t centre_of(size_t move) const {
         return static_cast<size_t>(std::upper_bound(ptr_.begin(), ptr_.end(), move) - ptr_.begin()) - 1;
@@ -82,7 +82,7 @@ class KMeans {
             const std::vector<uint32_t> initial = initial_centres(std::min(params_.k, members_.size()));
             k_ = initial.size();
             Centres centres(k_, rows_.n_features, has_sparse_centres(), pool_);
-            // Each is the only member of its cluster; a row may be drawn twice.
+            // Each initial centre is the only member of its cluster at first; a row may be drawn twice.
             for (uint32_t c = 0; c < k_; ++c) cluster_[members_[initial[c]]] = c;
             pool_.run(k_, [&](size_t c, unsigned) {
                 for_each_entry(rows_, members_[initial[c]],
@@ -102,7 +102,7 @@ class KMeans {
         if (i % kRowsBetweenPolls == 0) pool_.control().check();
     }
 
-    // fn(begin, end) for parts of [0, n), by all threads; n is the number of members unless given.
+    // Calls fn(begin, end) for parts of [0, n), on all threads; n is the number of members unless given.
     template <class Fn>
     void for_each_task(size_t n, Fn&& fn) const {
         pool_.run((n + kRowsPerTask - 1) / kRowsPerTask, [&](size_t task, unsigned) {
@@ -114,7 +114,7 @@ class KMeans {
         for_each_task(members_.size(), fn);
     }
 
-    // Whether centres are sparse enough to go through what is not zero, which costs more for each feature.
+    // Whether centres are sparse enough to visit only non-zero features, which costs more per feature.
     bool has_sparse_centres() const {
         constexpr size_t factor = 8;
         if (params_.balanced || rows_.is_dense()) return false;
@@ -126,9 +126,9 @@ class KMeans {
         return params_.plus_plus ? plus_plus(k) : rng_.sample(members_.size(), k);
     }
 
-    // k-means++ (Arthur and Vassilvitskii, SODA 2007) for unit vectors: each next centre with a probability
-    // in proportion to 1 - (similarity to the nearest centre so far), half the squared distance. Fewer than k
-    // if every row coincides with a centre.
+    // k-means++ (Arthur and Vassilvitskii, SODA 2007) for unit vectors: each next centre is drawn with
+    // probability proportional to 1 - (similarity to the nearest centre so far), half the squared distance.
+    // There are fewer than k if every row coincides with a centre.
     std::vector<uint32_t> plus_plus(size_t k) {
         std::vector<uint32_t> chosen = {static_cast<uint32_t>(rng_.below(members_.size()))};
         std::vector<float> centre(rows_.n_features, 0.0f);
@@ -141,7 +141,7 @@ class KMeans {
                     for_each_entry(rows_, members_[m],
                                    [&](uint32_t f, float v) { similarity += double{v} * centre[f]; });
                     nearest[m] = std::max(nearest[m], similarity);
-                    // Rounding leaves a tiny distance between a row and its copy: that counts as 0.
+                    // Rounding leaves a tiny distance between equal rows, which counts as 0.
                     distance[m] = 1.0 - nearest[m] > 1e-6 ? 1.0 - nearest[m] : 0.0;
                 }
             });
@@ -166,7 +166,7 @@ class KMeans {
         return chosen;
     }
 
-    // Lloyd's iterations. `centres` end as those that the last assignment was made with.
+    // Runs Lloyd's iterations. `centres` are finally those of the last assignment.
     void iterate(Centres& centres, std::vector<double>& objective) {
         size_t longest = 1;
         for (const uint32_t i : members_) longest = std::max(longest, rows_.row_size(i));
@@ -189,8 +189,8 @@ class KMeans {
         }
     }
 
-    // Of all members to the centres that they are assigned to: the sum of a cluster before the moves, times
-    // itself, plus the moves.
+    // Similarities of all members to their centres: the sum of a cluster before the moves, times itself, plus
+    // the moves.
     double total_similarity(const Centres& centres, const Moves& moves) {
         const auto all = moves.all();
         std::vector<double> product(all.size());
@@ -209,14 +209,14 @@ class KMeans {
         return total;
     }
 
-    // A range of the features of one centre's sum.
+    // A range of features in one centre's sum.
     struct SumTask {
         uint32_t centre;
         int32_t begin, end;
     };
 
-    // The work of adding the moves: a task for each changed centre, and several where many rows move. Ranges
-    // of features have about as many entries each, going by some of the rows.
+    // The tasks of adding the moves: one per changed centre, or several if many rows move. Ranges of features
+    // have about equally many entries, estimated from some of the rows.
     std::vector<SumTask> sum_tasks(const Moves& moves) const {
         constexpr size_t moves_per_task = 2048, n_sampled = 64;
         const auto n_features = static_cast<int32_t>(rows_.n_features);
@@ -266,8 +266,8 @@ class KMeans {
         }
     }
 
-    // Each feature of a centre belongs to one task, and its rows come and go in their order: the same sums
-    // for any number of threads.
+    // Each feature of a centre belongs to one task, which adds and removes rows in order: equal sums for any
+    // number of threads.
     void update(const Moves& moves, Centres& centres) {
         std::vector<size_t> size(k_, 0);
         for (const uint32_t i : members_) ++size[cluster_[i]];
@@ -279,14 +279,14 @@ class KMeans {
             const bool has_direction = n2 > kCancelled * static_cast<double>(size[c]);
             if (size[c] == 0)
                 centres.inverse[c] = 0;
-            else  // without a direction, it is similar to nothing
+            else  // no direction: similarity 0 to every row
                 centres.inverse[c] = has_direction ? static_cast<float>(1 / std::sqrt(n2)) : 1.0f;
         };
         const auto tasks = sum_tasks(moves);
         const auto is_whole = [&](const SumTask& task) {
             return task.begin == 0 && task.end == static_cast<int32_t>(rows_.n_features);
         };
-        std::vector<uint32_t> in_parts;  // centres of several tasks
+        std::vector<uint32_t> in_parts;  // centres with several tasks
         for (const SumTask& task : tasks)
             if (!is_whole(task) && (in_parts.empty() || in_parts.back() != task.centre))
                 in_parts.push_back(task.centre);
@@ -314,7 +314,7 @@ class KMeans {
 
     double norm2(const Centres& centres, size_t c) const {
         double lane[kLaneStep] = {};
-        if (centres.sparse)  // in the same order, without the zeros: the same result
+        if (centres.sparse)  // the same order without zeros gives the same result
             centres.for_each_used(c, 0, rows_.n_features,
                                   [&](size_t f, float x) { lane[f % kLaneStep] += double{x} * x; });
         else
@@ -324,7 +324,7 @@ class KMeans {
 
     size_t similarity_stride() const { return padded_lanes(k_); }
 
-    // All similarities of members to centres, in float; -infinity to empty clusters.
+    // Computes all similarities of members to centres in float; -infinity for empty clusters.
     void compare_all(const Centres& centres) {
         const size_t stride = similarity_stride();
         similarity_.resize(members_.size() * stride);
@@ -355,7 +355,7 @@ class KMeans {
         uint32_t best;
         float gap;
     };
-    // The most similar centre, the first of equals, and its distance to the second.
+    // The most similar centre, the first among equals, and its lead over the second.
     BestTwo best_two(const float* similarity) const {
         uint32_t best = 0;
         float second = -INFINITY;
@@ -378,7 +378,7 @@ class KMeans {
         });
     }
 
-    // By int8 centres, and exactly where they cannot tell.
+    // Assigns rows by int8 centres, and exactly if these are not decisive.
     void assign(const Centres& centres, QuantisedCentres& quantised) {
         const bool keep = members_.size() <= kSmallCluster * k_;
         if (keep) {
@@ -420,7 +420,8 @@ class KMeans {
         return best;
     }
 
-    // Greedy, in descending order of regret: rows that lose most without their best centre choose first.
+    // Greedy balanced assignment in descending order of regret: rows that lose most without their best centre
+    // come first.
     void assign_balanced(const Centres& centres) {
         const size_t n = members_.size(), stride = similarity_stride();
         compare_all(centres);
@@ -433,7 +434,7 @@ class KMeans {
         std::stable_sort(order.begin(), order.end(),
                          [&](uint32_t a, uint32_t b) { return regret[a] > regret[b]; });
         std::vector<size_t> size(k_, 0);
-        size_t extras = n % k_;  // clusters that have one row more
+        size_t extras = n % k_;  // clusters with one more row
         const size_t base = n / k_;
         for (size_t o = 0; o < n; ++o) {
             poll(o);
@@ -450,7 +451,7 @@ class KMeans {
         }
     }
 
-    // A cluster of one row would be a node without a choice: the row joins the next best cluster.
+    // A cluster of one row would be a node with one child: the row moves to its next best cluster.
     void merge_singletons(const Centres& centres) {
         std::vector<uint32_t> size(k_, 0), only(k_, kNone);
         for (const uint32_t row : members_) {
@@ -496,7 +497,7 @@ class KMeans {
         }
     }
 
-    // Without gaps: empty clusters have no number.
+    // Renumbers clusters without gaps: empty clusters get no number.
     void renumber(Partition& result) {
         std::vector<uint32_t> number(std::max<size_t>(k_, 1), kNone);
         for (const uint32_t c : cluster_) number[c] = 0;
@@ -511,12 +512,12 @@ class KMeans {
     const Kernels& kernels_;
     Pool& pool_;
     const RowsView rows_;
-    std::vector<uint32_t> members_, zero_rows_;  // rows that are clustered; rows distributed afterwards
+    std::vector<uint32_t> members_, zero_rows_;  // rows to cluster; rows to distribute afterwards
     std::vector<uint32_t> cluster_;              // for each row
-    std::vector<uint32_t> changed_;              // centres that have changed since the last assignment
+    std::vector<uint32_t> changed_;              // centres changed since the last assignment
     Panel panel_;                                // transposed centres
-    Panel similarity_;                           // members x centres, where they are kept or all needed
-    std::vector<float> variance_;                // of the errors of those that are kept
+    Panel similarity_;                           // members x centres, if kept or all needed
+    std::vector<float> variance_;                // of the errors of kept similarities
     size_t k_ = 0;
 };
 
@@ -527,7 +528,7 @@ Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng r
     return KMeans(rows, params, rng, kernels, pool).run();
 }
 
-// Centres as sums and as int8, similarities where they are kept, and the moves of an iteration.
+// Centres as sums and as int8, similarities if they are kept, and the moves of an iteration.
 double kmeans_bytes(double n, double n_columns, bool dense, const KMeansParams& params) {
     const double k = std::min(static_cast<double>(params.k), n);
     const auto padded = static_cast<double>(padded_lanes(static_cast<size_t>(std::ceil(k))));

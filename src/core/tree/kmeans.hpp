@@ -1,4 +1,4 @@
-// Spherical k-means: rows of vectors -> a partition. Knows nothing of labels or trees.
+// Spherical k-means: partitions rows; independent of labels and trees.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 namespace bonsai {
 
 struct KMeansParams {
-    size_t k;        /// clusters asked for, >= 2
+    size_t k;        /// requested clusters, >= 2
     double tol;      /// stop when the mean similarity improves by less
     int max_iter;    /// >= 1
     bool plus_plus;  /// initial centres by k-means++ instead of random rows
@@ -27,12 +27,12 @@ struct Partition {
 };
 
 // Lloyd's algorithm with cosine similarity (Dhillon and Modha, "Concept decompositions for large sparse text
-// data using clustering", Machine Learning 2001). `rows` have norm 1 or 0. Zero rows are similar to nothing:
-// they are distributed over the smallest clusters.
+// data using clustering", Machine Learning 2001). `rows` have norm 1 or 0. Zero rows have no similarity to
+// any centre: they are distributed over the smallest clusters.
 Partition partition_rows(const RowsView& rows, const KMeansParams& params, Rng rng, const Kernels& kernels,
                          Pool& pool);
 
-// Bytes of a clustering of n rows with so many columns in use.
+// Bytes of clustering n rows with this many columns in use.
 double kmeans_bytes(double n, double n_columns, bool dense, const KMeansParams& params);
 
 }  // namespace bonsai

@@ -23,43 +23,43 @@ struct Job {
     size_t node = 0;
     uint64_t key = 0;
     std::vector<uint32_t> labels = {};    // all labels below the node, ascending
-    std::vector<uint32_t> class_of = {};  // for each of them, the child that it is below
+    std::vector<uint32_t> class_of = {};  // for each label, the child above it
     size_t n_classes = 0;
-    uint64_t cost = 0;  // rows × classes, roughly; 0 without classifiers
+    uint64_t cost = 0;  // roughly rows × classes; 0 without classifiers
     size_t first_unit = 0;
     size_t n_units = 0;  // 0 without classifiers
 };
 
-// A range of the classes of a job.
+// A range of a job's classes.
 struct Unit {
     size_t job;
     size_t first;
     size_t n;
 };
 
-// A root with more classes than this, as one-vs-rest has it, is cut into units of this many: its rows are
-// prepared once for all of them. Whole blocks of the model.
+// A root with more classes than this, as in one-vs-rest, is divided into units of this many classes, whole
+// blocks of the model; its rows are prepared once for all units.
 constexpr size_t kClassesPerUnit = 4 * kBlockChildren;
 constexpr size_t kLabelsBetweenPolls = 4096;
-// From this many threads on, the others would have to wait for a root's panels. They are then half as wide:
-// that takes a sixth more time for all of them, but little more than half for each.
+// From this many threads on, threads would wait for a root's panels. Panels are then half as wide: that takes
+// a sixth more time in total, but little more than half the time per panel.
 constexpr unsigned kManyThreads = 12;
 
-// Buffers of one worker, of the size of the label, row and feature spaces.
+// Buffers of one worker, as large as the label, row and feature spaces.
 struct Scratch {
     std::vector<uint32_t> class_of_label;  // kNoClass between jobs
     std::vector<uint8_t> row_seen;         // 0 between jobs
     Slice::Scratch slice;
 };
 
-// The place of a label or a node: below which node, and as which of its children.
+// The place of a label or node: its parent, and its position among the parent's children.
 struct Place {
     uint32_t node;
     uint32_t child;
 };
 
-// Fills in the labels of all jobs of a tree. Labels go from their leaf up to the root in ascending order, so
-// that every node gets them in ascending order.
+// Fills in the labels of all jobs of a tree. Labels are passed from their leaf up to the root in ascending
+// order, so that every node gets them in ascending order.
 void collect_labels(const TreeView& tree, size_t n_labels, std::span<Job> of_tree, const Control& control) {
     constexpr uint32_t none = ~uint32_t{0};
     std::vector<Place> of_label(n_labels, {none, 0}), of_node(tree.n_nodes());
@@ -138,12 +138,12 @@ Problem make_problem(const Dataset& data, const Job& job, std::span<const uint32
     return problem;
 }
 
-// The problems of the roots. They share the slice of all rows: every row reaches the root, even one without
-// labels. A problem is made for the first unit that asks, and freed after the last; so is the slice, at the
-// end.
+// The problems of the roots. They share the slice of all rows: every row reaches the root, even a row without
+// labels. A problem is built for the first unit that needs it and freed after the last one; the slice is
+// freed after the last problem.
 class RootProblems {
   public:
-    // `n_units`: of the root of each tree, that will ask.
+    // `n_units`: for the root of each tree, the number of units that need it.
     RootProblems(const Dataset& data, bool separate_singletons, std::span<const size_t> n_units,
                  Scratch& scratch, Pool& pool)
         : data_(data), roots_(n_units.size()) {
@@ -179,7 +179,7 @@ class RootProblems {
     const Dataset& data_;
     std::vector<uint32_t> rows_;
     std::optional<Slice> slice_;
-    std::vector<Root> roots_;  // of each tree
+    std::vector<Root> roots_;  // per tree
     std::atomic<size_t> n_left_ = 0;
 };
 
@@ -238,7 +238,7 @@ class TreeClassifiers final : public ClassifierStage {
             s.class_of_label.assign(data_.n_labels(), kNoClass);
             s.row_seen.assign(data_.n_rows(), 0);
         }
-        std::vector<size_t> n_units(trees_.size(), 0);  // of roots
+        std::vector<size_t> n_units(trees_.size(), 0);  // per root
         for (const uint32_t unit : units) {
             const Job& job = jobs_[units_[unit].job];
             if (job.node == 0) ++n_units[job.tree];
@@ -315,8 +315,8 @@ class TreeClassifiers final : public ClassifierStage {
     const Kernels& kernels_;
     std::vector<Job> jobs_;
     std::vector<Unit> units_;
-    std::vector<PackedNode> results_;  // of each unit
-    std::vector<Scratch> scratch_;     // of each worker
+    std::vector<PackedNode> results_;  // per unit
+    std::vector<Scratch> scratch_;     // per worker
     std::optional<RootProblems> roots_;
 };
 
@@ -339,7 +339,7 @@ double unpacked_bytes(const ProblemSizes& sizes, double model_bytes) {
 
 }  // namespace
 
-// Roots share a slice of all rows; each thread solves a panel, of a root or of a node of its own.
+// Roots share a slice of all rows; each thread solves a panel of a root or of its own node.
 double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
                              const LinearParams& params, unsigned threads, double model_bytes) {
     const ExpectedTree expected(sizes.n_present, tree);
@@ -360,7 +360,7 @@ double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, 
         const double below = slice_bytes(sizes, share) + panel_bytes(sizes, classes, share, params);
         solving += one + (threads - 1) * std::max(one, below) + threads * std::min<double>(kMostKept, one);
     }
-    // Of small nodes the heap keeps more than they take; those of a single level have pages of their own.
+    // The heap keeps more memory than small nodes take; the nodes of a single level have their own pages.
     const double results = (one_level ? 1.1 : 1.3) * model_bytes;
     const double assembling = results + std::min<double>(kAppendedBytes, model_bytes);
     return jobs + std::max({scratch + solving + results / 2, results + scratch, assembling});

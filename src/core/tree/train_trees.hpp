@@ -17,18 +17,18 @@
 
 namespace bonsai {
 
-// The classifiers of all nodes, each trained on the rows that have a label below the node (the root: on all
-// rows). A unit is a node, or a range of the children of a root that has many. The trees are valid
-// (validate_tree). The data must outlive the stage.
+// The classifiers of all nodes, each trained on the rows with a label below the node (the root: on all rows).
+// A unit is a node, or a range of the children of a large root. The trees are valid (validate_tree). The data
+// must outlive the stage.
 std::unique_ptr<ClassifierStage> classifiers_of_trees(const Dataset& data,
                                                       std::shared_ptr<const std::vector<Tree>> trees,
                                                       uint64_t seed, const LinearParams& params,
                                                       const Kernels& kernels, Pool& pool);
 
-// Bytes of that for trees of this kind, whose packed classifiers take model_bytes in all.
+// Bytes of this stage for trees of this shape, whose packed classifiers take model_bytes in total.
 double tree_classifier_bytes(const ProblemSizes& sizes, const TreeParams& tree, double n_trees,
                              const LinearParams& params, unsigned threads, double model_bytes);
-// Bytes of that for one leaf of all labels.
+// Bytes of this stage for a single leaf with all labels.
 double leaf_classifier_bytes(const ProblemSizes& sizes, const LinearParams& params, unsigned threads,
                              double model_bytes);
 
