@@ -150,10 +150,8 @@ def reference_shares(ranker, X):
             cluster = clusters[int(np.argmax(unit @ centres))]
             z = np.append(unit, 1)[cluster.features] @ cluster.weights
             if ranker.metric == "cosine":
-                lengths = np.linalg.norm(cluster.embedded, axis=1) * np.linalg.norm(z)
-                distances = -(cluster.embedded @ z) / np.where(lengths > 0, lengths, 1)
-            else:
-                distances = np.linalg.norm(cluster.embedded - z, axis=1)
+                z /= np.linalg.norm(z) or 1
+            distances = np.linalg.norm(cluster.embedded - z, axis=1)
             n = min(ranker.n_neighbors, len(distances))
             for place, near in enumerate(np.argsort(distances, kind="stable")[:n]):
                 vote = 1 + (1 - place / n) / (ranker.n_neighbors * len(ranker.clusters) + 1)
