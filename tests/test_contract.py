@@ -209,11 +209,13 @@ def test_the_wrong_class_refuses_the_file(case, tmp_path):
 def test_a_damaged_file_is_refused(case, tmp_path):
     path = tmp_path / "model.bonsai"
     case.model.save(path)
-    data = bytearray(path.read_bytes())
-    data[-20] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(bonsai_xmc.FormatError):
-        bonsai_xmc.load(path, verify=True)
+    data, rng = bytearray(path.read_bytes()), np.random.default_rng(0)
+    for at in [len(data) - 20, *rng.integers(len(data), size=20)]:
+        changed = data.copy()
+        changed[at] ^= 1 << rng.integers(8)
+        path.write_bytes(changed)
+        with pytest.raises(bonsai_xmc.FormatError):
+            bonsai_xmc.load(path, verify=True)
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(bonsai_xmc.FormatError):
         bonsai_xmc.load(path)
