@@ -224,6 +224,12 @@ def test_rows_cannot_be_kept(texts):
         with_encoder(vectors_of).fit(texts.texts_train, texts.labels_train, keep_rows=True)
 
 
+def test_further_rows_need_another_fit():
+    case = case_of("texts, encoder")
+    with says("this model is a fusion of several, as is one with an encoder; fit it again, on all rows"):
+        case.model.learn(case.X, case.Y)
+
+
 def test_it_is_explained_by_member():
     case = case_of("texts, encoder")
     label = case.model.suggest(case.X[0], 1)[0][0]

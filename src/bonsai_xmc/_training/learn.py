@@ -18,6 +18,7 @@ from bonsai_xmc._data.rows import Rows
 from bonsai_xmc._model.edit import NewClassifiers, edit_labels
 from bonsai_xmc._model.fitted import FittedModel, class_array
 from bonsai_xmc._model.kept_rows import KeptRows
+from bonsai_xmc._model.ranker import FUSION
 from bonsai_xmc._model.strategy import Strategy
 from bonsai_xmc._training import memory
 from bonsai_xmc._training.checkpoint import Checkpoint
@@ -29,6 +30,11 @@ from bonsai_xmc._training.work import Runner, Work
 
 def check_can_learn(fitted: FittedModel) -> KeptRows:
     """Return the rows that the model keeps; ValueError if it cannot learn."""
+    if fitted.ranker.kind == FUSION:
+        raise ValueError(
+            "learn trains the classifiers of one Bonsai, but this model is a fusion of several, as is one "
+            "with an encoder; fit it again, on all rows"
+        )
     if fitted.linear.core.one_vs_rest is None:
         raise ValueError(
             "learn trains one-vs-rest classifiers, but this model has label trees alone; train it with "

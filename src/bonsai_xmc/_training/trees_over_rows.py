@@ -26,7 +26,7 @@ _BESIDE: Mapping[str, Any] = {
     "max_iter": 20,
     "normalize": False,
 }
-_USUAL_LENGTH = 3.0
+_USUAL_LENGTH = 9.0
 
 
 def grow(
