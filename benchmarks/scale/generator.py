@@ -3,19 +3,26 @@
     python -m benchmarks.scale generator  # tibkat-core, eurlex57k, delicious; minutes
     python -m benchmarks.scale generator --data eurlex57k --scale 0.2
     python -m benchmarks.scale generator --data 'amazon-670k*0.02'  # a shape alone
+    python -m benchmarks.scale generator --leaves --data tibkat-core acl-authors 'amazon-3m*0.02'
 
 A real set is compared with `make_xmc` of the same numbers of rows, features, labels and entries. --scale
-takes that part of the real set's training rows first. Needs the data sets (see BONSAI_DATA in
+takes that part of the real set's training rows first. --leaves compares what the cost of leaf classifiers
+follows from, in one tree of `bonsai-i`, and stores it with --record. Needs the data sets (see BONSAI_DATA in
 CONTRIBUTING.md).
 """
 
 import argparse
+import shlex
+import sys
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from reproduce import known
 
+from benchmarks import _sets, figures
+from benchmarks.figures import Row
+from benchmarks.scale.whole import n_weights
 from bonsai_xmc import Bonsai, datasets, metrics
 from bonsai_xmc.datasets import Dataset
 
@@ -114,6 +121,43 @@ def tree_facts(model: Bonsai) -> Facts:
     return facts | {"labels of a leaf, median": float(np.median(leaves)), "… largest": float(leaves.max())}
 
 
+def leaf_facts(name: str) -> Row:
+    """What leaf classifiers cost: a leaf has as many problems as labels, each with all rows of the leaf."""
+    shape, _, scale = name.partition("*")
+    if shape in datasets.SHAPES:
+        X, Y, *_ = datasets.make_xmc(shape, scale=float(scale or 1), n_test=1)
+    else:
+        X, Y, *_ = _sets.load(name)
+    Y = sp.csr_array(Y)
+    model = Bonsai.preset("bonsai-i", n_trees=1, prune=0.1, threshold=0.5).fit(X, Y)
+    tree, forest = model.trees_[0], model.fitted_.linear.core.trees
+    leaves = [tree.labels(v) for v in range(tree.n_nodes) if tree.is_leaf(v)]
+    sizes = np.array([len(leaf) for leaf in leaves])
+    leaf_of = sp.csr_array(
+        (np.ones(sizes.sum(), np.float32), np.concatenate(leaves), np.append(0, sizes.cumsum()))
+    )
+    leaf_of.resize(len(leaves), Y.shape[1])
+    rows = np.bincount((Y.astype(np.float32) @ leaf_of.T.tocsr()).tocsr().indices, minlength=len(leaves))
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    pairs = np.array([counts[leaf].sum() for leaf in leaves])
+    cost = np.sort(rows * sizes)[::-1]
+    weights = [n_weights(forest.pruned(prune, 1)) for prune in (0.1, 0.3)]
+    of_labels = np.count_nonzero(counts)
+    return {
+        "data": name.replace("*", " × "),
+        "labels": of_labels,
+        "rows of a label": Y.nnz / of_labels,
+        "labels with one row, %": 100 * float((counts == 1).sum()) / of_labels,
+        "labels of a row": Y.nnz / Y.shape[0],
+        "leaves of a row": rows.sum() / Y.shape[0],
+        "labels of a pair's leaf": float((pairs * sizes).sum() / pairs.sum()),
+        "rows × labels of leaves, 10⁶": cost.sum() / 1e6,
+        "of the two largest, %": 100 * cost[:2].sum() / cost.sum(),
+        "weights a label": weights[0] / of_labels,
+        "above 0.3, %": 100 * weights[1] / weights[0],
+    }
+
+
 def classifier_facts(model: Bonsai, data: Dataset) -> Facts:
     label, feature, value = (np.asarray(part) for part in model.fitted_.linear.core.one_vs_rest.weights(0))
     n = np.bincount(label, minlength=np.count_nonzero(model.label_counts_))
@@ -175,7 +219,19 @@ def main() -> None:
     )
     parser.add_argument("--data", nargs="+", default=list(DATA))
     parser.add_argument("--scale", type=float, default=1.0, help="part of the rows of real sets (default: 1)")
+    parser.add_argument("--leaves", action="store_true", help="what leaf classifiers cost")
+    parser.add_argument("--record", metavar="MACHINE/TABLE", help="of --leaves, in benchmarks/results")
     args = parser.parse_args()
+    if args.leaves:
+        rows = [leaf_facts(name) for name in args.data]
+        show({row["data"]: {name: value for name, value in row.items() if name != "data"} for row in rows})
+        if args.record:
+            machine, _, name = args.record.partition("/")
+            short = lambda v: round(v) if v >= 100 else float(f"{v:.3g}")
+            rows = [{"set": row.pop("data")} | {k: short(v) for k, v in row.items()} for row in rows]
+            command = f"python -m benchmarks.scale generator {shlex.join(sys.argv[1:])}"
+            figures.record(machine, name, command, rows)
+        return
     columns: dict[str, Facts] = {}
     for name in args.data:
         shape, _, factor = name.partition("*")
